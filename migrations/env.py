@@ -1,0 +1,12 @@
+"""Runs the migrations of one family on the connection that `tidings.storage.schema` hands over."""
+
+from alembic import context
+
+connection = context.config.attributes["connection"]
+context.configure(
+    connection=connection,
+    version_table=context.config.attributes["version_table"],
+    transactional_ddl=connection.dialect.name == "sqlite",
+)
+with context.begin_transaction():
+    context.run_migrations()

@@ -1,0 +1,1 @@
+"""What every process needs and no process owns: settings, services, batching, metrics."""

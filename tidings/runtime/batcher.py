@@ -1,0 +1,146 @@
+"""The one batching tool: what arrives while a flush is in flight goes into the next.
+
+It never waits on a timer. An item that arrives when a slot is free is flushed at the end of the current turn of the
+event loop, so one lone item goes straight through, while items that arrive together or behind a busy flush share it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Generic, TypeVar
+
+from prometheus_client import Counter, Histogram
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+log = logging.getLogger(__name__)
+
+FLUSHES = Counter("tidings_batches_total", "Batches flushed", ["batcher", "outcome"])
+SIZES = Histogram(
+    "tidings_batch_items", "Items in one batch", ["batcher"], buckets=(1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
+)
+
+
+class BatcherFull(Exception):
+    """The queue of a batcher is at its limit: shed the load or try again later."""
+
+
+class BatcherClosed(Exception):
+    """The batcher was closed before this item was flushed."""
+
+
+class Batcher(Generic[Item, Result]):
+    """Collects items and hands them to `flush` in batches, in the order they came.
+
+    `flush(items)` returns one result for each item, in order. When it raises, and the batch had more than one item and
+    the error is one of `isolate`, its items are tried one by one, so that a poisoned item fails alone; any other error
+    goes to every caller of the batch.
+
+    max_size:      items in one batch.
+    max_in_flight: flushes that may run at the same time; with 1 the batches are strictly in order.
+    max_pending:   items waiting for a flush; one more raises `BatcherFull`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        flush: Callable[[Sequence[Item]], Awaitable[Sequence[Result]]],
+        *,
+        max_size: int = 200,
+        max_in_flight: int = 1,
+        max_pending: int = 100_000,
+        isolate: tuple[type[Exception], ...] = (),
+    ) -> None:
+        self.name = name
+        self._flush = flush
+        self._max_size = max_size
+        self._max_in_flight = max_in_flight
+        self._max_pending = max_pending
+        self._isolate = isolate
+        self._pending: collections.deque[tuple[Item, asyncio.Future[Result]]] = collections.deque()
+        self._running: set[asyncio.Task[None]] = set()
+        self._scheduled = False
+        self._closed = False
+        self._sizes = SIZES.labels(name)
+        self._flushed = FLUSHES.labels(name, "ok")
+        self._failed = FLUSHES.labels(name, "failed")
+
+    @property
+    def pending(self) -> int:
+        """Items that wait for a flush; those in flight are not counted."""
+        return len(self._pending)
+
+    def put(self, item: Item) -> asyncio.Future[Result]:
+        """Queue one item; the future brings its result or its error.
+
+        Raises `BatcherFull` and `BatcherClosed`.
+        """
+        if self._closed:
+            raise BatcherClosed(self.name)
+        if len(self._pending) >= self._max_pending:
+            raise BatcherFull(self.name)
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Result] = loop.create_future()
+        self._pending.append((item, future))
+        if not self._scheduled and len(self._running) < self._max_in_flight:
+            self._scheduled = True
+            loop.call_soon(self._start)
+        return future
+
+    async def submit(self, item: Item) -> Result:
+        """`put` and wait for the result."""
+        return await self.put(item)
+
+    async def close(self) -> None:
+        """Take no more, flush what is pending, wait for what is in flight."""
+        self._closed = True
+        while self._pending or self._running:
+            self._start()
+            if self._running:
+                await asyncio.wait(self._running)
+
+    def _start(self) -> None:
+        self._scheduled = False
+        while self._pending and len(self._running) < self._max_in_flight:
+            count = min(self._max_size, len(self._pending))
+            batch = [self._pending.popleft() for _ in range(count)]
+            task = asyncio.get_running_loop().create_task(self._run(batch), name=f"batch {self.name}")
+            self._running.add(task)
+            task.add_done_callback(self._finished)
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        if self._pending and not self._scheduled:
+            self._start()
+
+    async def _run(self, batch: list[tuple[Item, asyncio.Future[Result]]]) -> None:
+        self._sizes.observe(len(batch))
+        try:
+            results = await self._flush([item for item, _ in batch])
+            if len(results) != len(batch):
+                raise RuntimeError(f"batcher {self.name}: {len(batch)} items gave {len(results)} results")
+        except asyncio.CancelledError:
+            for _, future in batch:
+                future.cancel()
+            raise
+        except Exception as error:
+            self._failed.inc()
+            if len(batch) > 1 and isinstance(error, self._isolate):
+                log.warning("batch.isolating", extra={"batcher": self.name, "items": len(batch), "error": repr(error)})
+                for entry in batch:
+                    await self._run([entry])
+                return
+            for _, future in batch:
+                if not future.done():
+                    future.set_exception(error)
+                    # A caller that went away leaves nobody to look at the error.
+                    future.exception()
+            return
+        self._flushed.inc()
+        for (_, future), result in zip(batch, results, strict=True):
+            if not future.done():
+                future.set_result(result)

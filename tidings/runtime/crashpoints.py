@@ -1,0 +1,53 @@
+"""Named places where a process can be made to die, so that tests can prove that dying there loses nothing.
+
+`TIDINGS_CRASH_AT=name` dies the first time the place is reached, `name:5` the fifth time. Unset, `reach` is one
+comparison with `None`.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+
+AFTER_COMMIT_BEFORE_REPLY = "after-commit-before-reply"
+AFTER_SEND_BEFORE_MARK = "after-send-before-mark"
+AFTER_DEVICE_ACK_BEFORE_ROW = "after-device-ack-before-row"
+AFTER_ROW_BEFORE_NETWORK_ACK = "after-row-before-network-ack"
+AFTER_200_BEFORE_MARK = "after-200-before-mark"
+AFTER_STORE_BEFORE_ACCEPTED = "after-store-before-accepted"
+AFTER_SEAL_BEFORE_COMMIT = "after-seal-before-commit"
+
+ALL = (
+    AFTER_COMMIT_BEFORE_REPLY,
+    AFTER_SEND_BEFORE_MARK,
+    AFTER_DEVICE_ACK_BEFORE_ROW,
+    AFTER_ROW_BEFORE_NETWORK_ACK,
+    AFTER_200_BEFORE_MARK,
+    AFTER_STORE_BEFORE_ACCEPTED,
+    AFTER_SEAL_BEFORE_COMMIT,
+)
+
+_armed: str | None = None
+_passes_left = 0
+
+
+def arm(spec: str | None) -> None:
+    """Arm one point from `name` or `name:count`; `None` or empty disarms. Raises `ValueError` for an unknown name."""
+    global _armed, _passes_left
+    if not spec:
+        _armed = None
+        return
+    name, _, count = spec.partition(":")
+    if name not in ALL:
+        raise ValueError(f"no crash point {name!r}; known: {', '.join(ALL)}")
+    _armed, _passes_left = name, int(count or 1)
+
+
+def reach(name: str) -> None:
+    """Die here, as by `kill -9`, if this point is armed and its count has run down."""
+    global _passes_left
+    if _armed is None or _armed != name:
+        return
+    _passes_left -= 1
+    if _passes_left <= 0:
+        os.kill(os.getpid(), signal.SIGKILL)

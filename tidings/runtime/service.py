@@ -1,0 +1,102 @@
+"""Long-running parts of a process: started in order, stopped in the reverse order under a deadline."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+from collections.abc import Sequence
+from typing import Protocol
+
+log = logging.getLogger(__name__)
+
+
+class Service(Protocol):
+    """A background loop with a name. `run` returns soon after `stop` is set, with its work flushed."""
+
+    @property
+    def name(self) -> str: ...
+
+    async def run(self, stop: asyncio.Event) -> None: ...
+
+
+class ServiceFailed(Exception):
+    """A service ended by itself or with an error; the process should stop and say which."""
+
+    def __init__(self, name: str, cause: BaseException | None) -> None:
+        super().__init__(f"service {name} ended: {cause!r}" if cause else f"service {name} ended by itself")
+        self.name = name
+        self.cause = cause
+
+
+async def run_services(services: Sequence[Service], stop: asyncio.Event, *, grace: float = 10.0) -> None:
+    """Run all until `stop`, then stop them one by one, the last started first.
+
+    Each has `grace` seconds to finish and is cancelled after that. Raises `ServiceFailed` when one ends before `stop`;
+    the others are stopped first.
+    """
+    stops = [asyncio.Event() for _ in services]
+    tasks = [
+        asyncio.create_task(service.run(event), name=service.name)
+        for service, event in zip(services, stops, strict=True)
+    ]
+    waiter = asyncio.create_task(stop.wait(), name="stop")
+    failed: ServiceFailed | None = None
+    try:
+        done, _ = await asyncio.wait([waiter, *tasks], return_when=asyncio.FIRST_COMPLETED)
+        if waiter not in done:
+            task = next(iter(done))
+            cause = None if task.cancelled() else task.exception()
+            failed = ServiceFailed(task.get_name(), cause)
+            log.error("service.failed", extra={"service": task.get_name(), "error": repr(cause)}, exc_info=cause)
+    finally:
+        waiter.cancel()
+        for event, task in zip(reversed(stops), reversed(tasks), strict=True):
+            event.set()
+            _, late = await asyncio.wait([task], timeout=grace)
+            if late:
+                log.warning("service.cancelled", extra={"service": task.get_name(), "grace_s": grace})
+                task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                error = (await asyncio.gather(task, return_exceptions=True))[0]
+                if isinstance(error, Exception) and failed is None:
+                    failed = ServiceFailed(task.get_name(), error)
+    if failed is not None:
+        raise failed from failed.cause
+
+
+def stop_on_signals(stop: asyncio.Event) -> None:
+    """Set `stop` at SIGINT and SIGTERM."""
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+
+
+async def wait_for(stop: asyncio.Event, seconds: float) -> bool:
+    """Wait for `stop` at most so long; true when it was set."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await stop.wait()
+    return stop.is_set()
+
+
+class Wakeup:
+    """An event that is consumed by waiting: `kick()` is idempotent and wakes one waiter now or at its next wait."""
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+
+    def kick(self) -> None:
+        """Look now."""
+        self._event.set()
+
+    async def wait(self, timeout: float | None = None) -> bool:
+        """Wait for a kick, at most `timeout` seconds; true when kicked."""
+        if not self._event.is_set():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(timeout):
+                    await self._event.wait()
+        kicked = self._event.is_set()
+        self._event.clear()
+        return kicked

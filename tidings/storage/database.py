@@ -1,0 +1,185 @@
+"""One connection pool and the transactions on it, the same on SQLite and on MySQL or MariaDB."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, TypeVar
+
+import sqlalchemy as sa
+from prometheus_client import Counter, Histogram
+from sqlalchemy.dialects import mysql, sqlite
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+
+from tidings.runtime.settings import DatabaseSettings, describe_url
+
+Value = TypeVar("Value")
+
+log = logging.getLogger(__name__)
+
+COMMITS = Counter("tidings_db_commits_total", "Transactions committed", ["family"])
+COMMIT_SECONDS = Histogram(
+    "tidings_db_transaction_seconds",
+    "From the begin of a writing transaction to the end of its commit",
+    ["family"],
+    buckets=(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 1, 5),
+)
+OUTAGES = Counter("tidings_db_retries_total", "Transactions tried again because the database was away", ["family"])
+
+# Server gone, shutting down, lost during query, refused, killed; lock wait timeout; deadlock; read-only fail-over.
+_MYSQL_TRANSIENT = {
+    1040,
+    1053,
+    1158,
+    1159,
+    1160,
+    1161,
+    1205,
+    1213,
+    1290,
+    1792,
+    1927,
+    2002,
+    2003,
+    2006,
+    2013,
+    2014,
+    2055,
+}
+
+
+class Database:
+    """The pool of one family of tables.
+
+    Writing transactions on SQLite begin with `BEGIN IMMEDIATE`, so that two of them queue rather than collide.
+    """
+
+    def __init__(self, settings: DatabaseSettings, family: str) -> None:
+        self.settings = settings
+        self.family = family
+        self.engine: AsyncEngine = _make_engine(settings)
+        self._commits = COMMITS.labels(family)
+        self._seconds = COMMIT_SECONDS.labels(family)
+        self._retries = OUTAGES.labels(family)
+
+    @contextlib.asynccontextmanager
+    async def transaction(self) -> AsyncIterator[AsyncConnection]:
+        """A writing transaction: committed when the block ends, rolled back when it raises."""
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        async with self.engine.connect() as connection, connection.begin():
+            yield connection
+            if self.settings.commit_delay:
+                await asyncio.sleep(self.settings.commit_delay)
+        self._commits.inc()
+        self._seconds.observe(loop.time() - started)
+
+    @contextlib.asynccontextmanager
+    async def reading(self) -> AsyncIterator[AsyncConnection]:
+        """A transaction that only reads; it takes no lock that a writer would wait for."""
+        async with self.engine.connect() as connection:
+            await connection.execution_options(tidings_read_only=True)
+            async with connection.begin():
+                yield connection
+
+    async def persist(self, work: Callable[[AsyncConnection], Awaitable[Value]], *, patience: float = 60.0) -> Value:
+        """Run `work` in a writing transaction; while the database is away or busy, try again for `patience` seconds.
+
+        A commit whose outcome is unknown is tried again too, so `work` must be idempotent: running it on top of its
+        own earlier success must succeed and change nothing. Raises what the last try raised.
+        """
+        deadline = asyncio.get_running_loop().time() + patience
+        delay = 0.02
+        while True:
+            try:
+                async with self.transaction() as connection:
+                    return await work(connection)
+            except Exception as error:
+                if not is_transient(error) or asyncio.get_running_loop().time() + delay > deadline:
+                    raise
+                self._retries.inc()
+                log.warning("database.retrying", extra={"family": self.family, "error": _brief(error)})
+            await asyncio.sleep(delay * random.uniform(0.5, 1.5))  # noqa: S311
+            delay = min(delay * 2, 1.0)
+
+    async def close(self) -> None:
+        """Close every pooled connection."""
+        await self.engine.dispose()
+
+    def __repr__(self) -> str:
+        return f"Database({self.family}, {describe_url(self.settings.url)})"
+
+
+def is_transient(error: BaseException) -> bool:
+    """Is this an outage, a deadlock or a lock time-out, so that the same transaction may succeed later?"""
+    if isinstance(error, sa.exc.DBAPIError):
+        if error.connection_invalidated:
+            return True
+        original = error.orig
+        if original is not None and original.args and isinstance(original.args[0], int):
+            return original.args[0] in _MYSQL_TRANSIENT
+        text = str(original)
+        return "database is locked" in text or "database table is locked" in text
+    if isinstance(error, sa.exc.TimeoutError):
+        return True
+    return isinstance(error, ConnectionError | asyncio.IncompleteReadError)
+
+
+def insert_or_update(
+    connection: AsyncConnection, table: sa.Table, key: tuple[str, ...], update: tuple[str, ...]
+) -> sa.Insert:
+    """An insert that overwrites the columns `update` where `key` is there already. Execute it with a list of rows."""
+    if connection.dialect.name == "sqlite":
+        lite = sqlite.insert(table)
+        return lite.on_conflict_do_update(index_elements=list(key), set_={name: lite.excluded[name] for name in update})
+    my = mysql.insert(table)
+    return my.on_duplicate_key_update({name: my.inserted[name] for name in update})
+
+
+def insert_or_ignore(connection: AsyncConnection, table: sa.Table) -> sa.Insert:
+    """An insert that leaves a row that is there already as it is. Execute it with a list of rows."""
+    if connection.dialect.name == "sqlite":
+        return sqlite.insert(table).on_conflict_do_nothing()
+    return mysql.insert(table).prefix_with("IGNORE")
+
+
+def _brief(error: BaseException) -> str:
+    original = getattr(error, "orig", None) or error
+    return f"{type(original).__name__}: {original}"[:200]
+
+
+def _make_engine(settings: DatabaseSettings) -> AsyncEngine:
+    if settings.engine == "sqlite":
+        engine = create_async_engine(
+            settings.url, pool_size=settings.pool_size, max_overflow=0, connect_args={"timeout": 30}
+        )
+        sa.event.listen(engine.sync_engine, "connect", _set_up_sqlite)
+        sa.event.listen(engine.sync_engine, "begin", _begin_sqlite)
+        return engine
+    return create_async_engine(
+        settings.url,
+        pool_size=settings.pool_size,
+        max_overflow=0,
+        pool_recycle=1800,
+        pool_timeout=10,
+        isolation_level="READ COMMITTED",
+        connect_args={"charset": "utf8mb4", "connect_timeout": 5},
+    )
+
+
+def _set_up_sqlite(connection: Any, record: Any) -> None:
+    # The driver must not begin transactions by itself: `_begin_sqlite` does.
+    connection.isolation_level = None
+    cursor = connection.cursor()
+    cursor.execute("PRAGMA journal_mode=WAL")
+    cursor.execute("PRAGMA synchronous=FULL")
+    cursor.execute("PRAGMA foreign_keys=ON")
+    cursor.close()
+
+
+def _begin_sqlite(connection: sa.Connection) -> None:
+    read_only = connection.get_execution_options().get("tidings_read_only", False)
+    connection.exec_driver_sql("BEGIN" if read_only else "BEGIN IMMEDIATE")

@@ -1,0 +1,137 @@
+"""The revision of a database's tables: upgrade it, check it, and see how durable the database's commits are."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import alembic.command
+import alembic.config
+import alembic.migration
+import alembic.script
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import create_async_engine
+
+import migrations
+from tidings.storage.database import Database
+
+log = logging.getLogger(__name__)
+
+FAMILIES = ("business", "network", "handset")
+
+
+class PendingMigrations(Exception):
+    """The tables are older (or newer) than this program: run `tidings migrate` first."""
+
+
+def version_table(family: str) -> str:
+    """The table that holds the revision of one family."""
+    return f"schema_{family}"
+
+
+def _config(family: str, connection: sa.Connection | None = None) -> alembic.config.Config:
+    if family not in FAMILIES:
+        raise ValueError(f"no family of tables {family!r}")
+    folder = Path(migrations.__file__).parent
+    config = alembic.config.Config()
+    config.set_main_option("script_location", str(folder))
+    config.set_main_option("path_separator", "os")
+    config.set_main_option("version_locations", str(folder / family))
+    config.attributes.update(connection=connection, version_table=version_table(family))
+    return config
+
+
+async def create_database(url: str) -> None:
+    """Make the MySQL schema that `url` names, if it is not there; nothing to do for SQLite."""
+    address = sa.make_url(url)
+    if address.get_backend_name() != "mysql":
+        return
+    engine = create_async_engine(address.set(database=None))
+    try:
+        async with engine.begin() as connection:
+            name = engine.dialect.identifier_preparer.quote_identifier(str(address.database))
+            await connection.execute(sa.text(f"CREATE DATABASE IF NOT EXISTS {name} CHARACTER SET utf8mb4"))
+    finally:
+        await engine.dispose()
+
+
+async def upgrade(database: Database) -> tuple[str | None, str | None]:
+    """Bring the tables to this program's revision; returns the revision before and after."""
+    before = await revision(database)
+
+    def run(connection: sa.Connection) -> None:
+        alembic.command.upgrade(_config(database.family, connection), "head")
+
+    await _with_connection(database, run)
+    return before, await revision(database)
+
+
+async def revision(database: Database) -> str | None:
+    """The revision that the tables are at, `None` when there are none."""
+
+    def run(connection: sa.Connection) -> str | None:
+        context = alembic.migration.MigrationContext.configure(
+            connection, opts={"version_table": version_table(database.family)}
+        )
+        return context.get_current_revision()
+
+    found: str | None = await _with_connection(database, run)
+    return found
+
+
+async def check(database: Database) -> None:
+    """Raises `PendingMigrations` unless the tables are at this program's revision."""
+    head = alembic.script.ScriptDirectory.from_config(_config(database.family)).get_current_head()
+    current = await revision(database)
+    if current != head:
+        raise PendingMigrations(
+            f"the {database.family} tables are at revision {current}, this program needs {head}: run `tidings migrate`"
+        )
+
+
+async def durability_warnings(database: Database) -> list[str]:
+    """What in the database's settings weakens «a 2xx means it is on disk»; empty when nothing does."""
+    warnings = []
+    async with database.reading() as connection:
+        if connection.dialect.name == "sqlite":
+            level = (await connection.exec_driver_sql("PRAGMA synchronous")).scalar()
+            if level is None or int(level) < 2:
+                warnings.append(f"SQLite synchronous={level}: a power cut can lose committed messages (want FULL)")
+            return warnings
+        rows = await connection.execute(
+            sa.text(
+                "SHOW VARIABLES WHERE Variable_name IN "
+                "('innodb_flush_log_at_trx_commit', 'sync_binlog', 'log_bin', 'innodb_doublewrite')"
+            )
+        )
+        found = {str(name): str(value) for name, value in rows}
+    if found.get("innodb_flush_log_at_trx_commit") != "1":
+        warnings.append(
+            f"innodb_flush_log_at_trx_commit={found.get('innodb_flush_log_at_trx_commit')}: "
+            "a crash of the machine can lose the last second of committed messages (want 1)"
+        )
+    if found.get("log_bin") == "ON" and found.get("sync_binlog") != "1":
+        warnings.append(f"sync_binlog={found.get('sync_binlog')}: a replica can miss committed messages (want 1)")
+    if found.get("innodb_doublewrite") == "OFF":
+        warnings.append("innodb_doublewrite=OFF: a power cut can tear pages (want ON)")
+    return warnings
+
+
+async def prepare(database: Database, *, migrate: bool) -> None:
+    """What a process does at start: check (or, embedded, upgrade) the tables and warn of weak durability."""
+    if migrate:
+        await create_database(database.settings.url)
+        before, after = await upgrade(database)
+        if before != after:
+            log.info("schema.upgraded", extra={"family": database.family, "before": before, "after": after})
+    else:
+        await check(database)
+    for warning in await durability_warnings(database):
+        log.warning("database.weak_durability", extra={"family": database.family, "warning": warning})
+
+
+async def _with_connection(database: Database, run: Callable[[sa.Connection], Any]) -> Any:
+    async with database.engine.begin() as connection:
+        return await connection.run_sync(run)

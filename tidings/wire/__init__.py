@@ -1,0 +1,1 @@
+"""What goes between processes: the frames, and the connections that carry them."""

@@ -1,0 +1,109 @@
+"""The frames between Webapp and Coreapp: one question, one answer, matched by `n`."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Frame(msgspec.Struct, tag_field="t", omit_defaults=True, gc=False):
+    """Base of all frames. `n` numbers the questions of one connection, from 1."""
+
+    n: int
+
+
+class Hello(Frame, tag="hello"):
+    """First frame of a connection: the installation's link key. Answered by `Done` or a closed connection."""
+
+    key: str
+
+
+class CheckContacts(Frame, tag="check_contacts"):
+    """POST /v1/contacts. Answered by `Contacts` or `Refused`."""
+
+    account: str
+    inputs: list[str]
+    wait: bool = False
+    force_check: bool = False
+
+
+class AcceptMessage(Frame, tag="accept_message"):
+    """POST /v1/messages, validated. Answered by `Accepted` or `Refused`.
+
+    to:      digits, no `+`.
+    kind:    the message's type, `text` say.
+    content: the JSON text that is encrypted for the recipient: `{"type":"text","text":{"body":…}}`.
+    """
+
+    account: str
+    to: str
+    kind: str
+    content: bytes
+    request_id: str = ""
+
+
+class GetHealth(Frame, tag="get_health"):
+    """GET /v1/health. Answered by `Health`."""
+
+
+class GetMetrics(Frame, tag="get_metrics"):
+    """The Coreapp's own metrics. Answered by `Metrics`."""
+
+
+class SettingsChanged(Frame, tag="settings_changed"):
+    """The application settings were written; read them again now. Answered by `Done` when they are in force."""
+
+    account: str
+
+
+class Done(Frame, tag="done"):
+    """Nothing to say."""
+
+
+class Contact(msgspec.Struct, omit_defaults=True, gc=False):
+    """status: `valid` (with wa_id), `invalid`, `processing` or `failed`."""
+
+    input: str
+    status: str
+    wa_id: str = ""
+
+
+class Contacts(Frame, tag="contacts"):
+    """One for each input, in the order asked."""
+
+    contacts: list[Contact]
+
+
+class Accepted(Frame, tag="accepted"):
+    """The message is committed in the job queue under this id."""
+
+    id: str
+    wa_id: str
+
+
+class Refused(Frame, tag="refused"):
+    """The question was not done. `code` is one of the API's error codes, `details` is for the caller.
+
+    retry_after: seconds, when trying again later makes sense.
+    """
+
+    code: int
+    details: str
+    retry_after: int = 0
+
+
+class Health(Frame, tag="health"):
+    """gateway_status: connected | connecting | uninitialized | unregistered."""
+
+    gateway_status: str
+    node: str = ""
+    shards: list[int] = []
+
+
+class Metrics(Frame, tag="metrics"):
+    """Prometheus text format."""
+
+    text: str
+
+
+Question = Hello | CheckContacts | AcceptMessage | GetHealth | GetMetrics | SettingsChanged
+Answer = Done | Contacts | Accepted | Refused | Health | Metrics

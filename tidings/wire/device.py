@@ -1,0 +1,202 @@
+"""The frames of the device API: what a device and the network say to each other on a live connection.
+
+Each frame is one map with its kind in `t`. `docs/device-api.md` describes them for other languages; this module is
+what our own code encodes and decodes. A connection may carry several devices (a fleet): each has its own `login`.
+Sends and deliveries are numbered by whoever starts them (`n`, from 1, for each connection), and answered by number.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+VERSION = 1
+
+# Kinds of envelope.
+PREKEY = "prekey"  # body: a PreKeySignalMessage
+MESSAGE = "message"  # body: a SignalMessage
+DELIVERED = "delivered"  # refs: ids of messages that the device has stored
+READ = "read"  # refs: ids of messages that a person has seen
+EXPIRED = "expired"  # refs: ids that reached their time to live undelivered; made by the network itself
+IDENTITY = "identity"  # a number that one has a session with has registered anew; made by the network itself
+
+# Reasons of `Refused`.
+NO_SUCH_NUMBER = "no_such_number"
+BLOCKED = "blocked"
+TOO_LARGE = "too_large"
+INVALID = "invalid"
+OVERLOADED = "overloaded"  # send it again after a while
+
+# Reasons of `Failed` (answers to login, check and fetch) and of `Closing`.
+UNAUTHORIZED = "unauthorized"
+BUSY = "busy"  # a check of this account is in flight already
+BAD_FRAME = "bad_frame"
+SLOW_READER = "slow_reader"
+REPLACED = "replaced"  # the same device logged in on another connection
+SHUTDOWN = "shutdown"
+IDLE = "idle"
+
+
+class Frame(msgspec.Struct, tag_field="t", omit_defaults=True, gc=False):
+    """Base of all frames."""
+
+
+# From the device.
+
+
+class Login(Frame, tag="login"):
+    """Attach a device to this connection. Answered by `Ok` or `Failed`; then its mailbox is delivered."""
+
+    n: int
+    number: str
+    token: str
+
+
+class Logout(Frame, tag="logout"):
+    """Detach a device from this connection. Answered by `Ok`."""
+
+    n: int
+    number: str
+
+
+class Check(Frame, tag="check"):
+    """Which of these numbers are registered? At most 10,000. One at a time for each number asking: else `busy`."""
+
+    n: int
+    number: str
+    numbers: list[str]
+
+
+class Fetch(Frame, tag="fetch"):
+    """A pre-key bundle for each of these numbers, at most 500; one-time pre-keys are handed out exactly once."""
+
+    n: int
+    number: str
+    numbers: list[str]
+
+
+class Send(Frame, tag="send", rename={"sender": "from"}):
+    """One envelope. Answered by `Accepted` (durable, or acknowledged by its recipient) or `Refused`.
+
+    id:  chosen by the sender, at most 64 characters; the same (sender, id) sent again is accepted and dropped.
+    ttl: seconds until it expires undelivered; 0 means the network's own limit.
+    """
+
+    n: int
+    sender: str
+    to: str
+    id: str
+    kind: str
+    body: bytes = b""
+    refs: list[str] = []
+    ttl: int = 0
+
+
+class Ack(Frame, tag="ack"):
+    """These deliveries are on the device's disk; the network forgets them."""
+
+    n: list[int]
+
+
+class Ping(Frame, tag="ping"):
+    """Answered by `Pong`. A connection that is silent for 60 s is closed."""
+
+
+# From the network.
+
+
+class Ok(Frame, tag="ok"):
+    """The request with this number was done."""
+
+    n: int
+
+
+class Failed(Frame, tag="failed"):
+    """The request with this number was not done."""
+
+    n: int
+    reason: str
+    detail: str = ""
+
+
+class Checked(Frame, tag="checked"):
+    """Answer to `Check`: the numbers of it that are registered."""
+
+    n: int
+    registered: list[str]
+
+
+class Bundle(msgspec.Struct, omit_defaults=True, gc=False):
+    """One device's public keys, as in Signal's specifications; typed bytes (0x05 or 0x08 first)."""
+
+    number: str
+    registration_id: int
+    identity_key: bytes
+    signed_prekey_id: int
+    signed_prekey: bytes
+    signed_prekey_signature: bytes
+    prekey_id: int | None = None
+    prekey: bytes | None = None
+    kyber_prekey_id: int | None = None
+    kyber_prekey: bytes | None = None
+    kyber_prekey_signature: bytes | None = None
+
+
+class Bundles(Frame, tag="bundles"):
+    """Answer to `Fetch`: numbers that are not registered are left out."""
+
+    n: int
+    bundles: list[Bundle]
+
+
+class Accepted(Frame, tag="accepted"):
+    """These sends are safe: durable in the mailbox, or acknowledged by the recipient's device."""
+
+    n: list[int]
+
+
+class Refused(Frame, tag="refused"):
+    """This send was not taken."""
+
+    n: int
+    reason: str
+    detail: str = ""
+
+
+class Deliver(Frame, tag="deliver", rename={"sender": "from"}):
+    """One envelope for a device on this connection; it comes again at each login until it is acknowledged.
+
+    timestamp: Unix milliseconds at which the network took it.
+    """
+
+    n: int
+    to: str
+    sender: str
+    id: str
+    kind: str
+    timestamp: int
+    body: bytes = b""
+    refs: list[str] = []
+
+
+class PreKeysLow(Frame, tag="prekeys_low"):
+    """The device has only so many one-time pre-keys left on the network; it should upload more."""
+
+    number: str
+    remaining: int
+    kyber_remaining: int
+
+
+class Closing(Frame, tag="closing"):
+    """The last frame of a connection that the network closes; `number` is set when only that device is detached."""
+
+    reason: str
+    number: str = ""
+    detail: str = ""
+
+
+class Pong(Frame, tag="pong"):
+    """Answer to `Ping`."""
+
+
+FromDevice = Login | Logout | Check | Fetch | Send | Ack | Ping
+FromNetwork = Ok | Failed | Checked | Bundles | Accepted | Refused | Deliver | PreKeysLow | Closing | Pong

@@ -1,0 +1,70 @@
+"""Questions and answers over one connection: many in flight, matched by the number `n` that both carry."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from tidings.wire import connection as wire
+
+Answer = TypeVar("Answer")
+
+
+class Requests(Generic[Answer]):
+    """The questions that wait for an answer on one connection.
+
+    Owned by a `Handler`: it calls `answered` for each answer and `lost` when the connection closes.
+    """
+
+    def __init__(self, *, max_in_flight: int = 20_000) -> None:
+        self._max_in_flight = max_in_flight
+        self._waiting: dict[int, asyncio.Future[Answer]] = {}
+        self._next = 0
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._waiting)
+
+    async def ask(self, connection: wire.Connection | None, make: Callable[[int], Any], *, timeout: float) -> Answer:
+        """Send the question that `make(n)` builds and wait for its answer.
+
+        Raises `Disconnected` when the connection is or goes down (also when too many questions are in flight), and
+        `TimeoutError` after `timeout` seconds.
+        """
+        if connection is None or not connection.is_open:
+            raise wire.Disconnected("not connected")
+        if len(self._waiting) >= self._max_in_flight:
+            raise wire.Disconnected(f"{len(self._waiting)} questions are in flight already")
+        self._next += 1
+        number = self._next
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Answer] = loop.create_future()
+        self._waiting[number] = future
+        expiry = loop.call_later(timeout, _expire, future, timeout)
+        try:
+            connection.send(make(number))
+            return await future
+        finally:
+            expiry.cancel()
+            self._waiting.pop(number, None)
+
+    def answered(self, number: int, answer: Answer) -> bool:
+        """Hand an answer to whoever waits for it; false when nobody does (any more)."""
+        future = self._waiting.get(number)
+        if future is None or future.done():
+            return False
+        future.set_result(answer)
+        return True
+
+    def lost(self, reason: str) -> None:
+        """The connection is gone: everybody who waits gets `Disconnected`."""
+        waiting, self._waiting = self._waiting, {}
+        for future in waiting.values():
+            if not future.done():
+                future.set_exception(wire.Disconnected(reason))
+
+
+def _expire(future: asyncio.Future[Any], timeout: float) -> None:
+    if not future.done():
+        future.set_exception(TimeoutError(f"no answer within {timeout} s"))
