@@ -43,6 +43,8 @@ class Batcher(Generic[Item, Result]):
     max_size:      items in one batch.
     max_in_flight: flushes that may run at the same time; with 1 the batches are strictly in order.
     max_pending:   items waiting for a flush; one more raises `BatcherFull`.
+    spacing:       seconds between the starts of two flushes that are not full, so that a steady stream makes fewer and
+                   larger batches; an item that comes after a pause still goes straight through.
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class Batcher(Generic[Item, Result]):
         max_size: int = 200,
         max_in_flight: int = 1,
         max_pending: int = 100_000,
+        spacing: float = 0.0,
         isolate: tuple[type[Exception], ...] = (),
     ) -> None:
         self.name = name
@@ -60,6 +63,8 @@ class Batcher(Generic[Item, Result]):
         self._max_size = max_size
         self._max_in_flight = max_in_flight
         self._max_pending = max_pending
+        self._spacing = spacing
+        self._earliest = 0.0
         self._isolate = isolate
         self._pending: collections.deque[tuple[Item, asyncio.Future[Result]]] = collections.deque()
         self._running: set[asyncio.Task[None]] = set()
@@ -87,8 +92,7 @@ class Batcher(Generic[Item, Result]):
         future: asyncio.Future[Result] = loop.create_future()
         self._pending.append((item, future))
         if not self._scheduled and len(self._running) < self._max_in_flight:
-            self._scheduled = True
-            loop.call_soon(self._start)
+            self._schedule(loop)
         return future
 
     async def submit(self, item: Item) -> Result:
@@ -103,8 +107,17 @@ class Batcher(Generic[Item, Result]):
             if self._running:
                 await asyncio.wait(self._running)
 
+    def _schedule(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._scheduled = True
+        if loop.time() < self._earliest and len(self._pending) < self._max_size:
+            loop.call_at(self._earliest, self._start)
+        else:
+            loop.call_soon(self._start)
+
     def _start(self) -> None:
         self._scheduled = False
+        if self._spacing:
+            self._earliest = asyncio.get_running_loop().time() + self._spacing
         while self._pending and len(self._running) < self._max_in_flight:
             count = min(self._max_size, len(self._pending))
             batch = [self._pending.popleft() for _ in range(count)]
@@ -115,7 +128,10 @@ class Batcher(Generic[Item, Result]):
     def _finished(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
         if self._pending and not self._scheduled:
-            self._start()
+            if self._spacing:
+                self._schedule(asyncio.get_running_loop())
+            else:
+                self._start()
 
     async def _run(self, batch: list[tuple[Item, asyncio.Future[Result]]]) -> None:
         self._sizes.observe(len(batch))

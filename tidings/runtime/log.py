@@ -55,5 +55,5 @@ def configure(process: str, *, level: str = "INFO", style: str = "text") -> None
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JSONFormatter(process) if style == "json" else TextFormatter(process))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
-    for chatty in ("aiosqlite", "asyncio", "httpx", "httpcore", "websockets", "uvicorn.access"):
+    for chatty in ("aiosqlite", "alembic", "asyncio", "httpx", "httpcore", "websockets", "uvicorn.access"):
         logging.getLogger(chatty).setLevel(logging.WARNING)

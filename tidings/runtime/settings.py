@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import json
 import os
@@ -165,12 +166,14 @@ class Secrets:
     link_key:         Webapp and Coreapp prove it to each other (`TIDINGS_LINK_KEY`).
     registration_key: lets fleets and Coreapps register numbers without a code (`TIDINGS_REGISTRATION_KEY`).
     master_key:       32 bytes that wrap the keys of sealed sessions (`TIDINGS_MASTER_KEY`, 64 hex digits).
+    webhook_secret:   signs callbacks; `whsec_` and base64 (`TIDINGS_WEBHOOK_SECRET`).
     """
 
     jwt_key: str
     link_key: str
     registration_key: str
     master_key: bytes
+    webhook_secret: str
 
     def __repr__(self) -> str:
         return "Secrets(…)"
@@ -181,11 +184,12 @@ _SECRETS = {
     "link_key": "TIDINGS_LINK_KEY",
     "registration_key": "TIDINGS_REGISTRATION_KEY",
     "master_key": "TIDINGS_MASTER_KEY",
+    "webhook_secret": "TIDINGS_WEBHOOK_SECRET",
 }
 
 
 def read_secrets(env: Environment, data_dir: Path) -> Secrets:
-    """The four secrets. Those that the environment leaves out come from `secrets.json` in the data directory (mode
+    """All secrets. Those that the environment leaves out come from `secrets.json` in the data directory (mode
     0600), which is made at the first start."""
     values = {field: env.text(variable) for field, variable in _SECRETS.items()}
     missing = [field for field, value in values.items() if not value]
@@ -199,11 +203,14 @@ def read_secrets(env: Environment, data_dir: Path) -> Secrets:
         master_key = b""
     if len(master_key) != 32:
         env.problem("TIDINGS_MASTER_KEY is not 64 hexadecimal digits")
-    return Secrets(values["jwt_key"], values["link_key"], values["registration_key"], master_key)
+    return Secrets(
+        values["jwt_key"], values["link_key"], values["registration_key"], master_key, values["webhook_secret"]
+    )
 
 
 def _load_or_make_secrets(path: Path) -> dict[str, str]:
     fresh = {field: secrets.token_hex(32) for field in _SECRETS}
+    fresh["webhook_secret"] = "whsec_" + base64.b64encode(secrets.token_bytes(32)).decode()
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         # O_EXCL: when several processes start at once, one makes the file and the others read it.

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
+import pymysql
 import sqlalchemy as sa
 from prometheus_client import Counter, Histogram
-from sqlalchemy.dialects import mysql, sqlite
+from sqlalchemy.dialects import sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from tidings.runtime.settings import DatabaseSettings, describe_url
 
 Value = TypeVar("Value")
+
+# What `transaction` and `reading` hand out, for the signatures of code outside this package.
+Connection: TypeAlias = AsyncConnection
 
 log = logging.getLogger(__name__)
 
@@ -91,11 +96,23 @@ class Database:
         A commit whose outcome is unknown is tried again too, so `work` must be idempotent: running it on top of its
         own earlier success must succeed and change nothing. Raises what the last try raised.
         """
+        return await self._patiently(self.transaction, work, patience)
+
+    async def query(self, work: Callable[[AsyncConnection], Awaitable[Value]], *, patience: float = 60.0) -> Value:
+        """Run `work` in a transaction that only reads; tried again as by `persist`."""
+        return await self._patiently(self.reading, work, patience)
+
+    async def _patiently(
+        self,
+        begin: Callable[[], contextlib.AbstractAsyncContextManager[AsyncConnection]],
+        work: Callable[[AsyncConnection], Awaitable[Value]],
+        patience: float,
+    ) -> Value:
         deadline = asyncio.get_running_loop().time() + patience
         delay = 0.02
         while True:
             try:
-                async with self.transaction() as connection:
+                async with begin() as connection:
                     return await work(connection)
             except Exception as error:
                 if not is_transient(error) or asyncio.get_running_loop().time() + delay > deadline:
@@ -128,22 +145,47 @@ def is_transient(error: BaseException) -> bool:
     return isinstance(error, ConnectionError | asyncio.IncompleteReadError)
 
 
+def describe_outage(error: BaseException) -> str | None:
+    """One line for a person when `error` says that the database cannot be used; `None` for anything else."""
+    if isinstance(error, sa.exc.DBAPIError | sa.exc.TimeoutError | pymysql.err.MySQLError):
+        return f"the database cannot be used: {_brief(error)}"
+    return None
+
+
 def insert_or_update(
     connection: AsyncConnection, table: sa.Table, key: tuple[str, ...], update: tuple[str, ...]
-) -> sa.Insert:
-    """An insert that overwrites the columns `update` where `key` is there already. Execute it with a list of rows."""
+) -> sa.Executable:
+    """An insert that overwrites the columns `update` where `key` is there already.
+
+    Execute it with a list of rows that give every column of the table: it is one statement for all of them.
+    """
     if connection.dialect.name == "sqlite":
-        lite = sqlite.insert(table)
-        return lite.on_conflict_do_update(index_elements=list(key), set_={name: lite.excluded[name] for name in update})
-    my = mysql.insert(table)
-    return my.on_duplicate_key_update({name: my.inserted[name] for name in update})
+        insert = sqlite.insert(table)
+        return insert.on_conflict_do_update(
+            index_elements=list(key), set_={name: insert.excluded[name] for name in update}
+        )
+    return _mysql_upsert(table, update)
 
 
-def insert_or_ignore(connection: AsyncConnection, table: sa.Table) -> sa.Insert:
-    """An insert that leaves a row that is there already as it is. Execute it with a list of rows."""
+def insert_or_ignore(connection: AsyncConnection, table: sa.Table) -> sa.Executable:
+    """An insert that leaves a row that is there already as it is. Execute it as `insert_or_update`."""
     if connection.dialect.name == "sqlite":
         return sqlite.insert(table).on_conflict_do_nothing()
-    return mysql.insert(table).prefix_with("IGNORE")
+    # INSERT IGNORE would also turn values that do not fit into warnings.
+    return _mysql_upsert(table, ())
+
+
+@functools.cache
+def _mysql_upsert(table: sa.Table, update: tuple[str, ...]) -> sa.TextClause:
+    # The dialect's own form for MySQL 8 (`AS new`) is one that aiomysql sends row by row; VALUES() works on MySQL and
+    # MariaDB alike. Only names from our own table definitions come into the text.
+    names = [column.name for column in table.columns]
+    kept = next(column.name for column in table.primary_key)
+    changes = ", ".join(f"{name} = VALUES({name})" for name in update) or f"{kept} = {table.name}.{kept}"
+    return sa.text(
+        f"INSERT INTO {table.name} ({', '.join(names)}) VALUES ({', '.join(':' + name for name in names)})"  # noqa: S608
+        f" ON DUPLICATE KEY UPDATE {changes}"
+    )
 
 
 def _brief(error: BaseException) -> str:

@@ -34,7 +34,7 @@ def version_table(family: str) -> str:
 def _config(family: str, connection: sa.Connection | None = None) -> alembic.config.Config:
     if family not in FAMILIES:
         raise ValueError(f"no family of tables {family!r}")
-    folder = Path(migrations.__file__).parent
+    folder = Path(migrations.__path__[0])
     config = alembic.config.Config()
     config.set_main_option("script_location", str(folder))
     config.set_main_option("path_separator", "os")
@@ -48,7 +48,8 @@ async def create_database(url: str) -> None:
     address = sa.make_url(url)
     if address.get_backend_name() != "mysql":
         return
-    engine = create_async_engine(address.set(database=None))
+    # `URL.set` takes `None` for "as it is".
+    engine = create_async_engine(address.set(database=""))
     try:
         async with engine.begin() as connection:
             name = engine.dialect.identifier_preparer.quote_identifier(str(address.database))

@@ -43,7 +43,10 @@ class Handler(Protocol):
 
 
 class Connection(asyncio.Protocol):
-    """One side of a framed connection; `frames` is the union of frame types that may arrive."""
+    """One side of a framed connection; `frames` is the union of frame types that may arrive.
+
+    last_words: makes the frame that tells the peer what was wrong with a frame of its before the connection is closed.
+    """
 
     def __init__(
         self,
@@ -52,11 +55,13 @@ class Connection(asyncio.Protocol):
         *,
         max_frame: int = MAX_FRAME,
         max_write_buffer: int = MAX_WRITE_BUFFER,
+        last_words: Callable[[str], msgspec.Struct] | None = None,
     ) -> None:
         self._decoder = msgspec.msgpack.Decoder(frames)
         self._handler = handler
         self._max_frame = max_frame
         self._max_write_buffer = max_write_buffer
+        self._last_words = last_words
         self._transport: asyncio.Transport | None = None
         self._incoming = bytearray()
         self._outgoing = bytearray()
@@ -85,7 +90,7 @@ class Connection(asyncio.Protocol):
             while end - position >= 4:
                 size = int.from_bytes(view[position : position + 4], "big")
                 if size > self._max_frame:
-                    self.close(f"a frame of {size} bytes is over the limit of {self._max_frame}")
+                    self._refuse(f"a frame of {size} bytes is over the limit of {self._max_frame}")
                     return
                 if end - position - 4 < size:
                     break
@@ -95,7 +100,7 @@ class Connection(asyncio.Protocol):
                 if not self.is_open:
                     return
         except msgspec.MsgspecError as error:
-            self.close(f"bad frame: {error}")
+            self._refuse(f"bad frame: {error}")
             return
         except Exception as error:
             log.exception("connection.handler_failed", extra={"peer": self.peer})
@@ -105,6 +110,11 @@ class Connection(asyncio.Protocol):
             view.release()
         if position:
             del incoming[:position]
+
+    def _refuse(self, reason: str) -> None:
+        if self._last_words is not None:
+            self.send(self._last_words(reason))
+        self.close(reason)
 
     def send(self, frame: msgspec.Struct) -> None:
         """Queue one frame; it is written at the end of this turn of the loop. Dropped when the connection is closed."""
@@ -155,11 +165,22 @@ class Connection(asyncio.Protocol):
 
 
 async def connect(
-    host: str, port: int, frames: Any, handler: Handler, *, tls: ssl.SSLContext | None = None, **limits: int
+    host: str,
+    port: int,
+    frames: Any,
+    handler: Handler,
+    *,
+    tls: ssl.SSLContext | None = None,
+    max_frame: int = MAX_FRAME,
+    max_write_buffer: int = MAX_WRITE_BUFFER,
 ) -> Connection:
     """Open a connection. Raises `OSError` when nobody answers."""
     loop = asyncio.get_running_loop()
-    _, connection = await loop.create_connection(lambda: Connection(frames, handler, **limits), host, port, ssl=tls)
+
+    def make() -> Connection:
+        return Connection(frames, handler, max_frame=max_frame, max_write_buffer=max_write_buffer)
+
+    _, connection = await loop.create_connection(make, host, port, ssl=tls)
     return connection
 
 
@@ -170,8 +191,16 @@ async def listen(
     handler: Callable[[], Handler],
     *,
     tls: ssl.SSLContext | None = None,
-    **limits: int,
+    max_frame: int = MAX_FRAME,
+    max_write_buffer: int = MAX_WRITE_BUFFER,
+    last_words: Callable[[str], msgspec.Struct] | None = None,
 ) -> asyncio.Server:
     """Serve connections, each with a handler of its own. Raises `OSError` when the port is taken."""
     loop = asyncio.get_running_loop()
-    return await loop.create_server(lambda: Connection(frames, handler(), **limits), host, port, ssl=tls)
+
+    def make() -> Connection:
+        return Connection(
+            frames, handler(), max_frame=max_frame, max_write_buffer=max_write_buffer, last_words=last_words
+        )
+
+    return await loop.create_server(make, host, port, ssl=tls)

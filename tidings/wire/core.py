@@ -55,6 +55,18 @@ class SettingsChanged(Frame, tag="settings_changed"):
     account: str
 
 
+class ReplayCallbacks(Frame, tag="replay_callbacks"):
+    """Bring dead letters back, those named by `seqs` or up to 1,000 of all. Answered by `Replayed`."""
+
+    seqs: list[int] = []
+
+
+class Replayed(Frame, tag="replayed"):
+    """How many dead letters are pending again."""
+
+    count: int
+
+
 class Done(Frame, tag="done"):
     """Nothing to say."""
 
@@ -105,5 +117,5 @@ class Metrics(Frame, tag="metrics"):
     text: str
 
 
-Question = Hello | CheckContacts | AcceptMessage | GetHealth | GetMetrics | SettingsChanged
-Answer = Done | Contacts | Accepted | Refused | Health | Metrics
+Question = Hello | CheckContacts | AcceptMessage | GetHealth | GetMetrics | SettingsChanged | ReplayCallbacks
+Answer = Done | Contacts | Accepted | Refused | Health | Metrics | Replayed

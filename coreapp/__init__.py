@@ -1,0 +1,1 @@
+"""The worker: contacts, sessions, the job queue, callbacks."""

@@ -1,0 +1,92 @@
+"""The application settings as they are now: read at start, when kicked, and every few seconds."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+from collections.abc import Callable
+
+from coreapp.webhook.delivery import Target
+from coreapp.webhook.retry import Policy
+from tidings.runtime import service
+from tidings.storage import application_settings
+from tidings.storage.application_settings import ApplicationSettings
+from tidings.storage.database import Database
+from tidings.storage.messages import Status
+
+log = logging.getLogger(__name__)
+
+INTERVAL = 5.0  # seconds
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Wishes:
+    """What the business wants to hear."""
+
+    persist: bool
+    statuses: frozenset[Status]
+
+    def wants(self, status: Status) -> bool:
+        return status in self.statuses
+
+
+class Config:
+    """The settings of one account, and what follows from them for the Coreapp."""
+
+    name = "config"
+
+    def __init__(self, database: Database, account: str, *, any_2xx: bool) -> None:
+        self._database = database
+        self._account = account
+        self._any_2xx = any_2xx
+        self._changed: list[Callable[[], None]] = []
+        self._apply(ApplicationSettings())
+
+    def on_change(self, call: Callable[[], None]) -> None:
+        """Have `call` called after each change."""
+        self._changed.append(call)
+
+    def wishes(self) -> Wishes:
+        return self._wishes
+
+    def target(self) -> Target:
+        return self._target
+
+    async def load(self) -> None:
+        """Read the settings now; they are in force when this returns."""
+        async with self._database.reading() as connection:
+            settings = await application_settings.find_settings(connection, self._account)
+        if settings != self.settings:
+            self._apply(settings)
+            log.info("settings.changed", extra={"account": self._account})
+            for call in self._changed:
+                call()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        while not await service.wait_for(stop, INTERVAL):
+            try:
+                await self.load()
+            except Exception as error:
+                log.warning("settings.unreadable", extra={"error": repr(error)})
+
+    def _apply(self, settings: ApplicationSettings) -> None:
+        self.settings = settings
+        posted = settings.webhooks.message
+        wanted = {Status.FAILED}
+        if posted.sent or settings.sent_status:
+            wanted.add(Status.SENT)
+        if posted.delivered:
+            wanted.add(Status.DELIVERED)
+        if posted.read:
+            wanted.add(Status.READ)
+        self._wishes = Wishes(settings.callback_persist, frozenset(wanted))
+        self._target = Target(
+            settings.webhooks.url,
+            settings.webhooks.max_concurrent_requests,
+            Policy(
+                backoff=settings.callback_backoff_delay_ms / 1000,
+                max_backoff=settings.max_callback_backoff_delay_ms / 1000,
+                any_2xx=self._any_2xx,
+            ),
+        )

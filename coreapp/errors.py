@@ -1,0 +1,38 @@
+"""What goes wrong in the Coreapp, named by what the caller must do.
+
+CoreappError
+├── Refused               tell whoever asked: it carries the API's code and the details
+└── UpstreamError
+    ├── UpstreamAway      try again when the servers are connected
+    └── UpstreamRefused   do not try again: the servers said no
+"""
+
+
+class CoreappError(Exception):
+    """The base of every error that the Coreapp raises itself."""
+
+
+class Refused(CoreappError):
+    """A question of the Webapp that is not done. code: one of the API's; retry_after: seconds, 0 for never mind."""
+
+    def __init__(self, code: int, details: str, retry_after: int = 0) -> None:
+        super().__init__(f"{code}: {details}")
+        self.code = code
+        self.details = details
+        self.retry_after = retry_after
+
+
+class UpstreamError(CoreappError):
+    """The servers did not do what was asked."""
+
+
+class UpstreamAway(UpstreamError):
+    """The servers are not connected, or did not answer in time."""
+
+
+class UpstreamRefused(UpstreamError):
+    """The servers answered no. `reason` is theirs."""
+
+    def __init__(self, reason: str, detail: str = "") -> None:
+        super().__init__(f"{reason}: {detail}" if detail else reason)
+        self.reason = reason

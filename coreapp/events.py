@@ -1,0 +1,251 @@
+"""What arrives from the servers: receipts, inbound messages, notices. On our disk first, then acknowledged.
+
+Deliveries that come while one batch is being committed make up the next. A delivery that was handled before is
+recognised (receipts by message and status, messages by id) and only acknowledged.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from prometheus_client import Counter
+
+from coreapp import codes
+from coreapp.account import OwnDevice
+from coreapp.journal import Change, Journal
+from coreapp.progress import ProgressBook
+from coreapp.session_store import SessionStore
+from coreapp.status_reports import Reached, StatusReports
+from coreapp.upstream import Delivery, Upstream
+from coreapp.webhook import bodies
+from tidings import e2ee
+from tidings.runtime import crashpoints
+from tidings.runtime.batcher import Batcher
+from tidings.runtime.clock import Clock
+from tidings.storage import messages
+from tidings.storage.callbacks import Callback
+from tidings.storage.database import Database
+from tidings.storage.messages import Message, Status
+from tidings.wire import device as frames
+
+log = logging.getLogger(__name__)
+
+EVENTS = Counter("tidings_events_total", "Deliveries from the servers", ["kind", "outcome"])
+
+STATUSES = {frames.DELIVERED: Status.DELIVERED, frames.READ: Status.READ, frames.EXPIRED: Status.FAILED}
+EXPIRED = (codes.EXPIRED, "the message was not delivered within its time to live")
+NULL = "null"
+
+
+class Events:
+    """The inbound side of one shard."""
+
+    def __init__(
+        self,
+        database: Database,
+        journal: Journal,
+        upstream: Upstream,
+        device: OwnDevice,
+        store: SessionStore,
+        progress: ProgressBook,
+        reports: StatusReports,
+        clock: Clock,
+        *,
+        shard: int,
+    ) -> None:
+        self._database = database
+        self._journal = journal
+        self._upstream = upstream
+        self._device = device
+        self._store = store
+        self._progress = progress
+        self._reports = reports
+        self._clock = clock
+        self._shard = shard
+        # Bounded by the window that the network keeps for unacknowledged deliveries.
+        self._batcher: Batcher[Delivery, None] = Batcher("events", self._flush, max_size=500, max_in_flight=1)
+
+    def delivered(self, delivery: Delivery) -> None:
+        """Take one delivery; it is acknowledged once its consequences are on disk."""
+        self._batcher.put(delivery)
+
+    async def close(self) -> None:
+        """Finish what has arrived."""
+        await self._batcher.close()
+
+    async def _flush(self, deliveries: Sequence[Delivery]) -> Sequence[None]:
+        new_messages = [d for d in deliveries if d.kind in (frames.PREKEY, frames.MESSAGE)]
+        await self._load_progress(deliveries)
+        await self._store.load(list({d.sender for d in new_messages}))
+        change = _Consequences()
+        for delivery in deliveries:
+            if delivery.kind in STATUSES:
+                self._note_receipt(delivery, change)
+            elif delivery.kind in (frames.PREKEY, frames.MESSAGE):
+                self._receive(delivery, change)
+            elif delivery.kind == frames.IDENTITY:
+                self._start_over(delivery.sender, change)
+            else:
+                log.warning("event.unknown", extra={"kind": delivery.kind, "from": delivery.sender})
+        report = self._reports.report(change.reached)
+        committed = self._journal.put(
+            Change(
+                self._device.number,
+                new_messages=change.messages,
+                whole_sessions=[self._store.seal_whole(peer, record) for peer, record in change.records.items()],
+                dropped_sessions=change.dropped,
+                used_prekeys=change.used_prekeys,
+                statuses=report.statuses,
+                new_callbacks=[*report.callbacks, *change.callbacks],
+            )
+        )
+        for peer, record in change.records.items():
+            self._store.hold(peer, record, committed)
+        await committed
+        for key_id in change.used_prekeys:
+            self._device.prekeys.pop(key_id, None)
+        crashpoints.reach(crashpoints.AFTER_ROW_BEFORE_NETWORK_ACK)
+        self._upstream.acknowledge(deliveries)
+        return [None] * len(deliveries)
+
+    async def _load_progress(self, deliveries: Sequence[Delivery]) -> None:
+        """Have in the progress book every message that these deliveries are about, inbound ones included."""
+        wanted: set[str] = set()
+        for delivery in deliveries:
+            wanted.update(delivery.refs if delivery.kind in STATUSES else (delivery.id,))
+        missing = [message_id for message_id in wanted if message_id not in self._progress]
+        if missing:
+            async with self._database.reading() as connection:
+                self._progress.load(await messages.list_progress(connection, self._device.number, missing))
+
+    def _note_receipt(self, delivery: Delivery, change: _Consequences) -> None:
+        status = STATUSES[delivery.kind]
+        error = EXPIRED if status is Status.FAILED else None
+        for message_id in delivery.refs:
+            # Only the recipient of a message can say what became of it.
+            if self._progress.peer(message_id) != delivery.sender:
+                EVENTS.labels(delivery.kind, "unknown").inc()
+                continue
+            EVENTS.labels(delivery.kind, "noted").inc()
+            change.reached.append((message_id, status, delivery.timestamp // 1000, error))
+
+    def _receive(self, delivery: Delivery, change: _Consequences) -> None:
+        if delivery.id in self._progress:
+            EVENTS.labels(delivery.kind, "duplicate").inc()
+            return
+        timestamp = delivery.timestamp // 1000
+        try:
+            plaintext = self._decrypt(delivery, change)
+        except e2ee.DuplicateMessage:
+            EVENTS.labels(delivery.kind, "duplicate").inc()
+            return
+        except e2ee.E2EEError as error:
+            # Sending it again would not help: it is dropped, and a session that cannot be read is opened anew.
+            log.warning(
+                "message.undecryptable", extra={"id": delivery.id, "from": delivery.sender, "error": repr(error)}
+            )
+            EVENTS.labels(delivery.kind, "undecryptable").inc()
+            return
+        self._progress.remember(delivery.id, delivery.sender, Status.RECEIVED)
+        content = _parse(plaintext)
+        kind = str(content["type"]) if content else "unknown"
+        change.messages.append(
+            Message(
+                delivery.id,
+                self._device.number,
+                self._shard,
+                delivery.sender,
+                kind[:16],
+                Status.RECEIVED,
+                delivery.timestamp,
+                "",
+            )
+        )
+        if kind == NULL:
+            EVENTS.labels(delivery.kind, "null").inc()
+            return
+        EVENTS.labels(delivery.kind, "received").inc()
+        name = delivery.sender
+        if content is None:
+            body = bodies.unsupported(delivery.id, delivery.sender, name, timestamp)
+        else:
+            body = bodies.inbound(delivery.id, delivery.sender, name, timestamp, content)
+        change.callbacks.append(
+            Callback(
+                0,
+                self._shard,
+                self._device.number,
+                delivery.id,
+                "inbound_message",
+                body,
+                int(self._clock.now() * 1000),
+                volatile=not self._reports.persist,
+            )
+        )
+
+    def _decrypt(self, delivery: Delivery, change: _Consequences) -> bytes:
+        """The plaintext; the record that changed and the pre-key that was used go into `change`."""
+        record = self._store.at_hand(delivery.sender)
+        used: int | None = None
+        kind = e2ee.MESSAGE
+        if delivery.kind == frames.PREKEY:
+            kind = e2ee.PREKEY
+            first = e2ee.PreKeySignalMessage.parse(delivery.body)
+            if record is None or record.needs_setup(first):
+                record, used = self._respond(record, first), first.prekey_id
+        if record is None:
+            raise e2ee.NoSession("a message without a session")
+        plaintext = record.decrypt(kind, delivery.body)
+        change.records[delivery.sender] = record
+        self._store.keep(delivery.sender, record)
+        if used is not None:
+            change.used_prekeys.append(used)
+        return plaintext
+
+    def _respond(self, record: e2ee.SessionRecord | None, first: e2ee.PreKeySignalMessage) -> e2ee.SessionRecord:
+        signed = self._device.signed_prekeys.get(first.signed_prekey_id)
+        if signed is None:
+            raise e2ee.UnknownPreKey(f"signed pre-key {first.signed_prekey_id}")
+        prekey = self._device.prekeys.get(first.prekey_id) if first.prekey_id is not None else None
+        kyber_id = first.kyber_prekey_id
+        kyber = self._device.kyber_prekeys.get(kyber_id) if kyber_id is not None else None
+        try:
+            return e2ee.SessionRecord.respond(record, self._device.identity, first, signed, prekey, kyber)
+        except e2ee.UntrustedIdentity:
+            # The recipient has registered anew: trust on first use, as for a new contact.
+            return e2ee.SessionRecord.respond(None, self._device.identity, first, signed, prekey, kyber)
+
+    def _start_over(self, peer: str, change: _Consequences) -> None:
+        """The peer has new keys: the next message opens a new session."""
+        log.info("session.identity_changed", extra={"peer": peer})
+        EVENTS.labels(frames.IDENTITY, "noted").inc()
+        change.records.pop(peer, None)
+        change.dropped.append(peer)
+        self._store.forget(peer)
+
+
+class _Consequences:
+    """What one batch of deliveries changes."""
+
+    def __init__(self) -> None:
+        self.reached: list[Reached] = []
+        self.messages: list[Message] = []
+        self.records: dict[str, e2ee.SessionRecord] = {}
+        self.dropped: list[str] = []
+        self.used_prekeys: list[int] = []
+        self.callbacks: list[Callback] = []
+
+
+def _parse(plaintext: bytes) -> Mapping[str, Any] | None:
+    """The content, an object whose `type` names one of its fields (or is `null`); `None` when it is anything else."""
+    try:
+        content = json.loads(plaintext)
+    except ValueError:
+        return None
+    if not isinstance(content, dict) or not isinstance(content.get("type"), str):
+        return None
+    kind = content["type"]
+    return content if kind == NULL or isinstance(content.get(kind), dict) else None

@@ -1,0 +1,140 @@
+"""The job queue of one shard: taking messages in, and taking up again what a crash left behind."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from prometheus_client import Counter, Gauge
+
+from coreapp import codes, ids
+from coreapp.admission import Admission
+from coreapp.contact_book import ContactBook
+from coreapp.encryption import Encryption, Outlet
+from coreapp.errors import Refused
+from coreapp.journal import Change, Journal
+from coreapp.progress import ProgressBook
+from tidings import e2ee
+from tidings.runtime import crashpoints
+from tidings.runtime.clock import Clock
+from tidings.storage.jobs import Job, State
+from tidings.storage.messages import Message, Status
+from tidings.wire import core
+
+log = logging.getLogger(__name__)
+
+SIZE = Gauge("tidings_job_queue_size", "Messages accepted and not yet safe with the servers")
+ACCEPTED = Counter("tidings_messages_accepted_total", "Messages accepted", ["encrypted"])
+
+
+class JobCount:
+    """How many jobs are in the queue, of those that are on disk or being committed."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def __call__(self) -> int:
+        return self._count
+
+    def add(self, count: int) -> None:
+        self._count += count
+        SIZE.set(self._count)
+
+    def remove(self, count: int) -> None:
+        self.add(-count)
+
+
+class JobQueue:
+    """Accepts the messages of one account and starts them on their way."""
+
+    def __init__(
+        self,
+        admission: Admission,
+        count: JobCount,
+        contacts: ContactBook,
+        encryption: Encryption,
+        journal: Journal,
+        progress: ProgressBook,
+        outlet: Outlet,
+        clock: Clock,
+        *,
+        account: str,
+        shard: int,
+    ) -> None:
+        self._admission = admission
+        self._count = count
+        self._contacts = contacts
+        self._encryption = encryption
+        self._journal = journal
+        self._progress = progress
+        self._outlet = outlet
+        self._clock = clock
+        self._account = account
+        self._shard = shard
+
+    async def accept(self, question: core.AcceptMessage) -> str:
+        """The id of the message, once it is on disk. Raises `Refused`.
+
+        Where the session is at hand the message is committed already encrypted: one commit for both.
+        """
+        self._admission.check()
+        if question.to == self._account:
+            raise Refused(codes.BAD_USER, "a business cannot send to itself")
+        await self._contacts.require_valid(question.to)
+        now = int(self._clock.now() * 1000)
+        message_id = ids.new_message_id()
+        job = Job(message_id, self._shard, self._account, question.to, State.NEW, "", b"", now)
+        message = Message(
+            message_id,
+            self._account,
+            self._shard,
+            question.to,
+            question.kind,
+            Status.ACCEPTED,
+            now,
+            question.request_id,
+        )
+        half = self._encryption.encrypt_now(job, question.content)
+        if half is None:
+            self._encryption.seal_content(job, question.content)
+        self._count.add(1)
+        self._progress.remember(message_id, question.to, Status.ACCEPTED)
+        crashpoints.reach(crashpoints.AFTER_SEAL_BEFORE_COMMIT)
+        committed = self._journal.put(
+            Change(
+                self._account,
+                new_messages=(message,),
+                enqueued_jobs=(job,),
+                sending_halves=(half,) if half else (),
+            )
+        )
+        if half is not None:
+            self._encryption.hold(question.to, committed)
+        await committed
+        crashpoints.reach(crashpoints.AFTER_COMMIT_BEFORE_REPLY)
+        if half is not None:
+            ACCEPTED.labels("at once").inc()
+            self._outlet.offer((job,))
+        else:
+            ACCEPTED.labels("later").inc()
+            self._encryption.enter_lane(job, question.content)
+        log.debug("message.accepted", extra={"id": message_id, "to": question.to, "request_id": question.request_id})
+        return message_id
+
+    def resume(self, jobs: Sequence[Job]) -> None:
+        """Take up the jobs that an earlier owner left: ciphertexts go out as they are, contents to the lane."""
+        self._count.add(len(jobs))
+        unreadable = []
+        for job in jobs:
+            if job.state == State.ENCRYPTED:
+                self._outlet.offer((job,))
+                continue
+            try:
+                self._encryption.enter_lane(job, self._encryption.unseal_content(job))
+            except e2ee.CorruptState:
+                unreadable.append(job)
+        if unreadable:
+            log.error("jobs.unreadable", extra={"count": len(unreadable)})
+            self._outlet.fail(unreadable, codes.GENERIC, "the stored message cannot be read")
+        if jobs:
+            log.info("jobs.resumed", extra={"count": len(jobs)})

@@ -1,0 +1,172 @@
+"""The one writer of a shard: changes that arrive while one commit is in flight share the next.
+
+Each batch is one transaction, fenced by the shard's lease. A change is on disk when `write` returns; changes are
+committed in the order in which they were given. After one failure nothing more is written: what is in memory may then
+be ahead of the disk, so the shard has to be left and taken anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from tidings.runtime.batcher import Batcher
+from tidings.storage import accounts, callbacks, contacts, jobs, messages, sessions, shards
+from tidings.storage.database import Database
+
+PATIENCE = 600.0  # seconds that a commit waits for a database that is away
+
+
+@dataclasses.dataclass(slots=True)
+class Change:
+    """What one unit of work writes, all or nothing.
+
+    enqueued_jobs:    new ones, or ones that are there and have become `ENCRYPTED`.
+    dropped_sessions: the peers whose session is forgotten.
+    used_prekeys:     ids of own one-time pre-keys that are used up.
+    new_callbacks:    their `seq` is given by the journal, in the order of commits.
+    """
+
+    account: str
+    new_messages: Sequence[messages.Message] = ()
+    enqueued_jobs: Sequence[jobs.Job] = ()
+    finished_jobs: Sequence[str] = ()
+    whole_sessions: Sequence[sessions.Session] = ()
+    sending_halves: Sequence[sessions.SendingHalf] = ()
+    dropped_sessions: Sequence[str] = ()
+    used_prekeys: Sequence[int] = ()
+    statuses: Mapping[str, messages.Status] | None = None
+    checked_contacts: Sequence[contacts.Contact] = ()
+    new_callbacks: Sequence[callbacks.Callback] = ()
+    finished_callbacks: Sequence[int] = ()
+    failed_callbacks: Sequence[callbacks.Callback] = ()
+    dead_callbacks: Sequence[callbacks.Callback] = ()
+
+
+class Journal:
+    """Commits changes in batches, strictly in order, under one lease."""
+
+    def __init__(
+        self,
+        database: Database,
+        lease: shards.Lease,
+        *,
+        last_seq: int,
+        committed: Callable[[Sequence[callbacks.Callback]], None],
+        max_size: int = 500,
+    ) -> None:
+        """last_seq: the highest callback `seq` in use; committed: told of new callbacks once they are on disk."""
+        self._database = database
+        self._lease = lease
+        self._last_seq = last_seq
+        self._committed = committed
+        self.broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._batcher: Batcher[Change, None] = Batcher("journal", self._flush, max_size=max_size)
+
+    def put(self, change: Change) -> asyncio.Future[None]:
+        """Queue a change; the future is done when it is on disk. It raises `LeaseLost` or the database's error."""
+        return self._batcher.put(change)
+
+    async def write(self, change: Change) -> None:
+        """Queue a change and wait until it is on disk."""
+        await self._batcher.put(change)
+
+    async def close(self) -> None:
+        """Commit what is queued."""
+        await self._batcher.close()
+
+    async def _flush(self, changes: Sequence[Change]) -> Sequence[None]:
+        if self.broken.done():
+            self.broken.result()
+        batch = _Merged(changes)
+        for callback in batch.callbacks:
+            callback.seq = self._next_seq()
+        try:
+            await self._database.persist(lambda connection: batch.execute(connection, self._lease), patience=PATIENCE)
+        except Exception as error:
+            self.broken.set_exception(error)
+            raise
+        if batch.callbacks:
+            self._committed(batch.callbacks)
+        return [None] * len(changes)
+
+    def _next_seq(self) -> int:
+        # Microseconds, then 5 bits of shard: grows, and never meets another shard's.
+        now = (time.time_ns() // 1000) << 5 | self._lease.shard
+        self._last_seq = max(now, (self._last_seq >> 5) + 1 << 5 | self._lease.shard)
+        return self._last_seq
+
+
+class _Merged:
+    """The changes of one batch by table; where one row is written twice, the later write stands."""
+
+    def __init__(self, changes: Sequence[Change]) -> None:
+        self.messages: list[messages.Message] = []
+        self.jobs: dict[str, jobs.Job] = {}
+        self.finished_jobs: list[str] = []
+        self.statuses: dict[str, messages.Status] = {}
+        self.contacts: dict[tuple[str, str], contacts.Contact] = {}
+        self.callbacks: list[callbacks.Callback] = []
+        self.finished_callbacks: list[int] = []
+        self.failed_callbacks: list[callbacks.Callback] = []
+        self.dead_callbacks: list[callbacks.Callback] = []
+        self.whole: dict[tuple[str, str], sessions.Session] = {}
+        self.sending: dict[tuple[str, str], sessions.SendingHalf] = {}
+        self.dropped: dict[str, list[str]] = {}
+        self.used_prekeys: dict[str, list[int]] = {}
+        for change in changes:
+            self._add(change)
+
+    def _add(self, change: Change) -> None:
+        self.messages += change.new_messages
+        for job in change.enqueued_jobs:
+            self.jobs[job.id] = job
+        self.finished_jobs += change.finished_jobs
+        for message_id, status in (change.statuses or {}).items():
+            self.statuses[message_id] = max(status, self.statuses.get(message_id, status))
+        for contact in change.checked_contacts:
+            self.contacts[contact.account, contact.wa_id] = contact
+        self.callbacks += change.new_callbacks
+        self.finished_callbacks += change.finished_callbacks
+        self.failed_callbacks += change.failed_callbacks
+        self.dead_callbacks += change.dead_callbacks
+        if change.used_prekeys:
+            self.used_prekeys.setdefault(change.account, []).extend(change.used_prekeys)
+        for peer in change.dropped_sessions:
+            self.whole.pop((change.account, peer), None)
+            self.sending.pop((change.account, peer), None)
+            self.dropped.setdefault(change.account, []).append(peer)
+        for session in change.whole_sessions:
+            self.whole[session.account, session.peer] = session
+            self.sending.pop((session.account, session.peer), None)
+        for half in change.sending_halves:
+            key = (half.account, half.peer)
+            if key in self.whole:
+                self.whole[key] = dataclasses.replace(self.whole[key], sending=half.sending)
+            else:
+                self.sending[key] = half
+
+    async def execute(self, connection: AsyncConnection, lease: shards.Lease) -> None:
+        await shards.fence(connection, lease)
+        await messages.add(connection, self.messages)
+        await jobs.enqueue(connection, list(self.jobs.values()))
+        await jobs.finish(connection, self.finished_jobs)
+        for account, peers in self.dropped.items():
+            await sessions.delete(connection, account, peers)
+        await sessions.save(connection, list(self.whole.values()))
+        await sessions.save_sending(connection, list(self.sending.values()))
+        for account, key_ids in self.used_prekeys.items():
+            await accounts.delete_prekeys(connection, account, accounts.ONE_TIME, key_ids)
+        if self.statuses:
+            await messages.advance(connection, self.statuses)
+        await contacts.save(connection, list(self.contacts.values()))
+        await callbacks.enqueue(connection, [callback for callback in self.callbacks if not callback.volatile])
+        await callbacks.finish(connection, self.finished_callbacks)
+        for callback in self.failed_callbacks:
+            await callbacks.reschedule(connection, callback)
+        for callback in self.dead_callbacks:
+            await callbacks.bury(connection, callback)

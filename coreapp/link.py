@@ -1,0 +1,96 @@
+"""The link that Webapps connect to: each question is answered by the shard that this process owns."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from prometheus_client import generate_latest
+
+from coreapp import codes
+from coreapp.errors import Refused
+from coreapp.shard import Shard
+from tidings.runtime.batcher import BatcherClosed, BatcherFull
+from tidings.storage.shards import LeaseLost
+from tidings.wire import connection as wire
+from tidings.wire import core
+
+log = logging.getLogger(__name__)
+
+MAX_IN_FLIGHT = 10_000  # questions of one Webapp; one more is refused with 1016
+
+
+class LinkHandler:
+    """One Webapp's connection. The first frame must be a `Hello` with the installation's link key."""
+
+    def __init__(self, key: str, node: str, shard: Callable[[], Shard | None]) -> None:
+        self._key = key.encode()
+        self._node = node
+        self._shard = shard
+        self._trusted = False
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def opened(self, connection: wire.Connection) -> None:
+        """Nothing is said before the `Hello`."""
+
+    def received(self, connection: wire.Connection, frame: Any) -> None:
+        if isinstance(frame, core.Hello):
+            self._trusted = hmac.compare_digest(frame.key.encode(), self._key)
+            if self._trusted:
+                connection.send(core.Done(frame.n))
+            else:
+                log.warning("link.wrong_key", extra={"peer": connection.peer})
+                connection.close("wrong link key")
+        elif not self._trusted:
+            connection.close("no hello")
+        elif len(self._tasks) >= MAX_IN_FLIGHT:
+            connection.send(core.Refused(frame.n, codes.OVERLOADED, "too many requests are in flight", 1))
+        else:
+            task = asyncio.get_running_loop().create_task(self._answer(connection, frame))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    def closed(self, connection: wire.Connection, reason: str) -> None:
+        """Questions in flight run on: what they commit stays committed, only nobody hears of it."""
+        log.info("link.closed", extra={"peer": connection.peer, "reason": reason})
+
+    async def _answer(self, connection: wire.Connection, question: Any) -> None:
+        try:
+            answer = await self._ask(question)
+        except Refused as refused:
+            answer = core.Refused(question.n, refused.code, refused.details, refused.retry_after)
+        except (LeaseLost, BatcherClosed):
+            answer = core.Refused(question.n, codes.NOT_PRIMARY_COREAPP, "this Coreapp has just lost its shard", 1)
+        except BatcherFull as error:
+            answer = core.Refused(question.n, codes.OVERLOADED, f"the {error} queue is full", 1)
+        except Exception:
+            log.exception("link.question_failed", extra={"question": type(question).__name__})
+            answer = core.Refused(question.n, codes.INTERNAL_ERROR, "the Coreapp could not do this")
+        connection.send(answer)
+
+    async def _ask(self, question: Any) -> core.Answer:
+        shard = self._shard()
+        if isinstance(question, core.GetMetrics):
+            return core.Metrics(question.n, generate_latest().decode())
+        if isinstance(question, core.GetHealth):
+            if shard is None:
+                return core.Health(question.n, "disconnected", self._node)
+            status = "connected" if shard.link.connected else "connecting"
+            return core.Health(question.n, status, self._node, [shard.lease.shard])
+        if shard is None:
+            raise Refused(codes.NOT_PRIMARY_COREAPP, "this Coreapp does not own the shard", retry_after=1)
+        if isinstance(question, core.AcceptMessage):
+            message_id = await shard.jobs.accept(question)
+            return core.Accepted(question.n, message_id, question.to)
+        if isinstance(question, core.CheckContacts):
+            contacts = await shard.contacts.check(question.inputs, wait=question.wait, force=question.force_check)
+            return core.Contacts(question.n, contacts)
+        if isinstance(question, core.SettingsChanged):
+            await shard.config.load()
+            return core.Done(question.n)
+        if isinstance(question, core.ReplayCallbacks):
+            return core.Replayed(question.n, await shard.replay(question.seqs))
+        raise Refused(codes.INTERNAL_ERROR, f"unknown question {type(question).__name__}")

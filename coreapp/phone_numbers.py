@@ -1,0 +1,30 @@
+"""From what people write to a wa_id: the digits of the international number, without `+`."""
+
+from __future__ import annotations
+
+import re
+
+import phonenumbers
+
+# The usual case costs one match: an optional plus, then 7 to 15 digits of which the first is not 0 (E.164).
+_PLAIN = re.compile(r"\+?([1-9][0-9]{6,14})")
+_PUNCTUATION = str.maketrans("", "", " -.()/\u00a0\u2011\u200e")
+
+
+def normalise(text: str, region: str | None = None) -> str | None:
+    """The wa_id that a written number means, or `None` when it is none.
+
+    region: two letters; where numbers without a country code are from. Without it they are taken to begin with one.
+    """
+    if len(text) > 64:
+        return None
+    plain = _PLAIN.fullmatch(text.translate(_PUNCTUATION))
+    if plain and (text.lstrip().startswith("+") or region is None):
+        return plain[1]
+    try:
+        number = phonenumbers.parse(text, region)
+    except phonenumbers.NumberParseException:
+        return plain[1] if plain else None
+    if not phonenumbers.is_possible_number(number):
+        return plain[1] if plain else None
+    return phonenumbers.format_number(number, phonenumbers.PhoneNumberFormat.E164).lstrip("+")

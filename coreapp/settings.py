@@ -1,0 +1,90 @@
+"""What a Coreapp is told by its environment."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import socket
+from pathlib import Path
+
+from coreapp.webhook import signature
+from tidings.runtime import settings
+from tidings.runtime.settings import DatabaseSettings, Environment, Secrets
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Settings:
+    """One Coreapp process.
+
+    account:             the business's number, digits.
+    link_address:        where Webapps reach it; advertised_host: what the shard map tells them.
+    network_tcp, network_http: the message network.
+    lease_seconds:       silence after which another Coreapp may take a shard; heartbeat_seconds: between signs of life.
+    job_queue_limit, callback_queue_limit: rows.
+    webhook_timeout:     seconds for one attempt.
+    accept_any_2xx:      take every 2xx of a webhook for success, not only 200.
+    """
+
+    data_dir: Path
+    database: DatabaseSettings
+    secrets: Secrets
+    webhook_key: bytes = dataclasses.field(repr=False)
+    embedded: bool
+    node: str
+    account: str
+    link_address: tuple[str, int]
+    advertised_host: str
+    metrics_address: tuple[str, int]
+    network_tcp: tuple[str, int]
+    network_http: str
+    shards: int
+    lease_seconds: float
+    heartbeat_seconds: float
+    job_queue_limit: int
+    callback_queue_limit: int
+    webhook_timeout: float
+    accept_any_2xx: bool
+    require_pq: bool
+
+
+def read(env: Environment) -> Settings:
+    """Read and check everything. Raises `SettingsError`."""
+    data_dir = settings.data_dir(env)
+    env.check()
+    secrets = settings.read_secrets(env, data_dir)
+    webhook_key = b""
+    try:
+        webhook_key = signature.secret_bytes(secrets.webhook_secret)
+    except ValueError as error:
+        env.problem(f"TIDINGS_WEBHOOK_SECRET: {error}")
+    account = env.text("TIDINGS_BUSINESS_NUMBER", "15550000000").lstrip("+")
+    if not account.isdigit() or not 7 <= len(account) <= 15:
+        env.problem(f"TIDINGS_BUSINESS_NUMBER={account!r} is not a number of 7 to 15 digits")
+    link_address = env.address("TIDINGS_COREAPP_ADDRESS", "127.0.0.1:6252")
+    lease = env.number("TIDINGS_LEASE_SECONDS", 30.0, low=1.0, high=3600.0)
+    result = Settings(
+        data_dir=data_dir,
+        database=settings.read_database(env, data_dir, "business"),
+        secrets=secrets,
+        webhook_key=webhook_key,
+        embedded=env.flag("TIDINGS_EMBEDDED"),
+        node=env.text("COREAPP_HOSTNAME", f"{socket.gethostname()}:{os.getpid()}")[:64],
+        account=account,
+        link_address=link_address,
+        advertised_host=env.text("TIDINGS_COREAPP_ADVERTISED_HOST", link_address[0]),
+        metrics_address=env.address("TIDINGS_COREAPP_METRICS_ADDRESS", "127.0.0.1:6253"),
+        network_tcp=env.address("TIDINGS_NETWORK_TCP_ADDRESS", "127.0.0.1:9096"),
+        network_http=env.text("TIDINGS_NETWORK_HTTP_URL", "http://127.0.0.1:9095"),
+        shards=1,
+        lease_seconds=lease,
+        heartbeat_seconds=env.number("TIDINGS_HEARTBEAT_SECONDS", min(5.0, lease / 6), low=0.05, high=600.0),
+        job_queue_limit=env.integer("TIDINGS_JOB_QUEUE_LIMIT", 20_000, low=1),
+        callback_queue_limit=env.integer("TIDINGS_CALLBACK_QUEUE_LIMIT", 100_000, low=1),
+        webhook_timeout=env.number("TIDINGS_WEBHOOK_TIMEOUT_S", 15.0, low=0.1, high=600.0),
+        accept_any_2xx=env.flag("TIDINGS_WEBHOOK_ANY_2XX"),
+        require_pq=env.flag("TIDINGS_REQUIRE_PQ"),
+    )
+    if result.heartbeat_seconds >= result.lease_seconds:
+        env.problem("TIDINGS_HEARTBEAT_SECONDS must be below TIDINGS_LEASE_SECONDS")
+    env.check()
+    return result

@@ -1,0 +1,206 @@
+"""Everything that the owner of one shard runs, wired for one term of its lease and thrown away after it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from prometheus_client import Gauge
+
+from coreapp.account import OwnDevice, Registrar
+from coreapp.admission import Admission, Gate
+from coreapp.config import Config
+from coreapp.contact_book import ContactBook
+from coreapp.encryption import Encryption
+from coreapp.errors import UpstreamError
+from coreapp.events import Events
+from coreapp.job_queue import JobCount, JobQueue
+from coreapp.journal import Journal
+from coreapp.network_link import NetworkLink
+from coreapp.progress import ProgressBook
+from coreapp.session_store import SessionStore
+from coreapp.settings import Settings
+from coreapp.status_reports import StatusReports
+from coreapp.transmission import Transmitter
+from coreapp.upstream import Delivery
+from coreapp.webhook.delivery import Deliveries
+from coreapp.webhook.queue import CallbackQueue
+from tidings.runtime import service
+from tidings.runtime.clock import Clock
+from tidings.storage import callbacks, jobs, messages
+from tidings.storage.callbacks import Callback
+from tidings.storage.database import Database
+from tidings.storage.shards import Lease
+
+log = logging.getLogger(__name__)
+
+EPOCH = Gauge("tidings_shard_epoch", "Epoch under which this process owns the shard; 0 when it does not", ["shard"])
+
+
+class Shard:
+    """One term of ownership: from the claim of the lease until it is lost or given up."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        database: Database,
+        lease: Lease,
+        device: OwnDevice,
+        registrar: Registrar,
+        clock: Clock,
+    ) -> None:
+        self.lease = lease
+        self._settings = settings
+        self._database = database
+        self._device = device
+        self._registrar = registrar
+        self._clock = clock
+        self._background: set[asyncio.Task[None]] = set()
+        self.config = Config(database, device.number, any_2xx=settings.accept_any_2xx)
+
+    async def open(self) -> None:
+        """Read what the last owner left, and be ready to answer."""
+        settings, database, device, clock = self._settings, self._database, self._device, self._clock
+        account, number = device.number, self.lease.shard
+        await self.config.load()
+        async with database.reading() as connection:
+            left = await jobs.list_jobs(connection, number)
+            pending = await callbacks.count_pending(connection, number)
+            last_seq = await callbacks.highest_seq(connection)
+            progress_rows = await messages.list_progress(connection, account, [job.id for job in left])
+
+        self.link = NetworkLink(*settings.network_tcp, device.number, device.token)
+        self.queue = CallbackQueue(settings.callback_queue_limit, clock, self._load_callbacks)
+        self.journal = Journal(database, self.lease, last_seq=last_seq, committed=self.queue.offer)
+        progress = ProgressBook()
+        progress.load(progress_rows)
+        reports = StatusReports(progress, self.config.wishes, clock, account=account, shard=number)
+        count = JobCount()
+        store = SessionStore(database, device)
+        self.transmitter = Transmitter(
+            self.link,
+            self.journal,
+            reports,
+            account=account,
+            later=asyncio.get_running_loop().call_later,
+            finished=count.remove,
+        )
+        self.encryption = Encryption(
+            device, store, self.link, self.journal, self.transmitter, require_pq=settings.require_pq
+        )
+        self.contacts = ContactBook(database, self.journal, self.link, clock, account=account, shard=number)
+        admission = Admission(
+            Gate("job", settings.job_queue_limit),
+            count,
+            Gate("callback", settings.callback_queue_limit),
+            self._callbacks,
+        )
+        self.jobs = JobQueue(
+            admission,
+            count,
+            self.contacts,
+            self.encryption,
+            self.journal,
+            progress,
+            self.transmitter,
+            clock,
+            account=account,
+            shard=number,
+        )
+        self.events = Events(database, self.journal, self.link, device, store, progress, reports, clock, shard=number)
+        self.deliveries = Deliveries(
+            self.queue,
+            self.journal,
+            self.config.target,
+            settings.webhook_key,
+            clock,
+            timeout=settings.webhook_timeout,
+        )
+        self.config.on_change(self.deliveries.kick)
+        self.link.listen(self)
+        await self.queue.start(pending)
+        self.jobs.resume(left)
+        EPOCH.labels(number).set(self.lease.epoch)
+        log.info(
+            "shard.opened",
+            extra={"shard": number, "epoch": self.lease.epoch, "jobs": len(left), "callbacks": pending},
+        )
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Serve until `stop`. Raises `LeaseLost`, or what else broke the journal; nothing is written after that."""
+        watcher = _JournalWatch(self.journal)
+        services: Sequence[service.Service] = (watcher, self.config, self.deliveries, self.link)
+        try:
+            await service.run_services(services, stop)
+        except service.ServiceFailed as failure:
+            if failure.cause is not None:
+                raise failure.cause from None
+            raise
+        finally:
+            EPOCH.labels(self.lease.shard).set(0)
+            for task in self._background:
+                task.cancel()
+            await self.contacts.close()
+            await self.encryption.close()
+            await self.events.close()
+            await self.queue.close()
+            await self.journal.close()
+
+    async def replay(self, seqs: Sequence[int]) -> int:
+        """Bring dead letters back into the queue, all of them or those named; returns how many."""
+        async with self._database.transaction() as connection:
+            rows = await callbacks.take_dead(connection, self.lease.shard, int(self._clock.now() * 1000), seqs or None)
+        self.queue.offer(rows)
+        return len(rows)
+
+    # What the servers tell us, handed to whom it concerns.
+
+    def connected(self) -> None:
+        self.transmitter.connected()
+
+    def accepted(self, ids: Sequence[str]) -> None:
+        self.transmitter.accepted(ids)
+
+    def refused(self, envelope_id: str, reason: str, detail: str) -> None:
+        self.transmitter.refused(envelope_id, reason, detail)
+
+    def delivered(self, delivery: Delivery) -> None:
+        self.events.delivered(delivery)
+
+    def prekeys_low(self, remaining: int) -> None:
+        if not self._background:
+            task = asyncio.create_task(self._refill(remaining))
+            self._background.add(task)
+            task.add_done_callback(self._background.discard)
+
+    async def _refill(self, remaining: int) -> None:
+        try:
+            await self._registrar.upload_prekeys(self._database, self._device)
+        except UpstreamError as error:
+            log.warning("prekeys.upload_failed", extra={"remaining": remaining, "error": str(error)})
+
+    async def _load_callbacks(self, after: int, limit: int) -> Sequence[Callback]:
+        async with self._database.reading() as connection:
+            return await callbacks.list_pending(connection, self.lease.shard, after=after, limit=limit)
+
+    def _callbacks(self) -> int:
+        return len(self.queue)
+
+
+class _JournalWatch:
+    """Ends the shard when its journal breaks."""
+
+    name = "journal"
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+
+    async def run(self, stop: asyncio.Event) -> None:
+        stopping = asyncio.create_task(stop.wait())
+        either: list[asyncio.Future[Any]] = [stopping, self._journal.broken]
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if self._journal.broken.done():
+            self._journal.broken.result()

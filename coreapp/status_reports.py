@@ -1,0 +1,79 @@
+"""From «this message reached that status» to the rows that say so: the status and its callbacks."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from coreapp.progress import ProgressBook
+from coreapp.webhook import bodies
+from tidings.runtime.clock import Clock
+from tidings.storage.callbacks import Callback
+from tidings.storage.messages import Status
+
+# message id, status reached, Unix seconds or `None` for now, error code and details for `FAILED`
+Reached = tuple[str, Status, int | None, tuple[int, str] | None]
+
+
+class Wishes(Protocol):
+    """What the business wants to hear, from its application settings."""
+
+    @property
+    def persist(self) -> bool: ...
+
+    def wants(self, status: Status) -> bool: ...
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Report:
+    """What to write."""
+
+    statuses: dict[str, Status]
+    callbacks: list[Callback]
+
+
+class StatusReports:
+    """Turns events into reports. The events' messages must be in the progress book; unknown ones report nothing."""
+
+    def __init__(
+        self, progress: ProgressBook, wishes: Callable[[], Wishes], clock: Clock, *, account: str, shard: int
+    ) -> None:
+        self._progress = progress
+        self._wishes = wishes
+        self._clock = clock
+        self._account = account
+        self._shard = shard
+
+    @property
+    def persist(self) -> bool:
+        """Are callbacks kept on disk?"""
+        return self._wishes().persist
+
+    def report(self, events: Iterable[Reached]) -> Report:
+        """The rows for these events, in their order; each status of a message at most once."""
+        wishes = self._wishes()
+        now = self._clock.now()
+        report = Report({}, [])
+        for message_id, reached, timestamp, error in events:
+            steps = self._progress.advance(message_id, reached)
+            if not steps:
+                continue
+            report.statuses[message_id] = steps[-1]
+            peer = self._progress.peer(message_id) or ""
+            for step in steps:
+                if wishes.wants(step):
+                    body = bodies.status(message_id, peer, step, int(timestamp or now), error)
+                    report.callbacks.append(
+                        Callback(
+                            0,
+                            self._shard,
+                            self._account,
+                            message_id,
+                            "status_change",
+                            body,
+                            int(now * 1000),
+                            volatile=not wishes.persist,
+                        )
+                    )
+        return report

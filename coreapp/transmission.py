@@ -1,0 +1,130 @@
+"""Sending encrypted jobs to the servers, windowed, and noting what became of them.
+
+A job is sent only once its ciphertext is on disk, always with the same bytes, and again after every reconnect until
+the servers accept or refuse it; they drop what they have seen.
+"""
+
+from __future__ import annotations
+
+import collections
+import logging
+from collections.abc import Callable, Sequence
+
+from prometheus_client import Counter
+
+from coreapp import codes
+from coreapp.journal import Change, Journal
+from coreapp.status_reports import StatusReports
+from coreapp.upstream import Envelope, Upstream
+from tidings.runtime import crashpoints
+from tidings.storage.jobs import Job
+from tidings.storage.messages import Status
+from tidings.wire import device
+
+log = logging.getLogger(__name__)
+
+SENT = Counter("tidings_messages_sent_total", "Envelopes with an answer of the servers", ["result"])
+
+RETRY_SECONDS = 1.0  # after the servers said that they are overloaded
+
+FAILURES = {
+    device.NO_SUCH_NUMBER: (codes.USER_NOT_VALID, "the recipient is not on the network any more"),
+    device.BLOCKED: (codes.RECIPIENT_BLOCKED, "the recipient has blocked this business"),
+}
+
+
+class Transmitter:
+    """The encrypted jobs of one shard, from commit to acceptance."""
+
+    def __init__(
+        self,
+        upstream: Upstream,
+        journal: Journal,
+        reports: StatusReports,
+        *,
+        account: str,
+        later: Callable[[float, Callable[[], None]], object],
+        finished: Callable[[int], None],
+        window: int = 2000,
+    ) -> None:
+        """later(seconds, call): the loop's timer; finished(count): told when jobs have left the queue."""
+        self._upstream = upstream
+        self._journal = journal
+        self._reports = reports
+        self._account = account
+        self._later = later
+        self._finished = finished
+        self._window = window
+        self._waiting: collections.deque[Job] = collections.deque()
+        self._unanswered: dict[str, Job] = {}
+
+    def offer(self, jobs: Sequence[Job]) -> None:
+        """Jobs whose ciphertext is on disk, in the order in which they are to arrive."""
+        self._waiting.extend(jobs)
+        self._pump()
+
+    def connected(self) -> None:
+        """Send again all that has no answer, then go on."""
+        for job in self._unanswered.values():
+            self._send(job)
+        self._pump()
+
+    def accepted(self, ids: Sequence[str]) -> None:
+        """Safe with the servers: the job is done, the message is sent."""
+        done = [job for message_id in ids if (job := self._unanswered.pop(message_id, None)) is not None]
+        if done:
+            crashpoints.reach(crashpoints.AFTER_SEND_BEFORE_MARK)
+            report = self._reports.report([(job.id, Status.SENT, None, None) for job in done])
+            self._journal.put(
+                Change(
+                    self._account,
+                    finished_jobs=[job.id for job in done],
+                    statuses=report.statuses,
+                    new_callbacks=report.callbacks,
+                )
+            )
+            SENT.labels("accepted").inc(len(done))
+            self._finished(len(done))
+        self._pump()
+
+    def refused(self, message_id: str, reason: str, detail: str) -> None:
+        """Not taken: tried again when the servers were overloaded, failed otherwise."""
+        job = self._unanswered.get(message_id)
+        if job is None:
+            return
+        SENT.labels(reason).inc()
+        if reason == device.OVERLOADED:
+            self._later(RETRY_SECONDS, lambda: self._again(message_id))
+            return
+        del self._unanswered[message_id]
+        code, details = FAILURES.get(reason, (codes.GENERIC, f"{reason}: {detail}" if detail else reason))
+        log.info("message.failed", extra={"id": message_id, "to": job.peer, "reason": reason, "detail": detail})
+        self.fail([job], code, details)
+        self._pump()
+
+    def fail(self, jobs: Sequence[Job], code: int, details: str) -> None:
+        """End jobs without sending them; their messages get the status failed."""
+        report = self._reports.report([(job.id, Status.FAILED, None, (code, details)) for job in jobs])
+        self._journal.put(
+            Change(
+                self._account,
+                finished_jobs=[job.id for job in jobs],
+                statuses=report.statuses,
+                new_callbacks=report.callbacks,
+            )
+        )
+        self._finished(len(jobs))
+
+    def _again(self, message_id: str) -> None:
+        job = self._unanswered.get(message_id)
+        if job is not None:
+            self._send(job)
+
+    def _pump(self) -> None:
+        while self._waiting and len(self._unanswered) < self._window and self._upstream.connected:
+            job = self._waiting.popleft()
+            self._unanswered[job.id] = job
+            self._send(job)
+
+    def _send(self, job: Job) -> None:
+        self._upstream.send(Envelope(job.id, job.peer, job.kind, job.body))

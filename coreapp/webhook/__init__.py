@@ -1,0 +1,1 @@
+"""Telling the business: bodies, the queue of callbacks, their delivery, signatures and retries."""

@@ -1,0 +1,167 @@
+"""Posting callbacks to the webhook: so many at a time, each until it is taken or given up."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+import time
+from collections.abc import Callable
+
+import aiohttp
+from prometheus_client import Counter
+
+from coreapp.journal import Change, Journal
+from coreapp.webhook import retry, signature
+from coreapp.webhook.queue import CallbackQueue
+from tidings.runtime import crashpoints
+from tidings.runtime.clock import Clock
+from tidings.storage.callbacks import Callback
+
+log = logging.getLogger(__name__)
+
+REQUESTS = Counter("callback_requests_total", "Attempts at the webhook", ["result", "type"])
+DURATION_SUM = Counter("callback_requests_duration_ms_sum", "Time spent in attempts", ["result", "type"])
+DEAD = Counter("tidings_callbacks_dead_total", "Callbacks given up and kept as dead letters")
+
+READ_LIMIT = 64 * 1024  # bytes of an answer that are read so that the connection can be kept
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Target:
+    """Where callbacks go now. url: empty while none is set; they wait then."""
+
+    url: str
+    concurrency: int
+    policy: retry.Policy
+
+
+class Deliveries:
+    """The service that empties the callback queue. `target` is asked before every attempt: a change acts at once."""
+
+    name = "callbacks"
+
+    def __init__(
+        self,
+        queue: CallbackQueue,
+        journal: Journal,
+        target: Callable[[], Target],
+        key: bytes,
+        clock: Clock,
+        *,
+        timeout: float = 15.0,
+    ) -> None:
+        """key: signs the bodies; timeout: seconds for one attempt."""
+        self._queue = queue
+        self._journal = journal
+        self._target = target
+        self._key = key
+        self._clock = clock
+        self._timeout = aiohttp.ClientTimeout(total=timeout)
+        self._changed = asyncio.Event()
+        self._workers: list[asyncio.Task[None]] = []
+
+    def kick(self) -> None:
+        """The target may have changed: look now."""
+        self._changed.set()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Deliver until `stop`; what is being posted then is cut short and comes again."""
+        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=60)
+        async with aiohttp.ClientSession(
+            connector=connector, timeout=self._timeout, cookie_jar=aiohttp.DummyCookieJar(), trust_env=False
+        ) as session:
+            stopping = asyncio.create_task(stop.wait())
+            try:
+                while not stop.is_set():
+                    self._staff(session)
+                    self._changed.clear()
+                    changed = asyncio.create_task(self._changed.wait())
+                    await asyncio.wait([stopping, changed], return_when=asyncio.FIRST_COMPLETED)
+                    changed.cancel()
+            finally:
+                stopping.cancel()
+                for worker in self._workers:
+                    worker.cancel()
+                await asyncio.gather(*self._workers, return_exceptions=True)
+                self._workers.clear()
+
+    def _staff(self, session: aiohttp.ClientSession) -> None:
+        """As many workers as may post at a time: none while there is no URL."""
+        target = self._target()
+        wanted = target.concurrency if target.url else 0
+        if not target.url and len(self._queue):
+            log.warning("callbacks.waiting_for_url", extra={"waiting": len(self._queue)})
+        while len(self._workers) > wanted:
+            self._workers.pop().cancel()
+        while len(self._workers) < wanted:
+            self._workers.append(asyncio.create_task(self._work(session), name="callback worker"))
+
+    async def _work(self, session: aiohttp.ClientSession) -> None:
+        while True:
+            callback = await self._queue.take()
+            try:
+                await self.run_once(session, callback)
+            except asyncio.CancelledError:
+                self._queue.retry(callback)
+                raise
+
+    async def run_once(self, session: aiohttp.ClientSession, callback: Callback) -> None:
+        """One attempt at one callback, and what follows from it."""
+        target = self._target()
+        now = self._clock.now()
+        headers = signature.headers(self._key, callback.event_id, int(now), callback.body)
+        headers["Content-Type"] = "application/json"
+        started = time.perf_counter()
+        status: int | None = None
+        error = ""
+        try:
+            async with session.post(target.url, data=callback.body, headers=headers, allow_redirects=False) as answer:
+                status = answer.status
+                await answer.content.read(READ_LIMIT)
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as failure:
+            error = f"{type(failure).__name__}: {failure}"
+        took = (time.perf_counter() - started) * 1000
+        attempt = callback.attempt + 1
+        decision = retry.decide(status, attempt, now - callback.created_at / 1000, target.policy)
+        result = "success" if isinstance(decision, retry.Delivered) else str(status or 1)
+        REQUESTS.labels(result, callback.kind).inc()
+        DURATION_SUM.labels(result, callback.kind).inc(took)
+        if isinstance(decision, retry.Delivered):
+            crashpoints.reach(crashpoints.AFTER_200_BEFORE_MARK)
+            self._finish(callback)
+            log.debug("webhook.attempted", extra=_fields(callback, attempt, status, took))
+            return
+        callback.attempt = attempt
+        callback.last_error = error or f"HTTP {status}"
+        fields = _fields(callback, attempt, status, took) | {"error": callback.last_error}
+        if isinstance(decision, retry.GiveUp):
+            log.error("webhook.given_up", extra=fields)
+            DEAD.inc()
+            if callback.volatile:
+                self._queue.done(callback)
+                return
+            self._journal.put(Change(callback.account, dead_callbacks=(callback,)))
+            self._queue.done(callback)
+            return
+        callback.due_at = int((now + decision.seconds) * 1000)
+        log.warning("webhook.attempted", extra=fields | {"retry_in_s": decision.seconds})
+        if not callback.volatile:
+            self._journal.put(Change(callback.account, failed_callbacks=(callback,)))
+        self._queue.retry(callback)
+
+    def _finish(self, callback: Callback) -> None:
+        if not callback.volatile:
+            self._journal.put(Change(callback.account, finished_callbacks=(callback.seq,)))
+        self._queue.done(callback)
+
+
+def _fields(callback: Callback, attempt: int, status: int | None, took: float) -> dict[str, object]:
+    return {
+        "event_id": callback.event_id,
+        "subject": callback.subject,
+        "type": callback.kind,
+        "attempt": attempt,
+        "status": status,
+        "took_ms": round(took, 1),
+    }

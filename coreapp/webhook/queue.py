@@ -1,0 +1,173 @@
+"""The callbacks that wait, in memory: in order for one subject, due ones first come first served.
+
+At most `limit` are in memory; what comes beyond that is only in the database, and is loaded when memory has drained to
+half. Callbacks that are not persisted have no database to wait in: beyond twice the limit they are dropped and counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import heapq
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+
+from prometheus_client import Counter, Gauge
+
+from tidings.runtime.clock import Clock
+from tidings.storage.callbacks import Callback
+
+log = logging.getLogger(__name__)
+
+SIZE = Gauge("callback_queue_size", "Callbacks that wait for the webhook, in memory and in the database")
+DROPPED = Counter("tidings_callbacks_dropped_total", "Callbacks lost because callback_persist is off and memory full")
+
+PAGE = 2000
+
+LoadPage = Callable[[int, int], Awaitable[Sequence[Callback]]]
+
+
+class CallbackQueue:
+    """One shard's callbacks. `offer` puts in, `take` hands out, `done` or `retry` ends what `take` began."""
+
+    def __init__(self, limit: int, clock: Clock, load: LoadPage) -> None:
+        """load(after, limit): pending callbacks with a higher `seq` than `after`, in order."""
+        self._limit = limit
+        self._clock = clock
+        self._load = load
+        self._ready: collections.deque[Callback] = collections.deque()
+        self._parked: list[tuple[int, int, Callback]] = []
+        # A subject is a key while one of its callbacks is ready, parked or being delivered; those after it wait here.
+        self._behind: dict[str, list[Callback] | None] = {}
+        self._takers: collections.deque[asyncio.Future[None]] = collections.deque()
+        self._in_memory = 0
+        self._in_database = 0
+        self._highest = 0
+        self._loading: asyncio.Task[None] | None = None
+        self._alarm: asyncio.TimerHandle | None = None
+
+    def __len__(self) -> int:
+        return self._in_memory + self._in_database
+
+    async def start(self, pending: int) -> None:
+        """Begin with what the database holds: `pending` callbacks."""
+        self._in_database = pending
+        await self._load_page()
+
+    def offer(self, callbacks: Sequence[Callback]) -> None:
+        """New callbacks, on disk (or volatile) already, in order of `seq`."""
+        for callback in callbacks:
+            if callback.volatile:
+                if self._in_memory >= 2 * self._limit:
+                    DROPPED.inc()
+                else:
+                    self._admit(callback)
+            elif self._in_database or self._in_memory >= self._limit:
+                self._in_database += 1
+            else:
+                self._highest = max(self._highest, callback.seq)
+                self._admit(callback)
+        SIZE.set(len(self))
+
+    async def take(self) -> Callback:
+        """The next callback that is due; waits for one."""
+        while not self._ready:
+            taker: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._takers.append(taker)
+            try:
+                await taker
+            except asyncio.CancelledError:
+                if taker.done() and not taker.cancelled():
+                    self._wake()
+                raise
+        return self._ready.popleft()
+
+    def done(self, callback: Callback) -> None:
+        """It was delivered or given up: the next of its subject may go."""
+        self._in_memory -= 1
+        waiting = self._behind.get(callback.subject)
+        if waiting:
+            self._place(waiting.pop(0))
+        else:
+            self._behind.pop(callback.subject, None)
+        SIZE.set(len(self))
+        if self._in_database and self._in_memory <= self._limit // 2 and self._loading is None:
+            self._loading = asyncio.get_running_loop().create_task(self._load_more())
+
+    def retry(self, callback: Callback) -> None:
+        """It was not taken: it comes again at its `due_at`, and those of its subject wait behind it."""
+        self._place(callback)
+
+    async def close(self) -> None:
+        """Stop loading and wake nobody any more."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+        if self._loading is not None:
+            self._loading.cancel()
+            await asyncio.gather(self._loading, return_exceptions=True)
+
+    def _admit(self, callback: Callback) -> None:
+        self._in_memory += 1
+        if callback.subject in self._behind:
+            waiting = self._behind[callback.subject]
+            if waiting is None:
+                self._behind[callback.subject] = [callback]
+            else:
+                waiting.append(callback)
+        else:
+            self._behind[callback.subject] = None
+            self._place(callback)
+
+    def _place(self, callback: Callback) -> None:
+        if callback.due_at > self._clock.now() * 1000:
+            heapq.heappush(self._parked, (callback.due_at, callback.seq, callback))
+            if self._parked[0][2] is callback:
+                self._set_alarm()
+            return
+        self._ready.append(callback)
+        self._wake()
+
+    def _wake(self) -> None:
+        while self._takers:
+            taker = self._takers.popleft()
+            if not taker.done():
+                taker.set_result(None)
+                return
+
+    def _set_alarm(self) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+        delay = max(0.0, self._parked[0][0] / 1000 - self._clock.now())
+        self._alarm = asyncio.get_running_loop().call_later(delay, self.release_due)
+
+    def release_due(self) -> None:
+        """Make ready what is due by now."""
+        self._alarm = None
+        now = self._clock.now() * 1000
+        while self._parked and self._parked[0][0] <= now:
+            self._ready.append(heapq.heappop(self._parked)[2])
+            self._wake()
+        if self._parked:
+            self._set_alarm()
+
+    async def _load_more(self) -> None:
+        try:
+            while self._in_database and self._in_memory < self._limit:
+                await self._load_page()
+        except Exception:
+            log.exception("callbacks.load_failed")
+        finally:
+            self._loading = None
+
+    async def _load_page(self) -> None:
+        before = self._in_database
+        page = await self._load(self._highest, min(PAGE, self._limit - self._in_memory))
+        for callback in page:
+            self._highest = callback.seq
+            self._admit(callback)
+        if page:
+            self._in_database = max(0, self._in_database - len(page))
+        elif self._in_database == before:
+            # Nothing there and nothing came while we looked: the count was too high.
+            self._in_database = 0
+        SIZE.set(len(self))

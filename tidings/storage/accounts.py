@@ -1,0 +1,97 @@
+"""The business's own numbers: their registration on the network and their private keys, sealed."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from tidings.storage import types
+from tidings.storage.business_tables import metadata
+
+# Kinds of pre-key.
+SIGNED = "signed"
+ONE_TIME = "one_time"
+KYBER = "kyber"
+
+accounts = sa.Table(
+    "accounts",
+    metadata,
+    sa.Column("number", types.key(20), primary_key=True),
+    sa.Column("registration_id", sa.Integer, nullable=False),
+    sa.Column("identity_key", types.blob(), nullable=False),
+    sa.Column("device_token", types.blob(), nullable=False),
+    sa.Column("data_key", types.blob(), nullable=False),
+    mysql_engine="InnoDB",
+)
+
+own_prekeys = sa.Table(
+    "own_prekeys",
+    metadata,
+    sa.Column("account", types.key(20), primary_key=True),
+    sa.Column("kind", types.key(8), primary_key=True),
+    sa.Column("key_id", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("sealed", types.blob(), nullable=False),
+    mysql_engine="InnoDB",
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Account:
+    """One registered number.
+
+    identity_key, device_token: sealed; data_key: wrapped by the installation's master key.
+    """
+
+    number: str
+    registration_id: int
+    identity_key: bytes
+    device_token: bytes
+    data_key: bytes
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class OwnPreKey:
+    """A private pre-key, sealed. kind: `signed`, `one_time` or `kyber`."""
+
+    account: str
+    kind: str
+    key_id: int
+    sealed: bytes
+
+
+async def find_account(connection: AsyncConnection, number: str) -> Account | None:
+    """The registration of a number."""
+    row = (await connection.execute(sa.select(accounts).where(accounts.c.number == number))).first()
+    return Account(*row) if row else None
+
+
+async def add_account(connection: AsyncConnection, account: Account) -> None:
+    """Keep a new registration, or replace the one of the same number with its pre-keys."""
+    await connection.execute(own_prekeys.delete().where(own_prekeys.c.account == account.number))
+    await connection.execute(accounts.delete().where(accounts.c.number == account.number))
+    await connection.execute(accounts.insert(), [dataclasses.asdict(account)])
+
+
+async def add_prekeys(connection: AsyncConnection, keys: Sequence[OwnPreKey]) -> None:
+    """Keep private pre-keys; done before their public halves are uploaded."""
+    if keys:
+        await connection.execute(own_prekeys.insert(), [dataclasses.asdict(key) for key in keys])
+
+
+async def list_prekeys(connection: AsyncConnection, account: str) -> Sequence[OwnPreKey]:
+    """Every private pre-key of a number."""
+    rows = await connection.execute(sa.select(own_prekeys).where(own_prekeys.c.account == account))
+    return [OwnPreKey(*row) for row in rows]
+
+
+async def delete_prekeys(connection: AsyncConnection, account: str, kind: str, key_ids: Sequence[int]) -> None:
+    """Forget used one-time pre-keys, in the transaction that keeps the sessions they opened."""
+    if key_ids:
+        await connection.execute(
+            own_prekeys.delete().where(
+                own_prekeys.c.account == account, own_prekeys.c.kind == kind, own_prekeys.c.key_id.in_(key_ids)
+            )
+        )

@@ -1,0 +1,197 @@
+"""The callback queue: what the webhook has still to be told, and the dead-letter list of what it never took."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Sequence
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from tidings.storage import types
+from tidings.storage.business_tables import metadata
+from tidings.storage.database import insert_or_ignore
+
+
+class State(enum.IntEnum):
+    """Where a callback stands."""
+
+    PENDING = 0
+    DEAD = 1
+
+
+table = sa.Table(
+    "callbacks",
+    metadata,
+    sa.Column("seq", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("shard", sa.Integer, nullable=False),
+    sa.Column("account", types.key(20), nullable=False),
+    sa.Column("subject", types.key(64), nullable=False),
+    sa.Column("kind", types.key(20), nullable=False),
+    sa.Column("body", types.blob(), nullable=False),
+    sa.Column("state", sa.SmallInteger, nullable=False),
+    sa.Column("attempt", sa.Integer, nullable=False),
+    sa.Column("due_at", types.milliseconds(), nullable=False),
+    sa.Column("created_at", types.milliseconds(), nullable=False),
+    sa.Column("last_error", types.text(255), nullable=False),
+    sa.Index("callbacks_by_shard", "shard", "state", "seq"),
+    mysql_engine="InnoDB",
+)
+
+
+@dataclasses.dataclass(slots=True)
+class Callback:
+    """One POST to the webhook.
+
+    seq:     its place in the queue and the root of its event id; grows within a shard, unique in the installation.
+    subject: the message id; callbacks of one subject are delivered in order of `seq`.
+    kind:    `inbound_message`, `status_change` or `contact_change`.
+    body:    the JSON text as it is POSTed.
+    attempt: tries so far; due_at: not before (Unix milliseconds).
+    """
+
+    seq: int
+    shard: int
+    account: str
+    subject: str
+    kind: str
+    body: bytes
+    created_at: int
+    attempt: int = 0
+    due_at: int = 0
+    last_error: str = ""
+    volatile: bool = False  # in memory only: `callback_persist` is off
+
+    @property
+    def event_id(self) -> str:
+        """The same for every attempt at this event."""
+        return f"evt_{self.seq:x}"
+
+
+async def enqueue(connection: AsyncConnection, callbacks: Sequence[Callback]) -> None:
+    """Add callbacks; those that are there already stay as they are."""
+    if callbacks:
+        await connection.execute(
+            insert_or_ignore(connection, table),
+            [
+                {
+                    "seq": c.seq,
+                    "shard": c.shard,
+                    "account": c.account,
+                    "subject": c.subject,
+                    "kind": c.kind,
+                    "body": c.body,
+                    "state": 0,
+                    "attempt": c.attempt,
+                    "due_at": c.due_at,
+                    "created_at": c.created_at,
+                    "last_error": "",
+                }
+                for c in callbacks
+            ],
+        )
+
+
+async def finish(connection: AsyncConnection, seqs: Sequence[int]) -> None:
+    """Delete callbacks that the webhook took."""
+    if seqs:
+        await connection.execute(table.delete().where(table.c.seq.in_(seqs)))
+
+
+async def reschedule(connection: AsyncConnection, callback: Callback) -> None:
+    """Note a failed attempt and when the next one is due."""
+    await connection.execute(
+        table.update()
+        .where(table.c.seq == callback.seq)
+        .values(attempt=callback.attempt, due_at=callback.due_at, last_error=callback.last_error[:255])
+    )
+
+
+async def bury(connection: AsyncConnection, callback: Callback) -> None:
+    """Move a callback to the dead-letter list."""
+    await connection.execute(
+        table.update()
+        .where(table.c.seq == callback.seq)
+        .values(state=int(State.DEAD), attempt=callback.attempt, last_error=callback.last_error[:255])
+    )
+
+
+_COLUMNS = (
+    table.c.seq,
+    table.c.shard,
+    table.c.account,
+    table.c.subject,
+    table.c.kind,
+    table.c.body,
+    table.c.created_at,
+    table.c.attempt,
+    table.c.due_at,
+    table.c.last_error,
+)
+
+
+def _callback(row: sa.Row[*tuple[Any, ...]]) -> Callback:
+    return Callback(**row._mapping)
+
+
+async def list_pending(connection: AsyncConnection, shard: int, *, after: int, limit: int) -> Sequence[Callback]:
+    """Pending callbacks of a shard with a `seq` above `after`, in order."""
+    rows = await connection.execute(
+        sa.select(*_COLUMNS)
+        .where(table.c.shard == shard, table.c.state == int(State.PENDING), table.c.seq > after)
+        .order_by(table.c.seq)
+        .limit(limit)
+    )
+    return [_callback(row) for row in rows]
+
+
+async def count_pending(connection: AsyncConnection, shard: int) -> int:
+    """How many callbacks of a shard wait."""
+    return int(
+        (
+            await connection.execute(
+                sa.select(sa.func.count())
+                .select_from(table)
+                .where(table.c.shard == shard, table.c.state == int(State.PENDING))
+            )
+        ).scalar_one()
+    )
+
+
+async def highest_seq(connection: AsyncConnection) -> int:
+    """The highest `seq` in the table, 0 when it is empty."""
+    return int((await connection.execute(sa.select(sa.func.max(table.c.seq)))).scalar_one() or 0)
+
+
+async def list_dead(connection: AsyncConnection, *, after: int = 0, limit: int = 1000) -> Sequence[Callback]:
+    """The dead-letter list in order of `seq`, a page at a time."""
+    rows = await connection.execute(
+        sa.select(*_COLUMNS)
+        .where(table.c.state == int(State.DEAD), table.c.seq > after)
+        .order_by(table.c.seq)
+        .limit(limit)
+    )
+    return [_callback(row) for row in rows]
+
+
+async def take_dead(
+    connection: AsyncConnection, shard: int, now: int, seqs: Sequence[int] | None = None
+) -> Sequence[Callback]:
+    """Make dead letters of a shard pending again, all of them or those given, at most 1,000; returns them in order.
+
+    Their age counts anew from `now` (Unix milliseconds); their event ids stay.
+    """
+    query = sa.select(*_COLUMNS).where(table.c.shard == shard, table.c.state == int(State.DEAD))
+    if seqs is not None:
+        query = query.where(table.c.seq.in_(seqs))
+    rows = [_callback(row) for row in await connection.execute(query.order_by(table.c.seq).limit(1000))]
+    await connection.execute(
+        table.update()
+        .where(table.c.seq.in_([row.seq for row in rows]), table.c.state == int(State.DEAD))
+        .values(state=int(State.PENDING), attempt=0, due_at=0, created_at=now, last_error="")
+    )
+    for row in rows:
+        row.attempt, row.due_at, row.created_at, row.last_error = 0, 0, now, ""
+    return rows

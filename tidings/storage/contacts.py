@@ -1,0 +1,66 @@
+"""The contact cache: which numbers are registered on the network, and when that was last checked."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from tidings.storage import types
+from tidings.storage.business_tables import metadata
+from tidings.storage.database import insert_or_update
+
+table = sa.Table(
+    "contacts",
+    metadata,
+    sa.Column("account", types.key(20), primary_key=True),
+    sa.Column("wa_id", types.key(20), primary_key=True),
+    sa.Column("registered", sa.Boolean, nullable=False),
+    sa.Column("checked_at", types.milliseconds(), nullable=False),
+    mysql_engine="InnoDB",
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Contact:
+    """One number as it was at `checked_at` (Unix milliseconds)."""
+
+    account: str
+    wa_id: str
+    registered: bool
+    checked_at: int
+
+
+async def save(connection: AsyncConnection, contacts: Sequence[Contact]) -> None:
+    """Keep what a check found; a number that is there already is overwritten."""
+    if contacts:
+        statement = insert_or_update(connection, table, ("account", "wa_id"), ("registered", "checked_at"))
+        rows = [
+            {"account": c.account, "wa_id": c.wa_id, "registered": c.registered, "checked_at": c.checked_at}
+            for c in contacts
+        ]
+        await connection.execute(statement, rows)
+
+
+async def list_checked(
+    connection: AsyncConnection, account: str, wa_ids: Sequence[str], since: int
+) -> Sequence[Contact]:
+    """Those of the numbers that were checked at or after `since` (Unix milliseconds)."""
+    found: list[Contact] = []
+    for start in range(0, len(wa_ids), 1000):
+        rows = await connection.execute(
+            sa.select(table).where(
+                table.c.account == account,
+                table.c.wa_id.in_(wa_ids[start : start + 1000]),
+                table.c.checked_at >= since,
+            )
+        )
+        found += [Contact(*row) for row in rows]
+    return found
+
+
+async def clear(connection: AsyncConnection, account: str) -> None:
+    """Forget every contact of an account."""
+    await connection.execute(table.delete().where(table.c.account == account))

@@ -1,0 +1,408 @@
+"""What recipients keep: their keys, their sessions, the messages they got and the envelopes they still have to send.
+
+A fleet is the set of devices that one process runs; it alone writes their rows. Positions are given out by that
+process and grow with each row of its fleet.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from tidings.storage import types
+from tidings.storage.database import insert_or_update
+
+metadata = sa.MetaData()
+
+# Kinds of pre-key. The ids of one device's pre-keys are unique across kinds.
+ONE_TIME = "ec"  # deleted in the transaction that stores the session it set up
+SIGNED = "signed"
+KYBER_ONE_TIME = "kyber"  # deleted like the EC ones
+KYBER_LAST = "kyber_last"  # the last resort: used again and again
+
+# Kinds of what is in the inbox.
+TEXT = "text"
+EMPTY = "null"  # completes a key exchange; shown to nobody
+UNREADABLE = "undecryptable"  # kept by its id, so that it is acknowledged once and for all
+
+_CHUNK = 1000  # values in one IN (…)
+
+devices = sa.Table(
+    "handset_devices",
+    metadata,
+    sa.Column("number", types.key(20), primary_key=True),
+    sa.Column("fleet", types.key(40), nullable=False),
+    sa.Column("registration_id", sa.Integer, nullable=False),
+    sa.Column("identity", types.blob(), nullable=False),
+    sa.Column("token", types.blob()),
+    sa.Column("next_key_id", sa.Integer, nullable=False),
+    sa.Column("blocked", types.key(20), nullable=False),
+    sa.Index("handset_devices_by_fleet", "fleet"),
+    mysql_engine="InnoDB",
+)
+
+prekeys = sa.Table(
+    "handset_prekeys",
+    metadata,
+    sa.Column("number", types.key(20), primary_key=True),
+    sa.Column("key_id", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("kind", types.key(12), nullable=False),
+    sa.Column("sealed", types.blob(), nullable=False),
+    mysql_engine="InnoDB",
+)
+
+sessions = sa.Table(
+    "handset_sessions",
+    metadata,
+    sa.Column("number", types.key(20), primary_key=True),
+    sa.Column("peer", types.key(20), primary_key=True),
+    sa.Column("sending", types.blob(), nullable=False),
+    sa.Column("receiving", types.blob(), nullable=False),
+    mysql_engine="InnoDB",
+)
+
+inbox = sa.Table(
+    "handset_inbox",
+    metadata,
+    sa.Column("fleet", types.key(40), primary_key=True),
+    sa.Column("position", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("number", types.key(20), nullable=False),
+    sa.Column("peer", types.key(20), nullable=False),
+    sa.Column("id", types.key(64), nullable=False),
+    sa.Column("kind", types.key(16), nullable=False),
+    sa.Column("received_at", types.milliseconds(), nullable=False),
+    sa.Column("content", types.long_text(), nullable=False),
+    sa.Index("handset_inbox_by_id", "id", "number", "peer", unique=True),
+    mysql_engine="InnoDB",
+)
+
+outbox = sa.Table(
+    "handset_outbox",
+    metadata,
+    sa.Column("fleet", types.key(40), primary_key=True),
+    sa.Column("position", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("number", types.key(20), nullable=False),
+    sa.Column("peer", types.key(20), nullable=False),
+    sa.Column("id", types.key(64), nullable=False),
+    sa.Column("kind", types.key(16), nullable=False),
+    sa.Column("due_at", types.milliseconds(), nullable=False),
+    sa.Column("body", types.blob(), nullable=False),
+    sa.Column("refs", types.long_text(), nullable=False),
+    mysql_engine="InnoDB",
+)
+
+progress = sa.Table(
+    "handset_progress",
+    metadata,
+    sa.Column("fleet", types.key(40), primary_key=True),
+    sa.Column("shown", sa.BigInteger, nullable=False),
+    mysql_engine="InnoDB",
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Device:
+    """One recipient. Identity (the private key) and token are sealed; token is `None` until it is registered.
+
+    next_key_id: the first id that no pre-key of this device has had.
+    blocked:     the number that it has asked the network to block; empty for none.
+    """
+
+    number: str
+    fleet: str
+    registration_id: int
+    identity: bytes
+    token: bytes | None
+    next_key_id: int
+    blocked: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PreKey:
+    """The private part of one pre-key, sealed."""
+
+    number: str
+    key_id: int
+    kind: str
+    sealed: bytes
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Session:
+    """One session with a peer in its two halves, sealed."""
+
+    number: str
+    peer: str
+    sending: bytes
+    receiving: bytes
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Message:
+    """One received message. content: the text, or why it could not be decrypted. received_at: Unix milliseconds."""
+
+    fleet: str
+    position: int
+    number: str
+    peer: str
+    id: str
+    kind: str
+    received_at: int
+    content: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Envelope:
+    """One envelope to send exactly as it is. Not before due_at, Unix milliseconds (0: at once)."""
+
+    fleet: str
+    position: int
+    number: str
+    peer: str
+    id: str
+    kind: str
+    due_at: int
+    body: bytes
+    refs: tuple[str, ...]
+
+
+async def add_devices(connection: AsyncConnection, rows: Sequence[Device]) -> None:
+    """Keep new devices. Raises `IntegrityError` when one is there already."""
+    if rows:
+        await connection.execute(
+            devices.insert(),
+            [
+                {
+                    "number": d.number,
+                    "fleet": d.fleet,
+                    "registration_id": d.registration_id,
+                    "identity": d.identity,
+                    "token": d.token,
+                    "next_key_id": d.next_key_id,
+                    "blocked": d.blocked,
+                }
+                for d in rows
+            ],
+        )
+
+
+async def replace_devices(connection: AsyncConnection, rows: Sequence[Device]) -> None:
+    """Overwrite token, next_key_id and blocked of devices that are there."""
+    if rows:
+        statement = insert_or_update(connection, devices, ("number",), ("token", "next_key_id", "blocked"))
+        await connection.execute(
+            statement,
+            [
+                {
+                    "number": d.number,
+                    "fleet": d.fleet,
+                    "registration_id": d.registration_id,
+                    "identity": d.identity,
+                    "token": d.token,
+                    "next_key_id": d.next_key_id,
+                    "blocked": d.blocked,
+                }
+                for d in rows
+            ],
+        )
+
+
+async def list_devices(connection: AsyncConnection, fleet: str) -> list[Device]:
+    """All devices of a fleet, by number."""
+    rows = await connection.execute(sa.select(devices).where(devices.c.fleet == fleet).order_by(devices.c.number))
+    return [Device(*row) for row in rows]
+
+
+async def find_device(connection: AsyncConnection, number: str) -> Device | None:
+    """One device, of whichever fleet."""
+    row = (await connection.execute(sa.select(devices).where(devices.c.number == number))).first()
+    return Device(*row) if row else None
+
+
+async def add_prekeys(connection: AsyncConnection, rows: Sequence[PreKey]) -> None:
+    """Keep new pre-keys. Raises `IntegrityError` when an id was used before."""
+    if rows:
+        await connection.execute(
+            prekeys.insert(),
+            [{"number": p.number, "key_id": p.key_id, "kind": p.kind, "sealed": p.sealed} for p in rows],
+        )
+
+
+async def list_prekeys(connection: AsyncConnection, wanted: Iterable[tuple[str, int]]) -> list[PreKey]:
+    """Those of these (number, key id) that are still there."""
+    asked = set(wanted)
+    numbers, ids = sorted({number for number, _ in asked}), sorted({key_id for _, key_id in asked})
+    found: list[PreKey] = []
+    for start in range(0, len(numbers), _CHUNK):
+        for first in range(0, len(ids), _CHUNK):
+            rows = await connection.execute(
+                sa.select(prekeys).where(
+                    prekeys.c.number.in_(numbers[start : start + _CHUNK]),
+                    prekeys.c.key_id.in_(ids[first : first + _CHUNK]),
+                )
+            )
+            found += [PreKey(*row) for row in rows if (row[0], row[1]) in asked]
+    return found
+
+
+async def delete_prekeys(connection: AsyncConnection, used: Iterable[tuple[str, int]]) -> None:
+    """Forget these (number, key id)."""
+    pairs = list(used)
+    for start in range(0, len(pairs), _CHUNK // 2):
+        await connection.execute(
+            prekeys.delete().where(
+                sa.tuple_(prekeys.c.number, prekeys.c.key_id).in_(pairs[start : start + _CHUNK // 2])
+            )
+        )
+
+
+async def save_sessions(connection: AsyncConnection, rows: Sequence[Session]) -> None:
+    """Keep sessions, new or changed."""
+    if rows:
+        statement = insert_or_update(connection, sessions, ("number", "peer"), ("sending", "receiving"))
+        await connection.execute(
+            statement,
+            [{"number": s.number, "peer": s.peer, "sending": s.sending, "receiving": s.receiving} for s in rows],
+        )
+
+
+async def list_sessions(connection: AsyncConnection, wanted: Iterable[tuple[str, str]]) -> list[Session]:
+    """Those of these (number, peer) that exist."""
+    asked = list(wanted)
+    found: list[Session] = []
+    for start in range(0, len(asked), _CHUNK // 2):
+        pairs = asked[start : start + _CHUNK // 2]
+        rows = await connection.execute(
+            sa.select(sessions).where(sa.tuple_(sessions.c.number, sessions.c.peer).in_(pairs))
+        )
+        found += [Session(*row) for row in rows]
+    return found
+
+
+async def delete_sessions(connection: AsyncConnection, gone: Iterable[tuple[str, str]]) -> None:
+    """Forget the sessions of these (number, peer)."""
+    pairs = list(gone)
+    for start in range(0, len(pairs), _CHUNK // 2):
+        await connection.execute(
+            sessions.delete().where(
+                sa.tuple_(sessions.c.number, sessions.c.peer).in_(pairs[start : start + _CHUNK // 2])
+            )
+        )
+
+
+async def add_messages(connection: AsyncConnection, rows: Sequence[Message]) -> None:
+    """Keep received messages. Raises `IntegrityError` when a (number, peer, id) is there already."""
+    if rows:
+        await connection.execute(
+            inbox.insert(),
+            [
+                {
+                    "fleet": m.fleet,
+                    "position": m.position,
+                    "number": m.number,
+                    "peer": m.peer,
+                    "id": m.id,
+                    "kind": m.kind,
+                    "received_at": m.received_at,
+                    "content": m.content,
+                }
+                for m in rows
+            ],
+        )
+
+
+async def list_known(connection: AsyncConnection, ids: Sequence[str]) -> set[tuple[str, str, str]]:
+    """The (number, peer, id) of received messages with these ids."""
+    found: set[tuple[str, str, str]] = set()
+    for start in range(0, len(ids), _CHUNK):
+        rows = await connection.execute(
+            sa.select(inbox.c.number, inbox.c.peer, inbox.c.id).where(inbox.c.id.in_(ids[start : start + _CHUNK]))
+        )
+        found.update((row[0], row[1], row[2]) for row in rows)
+    return found
+
+
+async def list_recent(connection: AsyncConnection, fleet: str, limit: int) -> list[tuple[str, str, str]]:
+    """The (number, peer, id) of a fleet's last messages, newest first."""
+    rows = await connection.execute(
+        sa.select(inbox.c.number, inbox.c.peer, inbox.c.id)
+        .where(inbox.c.fleet == fleet)
+        .order_by(inbox.c.position.desc())
+        .limit(limit)
+    )
+    return [(row[0], row[1], row[2]) for row in rows]
+
+
+async def list_messages(connection: AsyncConnection, fleet: str, after: int, limit: int) -> list[Message]:
+    """A fleet's messages behind a position, in order."""
+    rows = await connection.execute(
+        sa.select(inbox).where(inbox.c.fleet == fleet, inbox.c.position > after).order_by(inbox.c.position).limit(limit)
+    )
+    return [Message(*row) for row in rows]
+
+
+async def delete_messages_before(connection: AsyncConnection, fleet: str, time: int, shown: int) -> int:
+    """Forget messages received before `time` (Unix milliseconds) at positions up to `shown`; returns how many."""
+    result = await connection.execute(
+        inbox.delete().where(inbox.c.fleet == fleet, inbox.c.position <= shown, inbox.c.received_at < time)
+    )
+    return result.rowcount
+
+
+async def add_envelopes(connection: AsyncConnection, rows: Sequence[Envelope]) -> None:
+    """Keep envelopes until the network has accepted them."""
+    if rows:
+        await connection.execute(
+            outbox.insert(),
+            [
+                {
+                    "fleet": e.fleet,
+                    "position": e.position,
+                    "number": e.number,
+                    "peer": e.peer,
+                    "id": e.id,
+                    "kind": e.kind,
+                    "due_at": e.due_at,
+                    "body": e.body,
+                    "refs": " ".join(e.refs),
+                }
+                for e in rows
+            ],
+        )
+
+
+async def list_envelopes(connection: AsyncConnection, fleet: str) -> list[Envelope]:
+    """Everything that a fleet still has to send, in order."""
+    rows = await connection.execute(sa.select(outbox).where(outbox.c.fleet == fleet).order_by(outbox.c.position))
+    return [Envelope(*row[:8], tuple(row[8].split())) for row in rows]
+
+
+async def delete_envelopes(connection: AsyncConnection, fleet: str, positions: Sequence[int]) -> None:
+    """Forget envelopes that the network has accepted or refused for good."""
+    for start in range(0, len(positions), _CHUNK):
+        await connection.execute(
+            outbox.delete().where(outbox.c.fleet == fleet, outbox.c.position.in_(positions[start : start + _CHUNK]))
+        )
+
+
+async def save_shown(connection: AsyncConnection, fleet: str, position: int) -> None:
+    """Everything of this fleet up to `position` has been shown."""
+    statement = insert_or_update(connection, progress, ("fleet",), ("shown",))
+    await connection.execute(statement, [{"fleet": fleet, "shown": position}])
+
+
+async def find_positions(connection: AsyncConnection, fleet: str) -> tuple[int, int, int]:
+    """The last position of a fleet's inbox and outbox, and up to which position it has shown; 0 for none."""
+    row = (
+        await connection.execute(
+            sa.select(
+                sa.select(sa.func.max(inbox.c.position)).where(inbox.c.fleet == fleet).scalar_subquery(),
+                sa.select(sa.func.max(outbox.c.position)).where(outbox.c.fleet == fleet).scalar_subquery(),
+                sa.select(progress.c.shown).where(progress.c.fleet == fleet).scalar_subquery(),
+            )
+        )
+    ).one()
+    return row[0] or 0, row[1] or 0, row[2] or 0

@@ -1,0 +1,116 @@
+"""Messages and how far they got; their contents are not kept here."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Mapping, Sequence
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from tidings.storage import types
+from tidings.storage.business_tables import metadata
+from tidings.storage.database import insert_or_ignore
+
+
+class Status(enum.IntEnum):
+    """How far a message got. It only ever grows; `FAILED` is final, and so is `READ`."""
+
+    RECEIVED = 0  # from a recipient to the business
+    ACCEPTED = 1
+    SENT = 2
+    DELIVERED = 3
+    READ = 4
+    FAILED = 9
+
+
+table = sa.Table(
+    "messages",
+    metadata,
+    sa.Column("id", types.key(64), primary_key=True),
+    sa.Column("account", types.key(20), nullable=False),
+    sa.Column("shard", sa.Integer, nullable=False),
+    sa.Column("peer", types.key(20), nullable=False),
+    sa.Column("kind", types.key(16), nullable=False),
+    sa.Column("status", sa.SmallInteger, nullable=False),
+    sa.Column("created_at", types.milliseconds(), nullable=False),
+    sa.Column("request_id", types.key(64), nullable=False),
+    mysql_engine="InnoDB",
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Message:
+    """One message in either direction. created_at: Unix milliseconds; peer: the recipient, or the sender of inbound."""
+
+    id: str
+    account: str
+    shard: int
+    peer: str
+    kind: str
+    status: int
+    created_at: int
+    request_id: str
+
+
+async def add(connection: AsyncConnection, messages: Sequence[Message]) -> None:
+    """Keep new messages; those that are there already stay as they are."""
+    if messages:
+        await connection.execute(
+            insert_or_ignore(connection, table),
+            [
+                {
+                    "id": m.id,
+                    "account": m.account,
+                    "shard": m.shard,
+                    "peer": m.peer,
+                    "kind": m.kind,
+                    "status": m.status,
+                    "created_at": m.created_at,
+                    "request_id": m.request_id,
+                }
+                for m in messages
+            ],
+        )
+
+
+async def advance(connection: AsyncConnection, statuses: Mapping[str, Status]) -> None:
+    """Raise the status of each message to at least the one given; a status never goes back."""
+    by_status: dict[Status, list[str]] = {}
+    for message_id, status in statuses.items():
+        by_status.setdefault(status, []).append(message_id)
+    for status in sorted(by_status):
+        await connection.execute(
+            table.update()
+            .where(table.c.id.in_(by_status[status]), table.c.status < int(status))
+            .values(status=int(status))
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Progress:
+    """What a receipt needs to know of its message."""
+
+    id: str
+    peer: str
+    status: int
+
+
+async def list_progress(connection: AsyncConnection, account: str, ids: Sequence[str]) -> Sequence[Progress]:
+    """How far those of the messages got that exist."""
+    found: list[Progress] = []
+    for start in range(0, len(ids), 1000):
+        rows = await connection.execute(
+            sa.select(table.c.id, table.c.peer, table.c.status).where(
+                table.c.account == account, table.c.id.in_(ids[start : start + 1000])
+            )
+        )
+        found += [Progress(*row) for row in rows]
+    return found
+
+
+async def count_by_status(connection: AsyncConnection) -> Mapping[int, int]:
+    """How many messages are at each status. Reads the whole table: for tests and reports."""
+    rows = await connection.execute(sa.select(table.c.status, sa.func.count()).group_by(table.c.status))
+    return {row[0]: row[1] for row in rows}

@@ -1,0 +1,171 @@
+"""One-time pre-keys that devices have left with the network, and who has fetched a bundle of whom."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from tidings.storage import types
+from tidings.storage.database import insert_or_ignore
+from tidings.storage.network_tables import metadata
+
+# Rows in one IN (…).
+CHUNK = 500
+
+table = sa.Table(
+    "prekeys",
+    metadata,
+    sa.Column("number", types.key(15), primary_key=True),
+    sa.Column("key_id", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("public", types.fixed_bytes(33), nullable=False),
+    mysql_engine="InnoDB",
+)
+
+kyber = sa.Table(
+    "kyber_prekeys",
+    metadata,
+    sa.Column("number", types.key(15), primary_key=True),
+    sa.Column("key_id", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("public", types.fixed_bytes(1569), nullable=False),
+    sa.Column("signature", types.fixed_bytes(64), nullable=False),
+    mysql_engine="InnoDB",
+)
+
+fetches = sa.Table(
+    "bundle_fetches",
+    metadata,
+    sa.Column("target", types.key(15), primary_key=True),
+    sa.Column("fetcher", types.key(15), primary_key=True),
+    mysql_engine="InnoDB",
+)
+
+
+class TakenMeanwhile(Exception):
+    """Another process took one of the same keys: roll back and try again."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PreKey:
+    """A one-time pre-key of one device."""
+
+    number: str
+    key_id: int
+    public: bytes
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class KyberPreKey:
+    """A one-time Kyber pre-key of one device."""
+
+    number: str
+    key_id: int
+    public: bytes
+    signature: bytes
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Counts:
+    """One-time pre-keys that one device has left."""
+
+    prekeys: int = 0
+    kyber_prekeys: int = 0
+
+
+async def put(connection: AsyncConnection, keys: Sequence[PreKey]) -> None:
+    """Add keys; one whose id is there already is left as it is."""
+    if keys:
+        await connection.execute(
+            insert_or_ignore(connection, table),
+            [{"number": key.number, "key_id": key.key_id, "public": key.public} for key in keys],
+        )
+
+
+async def put_kyber(connection: AsyncConnection, keys: Sequence[KyberPreKey]) -> None:
+    """Add Kyber keys; one whose id is there already is left as it is."""
+    if keys:
+        await connection.execute(
+            insert_or_ignore(connection, kyber),
+            [
+                {"number": key.number, "key_id": key.key_id, "public": key.public, "signature": key.signature}
+                for key in keys
+            ],
+        )
+
+
+async def take_one_each(connection: AsyncConnection, numbers: Iterable[str]) -> dict[str, PreKey]:
+    """Read and delete one key of each number, exactly once; numbers that have none left are left out.
+
+    Raises `TakenMeanwhile` when another process was faster with one of them; the transaction must be rolled back.
+    """
+    return {number: PreKey(number, *rest) for number, *rest in await _take_one_each(connection, table, numbers)}
+
+
+async def take_one_kyber_each(connection: AsyncConnection, numbers: Iterable[str]) -> dict[str, KyberPreKey]:
+    """`take_one_each` for Kyber keys."""
+    return {number: KyberPreKey(number, *rest) for number, *rest in await _take_one_each(connection, kyber, numbers)}
+
+
+async def _take_one_each(connection: AsyncConnection, keys: sa.Table, numbers: Iterable[str]) -> list[Sequence[Any]]:
+    everything = sorted(set(numbers))
+    taken: list[Sequence[Any]] = []
+    for start in range(0, len(everything), CHUNK):
+        first = (
+            sa.select(keys.c.number, sa.func.min(keys.c.key_id).label("key_id"))
+            .where(keys.c.number.in_(everything[start : start + CHUNK]))
+            .group_by(keys.c.number)
+            .subquery()
+        )
+        joined = keys.join(first, (keys.c.number == first.c.number) & (keys.c.key_id == first.c.key_id))
+        rows = (await connection.execute(sa.select(*keys.columns).select_from(joined))).all()
+        if not rows:
+            continue
+        ids = [(row[0], row[1]) for row in rows]
+        deleted = await connection.execute(keys.delete().where(sa.tuple_(keys.c.number, keys.c.key_id).in_(ids)))
+        if deleted.rowcount != len(rows):
+            raise TakenMeanwhile(f"{len(rows) - deleted.rowcount} of {len(rows)} keys")
+        taken.extend(rows)
+    return taken
+
+
+async def count_left(connection: AsyncConnection, numbers: Sequence[str]) -> dict[str, Counts]:
+    """How many one-time keys each of the numbers has left."""
+    ordinary: dict[str, int] = {}
+    post_quantum: dict[str, int] = {}
+    for keys, left in ((table, ordinary), (kyber, post_quantum)):
+        for start in range(0, len(numbers), CHUNK):
+            rows = await connection.execute(
+                sa.select(keys.c.number, sa.func.count())
+                .where(keys.c.number.in_(numbers[start : start + CHUNK]))
+                .group_by(keys.c.number)
+            )
+            left.update((number, count) for number, count in rows)
+    return {number: Counts(ordinary.get(number, 0), post_quantum.get(number, 0)) for number in numbers}
+
+
+async def drop(connection: AsyncConnection, numbers: Sequence[str]) -> None:
+    """Delete all one-time keys of these numbers."""
+    if numbers:
+        await connection.execute(table.delete().where(table.c.number.in_(numbers)))
+        await connection.execute(kyber.delete().where(kyber.c.number.in_(numbers)))
+
+
+async def remember_fetchers(connection: AsyncConnection, pairs: Iterable[tuple[str, str]]) -> None:
+    """(target, fetcher): who holds a bundle of whom, and so probably a session."""
+    rows = [{"target": target, "fetcher": fetcher} for target, fetcher in sorted(set(pairs))]
+    if rows:
+        await connection.execute(insert_or_ignore(connection, fetches), rows)
+
+
+async def take_fetchers(connection: AsyncConnection, targets: Sequence[str]) -> list[tuple[str, str]]:
+    """Read and forget the pairs (target, fetcher) of these targets."""
+    if not targets:
+        return []
+    query = sa.select(fetches).where(fetches.c.target.in_(targets)).with_for_update()
+    pairs = [(target, fetcher) for target, fetcher in await connection.execute(query)]
+    if pairs:
+        await connection.execute(fetches.delete().where(fetches.c.target.in_(targets)))
+    return pairs
