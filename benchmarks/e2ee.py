@@ -1,0 +1,116 @@
+"""Prints what end-to-end encryption costs: medians in microseconds, on one thread."""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+
+from tidings import e2ee
+
+
+class Peer:
+    """A device with the keys that a server would hand out."""
+
+    def __init__(self) -> None:
+        self.identity = e2ee.IdentityKeyPair.generate()
+        self.signed = e2ee.SignedPreKey.generate(self.identity, key_id=1)
+        self.one_time = e2ee.PreKey.generate(key_id=1)
+        self.kyber = e2ee.KyberPreKey.generate(self.identity, key_id=1)
+
+    def bundle(self, version: int) -> e2ee.PreKeyBundle:
+        return e2ee.PreKeyBundle(
+            registration_id=1,
+            identity_key=self.identity.public,
+            signed_prekey_id=1,
+            signed_prekey=self.signed.public,
+            signed_prekey_signature=self.signed.signature,
+            prekey_id=1,
+            prekey=self.one_time.public,
+            kyber_prekey_id=1 if version == 4 else None,
+            kyber_prekey=self.kyber.public if version == 4 else None,
+            kyber_prekey_signature=self.kyber.signature if version == 4 else None,
+        )
+
+    def read_first(self, body: bytes) -> tuple[e2ee.SessionRecord, bytes]:
+        message = e2ee.PreKeySignalMessage.parse(body)
+        kyber = self.kyber if message.kyber_prekey_id is not None else None
+        record = e2ee.SessionRecord.respond(None, self.identity, message, self.signed, self.one_time, kyber)
+        return record, record.decrypt(e2ee.PREKEY, body)
+
+
+def measure(action: Callable[[], object], rounds: int) -> float:
+    """The median of `rounds` calls, each timed alone, in microseconds."""
+    for _ in range(min(rounds, 100)):
+        action()
+    times = []
+    for _ in range(rounds):
+        started = time.perf_counter_ns()
+        action()
+        times.append(time.perf_counter_ns() - started)
+    return statistics.median(times) / 1_000
+
+
+def measure_version(version: int, length: int, rounds: int) -> dict[str, float]:
+    alice, bob = Peer(), Peer()
+    bundle, plaintext = bob.bundle(version), bytes(length)
+    alices = e2ee.SessionRecord.initiate(alice.identity, 1, bundle)
+    _, body = alices.encrypt(plaintext)
+    bobs, read = bob.read_first(body)
+    assert read == plaintext
+    figures = {
+        "set-up, initiator": measure(
+            lambda: e2ee.SessionRecord.initiate(alice.identity, 1, bundle), max(20, rounds // 10)
+        ),
+        "set-up, responder, with its first message": measure(lambda: bob.read_first(body), max(20, rounds // 10)),
+    }
+    assert alices.decrypt(*bobs.encrypt(plaintext)) == plaintext
+    assert bobs.decrypt(*alices.encrypt(plaintext)) == plaintext
+
+    def there() -> None:
+        assert bobs.decrypt(*alices.encrypt(plaintext)) == plaintext
+
+    def there_and_back() -> None:
+        there()
+        assert alices.decrypt(*bobs.encrypt(plaintext)) == plaintext
+
+    figures[f"encrypt + decrypt {length} B"] = measure(there, rounds)
+    figures[f"there and back {length} B, two DH steps"] = measure(there_and_back, max(20, rounds // 4))
+    there()
+    sending, receiving = alices.sending_half(), alices.receiving_half()
+    assert e2ee.SessionRecord.load(alice.identity, sending, receiving).sending_half() == sending
+    figures["sending_half"] = measure(alices.sending_half, rounds)
+    figures["receiving_half"] = measure(alices.receiving_half, rounds)
+    figures["load, to send"] = measure(lambda: e2ee.SessionRecord.load(alice.identity, sending, receiving), rounds)
+    figures[f"encrypt {length} B"] = measure(lambda: alices.encrypt(plaintext), rounds)
+
+    sealer = e2ee.Sealer(e2ee.Keyring.from_master(e2ee.generate_data_key(), 1))
+    context = ("account", "peer", 1, "sending")
+    sealed = sealer.seal(sending, context=context)
+    assert sealer.open(sealed, context) == sending
+    figures["seal the sending half, warm"] = measure(lambda: sealer.seal(sending, context=context), rounds)
+    figures["open the sending half, warm"] = measure(lambda: sealer.open(sealed, context), rounds)
+
+    def load_send_and_seal() -> None:
+        record = e2ee.SessionRecord.load(alice.identity, sealer.open(sealed, context), receiving)
+        record.encrypt(plaintext)
+        sealer.seal(record.sending_half(), context=context)
+
+    figures[f"open, load, encrypt {length} B, seal"] = measure(load_send_and_seal, rounds)
+    return figures
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5_000, help="calls timed for each figure (%(default)s)")
+    parser.add_argument("--length", type=int, default=100, help="bytes of plaintext (%(default)s)")
+    arguments = parser.parse_args()
+    columns = [measure_version(version, arguments.length, arguments.rounds) for version in (3, 4)]
+    print(f"{'medians, µs':<44}{'v3':>10}{'v4':>10}")
+    for name in columns[0]:
+        print(f"{name:<44}" + "".join(f"{figures[name]:>10.1f}" for figures in columns))
+
+
+if __name__ == "__main__":
+    main()

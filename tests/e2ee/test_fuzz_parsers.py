@@ -1,0 +1,104 @@
+"""Whatever bytes arrive, only an E2EEError comes out, and soon."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.e2ee import parties
+from tidings import e2ee
+
+LONGEST = 0.5  # seconds; a forged jump of 25,000 messages is the slowest thing a stranger can ask for
+
+PAIRS = {version: parties.settled(version) for version in parties.VERSIONS}
+MESSAGES = [PAIRS[version].alices.encrypt(b"text")[1] for version in parties.VERSIONS]
+FIRSTS = [parties.Party(9).initiate(PAIRS[version].bob, version).encrypt(b"text")[1] for version in parties.VERSIONS]
+SEALER = e2ee.Sealer(e2ee.Keyring.from_master(bytes(32), 1))
+SEALED = SEALER.seal(b"state", context=("account", "peer"))
+
+fuzzed = settings(max_examples=300, deadline=None)
+
+
+@st.composite
+def mutated(draw: st.DrawFn, originals: list[bytes]) -> bytes:
+    """A real message with a few bytes changed, cut out, or put in."""
+    data = bytearray(draw(st.sampled_from(originals)))
+    for _ in range(draw(st.integers(1, 5))):
+        position = draw(st.integers(0, max(0, len(data) - 1)))
+        match draw(st.sampled_from(["set", "insert", "cut", "truncate"])):
+            case "set" if data:
+                data[position] = draw(st.integers(0, 255))
+            case "insert":
+                data[position:position] = draw(st.binary(min_size=1, max_size=12))
+            case "cut":
+                del data[position : position + draw(st.integers(1, 40))]
+            case "truncate":
+                del data[position:]
+    return bytes(data)
+
+
+def give_to_everything(body: bytes) -> None:
+    started = time.perf_counter()
+    for parse in (e2ee.SignalMessage.parse, e2ee.PreKeySignalMessage.parse):
+        with contextlib.suppress(e2ee.E2EEError):
+            parse(body)
+    for pair in PAIRS.values():
+        # From the blobs, so that one example does not change the next.
+        record = parties.reload(pair.bob, pair.bobs)
+        for kind in (e2ee.MESSAGE, e2ee.PREKEY):
+            with contextlib.suppress(e2ee.E2EEError):
+                record.decrypt(kind, body)
+        with contextlib.suppress(e2ee.E2EEError):
+            pair.bob.receive(None, e2ee.PREKEY, body)
+    assert time.perf_counter() - started < LONGEST
+
+
+@fuzzed
+@given(body=st.binary(max_size=400))
+def test_random_bytes_are_refused(body: bytes) -> None:
+    give_to_everything(body)
+
+
+@fuzzed
+@given(body=st.binary(max_size=200), first=st.sampled_from([b"\x33", b"\x34", b"\x44"]))
+def test_random_bytes_after_a_right_first_byte_are_refused(body: bytes, first: bytes) -> None:
+    give_to_everything(first + body)
+
+
+@fuzzed
+@given(body=mutated(MESSAGES))
+def test_mutated_messages_are_refused(body: bytes) -> None:
+    give_to_everything(body)
+
+
+@fuzzed
+@given(body=mutated(FIRSTS))
+def test_mutated_first_messages_are_refused(body: bytes) -> None:
+    give_to_everything(body)
+
+
+@fuzzed
+@given(blob=st.binary(max_size=100) | mutated([SEALED]))
+def test_mutated_sealed_blobs_are_refused(blob: bytes) -> None:
+    with contextlib.suppress(e2ee.CorruptState):
+        assert SEALER.open(blob, ("account", "peer")) == b"state"
+        assert blob == SEALED
+
+
+@fuzzed
+@given(data=st.data(), version=st.sampled_from(parties.VERSIONS))
+def test_mutated_states_load_or_are_corrupt(data: st.DataObject, version: int) -> None:
+    pair = PAIRS[version]
+    sending, receiving = parties.blobs(pair.bobs)
+    if data.draw(st.booleans()):
+        sending = data.draw(mutated([sending]))
+    else:
+        receiving = data.draw(mutated([receiving]))
+    with contextlib.suppress(e2ee.E2EEError):
+        record = e2ee.SessionRecord.load(pair.bob.identity, sending, receiving)
+        record.encrypt(b"text")
+        record.decrypt(e2ee.MESSAGE, MESSAGES[parties.VERSIONS.index(version)])
+        record.receiving_half()

@@ -1,0 +1,76 @@
+"""The symmetric-key chains of the Double Ratchet, and the keys kept for messages that come out of order.
+
+Double Ratchet sections 2.2 and 2.6. A receiver looks first and takes only when the message has authenticated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from tidings.e2ee import errors, kdf
+
+MAX_FORWARD_JUMP: Final = 25_000  # messages
+MAX_STORED_KEYS: Final = 2_000  # in each chain; the oldest is dropped
+
+# (chain key, index) -> (next chain key, the key at that index)
+Step = Callable[[bytes, int], tuple[bytes, bytes]]
+
+
+def step(chain_key: bytes, _index: int) -> tuple[bytes, bytes]:
+    """KDF_CK of Double Ratchet section 5.2: (next chain key, message seed), each 32 bytes."""
+    return kdf.hmac_pair(chain_key, b"\x02", b"\x01")
+
+
+class Look(NamedTuple):
+    """What taking a key would do to a chain."""
+
+    key: bytes  # 32 bytes
+    at: int  # the index of the key
+    chain_key: bytes | None  # None: the key was stored, the chain stays where it is
+    skipped: list[tuple[int, bytes]]  # keys passed over on the way, the newest `MAX_STORED_KEYS` of them
+
+
+class ReceivingChain:
+    """The keys of one direction from `next_index` on, with those passed over kept by index, oldest first."""
+
+    __slots__ = ("chain_key", "next_index", "stored")
+
+    def __init__(self, chain_key: bytes, next_index: int, stored: dict[int, bytes]) -> None:
+        self.chain_key = chain_key
+        self.next_index = next_index
+        self.stored = stored
+
+    def look(self, index: int, advance: Step) -> Look:
+        """The key at `index`, with nothing changed.
+
+        Raises DuplicateMessage when it was taken or dropped before, TooFarAhead beyond `MAX_FORWARD_JUMP`.
+        """
+        chain_key, next_index = self.chain_key, self.next_index
+        if index < next_index:
+            stored = self.stored.get(index)
+            if stored is None:
+                raise errors.DuplicateMessage(f"the key of message {index} is gone")
+            return Look(stored, index, None, [])
+        if index - next_index > MAX_FORWARD_JUMP:
+            raise errors.TooFarAhead(f"message {index}, when {next_index} is next")
+        skipped: list[tuple[int, bytes]] = []
+        for passed in range(next_index, index):
+            chain_key, key = advance(chain_key, passed)
+            if index - passed <= MAX_STORED_KEYS:
+                skipped.append((passed, key))
+        chain_key, key = advance(chain_key, index)
+        return Look(key, index, chain_key, skipped)
+
+    def take(self, look: Look) -> None:
+        """Make true what `look` foresaw; its key cannot be had again."""
+        stored = self.stored
+        if look.chain_key is None:
+            del stored[look.at]
+            return
+        self.chain_key = look.chain_key
+        self.next_index = look.at + 1
+        if look.skipped:
+            stored.update(look.skipped)
+            for index in list(stored)[: max(0, len(stored) - MAX_STORED_KEYS)]:
+                del stored[index]

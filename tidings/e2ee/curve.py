@@ -1,0 +1,85 @@
+"""X25519 keys with Signal's type byte."""
+
+from __future__ import annotations
+
+from typing import Final, Self
+
+from cryptography.hazmat.primitives.asymmetric import x25519
+
+from tidings.e2ee import errors
+
+KEY_TYPE: Final = 0x05  # X3DH section 2.5: Encode(PK) is a type byte, then the u-coordinate, little-endian
+TYPE_PREFIX: Final = bytes([KEY_TYPE])
+PUBLIC_LENGTH: Final = 33  # bytes, type byte included
+PRIVATE_LENGTH: Final = 32  # bytes
+FIELD_PRIME: Final = 2**255 - 19
+
+
+def check_public(public: bytes) -> None:
+    """Raises InvalidKey unless `public` is 33 typed bytes holding a reduced u-coordinate.
+
+    X25519 itself ignores the top bit and reduces the rest, so one point would have several encodings. A base key names
+    a session, so only the one encoding is taken.
+    """
+    if len(public) != PUBLIC_LENGTH:
+        raise errors.InvalidKey(f"a public key has {PUBLIC_LENGTH} bytes, not {len(public)}")
+    if public[0] != KEY_TYPE:
+        raise errors.InvalidKey(f"unknown key type 0x{public[0]:02x}")
+    if public[32] >= 0x7F and int.from_bytes(public[1:], "little") >= FIELD_PRIME:
+        raise errors.InvalidKey("the public key is not in its reduced form")
+
+
+class KeyPair:
+    """An X25519 key pair; the private key object is made when first used (20 µs) and kept.
+
+    `public` is 33 typed bytes, `private` 32 raw bytes.
+    """
+
+    __slots__ = ("_private", "_private_key", "public")
+
+    def __init__(self, public: bytes, private: bytes | None, private_key: x25519.X25519PrivateKey | None) -> None:
+        self.public = public
+        self._private = private
+        self._private_key = private_key
+
+    @classmethod
+    def generate(cls) -> Self:
+        private_key = x25519.X25519PrivateKey.generate()
+        return cls(TYPE_PREFIX + private_key.public_key().public_bytes_raw(), None, private_key)
+
+    @classmethod
+    def from_private(cls, private: bytes) -> Self:
+        """From 32 raw bytes; the public key is calculated. Raises InvalidKey on another length."""
+        if len(private) != PRIVATE_LENGTH:
+            raise errors.InvalidKey(f"a private key has {PRIVATE_LENGTH} bytes, not {len(private)}")
+        private_key = x25519.X25519PrivateKey.from_private_bytes(private)
+        return cls(TYPE_PREFIX + private_key.public_key().public_bytes_raw(), bytes(private), private_key)
+
+    @classmethod
+    def from_stored(cls, public: bytes, private: bytes) -> Self:
+        """From both halves as they were stored together: nothing is calculated and nothing checked."""
+        return cls(public, private, None)
+
+    @property
+    def private(self) -> bytes:
+        if self._private is None:
+            assert self._private_key is not None
+            self._private = self._private_key.private_bytes_raw()
+        return self._private
+
+    def agree(self, public: bytes) -> bytes:
+        """DH(self, public) of X3DH section 2.2, 32 bytes.
+
+        Raises InvalidKey on a malformed public key and on an all-zero shared secret (a point of small order).
+        """
+        check_public(public)
+        if self._private_key is None:
+            assert self._private is not None
+            self._private_key = x25519.X25519PrivateKey.from_private_bytes(self._private)
+        try:
+            return self._private_key.exchange(x25519.X25519PublicKey.from_public_bytes(public[1:]))
+        except ValueError as error:
+            raise errors.InvalidKey("the shared secret is zero") from error
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(public={self.public.hex()})"

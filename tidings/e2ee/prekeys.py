@@ -1,0 +1,107 @@
+"""Pre-keys: how a device makes them, and how a bundle of them is checked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tidings.e2ee import curve, errors, identity, kem, messages, xeddsa
+
+
+@dataclass(frozen=True, slots=True)
+class PreKey:
+    """A one-time pre-key (X3DH section 2.4: OPK)."""
+
+    key_id: int  # 32 bits
+    public: bytes  # 33 typed bytes
+    private: bytes = field(repr=False)  # 32 bytes
+
+    @classmethod
+    def generate(cls, key_id: int) -> PreKey:
+        pair = curve.KeyPair.generate()
+        return cls(key_id, pair.public, pair.private)
+
+
+@dataclass(frozen=True, slots=True)
+class SignedPreKey:
+    """A pre-key signed by the identity (X3DH section 2.4: SPK)."""
+
+    key_id: int  # 32 bits
+    public: bytes  # 33 typed bytes
+    private: bytes = field(repr=False)  # 32 bytes
+    signature: bytes  # 64 bytes, over the typed public key
+
+    @classmethod
+    def generate(cls, owner: identity.IdentityKeyPair, key_id: int) -> SignedPreKey:
+        pair = curve.KeyPair.generate()
+        return cls(key_id, pair.public, pair.private, owner.sign(pair.public))
+
+
+@dataclass(frozen=True, slots=True)
+class KyberPreKey:
+    """A Kyber-1024 pre-key signed by the identity (PQXDH section 2.4: PQSPK or PQOPK)."""
+
+    key_id: int  # 32 bits
+    public: bytes  # 1,569 typed bytes
+    private: bytes = field(repr=False)  # 64 bytes: the seed
+    signature: bytes  # 64 bytes, over the typed public key
+
+    @classmethod
+    def generate(cls, owner: identity.IdentityKeyPair, key_id: int) -> KyberPreKey:
+        public, seed = kem.generate()
+        return cls(key_id, public, seed, owner.sign(public))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreKeyBundle:
+    """What a server hands out about one device (X3DH section 3.3, PQXDH section 3.3)."""
+
+    registration_id: int
+    identity_key: bytes  # 33 typed bytes
+    signed_prekey_id: int
+    signed_prekey: bytes  # 33 typed bytes
+    signed_prekey_signature: bytes  # 64 bytes
+    prekey_id: int | None = None
+    prekey: bytes | None = None  # 33 typed bytes
+    kyber_prekey_id: int | None = None
+    kyber_prekey: bytes | None = None  # 1,569 typed bytes
+    kyber_prekey_signature: bytes | None = None  # 64 bytes
+
+    @property
+    def has_kyber(self) -> bool:
+        """Whether any part of a Kyber pre-key is there; `verify` demands the whole of it."""
+        kyber = (self.kyber_prekey_id, self.kyber_prekey, self.kyber_prekey_signature)
+        return any(part is not None for part in kyber)
+
+    @property
+    def version(self) -> int:
+        """The version of a session set up from this bundle: 4 with a Kyber pre-key, else 3."""
+        return messages.VERSION_4 if self.has_kyber else messages.VERSION_3
+
+    def verify(self) -> None:
+        """Check every key and signature.
+
+        Raises InvalidKey on a malformed key or a half-present pre-key, InvalidSignature on a signature that is not the
+        identity's.
+        """
+        ids = (self.registration_id, self.signed_prekey_id, self.prekey_id, self.kyber_prekey_id)
+        if any(number is not None and not 0 <= number < 1 << 32 for number in ids):
+            raise errors.InvalidKey("an id does not fit 32 bits")
+        curve.check_public(self.identity_key)
+        curve.check_public(self.signed_prekey)
+        if (self.prekey_id is None) != (self.prekey is None):
+            raise errors.InvalidKey("a one-time pre-key needs its id")
+        if self.prekey is not None:
+            curve.check_public(self.prekey)
+        xeddsa.verify(self.identity_key, self.signed_prekey, self.signed_prekey_signature)
+        if not self.has_kyber:
+            return
+        if self.kyber_prekey is None or self.kyber_prekey_id is None or self.kyber_prekey_signature is None:
+            raise errors.InvalidKey("a Kyber pre-key needs its id and its signature")
+        kem.check_public(self.kyber_prekey)
+        xeddsa.verify(self.identity_key, self.kyber_prekey, self.kyber_prekey_signature)
+
+
+def check_downgrade(previous_version_had_kyber: bool, bundle: PreKeyBundle) -> None:
+    """Raises PostQuantumRequired when an identity that once had Kyber now offers a bundle without."""
+    if previous_version_had_kyber and not bundle.has_kyber:
+        raise errors.PostQuantumRequired("this identity once had a Kyber pre-key, its bundle now has none")

@@ -1,0 +1,289 @@
+"""All sessions with one device of a peer: the current one, and older ones that may still be heard from."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Final
+
+from tidings.e2ee import curve, errors, identity, messages, prekeys, ratchet, session_setup, state
+
+MAX_ARCHIVED: Final = 40  # sessions; the oldest is dropped
+_LENGTHS: Final = struct.Struct(">HI")
+
+_Halves = tuple[bytes, bytes]  # an archived session: sending half, receiving half
+
+
+class SessionRecord:
+    """One peer device's sessions. Not thread-safe: one writer for each record.
+
+    Stored as two blobs. `sending_half()` is all that `encrypt` changes; `decrypt` changes both. A state must be stored
+    before the ciphertext it made leaves the process, and never be restored from a backup: either would use a key twice.
+    """
+
+    __slots__ = ("_archived", "_identity", "_receiving", "_rest", "_sending")
+
+    def __init__(
+        self,
+        own: identity.IdentityKeyPair,
+        sending: state.SendingHalf,
+        receiving: state.ReceivingHalf | None,
+        archived: list[_Halves],
+        rest: bytes = b"",
+    ) -> None:
+        self._identity = own
+        self._sending = sending
+        self._receiving = receiving  # None until `rest` has been decoded
+        self._archived = archived  # newest first
+        self._rest = rest
+
+    @classmethod
+    def initiate(
+        cls,
+        own: identity.IdentityKeyPair,
+        registration_id: int,
+        bundle: prekeys.PreKeyBundle,
+        *,
+        require_pq: bool = False,
+        pq_ratchet: bool = True,
+        existing: SessionRecord | None = None,
+    ) -> SessionRecord:
+        """A new record from a peer's bundle, of version 4 when the bundle has a Kyber pre-key, else 3.
+
+        `registration_id` is our own. `pq_ratchet=False` leaves field 5 out of a version 4 session, for peers whose
+        release does not know it. The sessions in `existing` go into the new record's archive.
+
+        Raises InvalidKey, InvalidSignature; PostQuantumRequired for a bundle without Kyber when `require_pq`, or when
+        `existing` ever had it; UntrustedIdentity when `existing` is of another identity.
+        """
+        demanded = require_pq or (existing is not None and existing.has_used_pq)
+        prekeys.check_downgrade(demanded, bundle)
+        bundle.verify()
+        if existing is not None and existing.remote_identity != bundle.identity_key:
+            raise errors.UntrustedIdentity(bundle.identity_key)
+        initiation = session_setup.initiate(own, bundle)
+        pending = state.Pending(
+            registration_id,
+            bundle.prekey_id,
+            bundle.signed_prekey_id,
+            bundle.kyber_prekey_id,
+            initiation.kyber_ciphertext,
+        )
+        sending, receiving = ratchet.start_as_initiator(
+            bundle.version,
+            own.public,
+            bundle.identity_key,
+            bundle.registration_id,
+            initiation,
+            bundle.signed_prekey,
+            pending,
+            pq=pq_ratchet,
+        )
+        return cls(own, sending, receiving, _archive_of(existing))
+
+    @classmethod
+    def respond(
+        cls,
+        existing: SessionRecord | None,
+        own: identity.IdentityKeyPair,
+        message: messages.PreKeySignalMessage,
+        signed_prekey: prekeys.SignedPreKey,
+        prekey: prekeys.PreKey | None = None,
+        kyber_prekey: prekeys.KyberPreKey | None = None,
+        *,
+        require_pq: bool = False,
+    ) -> SessionRecord:
+        """The record in which `decrypt` can read this first message.
+
+        When `existing` already knows the message's base key, that is `existing` itself. Otherwise it is a new record,
+        `existing` is left as it was, and its sessions go into the new one's archive. Nothing has authenticated yet:
+        store the record and delete the one-time pre-key only after `decrypt` has returned.
+
+        Raises UnknownPreKey when a pre-key that the message names is not the one given; UntrustedIdentity when
+        `existing` is of another identity (trust it by calling again with None); PostQuantumRequired for a version 3
+        message when `require_pq`, or when `existing` ever used version 4; InvalidMessage.
+        """
+        if existing is not None:
+            if existing.remote_identity != message.identity_key:
+                raise errors.UntrustedIdentity(message.identity_key)
+            if not existing.needs_setup(message):
+                return existing
+            require_pq = require_pq or existing.has_used_pq
+        if require_pq and message.version < messages.VERSION_4:
+            raise errors.PostQuantumRequired("the peer set up a session without Kyber")
+        if signed_prekey.key_id != message.signed_prekey_id:
+            raise errors.UnknownPreKey(f"signed pre-key {message.signed_prekey_id}")
+        one_time = signed = None
+        if message.prekey_id is not None:
+            if prekey is None or prekey.key_id != message.prekey_id:
+                raise errors.UnknownPreKey(f"one-time pre-key {message.prekey_id}")
+            one_time = curve.KeyPair.from_stored(prekey.public, prekey.private)
+        kyber_seed = None
+        if message.version == messages.VERSION_4:
+            if kyber_prekey is None or kyber_prekey.key_id != message.kyber_prekey_id:
+                raise errors.UnknownPreKey(f"Kyber pre-key {message.kyber_prekey_id}")
+            kyber_seed = kyber_prekey.private
+        signed = curve.KeyPair.from_stored(signed_prekey.public, signed_prekey.private)
+        keys = session_setup.respond(own, message, signed, one_time, kyber_seed)
+        sending, receiving = ratchet.start_as_responder(own.public, message, signed, keys)
+        return cls(own, sending, receiving, _archive_of(existing))
+
+    @classmethod
+    def load(cls, own: identity.IdentityKeyPair, sending: bytes, rest: bytes) -> SessionRecord:
+        """A record from its two blobs.
+
+        Raises CorruptState on a damaged or unknown blob, on halves that do not belong together, and on a record of
+        another identity. What is needed only to receive is decoded when it is needed, so CorruptState may also come
+        from the first `decrypt`.
+        """
+        half = state.SendingHalf.decode(sending)
+        state.check_halves(half, rest, own.public)
+        return cls(own, half, None, [], rest)
+
+    @property
+    def remote_identity(self) -> bytes:
+        """33 typed bytes."""
+        return self._sending.remote_identity
+
+    @property
+    def remote_registration_id(self) -> int:
+        return self._sending.remote_registration_id
+
+    @property
+    def unacknowledged(self) -> bool:
+        """Whether messages still go out as PreKeySignalMessages, since nothing has been read on this session.
+
+        Official libraries stop using such a session for sending after 30 days; the caller has the clock.
+        """
+        return self._sending.unacknowledged
+
+    @property
+    def version(self) -> int:
+        """3 (X3DH) or 4 (PQXDH)."""
+        return self._sending.version
+
+    @property
+    def has_used_pq(self) -> bool:
+        """Whether any session in this record, archived ones included, is of version 4."""
+        self._decode()
+        return self.version == messages.VERSION_4 or any(
+            state.SendingHalf.decode(sending).version == messages.VERSION_4 for sending, _ in self._archived
+        )
+
+    def encrypt(self, plaintext: bytes) -> tuple[int, bytes]:
+        """(kind, body): MESSAGE (2), or PREKEY (3) while `unacknowledged`. Changes the sending half only.
+
+        Raises NoSession when the session's counters are used up (after 2^32 messages).
+        """
+        sending = self._sending
+        body = ratchet.encrypt(sending, self._identity.public, plaintext)
+        if not sending.unacknowledged:
+            return messages.MESSAGE, body
+        receiving = self._decode()
+        pending = receiving.pending
+        if pending is None:
+            raise errors.CorruptState("the two halves are of different moments")
+        return messages.PREKEY, messages.encode_prekey_signal_message(
+            version=sending.version,
+            registration_id=pending.registration_id,
+            prekey_id=pending.prekey_id,
+            signed_prekey_id=pending.signed_prekey_id,
+            kyber_prekey_id=pending.kyber_prekey_id,
+            kyber_ciphertext=pending.kyber_ciphertext,
+            base_key=receiving.base_key,
+            identity_key=self._identity.public,
+            message=body,
+        )
+
+    def needs_setup(self, message: messages.PreKeySignalMessage) -> bool:
+        """False when the base key is already known, so that no pre-key need be loaded."""
+        return all(base_key != message.base_key for base_key in self._base_keys())
+
+    def decrypt(self, kind: int, body: bytes) -> bytes:
+        """The plaintext of a message of kind MESSAGE or PREKEY. Nothing changes unless it is returned.
+
+        The current session is tried first, then the archived ones, newest first; one that decrypts becomes current.
+
+        Raises InvalidMessage (TooFarAhead among them); DuplicateMessage; NoSession for a first message that `respond`
+        has not seen; UntrustedIdentity for a first message of another identity; CorruptState.
+        """
+        receiving = self._decode()
+        if kind == messages.MESSAGE:
+            message = messages.SignalMessage.parse(body)
+            try:
+                return ratchet.decrypt(self._sending, receiving, message)
+            except errors.InvalidMessage as failure:
+                for position in range(len(self._archived)):
+                    try:
+                        return self._decrypt_archived(position, message)
+                    except errors.InvalidMessage:
+                        continue
+                raise failure
+        if kind != messages.PREKEY:
+            raise errors.InvalidMessage(f"a message of kind {kind}")
+        first = messages.PreKeySignalMessage.parse(body)
+        if first.identity_key != self.remote_identity:
+            raise errors.UntrustedIdentity(first.identity_key)
+        for position, base_key in enumerate(self._base_keys(), -1):
+            if base_key == first.base_key:
+                if position < 0:
+                    return ratchet.decrypt(self._sending, receiving, first.message)
+                return self._decrypt_archived(position, first.message)
+        raise errors.NoSession("a first message that has not been responded to")
+
+    def sending_half(self) -> bytes:
+        """147 bytes: all that `encrypt` changes."""
+        return self._sending.encode()
+
+    def receiving_half(self) -> bytes:
+        """Everything else; it starts with a version byte of its own."""
+        if self._receiving is None:
+            return self._rest
+        parts = [self._receiving.encode(), bytes([len(self._archived)])]
+        for sending, receiving in self._archived:
+            parts += (_LENGTHS.pack(len(sending), len(receiving)), sending, receiving)
+        return b"".join(parts)
+
+    def _decode(self) -> state.ReceivingHalf:
+        if self._receiving is not None:
+            return self._receiving
+        blob = self._rest
+        receiving, position = state.ReceivingHalf.decode(blob)
+        archived: list[_Halves] = []
+        try:
+            count = blob[position]
+            position += 1
+            for _ in range(count):
+                sending_length, receiving_length = _LENGTHS.unpack_from(blob, position)
+                middle = position + _LENGTHS.size + sending_length
+                archived.append((blob[middle - sending_length : middle], blob[middle : middle + receiving_length]))
+                position = middle + receiving_length
+        except (struct.error, IndexError) as error:
+            raise errors.CorruptState("the archive is cut off") from error
+        if position != len(blob):
+            raise errors.CorruptState("the archive has another length than it says")
+        self._receiving, self._archived, self._rest = receiving, archived, b""
+        return receiving
+
+    def _base_keys(self) -> Iterator[bytes]:
+        """The current session's, then those of the archive in its order."""
+        yield self._decode().base_key
+        for _, receiving in self._archived:
+            yield state.base_key_of(receiving)
+
+    def _decrypt_archived(self, position: int, message: messages.SignalMessage) -> bytes:
+        """Decrypt with an archived session, which becomes current only on success."""
+        sending = state.SendingHalf.decode(self._archived[position][0])
+        receiving, _ = state.ReceivingHalf.decode(self._archived[position][1])
+        plaintext = ratchet.decrypt(sending, receiving, message)
+        others = self._archived[:position] + self._archived[position + 1 :]
+        self._archived = [(self._sending.encode(), self._decode().encode()), *others]
+        self._sending, self._receiving = sending, receiving
+        return plaintext
+
+
+def _archive_of(existing: SessionRecord | None) -> list[_Halves]:
+    if existing is None:
+        return []
+    receiving = existing._decode()
+    return [(existing._sending.encode(), receiving.encode()), *existing._archived][:MAX_ARCHIVED]

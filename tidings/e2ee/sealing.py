@@ -1,0 +1,163 @@
+"""Sealing of stored blobs: AES-256-GCM under a sub-key for each session.
+
+    sealed blob:       version 1 (0x01), key id 4, nonce 12, ciphertext, tag 16
+    sub-key:           HKDF(data key, "Tidings sealing v1" ‖ account ‖ peer): one shared key with random nonces would
+                       reach its 2^32 limit in days
+    associated data:   version, key id, every part of the context
+    wrapped data key:  version 1 (0x01), key id 4, AES key wrap (RFC 3394) 40
+
+Each part of a context is encoded with its type and length, so no two contexts have the same encoding.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, Self
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives import keywrap
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from tidings.e2ee import errors, kdf
+
+Context = tuple[str | int, ...]  # (account, peer, device, column), say; the first two choose the sub-key
+
+KEY_LENGTH: Final = 32  # bytes, of master and data keys
+OVERHEAD: Final = 33  # bytes that sealing adds
+_VERSION: Final = 1
+_HEAD: Final = struct.Struct(">BI")
+_NONCE_LENGTH: Final = 12
+_SUB_KEY_INFO: Final = b"Tidings sealing v1"
+_DERIVED_INFO: Final = b"Tidings data key v1"
+_WRAPPING_INFO: Final = b"Tidings wrapping key v1"
+
+
+def generate_data_key() -> bytes:
+    """32 random bytes."""
+    return os.urandom(KEY_LENGTH)
+
+
+def wrap_data_key(master_key: bytes, key_id: int, data_key: bytes) -> bytes:
+    """A data key as it may be stored: 45 bytes, of no use without the master key. Raises InvalidKey."""
+    _check_key(data_key)
+    return _head(key_id) + keywrap.aes_key_wrap(_wrapping_key(master_key, key_id), data_key)
+
+
+@dataclass(frozen=True, slots=True)
+class Keyring:
+    """Data keys by id. The highest id seals, every id opens; rotation adds a key."""
+
+    data_keys: Mapping[int, bytes] = field(repr=False)
+
+    def __post_init__(self) -> None:
+        if not self.data_keys:
+            raise errors.InvalidKey("a keyring needs a data key")
+        for key_id, data_key in self.data_keys.items():
+            _head(key_id)
+            _check_key(data_key)
+
+    @classmethod
+    def from_master(cls, master_key: bytes, key_id: int) -> Self:
+        """A ring of one data key that is derived from the master key and the id: the same at every start.
+
+        For an installation that stores no wrapped keys; its master key cannot change without sealing anew.
+        """
+        _check_key(master_key)
+        return cls({key_id: kdf.hkdf(kdf.ZERO_SALT, master_key, _DERIVED_INFO + _head(key_id), KEY_LENGTH)})
+
+    @classmethod
+    def unwrap(cls, master_key: bytes, wrapped: Mapping[int, bytes]) -> Self:
+        """A ring of the random data keys that `wrap_data_key` wrapped, by id.
+
+        Raises CorruptState on a damaged one, a wrong id or another master key.
+        """
+        return cls({key_id: _unwrap(master_key, key_id, blob) for key_id, blob in wrapped.items()})
+
+    def with_key(self, key_id: int, data_key: bytes) -> Keyring:
+        """This ring and one more key, which seals from now on if its id is the highest."""
+        return Keyring({**self.data_keys, key_id: data_key})
+
+    @property
+    def newest(self) -> int:
+        """The id that seals."""
+        return max(self.data_keys)
+
+
+class Sealer:
+    """Seals and opens blobs; keeps the ciphers of the sessions last used, at most `cache_size` of them."""
+
+    def __init__(self, keyring: Keyring, *, cache_size: int = 16_384) -> None:
+        self._keyring = keyring
+        self._newest = keyring.newest
+        # Bounded, the least recently used goes. About 400 bytes an entry.
+        self._cipher = functools.lru_cache(cache_size)(self._make_cipher)
+        self._associated = functools.lru_cache(cache_size)(_encode)
+
+    def seal(self, plaintext: bytes, *, context: Context) -> bytes:
+        """`plaintext` and `OVERHEAD` bytes. The context is not stored: `open` needs the same."""
+        key_id = self._newest
+        head = _HEAD.pack(_VERSION, key_id)
+        nonce = os.urandom(_NONCE_LENGTH)
+        account, peer = context[:2]
+        sealed = self._cipher(key_id, account, peer).encrypt(nonce, plaintext, head + self._associated(context))
+        return head + nonce + sealed
+
+    def open(self, blob: bytes, context: Context) -> bytes:
+        """Raises CorruptState when the blob is damaged, is of another context, or names a key that we do not have."""
+        if len(blob) < OVERHEAD:
+            raise errors.CorruptState("a sealed blob is cut off")
+        version, key_id = _HEAD.unpack_from(blob)
+        if version != _VERSION:
+            raise errors.CorruptState(f"a sealed blob of version {version}")
+        if key_id not in self._keyring.data_keys:
+            raise errors.UnknownSealingKey(key_id)
+        account, peer = context[:2]
+        try:
+            return self._cipher(key_id, account, peer).decrypt(
+                blob[5:17], blob[17:], blob[:5] + self._associated(context)
+            )
+        except InvalidTag as error:
+            raise errors.CorruptState("a sealed blob does not open in this context") from error
+
+    def _make_cipher(self, key_id: int, account: str | int, peer: str | int) -> AESGCM:
+        info = _SUB_KEY_INFO + _encode((account, peer))
+        return AESGCM(kdf.hkdf(kdf.ZERO_SALT, self._keyring.data_keys[key_id], info, KEY_LENGTH))
+
+
+def _encode(context: Context) -> bytes:
+    parts = []
+    for part in context:
+        kind, value = (b"s", part.encode()) if isinstance(part, str) else (b"i", b"%d" % part)
+        parts.append(kind + len(value).to_bytes(4, "big") + value)
+    return b"".join(parts)
+
+
+def _head(key_id: int) -> bytes:
+    if not 0 <= key_id < 1 << 32:
+        raise errors.InvalidKey("a key id does not fit 32 bits")
+    return _HEAD.pack(_VERSION, key_id)
+
+
+def _check_key(key: bytes) -> None:
+    if len(key) != KEY_LENGTH:
+        raise errors.InvalidKey(f"a key has {KEY_LENGTH} bytes, not {len(key)}")
+
+
+def _wrapping_key(master_key: bytes, key_id: int) -> bytes:
+    """Of its own for each id, so that a wrapped key opens under no other."""
+    _check_key(master_key)
+    return kdf.hkdf(kdf.ZERO_SALT, master_key, _WRAPPING_INFO + _head(key_id), KEY_LENGTH)
+
+
+def _unwrap(master_key: bytes, key_id: int, blob: bytes) -> bytes:
+    head = _head(key_id)
+    if not blob.startswith(head):
+        raise errors.CorruptState("a wrapped data key of another id or version")
+    try:
+        return keywrap.aes_key_unwrap(_wrapping_key(master_key, key_id), blob[len(head) :])
+    except (keywrap.InvalidUnwrap, ValueError) as error:
+        raise errors.CorruptState("a wrapped data key does not open under this master key") from error

@@ -1,0 +1,244 @@
+"""The state of one session, in the two halves in which it is stored.
+
+The sending half is all that sending changes; the receiving half holds every private key. Each has a version byte.
+
+    sending half, 147 bytes, big-endian:
+        version 1, flags 1 (unacknowledged, pq), session version 1, remote registration id 4, remote identity 32,
+        ratchet key 32, chain key 32, counter 4, previous counter 4, pq chain key 32, pq index 4
+    receiving half:
+        version 1, own identity 32, ratchet key 32, its private key 32, root key 32, base key 32,
+        pending 1 (0 or 1), then: registration id 4, flags 1 (one-time id, Kyber), one-time id 4, signed id 4,
+            Kyber id 4, Kyber ciphertext 1569 when flagged,
+        chains 1, then of each: ratchet key 32, chain,
+        pq 1 (0 or 1), then: chain
+    chain:
+        chain key 32, next index 8, stored keys 2, then of each: index 4, key 32
+
+Public keys lose their type byte here. Both halves carry the ratchet key: halves of different moments do not load.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Final
+
+from tidings.e2ee import chains, curve, errors, kem
+
+STATE_VERSION: Final = 1
+_T: Final = curve.TYPE_PREFIX
+
+_SENDING: Final = struct.Struct(">BBBI32s32s32sII32sI")
+SENDING_LENGTH: Final = _SENDING.size
+_UNACKNOWLEDGED = 1
+_PQ = 2
+
+_RECEIVING: Final = struct.Struct(">B32s32s32s32s32sB")
+_PENDING: Final = struct.Struct(">IBIII")
+_CHAIN: Final = struct.Struct(">32sQH")
+_STORED: Final = struct.Struct(">I32s")
+_PENDING_PREKEY = 1
+_PENDING_KYBER = 2
+
+
+@dataclass(slots=True, repr=False)
+class SendingHalf:
+    """All that sending reads and changes."""
+
+    version: int  # 3 or 4
+    unacknowledged: bool  # nothing has been read on this session: messages go out as PreKeySignalMessages
+    remote_registration_id: int
+    remote_identity: bytes  # 33 typed bytes
+    ratchet_key: bytes  # 33 typed bytes (Double Ratchet section 3.2: DHs)
+    chain_key: bytes  # 32 bytes (CKs)
+    counter: int  # of the next message (Ns)
+    previous_counter: int  # the last counter used in the previous sending chain (PN)
+    pq_chain_key: bytes | None  # 32 bytes; None in sessions without the post-quantum ratchet
+    pq_index: int  # of the next message
+
+    def encode(self) -> bytes:
+        pq_chain_key = self.pq_chain_key
+        return _SENDING.pack(
+            STATE_VERSION,
+            (_UNACKNOWLEDGED if self.unacknowledged else 0) | (0 if pq_chain_key is None else _PQ),
+            self.version,
+            self.remote_registration_id,
+            self.remote_identity[1:],
+            self.ratchet_key[1:],
+            self.chain_key,
+            self.counter,
+            self.previous_counter,
+            pq_chain_key or b"",
+            self.pq_index,
+        )
+
+    @classmethod
+    def decode(cls, blob: bytes) -> SendingHalf:
+        """Raises CorruptState."""
+        if len(blob) != SENDING_LENGTH or blob[0] != STATE_VERSION:
+            raise errors.CorruptState("not a sending half of a known version")
+        (
+            _,
+            flags,
+            version,
+            registration_id,
+            identity,
+            ratchet_key,
+            chain_key,
+            counter,
+            previous_counter,
+            pq_chain_key,
+            pq_index,
+        ) = _SENDING.unpack(blob)
+        if version not in (3, 4) or flags & ~(_UNACKNOWLEDGED | _PQ):
+            raise errors.CorruptState("not a sending half of a known version")
+        return cls(
+            version,
+            bool(flags & _UNACKNOWLEDGED),
+            registration_id,
+            _T + identity,
+            _T + ratchet_key,
+            chain_key,
+            counter,
+            previous_counter,
+            pq_chain_key if flags & _PQ else None,
+            pq_index,
+        )
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Pending:
+    """What each PreKeySignalMessage repeats until the first answer is read."""
+
+    registration_id: int  # our own
+    prekey_id: int | None
+    signed_prekey_id: int
+    kyber_prekey_id: int | None
+    kyber_ciphertext: bytes | None  # 1,569 typed bytes
+
+
+@dataclass(slots=True, repr=False)
+class ReceivingHalf:
+    """What receiving reads and changes, and everything that is private."""
+
+    local_identity: bytes  # 33 typed bytes
+    ratchet: curve.KeyPair  # of the sending half's ratchet key (DHs)
+    root_key: bytes  # 32 bytes (RK)
+    base_key: bytes  # 33 typed bytes; names the session
+    pending: Pending | None
+    receiving_chains: list[
+        tuple[bytes, chains.ReceivingChain]
+    ]  # (their ratchet key, 33 typed bytes, chain), oldest first
+    pq_chain: chains.ReceivingChain | None
+
+    def encode(self) -> bytes:
+        parts = [
+            _RECEIVING.pack(
+                STATE_VERSION,
+                self.local_identity[1:],
+                self.ratchet.public[1:],
+                self.ratchet.private,
+                self.root_key,
+                self.base_key[1:],
+                self.pending is not None,
+            )
+        ]
+        pending = self.pending
+        if pending is not None:
+            flags = (0 if pending.prekey_id is None else _PENDING_PREKEY) | (
+                0 if pending.kyber_ciphertext is None else _PENDING_KYBER
+            )
+            parts.append(
+                _PENDING.pack(
+                    pending.registration_id,
+                    flags,
+                    pending.prekey_id or 0,
+                    pending.signed_prekey_id,
+                    pending.kyber_prekey_id or 0,
+                )
+            )
+            parts.append(pending.kyber_ciphertext or b"")
+        parts.append(bytes([len(self.receiving_chains)]))
+        for ratchet_key, chain in self.receiving_chains:
+            parts.append(ratchet_key[1:])
+            _encode_chain(parts, chain)
+        if self.pq_chain is None:
+            parts.append(b"\x00")
+        else:
+            parts.append(b"\x01")
+            _encode_chain(parts, self.pq_chain)
+        return b"".join(parts)
+
+    @classmethod
+    def decode(cls, blob: bytes, position: int = 0) -> tuple[ReceivingHalf, int]:
+        """The half at `position`, and the position after it. Raises CorruptState."""
+        try:
+            return cls._decode(blob, position)
+        except (struct.error, IndexError) as error:
+            raise errors.CorruptState("a receiving half is cut off") from error
+
+    @classmethod
+    def _decode(cls, blob: bytes, position: int) -> tuple[ReceivingHalf, int]:
+        version, identity, public, private, root_key, base_key, has_pending = _RECEIVING.unpack_from(blob, position)
+        position += _RECEIVING.size
+        if version != STATE_VERSION:
+            raise errors.CorruptState(f"a receiving half of version {version}")
+        pending = None
+        if has_pending:
+            registration_id, flags, prekey_id, signed_id, kyber_id = _PENDING.unpack_from(blob, position)
+            position += _PENDING.size
+            ciphertext = None
+            if flags & _PENDING_KYBER:
+                ciphertext = blob[position : position + kem.CIPHERTEXT_LENGTH]
+                position += kem.CIPHERTEXT_LENGTH
+            pending = Pending(
+                registration_id,
+                prekey_id if flags & _PENDING_PREKEY else None,
+                signed_id,
+                kyber_id if flags & _PENDING_KYBER else None,
+                ciphertext,
+            )
+        count = blob[position]
+        position += 1
+        receiving: list[tuple[bytes, chains.ReceivingChain]] = []
+        for _ in range(count):
+            ratchet_key = _T + blob[position : position + 32]
+            chain, position = _decode_chain(blob, position + 32)
+            receiving.append((ratchet_key, chain))
+        has_pq = blob[position]
+        position += 1
+        pq_chain = None
+        if has_pq:
+            pq_chain, position = _decode_chain(blob, position)
+        pair = curve.KeyPair.from_stored(_T + public, private)
+        return cls(_T + identity, pair, root_key, _T + base_key, pending, receiving, pq_chain), position
+
+
+def check_halves(sending: SendingHalf, blob: bytes, local_identity: bytes) -> None:
+    """Raises CorruptState unless the receiving half in `blob` is of this identity and of this very moment."""
+    if len(blob) < _RECEIVING.size or blob[0] != STATE_VERSION:
+        raise errors.CorruptState("not a receiving half of a known version")
+    if blob[1:33] != local_identity[1:]:
+        raise errors.CorruptState("the session belongs to another identity")
+    if blob[33:65] != sending.ratchet_key[1:] or blob[_RECEIVING.size - 1] < sending.unacknowledged:
+        raise errors.CorruptState("the two halves are of different moments")
+
+
+def base_key_of(blob: bytes) -> bytes:
+    """The base key in an encoded receiving half, 33 typed bytes, with nothing else decoded."""
+    return _T + blob[129:161]
+
+
+def _encode_chain(parts: list[bytes], chain: chains.ReceivingChain) -> None:
+    parts.append(_CHAIN.pack(chain.chain_key, chain.next_index, len(chain.stored)))
+    parts.extend(_STORED.pack(index, key) for index, key in chain.stored.items())
+
+
+def _decode_chain(blob: bytes, position: int) -> tuple[chains.ReceivingChain, int]:
+    chain_key, next_index, count = _CHAIN.unpack_from(blob, position)
+    position += _CHAIN.size
+    after = position + count * _STORED.size
+    if after > len(blob):
+        raise errors.CorruptState("a chain is cut off")
+    stored = dict(_STORED.iter_unpack(blob[position:after])) if count else {}
+    return chains.ReceivingChain(chain_key, next_index, stored), after
