@@ -1,0 +1,109 @@
+"""`tidings callbacks`: look at the dead letters of the webhook, and send them again."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+from typing import Any
+
+from tidings.cli import guard, process
+from tidings.runtime import settings
+from tidings.storage import callbacks, shards
+from tidings.storage.database import Database
+from tidings.wire import connection as wire
+from tidings.wire import core
+from tidings.wire.requests import Requests
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What to do with them."""
+    parser.add_argument("action", choices=("list", "replay"), help="list the dead letters, or make them pending again")
+    parser.add_argument("events", nargs="*", metavar="EVENT", help="event ids to replay (default: all)")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Ask the database (list) or the Coreapp that owns the shard (replay)."""
+    env = settings.Environment(os.environ)
+    data_dir = settings.data_dir(env)
+    database = settings.read_database(env, data_dir, "business")
+    env.check()
+    secrets = settings.read_secrets(env, data_dir)
+    env.check()
+    if options.action == "list":
+        return asyncio.run(_list(database))
+    return int(process.run_loop(_replay(database, secrets.link_key, [_seq(event) for event in options.events])))
+
+
+def _seq(event: str) -> int:
+    try:
+        return int(event.removeprefix("evt_"), 16)
+    except ValueError as error:
+        raise guard.Failure(f"{event!r} is no event id") from error
+
+
+async def _list(where: settings.DatabaseSettings) -> int:
+    database = Database(where, "business")
+    after = count = 0
+    try:
+        while True:
+            async with database.reading() as connection:
+                page = await callbacks.list_dead(connection, after=after)
+            for row in page:
+                print(f"{row.event_id}  {row.kind}  {row.subject}  {row.attempt} attempts  {row.last_error}")
+            count += len(page)
+            if not page:
+                break
+            after = page[-1].seq
+    finally:
+        await database.close()
+    print(f"{count} dead letters")
+    return 0
+
+
+async def _replay(where: settings.DatabaseSettings, key: str, seqs: list[int]) -> int:
+    database = Database(where, "business")
+    try:
+        async with database.reading() as connection:
+            owners = [owner for owner in await shards.list_owners(connection) if owner.address]
+    finally:
+        await database.close()
+    if not owners:
+        raise guard.Failure("no Coreapp owns a shard: start one first")
+    total = 0
+    for owner in owners:
+        total += await _ask(owner.address, key, seqs)
+    print(f"{total} callbacks are pending again")
+    return 0
+
+
+async def _ask(address: str, key: str, seqs: list[int]) -> int:
+    host, _, port = address.rpartition(":")
+    asker = _Asker()
+    connection = await wire.connect(host, int(port), core.Answer, asker)
+    try:
+        await asker.requests.ask(connection, lambda n: core.Hello(n, key), timeout=10)
+        answer = await asker.requests.ask(connection, lambda n: core.ReplayCallbacks(n, seqs), timeout=30)
+    except (wire.Disconnected, TimeoutError) as error:
+        raise guard.Failure(f"the Coreapp at {address} does not answer: {error}") from error
+    finally:
+        connection.close("done")
+    if not isinstance(answer, core.Replayed):
+        raise guard.Failure(f"the Coreapp at {address} answered {answer!r}")
+    return answer.count
+
+
+class _Asker:
+    """Owner of the connection to one Coreapp."""
+
+    def __init__(self) -> None:
+        self.requests: Requests[Any] = Requests()
+
+    def opened(self, connection: wire.Connection) -> None:
+        """Nothing to do."""
+
+    def received(self, connection: wire.Connection, frame: Any) -> None:
+        self.requests.answered(frame.n, frame)
+
+    def closed(self, connection: wire.Connection, reason: str) -> None:
+        self.requests.lost(reason)

@@ -1,0 +1,16 @@
+"""`tidings coreapp`."""
+
+from __future__ import annotations
+
+import argparse
+
+import coreapp.services
+import coreapp.settings
+from tidings.cli import process
+
+add_arguments = process.add_arguments
+
+
+def run(options: argparse.Namespace) -> int:
+    """Serve until SIGINT or SIGTERM."""
+    return process.run("coreapp", coreapp.settings.read, coreapp.services.run, options)

@@ -1,0 +1,51 @@
+"""`tidings listen`: a webhook receiver for looking at callbacks."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+
+from aiohttp import web
+
+from tidings.cli import guard, process
+from tidings.runtime import service
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Where to listen."""
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1)")
+    parser.add_argument("--port", type=int, default=8800, help="port to listen on (default 8800)")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print each callback as one line of JSON and answer 200, until Ctrl-C."""
+    process.run_loop(_listen(options.host, options.port))
+    return 0
+
+
+async def _listen(host: str, port: int) -> None:
+    stop = asyncio.Event()
+    service.stop_on_signals(stop)
+    app = web.Application(client_max_size=16 * 1024 * 1024)
+    app.router.add_post("/{path:.*}", _show)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, host, port).start()
+        print(f"waiting for callbacks at http://{host}:{port}/ (Ctrl-C ends it)", flush=True)
+        await stop.wait()
+    except OverflowError as error:
+        raise guard.Failure(f"{port} is no port") from error
+    finally:
+        await runner.cleanup()
+
+
+async def _show(request: web.Request) -> web.Response:
+    body = await request.read()
+    try:
+        text = json.dumps(json.loads(body), ensure_ascii=False)
+    except ValueError:
+        text = repr(body)
+    print(text, flush=True)
+    return web.Response()

@@ -1,0 +1,17 @@
+"""`tidings version`."""
+
+from __future__ import annotations
+
+import argparse
+
+import tidings
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """None."""
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the version."""
+    print(tidings.__version__)
+    return 0

@@ -1,0 +1,16 @@
+"""`tidings webapp`."""
+
+from __future__ import annotations
+
+import argparse
+
+import webapp.services
+import webapp.settings
+from tidings.cli import process
+
+add_arguments = process.add_arguments
+
+
+def run(options: argparse.Namespace) -> int:
+    """Serve until SIGINT or SIGTERM."""
+    return process.run("webapp", webapp.settings.read, webapp.services.run, options)

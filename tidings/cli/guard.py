@@ -1,0 +1,97 @@
+"""Turns what can go wrong with a command into one clear line and an exit status."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import errno
+import os
+import re
+import sys
+from collections.abc import Iterator
+
+from tidings.runtime import service, settings
+from tidings.storage import database, schema
+
+FAILED = 1
+WRONG_USE = 2
+INTERRUPTED = 130
+
+
+class Failure(Exception):
+    """A command cannot go on; `str()` is the line for the person in front of it."""
+
+
+@dataclasses.dataclass(slots=True)
+class Outcome:
+    """The exit status of a command."""
+
+    status: int = 0
+
+
+def explain(error: BaseException) -> tuple[int, str] | None:
+    """Exit status and one line for an error that a person can do something about; `None` for one of ours."""
+    for cause in _causes(error):
+        if isinstance(cause, KeyboardInterrupt):
+            return INTERRUPTED, "interrupted"
+        if isinstance(cause, settings.SettingsError | schema.PendingMigrations):
+            return WRONG_USE, str(cause)
+        if isinstance(cause, Failure):
+            return FAILED, str(cause)
+        outage = database.describe_outage(cause)
+        if outage:
+            return FAILED, outage
+        if isinstance(cause, OSError):
+            line = _explain_os_error(cause)
+            if line:
+                return FAILED, line
+    return None
+
+
+@contextlib.contextmanager
+def one_line(who: str) -> Iterator[Outcome]:
+    """Report any error of the block as one line on standard error; the outcome carries the exit status.
+
+    The traceback comes too with `TIDINGS_LOG_LEVEL=debug`.
+    """
+    outcome = Outcome()
+    try:
+        yield outcome
+    except (Exception, KeyboardInterrupt, BaseExceptionGroup) as error:
+        if os.environ.get("TIDINGS_LOG_LEVEL", "").lower() == "debug":
+            raise
+        outcome.status, line = explain(error) or (
+            FAILED,
+            f"{type(error).__name__}: {error} (TIDINGS_LOG_LEVEL=debug shows where)",
+        )
+        print(f"{who}: {' '.join(line.split())}", file=sys.stderr, flush=True)
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """The error, what it carries, and what it was raised from, outermost first."""
+    seen: set[int] = set()
+    waiting: list[BaseException | None] = [error]
+    while waiting:
+        current = waiting.pop(0)
+        if current is None or id(current) in seen:
+            continue
+        seen.add(id(current))
+        yield current
+        if isinstance(current, BaseExceptionGroup):
+            waiting += current.exceptions
+        if isinstance(current, service.ServiceFailed):
+            waiting.append(current.cause)
+        waiting.append(current.__cause__)
+
+
+def _explain_os_error(error: OSError) -> str | None:
+    if error.errno == errno.EADDRINUSE:
+        # asyncio puts the address into the text only.
+        found = re.search(r"\('([^']+)', (\d+)", str(error))
+        where = f"{found[1]}:{found[2]}" if found else "an address it needs"
+        return f"{where} is in use: is Tidings (or another program) running there already?"
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.ENOTDIR, errno.EADDRNOTAVAIL):
+        return f"{error.filename or 'the system'}: {error.strerror}"
+    if isinstance(error, ConnectionError):
+        return f"nobody answers: {error}"
+    return None

@@ -1,0 +1,59 @@
+"""`tidings COMMAND`: finds the command's module and runs it, loading no other."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+from typing import Protocol, cast
+
+from tidings.cli import guard
+
+COMMANDS = {
+    "up": "start everything on this machine and stay until Ctrl-C",
+    "demo": "send one message through a whole system of its own and show what happens",
+    "handset": "be a recipient: read messages and type replies in this terminal",
+    "webapp": "run the API that businesses talk to",
+    "coreapp": "run the worker that queues, encrypts and sends",
+    "network": "run the message network that recipients are connected to",
+    "robots": "run the simulated recipients",
+    "migrate": "bring the tables of the database to this version",
+    "version": "print the version",
+}
+
+
+class Command(Protocol):
+    """What a module in `tidings.cli.commands` offers."""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None: ...
+
+    def run(self, options: argparse.Namespace) -> int: ...
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; the result is the exit status: 0 done, 1 failed, 2 wrong use or settings, 130 interrupted."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    listing = "\n".join(f"  {name:<9} {line}" for name, line in COMMANDS.items())
+    parser = argparse.ArgumentParser(
+        prog="tidings",
+        usage="tidings [--help] COMMAND ...",
+        description="A self-hosted business messaging server.",
+        epilog=f"commands:\n{listing}\n\n`tidings COMMAND --help` says more about one.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("command", choices=list(COMMANDS), metavar="COMMAND", help="one of those below")
+    if not words:
+        parser.print_help()
+        return 2
+    name = parser.parse_args(words[:1]).command
+    with guard.one_line(f"tidings {name}") as outcome:
+        command = cast(Command, importlib.import_module(f"tidings.cli.commands.{name}"))
+        own = argparse.ArgumentParser(prog=f"tidings {name}", description=COMMANDS[name])
+        command.add_arguments(own)
+        outcome.status = command.run(own.parse_args(words[1:]))
+    return outcome.status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

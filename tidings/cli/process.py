@@ -1,0 +1,110 @@
+"""Runs one process: settings from the environment, logging, the event loop, and a word to whoever started it."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import dataclasses
+import json
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeVar
+
+from tidings.runtime import crashpoints, log, service
+from tidings.runtime import settings as runtime_settings
+
+try:
+    import uvloop
+except ImportError:
+    uvloop = None  # type: ignore[assignment,unused-ignore]
+
+Settings = TypeVar("Settings")
+Ready = Callable[[Any], None]
+Serve = Callable[[Settings, asyncio.Event, Ready], Awaitable[None]]
+
+logger = logging.getLogger(__name__)
+
+# Seconds from the loss of the supervisor to the end of a process that does not stop by itself.
+ORPHAN_GRACE = 10.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The two pipes by which `tidings up` and its children know of each other."""
+    parser.add_argument("--ready-fd", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--lifeline-fd", type=int, help=argparse.SUPPRESS)
+
+
+def configure_logging(name: str, env: runtime_settings.Environment) -> None:
+    """Log as `TIDINGS_LOG_LEVEL` and `TIDINGS_LOG_STYLE` say."""
+    level = env.choice("TIDINGS_LOG_LEVEL", "info", ("debug", "info", "warning", "error"))
+    style = env.choice("TIDINGS_LOG_STYLE", "text", ("text", "json"))
+    log.configure(name, level=level, style=style)
+
+
+def run(
+    name: str,
+    read: Callable[[runtime_settings.Environment], Settings],
+    serve: Serve[Settings],
+    options: argparse.Namespace,
+) -> int:
+    """Read the settings, then serve until SIGINT or SIGTERM. Raises whatever `serve` raises, and `SettingsError`."""
+    if options.lifeline_fd is not None:
+        die_with(options.lifeline_fd)
+    env = runtime_settings.Environment(os.environ)
+    configure_logging(name, env)
+    settings = read(env)
+    env.check()
+    crashpoints.arm(os.environ.get("TIDINGS_CRASH_AT"))
+    logger.info("process.starting", extra=runtime_settings.printable(settings))
+    run_loop(_serve(name, settings, serve, options.ready_fd))
+    logger.info("process.stopped")
+    return 0
+
+
+def run_loop(main: Any) -> Any:
+    """`asyncio.run` on uvloop where there is one."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop if uvloop else None) as runner:
+        return runner.run(main)
+
+
+def die_with(lifeline: int) -> None:
+    """Stop when the other end of the pipe closes, which is when the supervisor ends, however it ends.
+
+    A thread of its own, so that a busy event loop does not delay it.
+    """
+
+    def watch() -> None:
+        while os.read(lifeline, 1):
+            pass
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(ORPHAN_GRACE)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=watch, name="lifeline", daemon=True).start()
+
+
+async def _serve(name: str, settings: Settings, serve: Serve[Settings], ready_fd: int | None) -> None:
+    stop = asyncio.Event()
+    service.stop_on_signals(stop)
+
+    def ready(offered: Any) -> None:
+        where = describe(offered)
+        logger.info("process.ready", extra=dict(where))
+        if ready_fd is not None:
+            with os.fdopen(ready_fd, "w") as pipe:
+                pipe.write(json.dumps({"process": name, **where}) + "\n")
+
+    await serve(settings, stop, ready)
+
+
+def describe(offered: Any) -> Mapping[str, Any]:
+    """What a process says of itself when it is ready, as plain values: a dataclass, a mapping or nothing."""
+    if offered is None:
+        return {}
+    if dataclasses.is_dataclass(offered) and not isinstance(offered, type):
+        return dataclasses.asdict(offered)
+    return dict(offered)
