@@ -106,9 +106,7 @@ async def find_version(connection: AsyncConnection, account: str) -> int:
     return 0 if version is None else version
 
 
-async def change_settings(
-    connection: AsyncConnection, account: str, changes: Mapping[str, Any]
-) -> ApplicationSettings:
+async def change_settings(connection: AsyncConnection, account: str, changes: Mapping[str, Any]) -> ApplicationSettings:
     """Set what `changes` names, in the shape of `ApplicationSettings`, and leave the rest; returns what holds now.
 
     Raises `msgspec.ValidationError` when the changes do not fit that shape.

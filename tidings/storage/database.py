@@ -122,6 +122,15 @@ class Database:
             await asyncio.sleep(delay * random.uniform(0.5, 1.5))  # noqa: S311
             delay = min(delay * 2, 1.0)
 
+    async def is_alive(self, *, timeout: float = 2.0) -> bool:
+        """Does the database answer within so many seconds?"""
+        try:
+            async with asyncio.timeout(timeout), self.reading() as connection:
+                await connection.execute(sa.text("SELECT 1"))
+        except (sa.exc.SQLAlchemyError, OSError, TimeoutError, asyncio.IncompleteReadError):
+            return False
+        return True
+
     async def close(self) -> None:
         """Close every pooled connection."""
         await self.engine.dispose()

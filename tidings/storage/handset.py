@@ -12,10 +12,8 @@ from collections.abc import Iterable, Sequence
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from tidings.storage import types
 from tidings.storage.database import insert_or_update
-
-metadata = sa.MetaData()
+from tidings.storage.handset_tables import devices, inbox, outbox, prekeys, progress, sessions
 
 # Kinds of pre-key. The ids of one device's pre-keys are unique across kinds.
 ONE_TIME = "ec"  # deleted in the transaction that stores the session it set up
@@ -29,78 +27,6 @@ EMPTY = "null"  # completes a key exchange; shown to nobody
 UNREADABLE = "undecryptable"  # kept by its id, so that it is acknowledged once and for all
 
 _CHUNK = 1000  # values in one IN (…)
-
-devices = sa.Table(
-    "handset_devices",
-    metadata,
-    sa.Column("number", types.key(20), primary_key=True),
-    sa.Column("fleet", types.key(40), nullable=False),
-    sa.Column("registration_id", sa.Integer, nullable=False),
-    sa.Column("identity", types.blob(), nullable=False),
-    sa.Column("token", types.blob()),
-    sa.Column("next_key_id", sa.Integer, nullable=False),
-    sa.Column("blocked", types.key(20), nullable=False),
-    sa.Index("handset_devices_by_fleet", "fleet"),
-    mysql_engine="InnoDB",
-)
-
-prekeys = sa.Table(
-    "handset_prekeys",
-    metadata,
-    sa.Column("number", types.key(20), primary_key=True),
-    sa.Column("key_id", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("kind", types.key(12), nullable=False),
-    sa.Column("sealed", types.blob(), nullable=False),
-    mysql_engine="InnoDB",
-)
-
-sessions = sa.Table(
-    "handset_sessions",
-    metadata,
-    sa.Column("number", types.key(20), primary_key=True),
-    sa.Column("peer", types.key(20), primary_key=True),
-    sa.Column("sending", types.blob(), nullable=False),
-    sa.Column("receiving", types.blob(), nullable=False),
-    mysql_engine="InnoDB",
-)
-
-inbox = sa.Table(
-    "handset_inbox",
-    metadata,
-    sa.Column("fleet", types.key(40), primary_key=True),
-    sa.Column("position", sa.BigInteger, primary_key=True, autoincrement=False),
-    sa.Column("number", types.key(20), nullable=False),
-    sa.Column("peer", types.key(20), nullable=False),
-    sa.Column("id", types.key(64), nullable=False),
-    sa.Column("kind", types.key(16), nullable=False),
-    sa.Column("received_at", types.milliseconds(), nullable=False),
-    sa.Column("content", types.long_text(), nullable=False),
-    sa.Index("handset_inbox_by_id", "id", "number", "peer", unique=True),
-    mysql_engine="InnoDB",
-)
-
-outbox = sa.Table(
-    "handset_outbox",
-    metadata,
-    sa.Column("fleet", types.key(40), primary_key=True),
-    sa.Column("position", sa.BigInteger, primary_key=True, autoincrement=False),
-    sa.Column("number", types.key(20), nullable=False),
-    sa.Column("peer", types.key(20), nullable=False),
-    sa.Column("id", types.key(64), nullable=False),
-    sa.Column("kind", types.key(16), nullable=False),
-    sa.Column("due_at", types.milliseconds(), nullable=False),
-    sa.Column("body", types.blob(), nullable=False),
-    sa.Column("refs", types.long_text(), nullable=False),
-    mysql_engine="InnoDB",
-)
-
-progress = sa.Table(
-    "handset_progress",
-    metadata,
-    sa.Column("fleet", types.key(40), primary_key=True),
-    sa.Column("shown", sa.BigInteger, nullable=False),
-    mysql_engine="InnoDB",
-)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -169,28 +95,8 @@ class Envelope:
     refs: tuple[str, ...]
 
 
-async def add_devices(connection: AsyncConnection, rows: Sequence[Device]) -> None:
-    """Keep new devices. Raises `IntegrityError` when one is there already."""
-    if rows:
-        await connection.execute(
-            devices.insert(),
-            [
-                {
-                    "number": d.number,
-                    "fleet": d.fleet,
-                    "registration_id": d.registration_id,
-                    "identity": d.identity,
-                    "token": d.token,
-                    "next_key_id": d.next_key_id,
-                    "blocked": d.blocked,
-                }
-                for d in rows
-            ],
-        )
-
-
-async def replace_devices(connection: AsyncConnection, rows: Sequence[Device]) -> None:
-    """Overwrite token, next_key_id and blocked of devices that are there."""
+async def save_devices(connection: AsyncConnection, rows: Sequence[Device]) -> None:
+    """Keep new devices; of those that are there already, only token, next_key_id and blocked change."""
     if rows:
         statement = insert_or_update(connection, devices, ("number",), ("token", "next_key_id", "blocked"))
         await connection.execute(
@@ -377,7 +283,10 @@ async def add_envelopes(connection: AsyncConnection, rows: Sequence[Envelope]) -
 async def list_envelopes(connection: AsyncConnection, fleet: str) -> list[Envelope]:
     """Everything that a fleet still has to send, in order."""
     rows = await connection.execute(sa.select(outbox).where(outbox.c.fleet == fleet).order_by(outbox.c.position))
-    return [Envelope(*row[:8], tuple(row[8].split())) for row in rows]
+    return [
+        Envelope(e.fleet, e.position, e.number, e.peer, e.id, e.kind, e.due_at, e.body, tuple(e.refs.split()))
+        for e in rows
+    ]
 
 
 async def delete_envelopes(connection: AsyncConnection, fleet: str, positions: Sequence[int]) -> None:

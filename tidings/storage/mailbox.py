@@ -139,3 +139,9 @@ async def list_expired(
         .with_for_update()
     )
     return [_envelope(row) for row in rows]
+
+
+async def has_expired(connection: AsyncConnection, now: int) -> bool:
+    """Has any envelope expired at `now` or before?"""
+    query = sa.select(table.c.seq).where(table.c.expires_at <= now).limit(1)
+    return (await connection.execute(query)).first() is not None

@@ -1,0 +1,55 @@
+"""The HTTP side of the network: devices' endpoints, live connections over WebSocket, health and metrics."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, FastAPI
+from fastapi.responses import JSONResponse, Response
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from network import http, websocket
+from network.connections import Connections
+from network.delay import Delay
+from network.devices import routes as devices
+from network.router import Router
+from tidings.storage.database import Database
+
+
+def create(
+    service: devices.Service,
+    connections: Connections,
+    router: Router,
+    database: Database,
+    delay: Delay,
+    *,
+    write_buffer: int,
+) -> FastAPI:
+    """The application."""
+    app = FastAPI(title="Tidings network", description="See docs/device-api.md.", redirect_slashes=False)
+    app.add_middleware(http.Pace, delay=delay)
+    http.map_errors(app)
+    app.include_router(devices.make_routes(service))
+    app.include_router(websocket.make_routes(connections, write_buffer=write_buffer))
+    app.include_router(_make_own_routes(connections, router, database))
+    return app
+
+
+def _make_own_routes(connections: Connections, router: Router, database: Database) -> APIRouter:
+    routes = APIRouter()
+
+    @routes.get("/health")
+    async def health() -> JSONResponse:
+        alive = await database.is_alive()
+        state = {
+            "status": "ok" if alive else "degraded",
+            "database": "ok" if alive else "away",
+            "connections": len(connections),
+            "devices_online": router.online,
+            "undecided": router.undecided,
+        }
+        return JSONResponse(state, 200 if alive else 503)
+
+    @routes.get("/metrics")
+    async def metrics() -> Response:
+        return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
+
+    return routes

@@ -1,0 +1,113 @@
+"""Hands out pre-key bundles: a device's lasting keys, and one-time keys that nobody else will ever get."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from prometheus_client import Counter
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from network import numbers as telephone
+from network.refills import Refills
+from tidings.runtime.batcher import Batcher
+from tidings.storage import directory, prekeys
+from tidings.storage.database import Database
+from tidings.storage.directory import Registration
+from tidings.storage.prekeys import KyberPreKey, PreKey
+from tidings.wire import device
+
+BUNDLES = Counter("tidings_network_bundles_total", "Bundles handed out", ["one_time"])
+
+WITH_ONE_TIME = BUNDLES.labels("yes")
+WITHOUT_ONE_TIME = BUNDLES.labels("used_up")
+
+MAX_NUMBERS = 500
+# How often a batch is tried again because another process was faster with one of its keys.
+TRIES = 20
+
+
+class Bundles:
+    """Fetches of all connections go into one batch at a time, so that in this process nobody can take a key twice.
+
+    Against other processes the count of deleted rows is checked.
+    """
+
+    def __init__(self, database: Database, refills: Refills) -> None:
+        self._database = database
+        self._refills = refills
+        self._batcher: Batcher[tuple[str, str], device.Bundle | None] = Batcher(
+            "bundles", self._flush, max_size=MAX_NUMBERS, max_pending=50_000
+        )
+
+    async def fetch(self, fetcher: str, numbers: Sequence[str]) -> list[device.Bundle]:
+        """A bundle for each number that is registered, in the order asked, each number once. Raises `BatcherFull`.
+
+        Waits while the database is away.
+        """
+        wanted = dict.fromkeys(number for number in numbers if telephone.is_number(number))
+        futures = [self._batcher.put((fetcher, number)) for number in wanted]
+        bundles = [await future for future in futures]
+        return [bundle for bundle in bundles if bundle is not None]
+
+    async def _flush(self, wanted: Sequence[tuple[str, str]]) -> Sequence[device.Bundle | None]:
+        async def work(connection: AsyncConnection) -> list[tuple[device.Bundle | None, bool]]:
+            return await _take_bundles(connection, wanted)
+
+        for left in reversed(range(TRIES)):
+            try:
+                # When the outcome of a commit is not known this takes other keys: some are lost, none goes out twice.
+                taken = await self._database.persist(work, patience=math.inf)
+                break
+            except prekeys.TakenMeanwhile:
+                if not left:
+                    raise
+        for bundle, kyber_one_time in taken:
+            if bundle is not None:
+                one_time = bundle.prekey is not None
+                (WITH_ONE_TIME if one_time else WITHOUT_ONE_TIME).inc()
+                self._refills.taken(bundle.number, prekey=one_time, kyber_prekey=kyber_one_time)
+        return [bundle for bundle, _ in taken]
+
+
+async def _take_bundles(
+    connection: AsyncConnection, wanted: Sequence[tuple[str, str]]
+) -> list[tuple[device.Bundle | None, bool]]:
+    """For each (fetcher, number) its bundle, and whether the Kyber key in it is a one-time key."""
+    devices = await directory.list_registrations(connection, {number for _, number in wanted})
+    await prekeys.remember_fetchers(connection, [(number, asker) for asker, number in wanted if number in devices])
+    taken: list[tuple[device.Bundle | None, bool]] = [(None, False)] * len(wanted)
+    remaining = [index for index, (_, number) in enumerate(wanted) if number in devices]
+    while remaining:
+        # Nearly always one round: only a number that is wanted twice in one batch needs a second.
+        this_round: dict[str, int] = {}
+        for index in remaining:
+            this_round.setdefault(wanted[index][1], index)
+        remaining = [index for index in remaining if this_round[wanted[index][1]] != index]
+        one_time = await prekeys.take_one_each(connection, this_round)
+        kyber_one_time = await prekeys.take_one_kyber_each(connection, this_round)
+        for number, index in this_round.items():
+            kyber = kyber_one_time.get(number)
+            taken[index] = _bundle(devices[number], one_time.get(number), kyber), kyber is not None
+    return taken
+
+
+def _bundle(owner: Registration, prekey: PreKey | None, kyber: KyberPreKey | None) -> device.Bundle:
+    bundle = device.Bundle(
+        number=owner.number,
+        registration_id=owner.registration_id,
+        identity_key=owner.identity_key,
+        signed_prekey_id=owner.signed_prekey_id,
+        signed_prekey=owner.signed_prekey,
+        signed_prekey_signature=owner.signed_prekey_signature,
+    )
+    if prekey is not None:
+        bundle.prekey_id, bundle.prekey = prekey.key_id, prekey.public
+    if kyber is not None:
+        bundle.kyber_prekey_id, bundle.kyber_prekey = kyber.key_id, kyber.public
+        bundle.kyber_prekey_signature = kyber.signature
+    else:
+        # The last resort: the same Kyber key for everybody, until the device rotates it. A device without has none.
+        bundle.kyber_prekey_id, bundle.kyber_prekey = owner.kyber_prekey_id, owner.kyber_prekey
+        bundle.kyber_prekey_signature = owner.kyber_prekey_signature
+    return bundle

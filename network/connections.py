@@ -1,0 +1,106 @@
+"""All open connections: how many there may be, which are silent for too long, and the end of all of them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+
+from prometheus_client import Gauge
+
+from network.router import Router
+from network.session import Backend, Session, Transport
+from tidings.runtime.service import wait_for
+from tidings.wire import device
+
+log = logging.getLogger(__name__)
+
+OPEN = Gauge("tidings_network_connections", "Open connections")
+
+# Seconds that a connection which we close has to take the last frames; then it is cut off.
+FAREWELL = 5.0
+# Seconds that the mailbox has, at the end, to take everything undecided.
+STORING = 8.0
+
+
+class Connections:
+    """Service: looks after idle connections; its stop is the orderly end of the process.
+
+    Stop: nothing new is taken; everything undecided is stored and its senders told; every device hears `shutdown`.
+    """
+
+    name = "connections"
+
+    def __init__(self, backend: Backend, router: Router) -> None:
+        self._backend = backend
+        self._router = router
+        self._sessions: set[Session] = set()
+        # Those that we closed, with the loop time at which they are cut off.
+        self._leaving: dict[Session, float] = {}
+        self._gone = asyncio.Event()
+        self._stopping = False
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def open(self, transport: Transport) -> Session:
+        """A new connection. It may be closed again at once, with the reason said."""
+        session = Session(transport, self._backend)
+        self._sessions.add(session)
+        OPEN.set(len(self._sessions))
+        if self._stopping:
+            self._close(session, device.SHUTDOWN)
+        elif len(self._sessions) > self._backend.limits.connections:
+            self._close(session, device.OVERLOADED)
+        return session
+
+    def received(self, session: Session, frame: device.FromDevice) -> None:
+        """One frame; ignored when the process is stopping."""
+        if not self._stopping:
+            session.received(frame)
+
+    def closed(self, session: Session, reason: str) -> None:
+        """A connection is gone."""
+        self._sessions.discard(session)
+        self._leaving.pop(session, None)
+        self._gone.set()
+        OPEN.set(len(self._sessions))
+        session.closed(reason)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        idle = self._backend.limits.idle
+        while not await wait_for(stop, min(1.0, idle / 4)):
+            self.run_once()
+        self._stopping = True
+        try:
+            async with asyncio.timeout(STORING):
+                await self._router.close()
+        except TimeoutError:
+            # Their senders have not been told, and send them again.
+            log.warning("connections.undecided", extra={"envelopes": self._router.undecided})
+        # What was accepted by the last batch is said in the next turn of the loop.
+        await asyncio.sleep(0)
+        for session in list(self._sessions):
+            self._close(session, device.SHUTDOWN)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FAREWELL):
+                while self._sessions:
+                    self._gone.clear()
+                    await self._gone.wait()
+        for session in list(self._sessions):
+            session.transport.abort(device.SHUTDOWN)
+
+    def run_once(self) -> None:
+        """Close what is idle, and cut off what was closed and is still there."""
+        now = asyncio.get_running_loop().time()
+        for session, deadline in list(self._leaving.items()):
+            if now >= deadline:
+                session.transport.abort("it did not take the last frames")
+        for session in list(self._sessions):
+            if session not in self._leaving and now - session.transport.last_received > self._backend.limits.idle:
+                self._close(session, device.IDLE)
+
+    def _close(self, session: Session, reason: str) -> None:
+        if session not in self._leaving:
+            self._leaving[session] = asyncio.get_running_loop().time() + FAREWELL
+            session.close(reason)

@@ -1,0 +1,1 @@
+"""What devices do over HTTP: register, leave keys, block others."""

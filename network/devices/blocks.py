@@ -1,0 +1,36 @@
+"""Whom a number does not want to hear from."""
+
+from __future__ import annotations
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from network.errors import BadRequest
+from network.recipients import Recipients
+from tidings.storage import directory
+from tidings.storage.database import Database
+
+MAX_BLOCKED = 1000
+
+
+class Blocks:
+    """In force for every envelope that arrives after the answer."""
+
+    def __init__(self, database: Database, recipients: Recipients) -> None:
+        self._database = database
+        self._recipients = recipients
+
+    async def block(self, number: str, other: str) -> None:
+        """Raises `BadRequest` when the number blocks too many already."""
+
+        async def work(connection: AsyncConnection) -> None:
+            await directory.block(connection, number, other)
+            if await directory.count_blocks(connection, number) > MAX_BLOCKED:
+                raise BadRequest(f"at most {MAX_BLOCKED} numbers can be blocked", reason="too_many")
+
+        await self._database.persist(work, patience=20)
+        self._recipients.changed(number)
+
+    async def unblock(self, number: str, other: str) -> None:
+        """Nothing happens when it was not blocked."""
+        await self._database.persist(lambda c: directory.unblock(c, number, other), patience=20)
+        self._recipients.changed(number)

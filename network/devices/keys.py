@@ -1,0 +1,71 @@
+"""The keys that registered devices leave later: more one-time pre-keys, and newer lasting ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from network.devices import schemas, signatures
+from network.errors import BadRequest, NotFound
+from network.refills import Refills
+from tidings.storage import directory, prekeys
+from tidings.storage.database import Database
+from tidings.storage.prekeys import Counts
+
+# One-time pre-keys of each kind that are kept for one device.
+MAX_KEPT = 500
+
+
+def prekey_rows(number: str, keys: Sequence[schemas.PreKey]) -> list[prekeys.PreKey]:
+    """As they are stored."""
+    return [prekeys.PreKey(number, key.key_id, key.public) for key in keys]
+
+
+def kyber_rows(number: str, keys: Sequence[schemas.KyberPreKey]) -> list[prekeys.KyberPreKey]:
+    """As they are stored."""
+    return [prekeys.KyberPreKey(number, key.key_id, key.public, key.signature) for key in keys]
+
+
+class Keys:
+    """Keys of devices that have proved who they are."""
+
+    def __init__(self, database: Database, refills: Refills) -> None:
+        self._database = database
+        self._refills = refills
+
+    async def upload(self, number: str, keys: schemas.Keys) -> Counts:
+        """Add one-time keys, replace lasting ones; what is there now. The same upload again changes nothing.
+
+        Raises `BadRequest` and `NotFound`.
+        """
+        device = (await self._database.query(lambda c: directory.list_registrations(c, [number]), patience=20)).get(
+            number
+        )
+        if device is None:
+            raise NotFound(f"{number} is not registered")
+        await signatures.check([("", device.identity_key, keys)])
+
+        async def work(connection: AsyncConnection) -> Counts:
+            if keys.signed_prekey is not None:
+                key = keys.signed_prekey
+                await directory.rotate_signed_prekey(connection, number, key.key_id, key.public, key.signature)
+            if keys.kyber_prekey is not None:
+                last_resort = keys.kyber_prekey
+                await directory.rotate_kyber_prekey(
+                    connection, number, last_resort.key_id, last_resort.public, last_resort.signature
+                )
+            await prekeys.put(connection, prekey_rows(number, keys.prekeys))
+            await prekeys.put_kyber(connection, kyber_rows(number, keys.kyber_prekeys))
+            left = (await prekeys.count_left(connection, [number]))[number]
+            if max(left.prekeys, left.kyber_prekeys) > MAX_KEPT:
+                raise BadRequest(f"at most {MAX_KEPT} one-time pre-keys of each kind are kept", reason="too_many")
+            return left
+
+        left = await self._database.persist(work, patience=20)
+        self._refills.uploaded(number, left)
+        return left
+
+    async def count(self, number: str) -> Counts:
+        """What is there now."""
+        return (await self._database.query(lambda c: prekeys.count_left(c, [number]), patience=20))[number]

@@ -1,0 +1,116 @@
+"""Registers devices and takes them out of the directory again."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from prometheus_client import Counter
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from network import tokens
+from network.devices import schemas, signatures
+from network.devices.keys import kyber_rows, prekey_rows
+from network.errors import BadRequest
+from network.logins import Logins
+from network.notices import Notices
+from network.recipients import Recipients
+from network.router import Router
+from tidings.runtime.clock import Clock
+from tidings.storage import directory, prekeys
+from tidings.storage.database import Database
+from tidings.storage.directory import Registration
+from tidings.wire import device
+
+log = logging.getLogger(__name__)
+
+REGISTRATIONS = Counter("tidings_network_registrations_total", "Devices registered, anew or again")
+
+
+class Registrations:
+    """A number has one device. To register again replaces its keys and its token, and ends its connection.
+
+    When the identity key is another than before, everybody who has fetched a bundle of that number gets an `identity`
+    envelope, stored in the same transaction. Envelopes that wait for the number stay, blocks too.
+    """
+
+    def __init__(
+        self, database: Database, router: Router, recipients: Recipients, logins: Logins, notices: Notices, clock: Clock
+    ) -> None:
+        self._database = database
+        self._router = router
+        self._recipients = recipients
+        self._logins = logins
+        self._notices = notices
+        self._clock = clock
+
+    async def register(self, devices: Sequence[schemas.Device]) -> list[str]:
+        """Register devices, all or none; their tokens, in order. Raises `BadRequest`."""
+        numbers = [body.number for body in devices]
+        if len(set(numbers)) != len(numbers):
+            raise BadRequest("a number stands there twice")
+        await signatures.check(
+            (f"registrations[{index}]." if len(devices) > 1 else "", body.identity_key, body)
+            for index, body in enumerate(devices)
+        )
+        issued = [tokens.make() for _ in devices]
+        now = int(self._clock.now() * 1000)
+        rows = [_registration(body, token, now) for body, token in zip(devices, issued, strict=True)]
+        ordinary = [row for body in devices for row in prekey_rows(body.number, body.prekeys)]
+        kyber = [row for body in devices for row in kyber_rows(body.number, body.kyber_prekeys)]
+
+        with self._notices.reservations() as reservations:
+
+            async def work(connection: AsyncConnection) -> None:
+                before = await directory.list_identity_keys(connection, numbers)
+                changed = [
+                    body.number for body in devices if before.get(body.number, b"") not in (b"", body.identity_key)
+                ]
+                await directory.register(connection, rows)
+                await prekeys.drop(connection, list(before))
+                await prekeys.put(connection, ordinary)
+                await prekeys.put_kyber(connection, kyber)
+                pairs = await prekeys.take_fetchers(connection, changed)
+                await reservations.store(
+                    connection, [(device.IDENTITY, target, fetcher, []) for target, fetcher in pairs]
+                )
+
+            await self._database.persist(work, patience=20)
+        self._changed(numbers)
+        REGISTRATIONS.inc(len(devices))
+        log.info("devices.registered", extra={"count": len(devices), "first": numbers[0] if numbers else ""})
+        return issued
+
+    async def unregister(self, number: str) -> None:
+        """The number is no longer known; what waits for it expires in its time."""
+
+        async def work(connection: AsyncConnection) -> None:
+            await directory.unregister(connection, number)
+            await prekeys.drop(connection, [number])
+
+        await self._database.persist(work, patience=20)
+        self._changed([number])
+        log.info("device.unregistered", extra={"number": number})
+
+    def _changed(self, numbers: Sequence[str]) -> None:
+        self._logins.changed()
+        for number in numbers:
+            self._recipients.changed(number)
+            self._router.expel(number, device.REPLACED)
+
+
+def _registration(body: schemas.Device, token: str, now: int) -> Registration:
+    kyber = body.kyber_prekey
+    return Registration(
+        number=body.number,
+        registration_id=body.registration_id,
+        identity_key=body.identity_key,
+        signed_prekey_id=body.signed_prekey.key_id,
+        signed_prekey=body.signed_prekey.public,
+        signed_prekey_signature=body.signed_prekey.signature,
+        kyber_prekey_id=kyber.key_id if kyber else None,
+        kyber_prekey=kyber.public if kyber else None,
+        kyber_prekey_signature=kyber.signature if kyber else None,
+        token_hash=tokens.digest(token),
+        registered_at=now,
+    )

@@ -1,0 +1,111 @@
+"""The HTTP endpoints of devices."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse
+
+from network import http, numbers
+from network.devices import schemas
+from network.devices.blocks import Blocks
+from network.devices.codes import Codes
+from network.devices.keys import Keys
+from network.devices.registrations import Registrations
+from network.errors import NotFound
+from network.logins import Logins
+from tidings.storage.prekeys import Counts
+
+# 500 devices with 100 one-time pre-keys each come to about 5 MB.
+MAX_BULK_BODY = 8 * 1024 * 1024
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Service:
+    """What the endpoints call."""
+
+    codes: Codes
+    registrations: Registrations
+    keys: Keys
+    blocks: Blocks
+    logins: Logins
+    registration_key: str
+
+
+def make_routes(service: Service) -> APIRouter:
+    """All endpoints."""
+    routes = APIRouter(prefix="/v1")
+
+    @routes.post("/codes")
+    async def send_code(request: Request) -> JSONResponse:
+        body = await http.read_body(request, schemas.NewCode)
+        await service.codes.issue(body.number)
+        return JSONResponse({"number": body.number}, 202)
+
+    @routes.post("/registrations")
+    async def register(request: Request) -> JSONResponse:
+        body = await http.read_body(request, schemas.Device)
+        if body.code:
+            await service.codes.redeem(body.number, body.code)
+        else:
+            http.require_key(request, service.registration_key)
+        (token,) = await service.registrations.register([body])
+        return JSONResponse({"number": body.number, "token": token}, 201)
+
+    @routes.post("/registrations/bulk")
+    async def register_many(request: Request) -> JSONResponse:
+        http.require_key(request, service.registration_key)
+        body = await http.read_body(request, schemas.Bulk, limit=MAX_BULK_BODY)
+        tokens = await service.registrations.register(body.registrations)
+        registered = [
+            {"number": device.number, "token": token} for device, token in zip(body.registrations, tokens, strict=True)
+        ]
+        return JSONResponse({"registrations": registered}, 201)
+
+    @routes.delete("/registrations/{number}")
+    async def unregister(request: Request, number: str) -> JSONResponse:
+        await _authenticate(request, number)
+        await service.registrations.unregister(number)
+        return JSONResponse({"number": number, "registered": False})
+
+    @routes.put("/keys/{number}")
+    async def upload_keys(request: Request, number: str) -> JSONResponse:
+        await _authenticate(request, number)
+        body = await http.read_body(request, schemas.Keys)
+        return JSONResponse(_counts(await service.keys.upload(number, body)))
+
+    @routes.get("/keys/{number}")
+    async def count_keys(request: Request, number: str) -> JSONResponse:
+        await _authenticate(request, number)
+        return JSONResponse(_counts(await service.keys.count(number)))
+
+    @routes.put("/blocks/{number}/{other}")
+    async def block(request: Request, number: str, other: str) -> JSONResponse:
+        await _authenticate(request, number)
+        _require_number(other)
+        await service.blocks.block(number, other)
+        return JSONResponse({"number": number, "other": other, "blocked": True})
+
+    @routes.delete("/blocks/{number}/{other}")
+    async def unblock(request: Request, number: str, other: str) -> JSONResponse:
+        await _authenticate(request, number)
+        _require_number(other)
+        await service.blocks.unblock(number, other)
+        return JSONResponse({"number": number, "other": other, "blocked": False})
+
+    async def _authenticate(request: Request, number: str) -> None:
+        _require_number(number)
+        await http.require_device(request, service.logins, number)
+
+    return routes
+
+
+def _require_number(text: str) -> None:
+    if not numbers.is_number(text):
+        raise NotFound(f"{text!r} is no number: 7 to 15 digits")
+
+
+def _counts(counts: Counts) -> dict[str, Any]:
+    return {"prekeys": counts.prekeys, "kyber_prekeys": counts.kyber_prekeys}

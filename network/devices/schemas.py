@@ -1,0 +1,73 @@
+"""The JSON bodies of registration and keys; `bytes` are base64."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+Number = Annotated[str, Meta(pattern="^[0-9]{7,15}$", description="E.164 without the +")]
+KeyId = Annotated[int, Meta(ge=0, le=2**32 - 1)]
+CurveKey = Annotated[bytes, Meta(min_length=33, max_length=33)]
+KyberKey = Annotated[bytes, Meta(min_length=1569, max_length=1569)]
+Signature = Annotated[bytes, Meta(min_length=64, max_length=64)]
+
+MAX_BULK = 500
+
+
+class SignedPreKey(msgspec.Struct, gc=False):
+    """public: 0x05 and 32 bytes. signature: by the identity key, over the 33 bytes."""
+
+    key_id: KeyId
+    public: CurveKey
+    signature: Signature
+
+
+class KyberPreKey(msgspec.Struct, gc=False):
+    """public: 0x08 and 1,568 bytes. signature: by the identity key, over the 1,569 bytes."""
+
+    key_id: KeyId
+    public: KyberKey
+    signature: Signature
+
+
+class PreKey(msgspec.Struct, gc=False):
+    """public: 0x05 and 32 bytes."""
+
+    key_id: KeyId
+    public: CurveKey
+
+
+class NewCode(msgspec.Struct):
+    """POST /v1/codes"""
+
+    number: Number
+
+
+class Device(msgspec.Struct):
+    """POST /v1/registrations, and one of those in bulk. kyber_prekey: the last resort."""
+
+    number: Number
+    registration_id: KeyId
+    identity_key: CurveKey
+    signed_prekey: SignedPreKey
+    kyber_prekey: KyberPreKey | None = None
+    prekeys: Annotated[list[PreKey], Meta(max_length=100)] = []
+    kyber_prekeys: Annotated[list[KyberPreKey], Meta(max_length=100)] = []
+    code: str = ""
+
+
+class Bulk(msgspec.Struct):
+    """POST /v1/registrations/bulk"""
+
+    registrations: Annotated[list[Device], Meta(max_length=MAX_BULK)]
+
+
+class Keys(msgspec.Struct):
+    """PUT /v1/keys/{number}"""
+
+    signed_prekey: SignedPreKey | None = None
+    kyber_prekey: KyberPreKey | None = None
+    prekeys: Annotated[list[PreKey], Meta(max_length=100)] = []
+    kyber_prekeys: Annotated[list[KyberPreKey], Meta(max_length=100)] = []

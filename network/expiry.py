@@ -1,0 +1,91 @@
+"""Removes envelopes whose time to live is over, and tells their senders."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+from prometheus_client import Counter
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from network.notices import Notices
+from network.router import Router
+from tidings.runtime.clock import Clock
+from tidings.runtime.service import wait_for
+from tidings.storage import directory, mailbox
+from tidings.storage.database import Database, is_transient
+from tidings.storage.mailbox import Envelope
+from tidings.wire import device
+
+log = logging.getLogger(__name__)
+
+EXPIRED = Counter("tidings_network_expired_total", "Envelopes that reached their time to live undelivered")
+
+BATCH = 200
+CODES_KEPT_MS = 24 * 3600 * 1000
+_TOLD = frozenset((device.PREKEY, device.MESSAGE))
+
+
+class Expiry:
+    """Service. An envelope that is in flight to a device is left alone until it is acknowledged or comes back.
+
+    The notice to the sender is stored in the transaction that removes the envelope.
+    """
+
+    name = "expiry"
+
+    def __init__(self, database: Database, router: Router, notices: Notices, clock: Clock, interval: float) -> None:
+        self._database = database
+        self._router = router
+        self._notices = notices
+        self._clock = clock
+        self._interval = interval
+
+    async def run(self, stop: asyncio.Event) -> None:
+        while not await wait_for(stop, self._interval):
+            try:
+                await self.run_once()
+            except Exception as error:
+                if not is_transient(error):
+                    raise
+                log.warning("expiry.failed", extra={"error": repr(error)[:200]})
+
+    async def run_once(self) -> int:
+        """One pass over everything that has expired; how many were removed."""
+        now = int(self._clock.now() * 1000)
+        if not await self._database.query(lambda c: mailbox.has_expired(c, now), patience=5):
+            return 0
+        total = 0
+        after = (0, 0)
+        while True:
+            seen, removed = await self._remove_batch(now, after)
+            total += removed
+            if len(seen) < BATCH:
+                break
+            after = seen[-1].expires_at, seen[-1].seq
+        if total:
+            EXPIRED.inc(total)
+            log.info("envelopes.expired", extra={"count": total})
+        await self._database.persist(lambda c: directory.drop_codes(c, now - CODES_KEPT_MS), patience=5)
+        return total
+
+    async def _remove_batch(self, now: int, after: tuple[int, int]) -> tuple[Sequence[Envelope], int]:
+        with self._notices.reservations() as reservations:
+
+            async def work(connection: AsyncConnection) -> tuple[Sequence[Envelope], int]:
+                rows = await mailbox.list_expired(connection, now=now, after=after, limit=BATCH)
+                in_flight = {number: self._router.in_flight(number) for number in {row.recipient for row in rows}}
+                gone = [
+                    row
+                    for row in rows
+                    if row.seq not in in_flight[row.recipient] and not self._router.is_removing(row.seq)
+                ]
+                await reservations.store(
+                    connection,
+                    [(device.EXPIRED, row.recipient, row.sender, [row.id]) for row in gone if row.kind in _TOLD],
+                )
+                await mailbox.delete(connection, [row.seq for row in gone])
+                return rows, len(gone)
+
+            return await self._database.persist(work, patience=5)

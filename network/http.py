@@ -1,0 +1,123 @@
+"""How every HTTP endpoint of the network reads bodies, authenticates callers and answers errors."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+from typing import TypeVar
+
+import msgspec
+import sqlalchemy as sa
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from network import errors
+from network.delay import Delay
+from network.logins import Logins
+from tidings.runtime.batcher import BatcherFull
+from tidings.storage.database import is_transient
+
+Body = TypeVar("Body")
+
+log = logging.getLogger(__name__)
+
+MAX_BODY = 256 * 1024
+# Seconds that a request may take, with the database away for example; then it is answered by 503.
+TIMEOUT = 30.0
+
+
+async def read_body(request: Request, kind: type[Body], *, limit: int = MAX_BODY) -> Body:
+    """The JSON body as a checked struct. Raises `TooLarge` and `BadRequest`."""
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > limit:
+            raise errors.TooLarge(f"a body of at most {limit} bytes is taken")
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.ValidationError as error:
+        raise errors.BadRequest(str(error)) from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise errors.BadRequest(str(error), reason="malformed_json") from error
+
+
+def bearer(request: Request) -> str:
+    """The token of the `Authorization` header, empty when there is none."""
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""
+
+
+def require_key(request: Request, key: str) -> None:
+    """The caller proves that it holds the registration key. Raises `Unauthorized`."""
+    if not hmac.compare_digest(bearer(request).encode(), key.encode()):
+        raise errors.Unauthorized("the registration key is wrong")
+
+
+async def require_device(request: Request, logins: Logins, number: str) -> None:
+    """The caller proves that it is the device of a number. Raises `Unauthorized`."""
+    token = bearer(request)
+    if not token or await logins.verify(number, token) is None:
+        raise errors.Unauthorized("no such number, or not its token")
+
+
+def _answer(error: errors.RequestError) -> JSONResponse:
+    headers = {"Retry-After": str(error.retry_after)} if error.retry_after else None
+    return JSONResponse({"error": {"reason": error.reason, "detail": error.detail}}, error.status, headers)
+
+
+_OUR_FAULT = "this is our fault; the log of the network says more"
+_BY_STATUS: dict[int, type[errors.RequestError]] = {404: errors.NotFound, 405: errors.WrongMethod}
+
+
+def map_errors(app: FastAPI) -> None:
+    """Every error is answered as {"error": {"reason", "detail"}}."""
+
+    async def ours(request: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, errors.RequestError)
+        return _answer(error)
+
+    async def framework(request: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, HTTPException)
+        kind = _BY_STATUS.get(error.status_code, errors.BadRequest)
+        detail = {404: f"there is no {request.url.path}", 405: f"{request.method} is not for {request.url.path}"}
+        answer = _answer(kind(detail.get(error.status_code, str(error.detail))))
+        answer.headers.update(error.headers or {})
+        return answer
+
+    async def busy(request: Request, error: Exception) -> JSONResponse:
+        if not isinstance(error, BatcherFull) and not is_transient(error):
+            log.error("request.failed", extra={"path": request.url.path}, exc_info=error)
+            return _answer(errors.RequestError(_OUR_FAULT))
+        log.warning("request.unavailable", extra={"path": request.url.path, "error": repr(error)[:200]})
+        return _answer(errors.Unavailable("the database does not answer"))
+
+    async def unexpected(request: Request, error: Exception) -> JSONResponse:
+        return _answer(errors.RequestError(_OUR_FAULT))
+
+    app.add_exception_handler(errors.RequestError, ours)
+    app.add_exception_handler(HTTPException, framework)
+    app.add_exception_handler(sa.exc.SQLAlchemyError, busy)
+    app.add_exception_handler(BatcherFull, busy)
+    app.add_exception_handler(Exception, unexpected)
+
+
+class Pace:
+    """ASGI middleware: puts calls off as a distant network would, and ends those that take too long."""
+
+    def __init__(self, app: ASGIApp, delay: Delay) -> None:
+        self._app = app
+        self._delay = delay
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or not scope["path"].startswith("/v1/"):
+            await self._app(scope, receive, send)
+            return
+        await self._delay.sleep()
+        try:
+            async with asyncio.timeout(TIMEOUT):
+                await self._app(scope, receive, send)
+        except TimeoutError:
+            await _answer(errors.Unavailable("it took too long"))(scope, receive, send)

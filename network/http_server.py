@@ -1,0 +1,80 @@
+"""Serves an ASGI application on the event loop of this process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Iterator
+
+import uvicorn
+from fastapi import FastAPI
+
+from network.errors import CannotListen
+from network.settings import Certificate
+from network.websocket import MAX_MESSAGE, CuttableProtocol
+
+BACKLOG = 2048
+# Seconds that requests in progress have when the process stops.
+GRACE = 3
+
+
+class _Server(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        # Signals belong to whoever started the process.
+        yield
+
+
+class HttpServer:
+    """Service: listens from `open` on."""
+
+    name = "http"
+
+    def __init__(self, address: tuple[str, int], certificate: Certificate, app: FastAPI) -> None:
+        self._address = address
+        self._socket: socket.socket | None = None
+        self._server = _Server(
+            uvicorn.Config(
+                app,
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                ws=CuttableProtocol,
+                ws_max_size=MAX_MESSAGE,
+                # Ciphertext does not get smaller.
+                ws_per_message_deflate=False,
+                ssl_certfile=certificate.chain or None,
+                ssl_keyfile=certificate.key or None,
+                timeout_graceful_shutdown=GRACE,
+            )
+        )
+
+    def open(self) -> tuple[str, int]:
+        """Bind; returns the address with the port that was bound. Raises `CannotListen`."""
+        host, port = self._address
+        try:
+            family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            self._socket = socket.create_server((host, port), family=family, backlog=BACKLOG)
+        except OSError as error:
+            raise CannotListen(f"TIDINGS_NETWORK_HTTP_ADDRESS {host}:{port}: {error.strerror or error}") from error
+        self._socket.setblocking(False)
+        bound: tuple[str, int] = self._socket.getsockname()[:2]
+        return bound
+
+    async def run(self, stop: asyncio.Event) -> None:
+        assert self._socket is not None
+        serving = asyncio.create_task(self._server.serve(sockets=[self._socket]), name="http.serve")
+        stopping = asyncio.create_task(stop.wait())
+        try:
+            await asyncio.wait([serving, stopping], return_when=asyncio.FIRST_COMPLETED)
+            self._server.should_exit = True
+            await serving
+        finally:
+            stopping.cancel()
+
+    def close(self) -> None:
+        """Give the address back if `run` never came to it."""
+        if self._socket is not None:
+            self._socket.close()

@@ -1,0 +1,84 @@
+"""The way to one recipient: what is in flight to its device, what waits behind that, and how far its mailbox was read.
+
+offline ──login──▶ draining ──nothing left──▶ live
+   ▲                  ▲                        │
+   │                  └───── overflow ─────────┤
+   └──────────────── disconnect ───────────────┘
+"""
+
+from __future__ import annotations
+
+import collections
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from network.transit import Transit
+    from tidings.wire import device
+
+
+class Recipient(Protocol):
+    """A connection with a device on it."""
+
+    # Which lane each delivery went out on, by the number that the device acknowledges it with.
+    deliveries: dict[int, Lane]
+
+    def deliver(self, frame: device.Deliver, lane: Lane) -> int:
+        """Send it under a number of this connection's own, which is returned."""
+        ...
+
+    def detached(self, number: str, reason: str) -> None:
+        """That device is no longer on this connection."""
+        ...
+
+
+class Lane:
+    """The state of one recipient. Envelopes leave it in the order of their `seq`, and each once for each connection.
+
+    session:    the connection that its device is on; at most one.
+    attachment: counts the logins, so that what was begun for an earlier one is recognised.
+    in_flight:  delivered and not acknowledged, by delivery number.
+    held:       in memory only, oldest first; younger than everything that is stored. Bounded by the router.
+    cursor:     the highest `seq` delivered on this connection.
+    backlog:    the mailbox may hold envelopes above the cursor.
+    reading:    a page of the mailbox is being read.
+    storing:    envelopes above the cursor on their way to the database, which were not delivered on this connection.
+    reserved:   transactions elsewhere that are about to store something in this mailbox.
+    floor:      the lowest `seq` of those; nothing from there on is delivered until they have committed.
+    """
+
+    __slots__ = (
+        "attachment",
+        "backlog",
+        "cursor",
+        "floor",
+        "held",
+        "in_flight",
+        "number",
+        "reading",
+        "reserved",
+        "session",
+        "storing",
+    )
+
+    def __init__(self, number: str) -> None:
+        self.number = number
+        self.session: Recipient | None = None
+        self.attachment = 0
+        self.in_flight: dict[int, Transit] = {}
+        self.held: collections.deque[Transit] = collections.deque()
+        self.cursor = 0
+        self.backlog = False
+        self.reading = False
+        self.storing = 0
+        self.reserved = 0
+        self.floor: int | None = None
+
+    @property
+    def draining(self) -> bool:
+        """Something older than whatever arrives now is, or may be, in the mailbox."""
+        return self.backlog or self.reading or self.storing > 0 or self.reserved > 0
+
+    @property
+    def unused(self) -> bool:
+        """Nothing would be lost by forgetting this lane."""
+        return self.session is None and not self.storing and not self.reserved and not self.reading

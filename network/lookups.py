@@ -1,0 +1,52 @@
+"""Answers «which of these numbers are registered?» in bulk."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from prometheus_client import Histogram
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from network import numbers as telephone
+from tidings.storage import directory
+from tidings.storage.database import Database
+
+CHECKED = Histogram(
+    "tidings_network_checked_numbers", "Numbers in one check", buckets=(1, 2, 5, 10, 50, 100, 500, 1000, 5000, 10_000)
+)
+
+MAX_NUMBERS = 10_000
+
+
+class Busy(Exception):
+    """This number has a check in flight already: wait for its answer."""
+
+
+class Lookups:
+    """One check in flight for each asking number; how many askers there are is bounded by the connections."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._asking: set[str] = set()
+
+    def begin(self, asker: str) -> None:
+        """From here to `end` the asker has a check in flight. Raises `Busy`."""
+        if asker in self._asking:
+            raise Busy(asker)
+        self._asking.add(asker)
+
+    def end(self, asker: str) -> None:
+        """The answer is on its way."""
+        self._asking.discard(asker)
+
+    async def check(self, numbers: Sequence[str]) -> list[str]:
+        """Those that are registered, in the order asked, each once. Waits while the database is away."""
+        CHECKED.observe(len(numbers))
+        wanted = dict.fromkeys(number for number in numbers if telephone.is_number(number))
+
+        async def work(connection: AsyncConnection) -> set[str]:
+            return await directory.list_registered(connection, wanted)
+
+        registered = await self._database.query(work, patience=math.inf)
+        return [number for number in wanted if number in registered]

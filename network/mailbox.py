@@ -1,0 +1,75 @@
+"""Where envelopes wait: the small surface that the router needs of it, and its engine on SQL."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Sequence
+from typing import Protocol
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from tidings.runtime.batcher import Batcher
+from tidings.storage import mailbox
+from tidings.storage.database import Database
+from tidings.storage.mailbox import Envelope
+
+# Pages read at the same time; the other connections of the pool are for writers and for the directory.
+READERS = 4
+
+
+class MailboxStore(Protocol):
+    """Durable envelopes. Every call waits out an outage of what is behind it, however long."""
+
+    async def change(self, stored: Sequence[Envelope], removed: Sequence[int]) -> None:
+        """Store and remove envelopes, all or nothing."""
+        ...
+
+    async def has_any(self, recipient: str) -> bool:
+        """Does anything wait for this number?"""
+        ...
+
+    async def list_page(self, recipient: str, *, after: int, now: int, limit: int) -> Sequence[Envelope]:
+        """What waits for this number above a `seq` and has not expired, in order."""
+        ...
+
+    async def last_seq(self) -> int:
+        """The highest `seq` that is stored."""
+        ...
+
+
+class SqlMailbox:
+    """The engine for one network process: a table."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._readers = asyncio.Semaphore(READERS)
+        self._any: Batcher[str, bool] = Batcher("mailbox.any", self._have_any, max_size=1000)
+
+    async def change(self, stored: Sequence[Envelope], removed: Sequence[int]) -> None:
+        async def work(connection: AsyncConnection) -> None:
+            await mailbox.insert(connection, stored)
+            await mailbox.delete(connection, removed)
+
+        await self._database.persist(work, patience=math.inf)
+
+    async def has_any(self, recipient: str) -> bool:
+        return await self._any.submit(recipient)
+
+    async def list_page(self, recipient: str, *, after: int, now: int, limit: int) -> Sequence[Envelope]:
+        async def work(connection: AsyncConnection) -> Sequence[Envelope]:
+            return await mailbox.list_page(connection, recipient, after=after, now=now, limit=limit)
+
+        async with self._readers:
+            return await self._database.query(work, patience=math.inf)
+
+    async def last_seq(self) -> int:
+        return await self._database.query(mailbox.last_seq)
+
+    async def _have_any(self, recipients: Sequence[str]) -> Sequence[bool]:
+        async def work(connection: AsyncConnection) -> set[str]:
+            return await mailbox.list_recipients(connection, list(set(recipients)))
+
+        async with self._readers:
+            found = await self._database.query(work, patience=math.inf)
+        return [recipient in found for recipient in recipients]

@@ -1,0 +1,55 @@
+"""Is a number registered, and whom does it not want to hear from: asked of the directory once, then remembered."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Sequence
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from tidings.runtime.batcher import Batcher
+from tidings.runtime.lru import LRU
+from tidings.storage import directory
+from tidings.storage.database import Database
+
+# Recipients remembered; about 150 bytes each.
+REMEMBERED = 100_000
+_NOBODY: frozenset[str] = frozenset()
+
+
+class Recipients:
+    """Registered numbers and whom they block. That a number is not registered is never remembered."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._known: LRU[str, frozenset[str]] = LRU(REMEMBERED)
+        self._lookups: Batcher[str, frozenset[str] | None] = Batcher("recipients", self._flush, max_in_flight=2)
+        self._changes = 0
+
+    def get(self, number: str) -> frozenset[str] | None:
+        """Whom a number blocks, if that is known here; `None` is no answer."""
+        return self._known.get(number)
+
+    def look_up(self, number: str) -> asyncio.Future[frozenset[str] | None]:
+        """Whom a number blocks, `None` when it is not registered. Raises `BatcherFull`."""
+        return self._lookups.put(number)
+
+    def changed(self, number: str) -> None:
+        """Its registration or its blocks were changed; call this after the commit."""
+        self._changes += 1
+        self._known.drop(number)
+
+    async def _flush(self, numbers: Sequence[str]) -> Sequence[frozenset[str] | None]:
+        async def work(connection: AsyncConnection) -> tuple[set[str], dict[str, set[str]]]:
+            registered = await directory.list_registered(connection, set(numbers))
+            return registered, await directory.list_blocks(connection, registered)
+
+        changes = self._changes
+        registered, blocks = await self._database.query(work, patience=math.inf)
+        found = {number: frozenset(blocks[number]) if number in blocks else _NOBODY for number in registered}
+        # What was read may be older than a change that was made meanwhile: it is an answer, but not one to remember.
+        if changes == self._changes:
+            for number, blocked in found.items():
+                self._known.put(number, blocked)
+        return [found.get(number) for number in numbers]

@@ -1,0 +1,466 @@
+"""Takes each envelope to its recipient: straight to the device when it is there, through the mailbox when it is not.
+
+A sender hears `accepted` when its envelope is stored or acknowledged by the recipient's device, whichever comes first.
+With both ends online nothing is written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import functools
+import logging
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from prometheus_client import Counter, Gauge
+
+from network.lanes import Lane, Recipient
+from network.mailbox import MailboxStore
+from network.sequence import Sequence as Numbers
+from network.settings import Limits
+from network.transit import STORED, STORING, WAITING, Origin, Transit, from_row
+from network.writer import Writer
+from tidings.runtime import crashpoints
+from tidings.runtime.batcher import BatcherFull
+from tidings.runtime.clock import Clock
+from tidings.runtime.lru import LRU
+from tidings.storage import mailbox
+from tidings.wire import device
+
+log = logging.getLogger(__name__)
+
+ROUTED = Counter("tidings_network_envelopes_total", "Envelopes taken from senders")
+DELIVERED = Counter("tidings_network_deliveries_total", "Envelopes sent to devices, repeats included")
+REPEATED = Counter("tidings_network_repeated_total", "Envelopes that a sender sent again and that were dropped")
+REFUSED = Counter("tidings_network_refused_total", "Envelopes refused", ["reason"])
+UNDECIDED = Gauge("tidings_network_undecided", "Envelopes in memory whose senders wait for the decision")
+ONLINE = Gauge("tidings_network_devices_online", "Devices that are logged in")
+
+# Envelopes read from the mailbox at a time.
+PAGE = 200
+
+
+class Directory(Protocol):
+    """What the router asks about recipients: whom does a number block, `None` when it is not registered."""
+
+    def get(self, number: str) -> frozenset[str] | None: ...
+
+    def look_up(self, number: str) -> asyncio.Future[frozenset[str] | None]: ...
+
+
+class Router:
+    """The lanes of all recipients, and the envelopes in memory.
+
+    Bounds, and what happens at them: `Limits.undecided` and `undecided_bytes` over everything, the sender is refused as
+    `overloaded`; `Limits.window` for each device, the rest is held; `Limits.held` for each lane, all that is held is
+    stored.
+    """
+
+    def __init__(
+        self, store: MailboxStore, directory: Directory, numbers: Numbers, clock: Clock, limits: Limits, ttl: int
+    ) -> None:
+        self._store = store
+        self._directory = directory
+        self._numbers = numbers
+        self._clock = clock
+        self._limits = limits
+        self._ttl = ttl
+        self._writer = Writer(store, self._stored, self._lost, room=limits.undecided)
+        self._lanes: dict[str, Lane] = {}
+        self._undecided: dict[tuple[str, str], Transit] = {}
+        self._undecided_bytes = 0
+        self._decided: LRU[tuple[str, str], bool] = LRU(limits.remembered)
+        # In the order of arrival; decided ones leave it when they come due.
+        self._due: collections.deque[Transit] = collections.deque()
+        self._asking: dict[str, list[tuple[Origin, device.Send]]] = {}
+        self._asking_count = 0
+        self._readers: set[asyncio.Task[None]] = set()
+        self._routed = self._delivered = self._online = 0
+        self._closed = False
+
+    # Senders.
+
+    def send(self, origin: Origin, frame: device.Send) -> None:
+        """Take one envelope, which its connection has checked for form."""
+        blocked = self._directory.get(frame.to)
+        if blocked is None or frame.to in self._asking:
+            self._ask(origin, frame)
+        else:
+            self._route(origin, frame, blocked)
+
+    def _ask(self, origin: Origin, frame: device.Send) -> None:
+        waiting = self._asking.get(frame.to)
+        if len(self._undecided) + self._asking_count >= self._limits.undecided:
+            self._refuse(origin, frame, device.OVERLOADED)
+        elif waiting is not None:
+            waiting.append((origin, frame))
+            self._asking_count += 1
+        else:
+            try:
+                answer = self._directory.look_up(frame.to)
+            except BatcherFull:
+                self._refuse(origin, frame, device.OVERLOADED)
+                return
+            self._asking[frame.to] = [(origin, frame)]
+            self._asking_count += 1
+            answer.add_done_callback(functools.partial(self._answered, frame.to))
+
+    def _answered(self, number: str, answer: asyncio.Future[frozenset[str] | None]) -> None:
+        waiting = self._asking.pop(number)
+        self._asking_count -= len(waiting)
+        if answer.cancelled() or answer.exception() is not None:
+            for origin, frame in waiting:
+                self._refuse(origin, frame, device.OVERLOADED)
+            return
+        blocked = answer.result()
+        for origin, frame in waiting:
+            if blocked is None:
+                self._refuse(origin, frame, device.NO_SUCH_NUMBER)
+            else:
+                self._route(origin, frame, blocked)
+
+    def _route(self, origin: Origin, frame: device.Send, blocked: frozenset[str]) -> None:
+        if self._closed:
+            return
+        if frame.sender in blocked:
+            self._refuse(origin, frame, device.BLOCKED)
+            return
+        key = (frame.sender, frame.id)
+        earlier = self._undecided.get(key)
+        if earlier is not None:
+            earlier.origin, earlier.n = origin, frame.n
+            REPEATED.inc()
+            return
+        if key in self._decided:
+            origin.accepted(frame.n)
+            REPEATED.inc()
+            return
+        size = len(frame.body)
+        if (
+            len(self._undecided) >= self._limits.undecided
+            or self._undecided_bytes + size > self._limits.undecided_bytes
+        ):
+            self._refuse(origin, frame, device.OVERLOADED)
+            return
+        now = int(self._clock.now() * 1000)
+        ttl = min(frame.ttl, self._ttl) if frame.ttl else self._ttl
+        lane = self._lane(frame.to)
+        transit = Transit(
+            seq=self._numbers.next(),
+            frame=device.Deliver(
+                n=0,
+                to=frame.to,
+                sender=frame.sender,
+                id=frame.id,
+                kind=frame.kind,
+                timestamp=now,
+                body=frame.body,
+                refs=frame.refs,
+            ),
+            lane=lane,
+            expires_at=now + ttl * 1000,
+            due=self._clock.monotonic() + self._limits.store_after,
+            origin=origin,
+            n=frame.n,
+        )
+        self._undecided[key] = transit
+        self._undecided_bytes += size
+        self._routed += 1
+        if lane.session is None:
+            self._put_away(transit)
+            return
+        self._due.append(transit)
+        if lane.held or lane.draining or len(lane.in_flight) >= self._limits.window:
+            self._hold(transit)
+        else:
+            self._deliver(lane, lane.session, transit)
+
+    def _refuse(self, origin: Origin, frame: device.Send, reason: str) -> None:
+        REFUSED.labels(reason).inc()
+        origin.refused(frame.n, reason)
+
+    # Recipients.
+
+    def attach(self, number: str, session: Recipient) -> None:
+        """A device logged in: deliver what waits for it, then what comes. It leaves the connection it was on."""
+        lane = self._lane(number)
+        if lane.session is not None:
+            self._detach(lane, device.REPLACED)
+        lane.session = session
+        lane.attachment += 1
+        lane.cursor = 0
+        lane.backlog = True
+        self._online += 1
+        self._pump(lane)
+
+    def detach(self, number: str, session: Recipient) -> None:
+        """A device logged out, or its connection is gone."""
+        lane = self._lanes.get(number)
+        if lane is not None and lane.session is session:
+            self._detach(lane, "")
+
+    def expel(self, number: str, reason: str) -> None:
+        """The device's token is void: it leaves the connection it is on."""
+        lane = self._lanes.get(number)
+        if lane is not None and lane.session is not None:
+            self._detach(lane, reason)
+
+    def acked(self, session: Recipient, numbers: Iterable[int]) -> None:
+        """A device has these deliveries on its disk. Numbers that are not in flight mean nothing."""
+        crashpoints.reach(crashpoints.AFTER_DEVICE_ACK_BEFORE_ROW)
+        deliveries = session.deliveries
+        waiting: set[Lane] = set()
+        for n in numbers:
+            lane = deliveries.pop(n, None)
+            if lane is None:
+                continue
+            transit = lane.in_flight.pop(n)
+            transit.in_flight = False
+            transit.acked = True
+            if transit.state == STORED:
+                self._writer.remove(transit.seq)
+            else:
+                self._decide(transit)
+            if lane.held or lane.backlog:
+                waiting.add(lane)
+        for lane in waiting:
+            self._pump(lane)
+
+    def is_removing(self, seq: int) -> bool:
+        """Is this stored envelope acknowledged already, its removal not yet committed?"""
+        return seq in self._writer.removing
+
+    def in_flight(self, number: str) -> set[int]:
+        """The `seq` of what is delivered to a device and not acknowledged."""
+        lane = self._lanes.get(number)
+        return {transit.seq for transit in lane.in_flight.values()} if lane is not None else set()
+
+    def _detach(self, lane: Lane, reason: str) -> None:
+        session = lane.session
+        assert session is not None
+        lane.session = None
+        lane.backlog = False
+        self._online -= 1
+        for n, transit in lane.in_flight.items():
+            del session.deliveries[n]
+            transit.in_flight = False
+            if transit.state == WAITING:
+                self._put_away(transit)
+            elif transit.state == STORING and not transit.counted:
+                # The next login must not be taken for drained before this one is in the mailbox.
+                transit.counted = True
+                lane.storing += 1
+        lane.in_flight.clear()
+        while lane.held:
+            self._put_away(lane.held.popleft())
+        self._forget_if_unused(lane)
+        session.detached(lane.number, reason)
+
+    # Lanes.
+
+    def _lane(self, number: str) -> Lane:
+        lane = self._lanes.get(number)
+        if lane is None:
+            lane = self._lanes[number] = Lane(number)
+        return lane
+
+    def _forget_if_unused(self, lane: Lane) -> None:
+        if lane.unused:
+            self._lanes.pop(lane.number, None)
+
+    def _deliver(self, lane: Lane, session: Recipient, transit: Transit) -> None:
+        lane.cursor = transit.seq
+        lane.in_flight[session.deliver(transit.frame, lane)] = transit
+        transit.in_flight = True
+        self._delivered += 1
+        if transit.state == STORED:
+            transit.frame.body = b""
+
+    def _hold(self, transit: Transit) -> None:
+        held = transit.lane.held
+        held.append(transit)
+        if len(held) > self._limits.held:
+            while held:
+                self._put_away(held.popleft())
+
+    def _put_away(self, transit: Transit) -> None:
+        """Store an envelope that is not in flight."""
+        transit.counted = True
+        transit.lane.storing += 1
+        self._store_one(transit)
+
+    def _store_one(self, transit: Transit) -> None:
+        transit.state = STORING
+        self._writer.insert(transit)
+
+    def _pump(self, lane: Lane) -> None:
+        """Let a lane do what it can: read its mailbox first, then deliver what is held."""
+        session = lane.session
+        if session is None:
+            self._forget_if_unused(lane)
+            return
+        if lane.reading or lane.reserved or self._closed:
+            return
+        room = self._limits.window - len(lane.in_flight)
+        if lane.backlog:
+            # A page is worth its query only when there is room for a good part of it.
+            if room >= min(PAGE, self._limits.window):
+                self._start_reading(lane)
+            return
+        if lane.storing:
+            return
+        while lane.held and room > 0:
+            self._deliver(lane, session, lane.held.popleft())
+            room -= 1
+
+    def _start_reading(self, lane: Lane) -> None:
+        lane.reading = True
+        lane.backlog = False
+        task = asyncio.get_running_loop().create_task(self._read(lane, lane.attachment))
+        self._readers.add(task)
+        task.add_done_callback(self._readers.discard)
+
+    async def _read(self, lane: Lane, attachment: int) -> None:
+        now = int(self._clock.now() * 1000)
+        after, limit = lane.cursor, min(PAGE, self._limits.window)
+        page: Sequence[mailbox.Envelope] = ()
+        failed = True
+        try:
+            if after or await self._store.has_any(lane.number):
+                page = await self._store.list_page(lane.number, after=after, now=now, limit=limit)
+            failed = False
+        except Exception:
+            log.exception("mailbox.read_failed", extra={"number": lane.number})
+        finally:
+            lane.reading = False
+            floor, lane.floor = lane.floor, lane.floor if lane.reserved else None
+        session = lane.session
+        if session is None or attachment != lane.attachment:
+            if session is not None:
+                lane.backlog = True
+            self._pump(lane)
+            return
+        if failed:
+            # The device logs in again and gets everything from the start.
+            self._detach(lane, device.OVERLOADED)
+            return
+        now = int(self._clock.now() * 1000)
+        for row in page:
+            if floor is not None and row.seq >= floor:
+                break
+            if row.expires_at <= now or row.seq in self._writer.removing:
+                lane.cursor = row.seq
+                continue
+            self._deliver(lane, session, from_row(row, lane))
+        if len(page) >= limit or floor is not None:
+            lane.backlog = True
+        self._pump(lane)
+
+    # Decisions.
+
+    def _decide(self, transit: Transit) -> None:
+        key = (transit.frame.sender, transit.frame.id)
+        if self._undecided.pop(key, None) is None:
+            return
+        self._decided.put(key, True)
+        self._undecided_bytes -= len(transit.frame.body)
+        transit.frame.body = b""
+        if transit.origin is not None:
+            transit.origin.accepted(transit.n)
+            transit.origin = None
+
+    def _stored(self, transits: Sequence[Transit]) -> None:
+        lanes: set[Lane] = set()
+        for transit in transits:
+            transit.state = STORED
+            if transit.counted:
+                transit.lane.storing -= 1
+                transit.lane.backlog = transit.lane.session is not None
+                lanes.add(transit.lane)
+            if transit.acked:
+                self._writer.remove(transit.seq)
+            else:
+                self._decide(transit)
+        for lane in lanes:
+            self._pump(lane)
+
+    def _lost(self, transit: Transit) -> None:
+        """The database will never take this one: its sender is told, and `_stored` finds nothing to decide."""
+        if self._undecided.pop((transit.frame.sender, transit.frame.id), None) is None:
+            return
+        self._undecided_bytes -= len(transit.frame.body)
+        REFUSED.labels(device.INVALID).inc()
+        if transit.origin is not None:
+            transit.origin.refused(transit.n, device.INVALID, "the mailbox cannot hold it")
+            transit.origin = None
+
+    # Transactions elsewhere that put something into a mailbox.
+
+    def reserve(self, number: str) -> int:
+        """A `seq` for an envelope that the caller is about to store; the lane waits until `release`."""
+        lane = self._lane(number)
+        seq = self._numbers.next()
+        lane.reserved += 1
+        lane.floor = seq if lane.floor is None else min(lane.floor, seq)
+        return seq
+
+    def release(self, number: str) -> None:
+        """That transaction has ended, one way or the other."""
+        lane = self._lanes[number]
+        lane.reserved -= 1
+        if not lane.reserved and not lane.reading:
+            lane.floor = None
+        if lane.session is not None:
+            lane.backlog = True
+        self._pump(lane)
+
+    # Time.
+
+    def sweep(self) -> None:
+        """Store what has been undecided for too long; count. Call it about ten times a second."""
+        now = self._clock.monotonic()
+        due = self._due
+        while due and due[0].due <= now:
+            transit = due.popleft()
+            if transit.state != WAITING or transit.acked:
+                continue
+            if transit.in_flight:
+                self._store_one(transit)
+                continue
+            # Whatever was held before it goes first, so that what stays held is younger than what is stored.
+            held = transit.lane.held
+            while held and held[0].seq <= transit.seq:
+                self._put_away(held.popleft())
+        ROUTED.inc(self._routed)
+        DELIVERED.inc(self._delivered)
+        self._routed = self._delivered = 0
+        UNDECIDED.set(len(self._undecided))
+        ONLINE.set(self._online)
+
+    @property
+    def undecided(self) -> int:
+        """Envelopes whose senders wait."""
+        return len(self._undecided)
+
+    @property
+    def online(self) -> int:
+        """Devices that are logged in."""
+        return self._online
+
+    async def close(self) -> None:
+        """Take no more, store everything undecided, and wait until that is done and the senders are told."""
+        self._closed = True
+        for transit in self._due:
+            if transit.state == WAITING and not transit.acked:
+                if transit.in_flight:
+                    self._store_one(transit)
+                else:
+                    self._put_away(transit)
+        self._due.clear()
+        for lane in self._lanes.values():
+            lane.held.clear()
+        await self._writer.close()
+        for task in self._readers:
+            task.cancel()
+        await asyncio.gather(*self._readers, return_exceptions=True)

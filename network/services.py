@@ -1,0 +1,118 @@
+"""Wires the network process together and runs it."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+from collections.abc import Callable
+
+from network import app
+from network.bundles import Bundles
+from network.connections import Connections
+from network.delay import Delay
+from network.devices import routes
+from network.devices.blocks import Blocks
+from network.devices.codes import Codes
+from network.devices.keys import Keys
+from network.devices.registrations import Registrations
+from network.expiry import Expiry
+from network.http_server import HttpServer
+from network.logins import Logins
+from network.lookups import Lookups
+from network.mailbox import SqlMailbox
+from network.notices import Notices
+from network.recipients import Recipients
+from network.refills import Refills
+from network.router import Router
+from network.sequence import Sequence
+from network.session import Backend
+from network.settings import Settings
+from network.sweeper import Sweeper
+from network.tcp import TcpListener
+from tidings.runtime.clock import Clock, SystemClock
+from tidings.runtime.service import run_services
+from tidings.runtime.settings import printable
+from tidings.storage import schema
+from tidings.storage.database import Database
+
+log = logging.getLogger(__name__)
+
+# Seconds that each service has to stop; the one of the connections stores what is undecided and says goodbye.
+GRACE = 15.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Addresses:
+    """Where the process can be reached: (host, port)."""
+
+    http: tuple[str, int]
+    tcp: tuple[str, int]
+
+
+async def run(
+    settings: Settings,
+    stop: asyncio.Event,
+    ready: Callable[[Addresses], None] | None = None,
+    *,
+    clock: Clock | None = None,
+) -> None:
+    """Serve until `stop`; `ready` is called when both addresses answer.
+
+    Raises `CannotListen`, `PendingMigrations`, `ServiceFailed`, and what the database raises when it is not there.
+    """
+    log.info("network.starting", extra=printable(settings))
+    database = Database(settings.database, "network")
+    try:
+        await schema.prepare(database, migrate=settings.embedded)
+        await _serve(settings, database, clock or SystemClock(), stop, ready)
+    finally:
+        await database.close()
+    log.info("network.stopped")
+
+
+async def _serve(
+    settings: Settings,
+    database: Database,
+    clock: Clock,
+    stop: asyncio.Event,
+    ready: Callable[[Addresses], None] | None,
+) -> None:
+    limits = settings.limits
+    store = SqlMailbox(database)
+    recipients = Recipients(database)
+    router = Router(store, recipients, Sequence(clock, await store.last_seq()), clock, limits, ttl=settings.message_ttl)
+    logins, refills = Logins(database), Refills()
+    delay = Delay(*settings.delay)
+    notices = Notices(router, clock, settings.message_ttl)
+    backend = Backend(
+        router=router,
+        logins=logins,
+        lookups=Lookups(database),
+        bundles=Bundles(database, refills),
+        refills=refills,
+        delay=delay,
+        limits=limits,
+    )
+    connections = Connections(backend, router)
+    devices = routes.Service(
+        codes=Codes(database, settings.secrets.registration_key, clock),
+        registrations=Registrations(database, router, recipients, logins, notices, clock),
+        keys=Keys(database, refills),
+        blocks=Blocks(database, recipients),
+        logins=logins,
+        registration_key=settings.secrets.registration_key,
+    )
+    application = app.create(devices, connections, router, database, delay, write_buffer=limits.write_buffer)
+    http = HttpServer(settings.http_address, settings.http_certificate, application)
+    tcp = TcpListener(settings.tcp_address, settings.tcp_certificate, connections, write_buffer=limits.write_buffer)
+    try:
+        addresses = Addresses(http=http.open(), tcp=await tcp.open())
+        log.info("network.ready", extra={"http": addresses.http, "tcp": addresses.tcp})
+        if ready is not None:
+            ready(addresses)
+        expiry = Expiry(database, router, notices, clock, settings.expiry_interval)
+        await run_services([http, tcp, Sweeper(router), expiry, connections], stop, grace=GRACE)
+    finally:
+        http.close()
+        tcp.close()

@@ -1,0 +1,27 @@
+"""Ten times a second: store what has been undecided in memory for too long."""
+
+from __future__ import annotations
+
+import asyncio
+
+from network.router import Router
+from tidings.runtime.service import wait_for
+
+INTERVAL = 0.1
+
+
+class Sweeper:
+    """Service."""
+
+    name = "sweeper"
+
+    def __init__(self, router: Router) -> None:
+        self._router = router
+
+    async def run(self, stop: asyncio.Event) -> None:
+        while not await wait_for(stop, INTERVAL):
+            self.run_once()
+
+    def run_once(self) -> None:
+        """One pass."""
+        self._router.sweep()

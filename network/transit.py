@@ -1,0 +1,77 @@
+"""One envelope on its way through the network, from its arrival to the acknowledgement of its recipient."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import msgspec
+
+from network.lanes import Lane
+from tidings.storage import mailbox
+from tidings.wire import device
+
+# States of a `Transit`. Nothing but WAITING → STORING → STORED ever happens.
+WAITING = 0  # only in memory
+STORING = 1  # on its way to the database
+STORED = 2  # committed in the database
+
+
+class Origin(Protocol):
+    """Whoever sent an envelope: it hears what became of it."""
+
+    def accepted(self, n: int) -> None: ...
+
+    def refused(self, n: int, reason: str, detail: str = "") -> None: ...
+
+
+class Transit(msgspec.Struct, eq=False):
+    """An envelope in memory. It is decided when its sender has been told, so when it is stored or acknowledged.
+
+    frame:   what its recipient gets; the body is dropped as soon as nobody here needs it again.
+    due:     monotonic seconds at which it is stored if it is still undecided.
+    origin:  the connection that sent it last, `None` when nobody waits for the decision.
+    n:       the number under which that connection sent it.
+    counted: it is one of those that its lane waits for the storing of.
+    """
+
+    seq: int
+    frame: device.Deliver
+    lane: Lane
+    expires_at: int
+    due: float = 0.0
+    origin: Origin | None = None
+    n: int = 0
+    state: int = WAITING
+    in_flight: bool = False
+    acked: bool = False
+    counted: bool = False
+
+    def row(self) -> mailbox.Envelope:
+        """As it is stored."""
+        frame = self.frame
+        return mailbox.Envelope(
+            seq=self.seq,
+            recipient=frame.to,
+            sender=frame.sender,
+            id=frame.id,
+            kind=frame.kind,
+            timestamp=frame.timestamp,
+            expires_at=self.expires_at,
+            body=frame.body,
+            refs=frame.refs,
+        )
+
+
+def from_row(row: mailbox.Envelope, lane: Lane) -> Transit:
+    """An envelope that comes out of the mailbox."""
+    frame = device.Deliver(
+        n=0,
+        to=row.recipient,
+        sender=row.sender,
+        id=row.id,
+        kind=row.kind,
+        timestamp=row.timestamp,
+        body=row.body,
+        refs=row.refs,
+    )
+    return Transit(seq=row.seq, frame=frame, lane=lane, expires_at=row.expires_at, state=STORED)

@@ -1,0 +1,91 @@
+"""What goes into the mailbox and out of it again, in batches and in the order it was given."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+from prometheus_client import Counter
+
+from network.mailbox import MailboxStore
+from network.transit import Transit
+from tidings.runtime import crashpoints
+from tidings.runtime.batcher import Batcher
+
+log = logging.getLogger(__name__)
+
+STORED = Counter("tidings_network_stored_total", "Envelopes written to the mailbox")
+REMOVED = Counter("tidings_network_removed_total", "Envelopes removed from the mailbox after their acknowledgement")
+
+BATCH = 500
+
+
+class Writer:
+    """One batch is one transaction, and one is in flight at a time.
+
+    An envelope that is acknowledged before its turn comes is never written. While the database is away everything
+    waits; the router bounds how many inserts that can be. `removing` holds the `seq` of each removal that has not
+    committed. When there is no room for another removal it is left out: the device gets that envelope once more at its
+    next login and acknowledges it again.
+
+    stored(transits): called after the commit, with what the batch brought, written or not.
+    lost(transit):    the database will never take this one.
+    room:             inserts that may wait, and removals that may wait.
+    """
+
+    def __init__(
+        self,
+        store: MailboxStore,
+        stored: Callable[[Sequence[Transit]], None],
+        lost: Callable[[Transit], None],
+        *,
+        room: int,
+    ) -> None:
+        self._store = store
+        self._stored = stored
+        self._lost = lost
+        self._room = room
+        self.removing: set[int] = set()
+        self._batcher: Batcher[Transit | int, None] = Batcher(
+            "mailbox", self._flush, max_size=BATCH, max_pending=2 * room, isolate=(Exception,)
+        )
+
+    def insert(self, transit: Transit) -> None:
+        """Write one envelope."""
+        self._batcher.put(transit)
+
+    def remove(self, seq: int) -> None:
+        """Remove one envelope."""
+        if len(self.removing) < self._room:
+            self._batcher.put(seq)
+            self.removing.add(seq)
+
+    async def close(self) -> None:
+        """Write what is pending and take no more."""
+        await self._batcher.close()
+
+    async def _flush(self, changes: Sequence[Transit | int]) -> Sequence[None]:
+        transits = [change for change in changes if isinstance(change, Transit)]
+        removed = [change for change in changes if isinstance(change, int)]
+        rows = [transit.row() for transit in transits if not transit.acked]
+        if rows or removed:
+            try:
+                await self._store.change(rows, removed)
+            except Exception:
+                if len(changes) > 1:
+                    raise
+                log.exception("mailbox.change_failed", extra={"change": _describe(changes[0])})
+                for transit in transits:
+                    self._lost(transit)
+        self.removing.difference_update(removed)
+        STORED.inc(len(rows))
+        REMOVED.inc(len(removed))
+        if rows:
+            crashpoints.reach(crashpoints.AFTER_STORE_BEFORE_ACCEPTED)
+        if transits:
+            self._stored(transits)
+        return [None] * len(changes)
+
+
+def _describe(change: Transit | int) -> str:
+    return f"removal of {change}" if isinstance(change, int) else f"{change.frame.sender} {change.frame.id}"

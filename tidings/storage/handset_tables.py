@@ -1,0 +1,79 @@
+"""The tables of recipients: what a process with handsets keeps."""
+
+import sqlalchemy as sa
+
+from tidings.storage import types
+
+metadata = sa.MetaData()
+
+devices = sa.Table(
+    "handset_devices",
+    metadata,
+    sa.Column("number", types.key(20), primary_key=True),
+    sa.Column("fleet", types.key(40), nullable=False),
+    sa.Column("registration_id", sa.Integer, nullable=False),
+    sa.Column("identity", types.blob(), nullable=False),
+    sa.Column("token", types.blob()),
+    sa.Column("next_key_id", sa.Integer, nullable=False),
+    sa.Column("blocked", types.key(20), nullable=False),
+    sa.Index("handset_devices_by_fleet", "fleet"),
+    mysql_engine="InnoDB",
+)
+
+prekeys = sa.Table(
+    "handset_prekeys",
+    metadata,
+    sa.Column("number", types.key(20), primary_key=True),
+    sa.Column("key_id", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("kind", types.key(12), nullable=False),
+    sa.Column("sealed", types.blob(), nullable=False),
+    mysql_engine="InnoDB",
+)
+
+sessions = sa.Table(
+    "handset_sessions",
+    metadata,
+    sa.Column("number", types.key(20), primary_key=True),
+    sa.Column("peer", types.key(20), primary_key=True),
+    sa.Column("sending", types.blob(), nullable=False),
+    sa.Column("receiving", types.blob(), nullable=False),
+    mysql_engine="InnoDB",
+)
+
+inbox = sa.Table(
+    "handset_inbox",
+    metadata,
+    sa.Column("fleet", types.key(40), primary_key=True),
+    sa.Column("position", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("number", types.key(20), nullable=False),
+    sa.Column("peer", types.key(20), nullable=False),
+    sa.Column("id", types.key(64), nullable=False),
+    sa.Column("kind", types.key(16), nullable=False),
+    sa.Column("received_at", types.milliseconds(), nullable=False),
+    sa.Column("content", types.long_text(), nullable=False),
+    sa.Index("handset_inbox_by_id", "id", "number", "peer", unique=True),
+    mysql_engine="InnoDB",
+)
+
+outbox = sa.Table(
+    "handset_outbox",
+    metadata,
+    sa.Column("fleet", types.key(40), primary_key=True),
+    sa.Column("position", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("number", types.key(20), nullable=False),
+    sa.Column("peer", types.key(20), nullable=False),
+    sa.Column("id", types.key(64), nullable=False),
+    sa.Column("kind", types.key(16), nullable=False),
+    sa.Column("due_at", types.milliseconds(), nullable=False),
+    sa.Column("body", types.blob(), nullable=False),
+    sa.Column("refs", types.long_text(), nullable=False),
+    mysql_engine="InnoDB",
+)
+
+progress = sa.Table(
+    "handset_progress",
+    metadata,
+    sa.Column("fleet", types.key(40), primary_key=True),
+    sa.Column("shown", sa.BigInteger, nullable=False),
+    mysql_engine="InnoDB",
+)
