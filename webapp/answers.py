@@ -1,0 +1,41 @@
+"""Every answer of the API in its envelope: what was asked for, or the errors, with `meta`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from fastapi import Response
+
+from webapp.errors import CODES, GENERIC_ERROR, OVERLOADED, TOO_MANY_REQUESTS, APIError
+
+# The version of the On-Premises API whose behaviour this is.
+API_VERSION = "2.57.2"
+META: Mapping[str, str] = {"version": API_VERSION, "api_status": "stable"}
+# The real server writes a `v` at login and nowhere else.
+LOGIN_META: Mapping[str, str] = {"version": f"v{API_VERSION}", "api_status": "stable"}
+
+_encode = msgspec.json.Encoder().encode
+
+
+def answer(payload: Mapping[str, Any], *, status: int = 200, meta: Mapping[str, str] = META) -> Response:
+    """A success; `{}` when there is nothing to say but `meta`."""
+    return Response(_encode({**payload, "meta": meta}), status, media_type="application/json")
+
+
+def error_answer(error: APIError) -> Response:
+    """The one place where an error becomes HTTP."""
+    first = CODES.get(error.problems[0].code, CODES[GENERIC_ERROR])
+    headers = dict(error.headers)
+    retry_after = error.retry_after
+    if error.problems[0].code in (TOO_MANY_REQUESTS, OVERLOADED):
+        retry_after = max(retry_after, 1)
+    if retry_after:
+        headers["Retry-After"] = str(retry_after)
+    body = {"errors": [_entry(problem.code, problem.details) for problem in error.problems], "meta": META}
+    return Response(_encode(body), error.status or first.status, headers, media_type="application/json")
+
+
+def _entry(code: int, details: str) -> dict[str, Any]:
+    return {"code": code, "title": CODES.get(code, CODES[GENERIC_ERROR]).title, "details": details}

@@ -1,0 +1,41 @@
+"""The FastAPI application: the routers, the layers around them, and what becomes of errors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import sqlalchemy.exc
+from fastapi import APIRouter, FastAPI
+from starlette.exceptions import HTTPException
+
+from tidings import __version__
+from webapp import envelope, instrumentation, openapi
+from webapp.application_settings.schemas import Changes
+from webapp.contacts.schemas import Contacts
+from webapp.errors import APIError
+from webapp.messages.schemas import Message
+from webapp.users.schemas import Login
+
+_BODIES = (Changes, Contacts, Login, Message)
+
+
+def create(routers: Sequence[APIRouter], *, max_requests: int) -> FastAPI:
+    """Serve `routers`, the busiest first."""
+    app = FastAPI(
+        title="Tidings",
+        version=__version__,
+        description="The WhatsApp Business On-Premises API (v1), served by Tidings.",
+        redoc_url=None,
+        redirect_slashes=False,
+        responses=openapi.RESPONSES,
+    )
+    for router in routers:
+        app.include_router(router)
+    openapi.describe(app, _BODIES)
+    app.add_exception_handler(APIError, envelope.answer_error)
+    app.add_exception_handler(sqlalchemy.exc.SQLAlchemyError, envelope.answer_error)
+    app.add_exception_handler(HTTPException, envelope.answer_http_exception)
+    instrumentation.instrument(app)
+    # Added last, so it is outside of everything else.
+    app.add_middleware(envelope.Envelope, max_requests=max_requests)
+    return app

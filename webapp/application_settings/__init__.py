@@ -1,0 +1,1 @@
+"""`/v1/settings/application`: settings that a business changes while everything runs."""

@@ -1,0 +1,124 @@
+"""What `/v1/settings/application` takes and answers."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+
+import pydantic
+
+from tidings.storage.application_settings import ApplicationSettings, MediaKind
+from webapp.bodies import Body, refusal
+from webapp.errors import PARAMETER_INVALID
+from webapp.openapi import Meta
+
+MAX_URL = 2_048
+_DAY_MS = 86_400_000
+
+
+def _is_webhook_url(url: str) -> str:
+    if not url:
+        return url
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        usable = False
+    if not usable or any(character.isspace() or not character.isprintable() for character in url):
+        raise refusal(PARAMETER_INVALID, "should be an absolute URL that begins with http:// or https://")
+    return url
+
+
+def _is_concurrency(value: int) -> int:
+    if value not in (6, 12, 18, 24):
+        raise refusal(PARAMETER_INVALID, "should be 6, 12, 18 or 24")
+    return value
+
+
+WebhookURL = Annotated[str, pydantic.Field(max_length=MAX_URL), pydantic.AfterValidator(_is_webhook_url)]
+Concurrency = Annotated[
+    int, pydantic.AfterValidator(_is_concurrency), pydantic.Field(json_schema_extra={"enum": [6, 12, 18, 24]})
+]
+Milliseconds = Annotated[int, pydantic.Field(ge=1, le=_DAY_MS)]
+Seconds = Annotated[int, pydantic.Field(ge=1, le=86_400)]
+Word = Annotated[str, pydantic.Field(max_length=255)]
+
+
+class PostedStatuses(Body):
+    """Which statuses are posted."""
+
+    sent: bool | None = None
+    delivered: bool | None = None
+    read: bool | None = None
+
+
+class Webhooks(Body):
+    """`url` may be empty, then nothing is posted."""
+
+    url: WebhookURL | None = pydantic.Field(default=None, examples=["http://127.0.0.1:8080/callback"])
+    max_concurrent_requests: Concurrency | None = None
+    message: PostedStatuses | None = None
+
+
+class Media(Body):
+    """Which kinds of inbound media are downloaded."""
+
+    auto_download: Annotated[list[MediaKind], pydantic.Field(max_length=6)] | None = None
+
+
+class GarbageCollector(Body):
+    """What is cleaned up by itself."""
+
+    messages: bool | None = None
+    media: bool | None = None
+
+
+class Changes(Body):
+    """Any subset; what is absent or null stays as it is. Numbers may be strings. Keys of other versions are ignored."""
+
+    callback_persist: bool | None = None
+    callback_backoff_delay_ms: Milliseconds | None = None
+    max_callback_backoff_delay_ms: Milliseconds | None = None
+    webhooks: Webhooks | None = None
+    sent_status: bool | None = None
+    pass_through: bool | None = None
+    media: Media | None = None
+    garbagecollector_enable: GarbageCollector | None = None
+    db_garbagecollector_enable: bool | None = None
+    heartbeat_interval: Seconds | None = None
+    unhealthy_interval: Seconds | None = None
+    axolotl_context_striping_disabled: bool | None = None
+    notify_user_change_number: bool | None = None
+    show_security_notifications: bool | None = None
+    skip_referral_media_download: bool | None = None
+    webhook_payload_conversation_pricingmodel_disabled: bool | None = None
+    on_call_pager: Word | None = None
+    verbose_logging: bool | None = None
+    log_level: Word | None = None
+
+    def document(self) -> dict[str, Any]:
+        """In the shape of `ApplicationSettings`, the old keys under their newer names."""
+        changes: dict[str, Any] = self.model_dump(exclude_none=True)
+        old_collector = changes.pop("db_garbagecollector_enable", None)
+        if old_collector is not None:
+            changes.setdefault("garbagecollector_enable", {}).setdefault("messages", old_collector)
+        # Two names for one thing: the newer one wins when both are given.
+        newer = changes.get("webhooks", {}).get("message", {}).get("sent")
+        sent = changes.get("sent_status") if newer is None else newer
+        if sent is not None:
+            changes["sent_status"] = sent
+            changes.setdefault("webhooks", {}).setdefault("message", {})["sent"] = sent
+        return changes
+
+
+class Settings(pydantic.BaseModel):
+    """All settings, the defaults of those that were never set included."""
+
+    application: ApplicationSettings
+
+
+class SettingsAnswer(pydantic.BaseModel):
+    """Nested as in the original."""
+
+    settings: Settings
+    meta: Meta

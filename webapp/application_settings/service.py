@@ -1,0 +1,68 @@
+"""Reading and writing application settings, and telling the Coreapps."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Protocol
+
+from tidings.storage import application_settings
+from tidings.storage.application_settings import ApplicationSettings
+from tidings.storage.database import Database
+from tidings.wire import core
+from webapp.application_settings.schemas import Changes
+from webapp.coreapp_link import Make
+from webapp.errors import CoreappAway
+from webapp.tokens import Caller
+
+log = logging.getLogger(__name__)
+
+# Seconds that a Coreapp may take to put settings in force before the caller is answered.
+_PATIENCE = 5.0
+
+
+class AskAll(Protocol):
+    """Every Coreapp that is connected."""
+
+    async def ask_all(
+        self, make: Make, expect: type[core.Done], *, timeout: float
+    ) -> list[core.Done | CoreappAway]: ...
+
+
+class Settings:
+    """The settings of the caller's account.
+
+    A change is in the database when its call returns, and in force in every Coreapp that is connected and answers in
+    time; the others read it by themselves within seconds.
+    """
+
+    def __init__(self, database: Database, coreapps: AskAll) -> None:
+        self._database = database
+        self._coreapps = coreapps
+
+    async def find(self, caller: Caller) -> ApplicationSettings:
+        async with self._database.reading() as connection:
+            return await application_settings.find_settings(connection, caller.account)
+
+    async def change(self, caller: Caller, changes: Changes) -> None:
+        document: dict[str, Any] = changes.document()
+        if not document:
+            return
+        await self._database.persist(
+            lambda connection: application_settings.change_settings(connection, caller.account, document), patience=5.0
+        )
+        await self._tell(caller, sorted(document))
+
+    async def reset(self, caller: Caller) -> None:
+        await self._database.persist(
+            lambda connection: application_settings.reset_settings(connection, caller.account), patience=5.0
+        )
+        await self._tell(caller, ["all"])
+
+    async def _tell(self, caller: Caller, keys: list[str]) -> None:
+        answers = await self._coreapps.ask_all(
+            lambda n: core.SettingsChanged(n=n, account=caller.account), core.Done, timeout=_PATIENCE
+        )
+        missed = sum(isinstance(answer, CoreappAway) for answer in answers)
+        log.info(
+            "settings.changed", extra={"username": caller.username, "keys": ",".join(keys), "coreapps_away": missed}
+        )

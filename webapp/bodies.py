@@ -1,0 +1,109 @@
+"""Reading a JSON body: bounded, in time, and checked against a model, whatever its Content-Type says."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import msgspec
+import pydantic
+from fastapi import Request
+from pydantic_core import PydanticCustomError
+from starlette.requests import ClientDisconnect
+
+from webapp import headers
+from webapp.errors import (
+    INVALID_REQUEST,
+    PARAMETER_INVALID,
+    PARAMETER_MISSING,
+    FixRequest,
+    Problem,
+    ShortenBody,
+)
+
+# Seconds that a body may take to arrive.
+_PATIENCE = 30.0
+# Entries in `errors` of one answer.
+_MAX_PROBLEMS = 20
+
+_decode = msgspec.json.Decoder().decode
+
+
+class Body(pydantic.BaseModel):
+    """Base of all request bodies: unknown fields are tolerated, because clients of many ages send them."""
+
+    model_config = pydantic.ConfigDict(extra="ignore", frozen=True)
+
+
+Model = TypeVar("Model", bound=Body)
+
+
+def refusal(code: int, text: str, **values: Any) -> PydanticCustomError:
+    """What a validator raises when its problem has a code of its own, rather than 1009."""
+    return PydanticCustomError("refused", text, {"code": code, **values})
+
+
+async def read(request: Request, model: type[Model], *, limit: int) -> Model:
+    """The body as a `model`; an empty one counts as `{}`. Raises `FixRequest` that names each wrong field."""
+    return check(model, _parse(await _receive(request, limit)))
+
+
+def check(model: type[Model], value: object) -> Model:
+    """A parsed body as a `model`. Raises `FixRequest`."""
+    try:
+        return model.model_validate(value)
+    except pydantic.ValidationError as error:
+        found = error.errors(include_url=False, include_input=False)[:_MAX_PROBLEMS]
+        raise FixRequest([_problem(entry) for entry in found]) from None
+
+
+async def _receive(request: Request, limit: int) -> bytes:
+    declared = headers.find(request.scope, b"content-length")
+    if declared is not None and declared.isdigit() and (len(declared) > 12 or int(declared) > limit):
+        raise ShortenBody(limit)
+    chunks: list[bytes] = []
+    size = 0
+    try:
+        async with asyncio.timeout(_PATIENCE):
+            async for chunk in request.stream():
+                size += len(chunk)
+                if size > limit:
+                    raise ShortenBody(limit)
+                chunks.append(chunk)
+    except ClientDisconnect:
+        raise FixRequest.because(INVALID_REQUEST, "the connection closed before the body was complete") from None
+    except TimeoutError:
+        raise FixRequest.because(INVALID_REQUEST, f"the body did not arrive within {_PATIENCE:.0f} s") from None
+    return b"".join(chunks)
+
+
+def _parse(raw: bytes) -> object:
+    # Refuses what JSON does not have (NaN, Infinity, lone surrogates), numbers beyond 64 bits and deep nesting.
+    try:
+        return _decode(raw) if raw.strip() else {}
+    except msgspec.ValidationError as error:
+        raise FixRequest.because(INVALID_REQUEST, f"the body is not usable: {error}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise FixRequest.because(INVALID_REQUEST, f"the body is not valid JSON: {error}") from None
+    except RecursionError:
+        raise FixRequest.because(INVALID_REQUEST, "the body is nested too deeply") from None
+
+
+def _problem(entry: Mapping[str, Any]) -> Problem:
+    field = _path(entry["loc"])
+    if entry["type"] == "missing":
+        return Problem(PARAMETER_MISSING, f"{field}: is missing")
+    if entry["type"] == "refused":
+        return Problem(entry["ctx"]["code"], f"{field}: {entry['msg']}")
+    reason = entry["msg"].removeprefix("Value error, ").removeprefix("Input ")
+    if entry["type"] in ("model_type", "model_attributes_type"):
+        reason = "should be a JSON object"
+    return Problem(PARAMETER_INVALID, f"{field}: {reason}")
+
+
+def _path(loc: tuple[int | str, ...]) -> str:
+    text = ""
+    for part in loc:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}"
+    return text.removeprefix(".") or "body"

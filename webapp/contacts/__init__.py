@@ -1,0 +1,1 @@
+"""`/v1/contacts`: which numbers can be written to."""

@@ -1,0 +1,45 @@
+"""What `/v1/contacts` takes and answers."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import pydantic
+
+from webapp.bodies import Body
+from webapp.openapi import Meta
+
+MAX_CONTACTS = 5_000
+MAX_INPUT = 128
+
+Input = Annotated[str, pydantic.Field(max_length=MAX_INPUT, examples=["+1 555 011 0001"])]
+
+
+class Contacts(Body):
+    """`force_check` skips what is remembered; `no_wait` answers at once."""
+
+    contacts: Annotated[list[Input], pydantic.FailFast(), pydantic.Field(min_length=1, max_length=MAX_CONTACTS)]
+    blocking: Literal["wait", "no_wait"] = "no_wait"
+    force_check: bool = False
+
+    @pydantic.field_validator("blocking", "force_check", mode="before")
+    @classmethod
+    def _null_is_absent(cls, value: object, info: pydantic.ValidationInfo) -> object:
+        if value is None and info.field_name is not None:
+            return cls.model_fields[info.field_name].default
+        return value
+
+
+class Contact(pydantic.BaseModel):
+    """`input` as it was sent; `wa_id` has digits only and is absent unless there is one."""
+
+    input: str
+    status: Literal["valid", "invalid", "processing", "failed"]
+    wa_id: str | None = None
+
+
+class ContactsAnswer(pydantic.BaseModel):
+    """One for each input, in their order."""
+
+    contacts: list[Contact]
+    meta: Meta

@@ -1,0 +1,314 @@
+"""Connections to the Coreapps: one to each owner of a shard, and questions asked over them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar
+
+from prometheus_client import Gauge, Histogram
+
+from tidings.runtime.service import Wakeup
+from tidings.storage import shards
+from tidings.storage.database import Database
+from tidings.storage.shards import Owner
+from tidings.wire import connection as wire
+from tidings.wire import core
+from tidings.wire.requests import Requests
+from webapp.errors import NOT_PRIMARY_COREAPP, CoreappAway, CoreappRefused, TryLater
+
+log = logging.getLogger(__name__)
+
+CONNECTED = Gauge("tidings_webapp_coreapps_connected", "Coreapps that this Webapp is connected to")
+SECONDS = Histogram(
+    "tidings_webapp_question_seconds",
+    "From a question for a Coreapp, waits for a connection included, to its answer",
+    ["answer"],
+    buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5, 30),
+)
+
+Answer = TypeVar("Answer", core.Done, core.Contacts, core.Accepted, core.Health, core.Metrics)
+Make = Callable[[int], Any]
+
+# Seconds between two looks at the shard map, while everything is connected and while something is not.
+CALM, ANXIOUS = 5.0, 1.0
+# Seconds between attempts to connect, and for one attempt.
+FIRST_RETRY, LAST_RETRY, CONNECT_TIMEOUT = 0.05, 1.0, 5.0
+# Requests that wait for a Coreapp to come back; one more is refused with `TryLater`.
+MAX_WAITING = 5_000
+
+
+class ShardMap(Protocol):
+    """Who owns which shard."""
+
+    async def owners(self) -> Sequence[Owner]:
+        """Every shard; one that nobody owns has an empty address."""
+        ...
+
+
+class DatabaseShardMap:
+    """The map that the Coreapps keep in the database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def owners(self) -> Sequence[Owner]:
+        async with self._database.reading() as connection:
+            return await shards.list_owners(connection)
+
+
+class FixedShardMap:
+    """One Coreapp at a known address, with the only shard."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._owner = Owner(shard=0, node="", address=f"{host}:{port}", epoch=0)
+
+    async def owners(self) -> Sequence[Owner]:
+        return [self._owner]
+
+
+class Peer:
+    """One Coreapp: connects, connects again, asks."""
+
+    def __init__(self, address: str, key: str, changed: Callable[[], None]) -> None:
+        self.address = address
+        self.problem = "connecting"
+        self._key = key
+        self._changed = changed
+        self._requests: Requests[core.Answer] = Requests()
+        self._connection: wire.Connection | None = None
+        self._lost = asyncio.Event()
+        self._greeted = False
+
+    @property
+    def is_ready(self) -> bool:
+        return self._greeted
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        delay = FIRST_RETRY
+        try:
+            while True:
+                try:
+                    await self._connect()
+                except (OSError, TimeoutError, wire.Disconnected) as error:
+                    self._note(str(error) or "connection timed out")
+                    if self._connection is not None:
+                        self._connection.abort("not greeted")
+                else:
+                    delay = FIRST_RETRY
+                    self._is_up(True)
+                    log.info("coreapp.connected", extra={"address": self.address})
+                    self._changed()
+                    await self._lost.wait()
+                await asyncio.sleep(delay * random.uniform(0.5, 1.0))  # noqa: S311
+                delay = min(delay * 2, LAST_RETRY)
+        finally:
+            self._is_up(False)
+            if self._connection is not None:
+                self._connection.close("not needed any more")
+
+    async def ask(self, make: Make, timeout: float) -> core.Answer:
+        """Raises `CoreappAway` when no answer comes; whether the question was acted upon is then unknown."""
+        connection = self._connection
+        loop = asyncio.get_running_loop()
+        asked = loop.time()
+        try:
+            return await self._requests.ask(connection, make, timeout=timeout)
+        except wire.Disconnected as error:
+            raise CoreappAway(f"the Coreapp at {self.address} went away before it answered: {error}") from None
+        except TimeoutError:
+            if connection is not None and connection.last_received < asked:
+                connection.abort(f"silent for {timeout:.0f} s")
+            raise CoreappAway(f"the Coreapp at {self.address}: connection timed out after {timeout:.0f} s") from None
+
+    def opened(self, connection: wire.Connection) -> None:
+        self._connection = connection
+        self._lost.clear()
+
+    def received(self, connection: wire.Connection, frame: core.Answer) -> None:
+        self._requests.answered(frame.n, frame)
+
+    def closed(self, connection: wire.Connection, reason: str) -> None:
+        if connection is not self._connection:
+            return
+        self._connection = None
+        self._requests.lost(reason)
+        if self._greeted:
+            self._is_up(False)
+            self._note(reason)
+        self._lost.set()
+        self._changed()
+
+    async def _connect(self) -> None:
+        host, _, port = self.address.rpartition(":")
+        async with asyncio.timeout(CONNECT_TIMEOUT):
+            connection = await wire.connect(host.strip("[]"), int(port), core.Answer, self)
+            answer = await self._requests.ask(
+                connection, lambda n: core.Hello(n=n, key=self._key), timeout=CONNECT_TIMEOUT
+            )
+        if not isinstance(answer, core.Done):
+            raise wire.Disconnected(f"greeted with {type(answer).__name__}")
+
+    def _is_up(self, up: bool) -> None:
+        CONNECTED.inc(up - self._greeted)
+        self._greeted = up
+
+    def _note(self, problem: str) -> None:
+        if problem != self.problem:
+            log.warning("coreapp.away", extra={"address": self.address, "error": problem})
+        self.problem = problem
+
+
+class CoreappLinks:
+    """Asks whoever owns a shard.
+
+    While an owner is away, a question waits up to `patience` seconds for it. Once it has been sent it is never sent
+    again, because it may have been acted upon.
+    """
+
+    name = "coreapp-links"
+
+    def __init__(self, shard_map: ShardMap, key: str, *, patience: float, timeout: float) -> None:
+        self._map = shard_map
+        self._key = key
+        self._patience = patience
+        self._timeout = timeout
+        self._owners: dict[int, Owner] = {}
+        self._peers: dict[str, Peer] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._retired: set[asyncio.Task[None]] = set()
+        self._look = Wakeup()
+        self._change = asyncio.Event()
+        self._waiting = 0
+        self._map_problem = ""
+
+    async def run(self, stop: asyncio.Event) -> None:
+        looking = asyncio.create_task(self._keep_looking(), name=self.name)
+        stopping = asyncio.create_task(stop.wait())
+        try:
+            done, _ = await asyncio.wait([looking, stopping], return_when=asyncio.FIRST_COMPLETED)
+            if looking in done:
+                looking.result()
+        finally:
+            tasks = [looking, stopping, *self._tasks.values(), *self._retired]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def run_once(self) -> None:
+        """Look at the map and follow it."""
+        try:
+            owners = await self._map.owners()
+        except Exception as error:
+            if not self._map_problem:
+                log.warning("shards.not_read", extra={"error": repr(error)[:200]})
+            self._map_problem = f"the shard map cannot be read: {type(error).__name__}"
+            return
+        self._map_problem = ""
+        if {owner.shard: owner for owner in owners} == self._owners:
+            return
+        self._owners = {owner.shard: owner for owner in owners}
+        wanted = {owner.address for owner in owners if owner.address}
+        for address in wanted - self._peers.keys():
+            peer = self._peers[address] = Peer(address, self._key, self._changed)
+            self._tasks[address] = asyncio.create_task(peer.run(), name=f"coreapp {address}")
+        for address in self._peers.keys() - wanted:
+            del self._peers[address]
+            self._retire(self._tasks.pop(address))
+        self._changed()
+
+    async def ask(self, recipient: str, make: Make, expect: type[Answer]) -> Answer:
+        """Ask the owner of a recipient's shard. Raises `CoreappRefused`, `CoreappAway`, `TryLater`."""
+        return await self._ask(recipient, make, expect, self._patience)
+
+    async def ask_first(self, make: Make, expect: type[Answer]) -> Answer:
+        """Ask the owner of the first shard, for what no shard owns. Raises as `ask`."""
+        return await self._ask(None, make, expect, self._patience)
+
+    async def ask_all(self, make: Make, expect: type[Answer], *, timeout: float) -> list[Answer | CoreappAway]:
+        """Ask each owner that is connected now, without waiting for others; those that do not answer are `CoreappAway`.
+
+        A shard without a connected owner counts as one that does not answer.
+        """
+        addresses = sorted({owner.address for owner in self._owners.values()})
+        return list(await asyncio.gather(*(self._ask_one(address, make, expect, timeout) for address in addresses)))
+
+    def owner(self, recipient: str | None) -> Owner | None:
+        """Who owns the shard of a recipient, or the first shard."""
+        if not self._owners:
+            return None
+        return self._owners.get(shards.shard_of(recipient, len(self._owners)) if recipient else 0)
+
+    async def _ask_one(self, address: str, make: Make, expect: type[Answer], timeout: float) -> Answer | CoreappAway:
+        peer = self._peers.get(address)
+        if peer is None or not peer.is_ready:
+            return CoreappAway(f"the Coreapp at {address} cannot be reached")
+        try:
+            answer = await peer.ask(make, timeout)
+        except CoreappAway as away:
+            return away
+        return answer if isinstance(answer, expect) else CoreappAway(f"the Coreapp at {address} answers strangely")
+
+    async def _ask(self, recipient: str | None, make: Make, expect: type[Answer], patience: float) -> Answer:
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        while True:
+            owner = self.owner(recipient)
+            peer = self._peers.get(owner.address) if owner is not None else None
+            if peer is None or not peer.is_ready:
+                await self._wait_for_change(recipient, started + patience)
+                continue
+            answer = await peer.ask(make, self._timeout)
+            if type(answer) is expect:
+                SECONDS.labels(expect.__name__).observe(loop.time() - started)
+                return answer
+            if not isinstance(answer, core.Refused):
+                raise CoreappAway(f"the Coreapp at {peer.address} answered with {type(answer).__name__}")
+            if answer.code != NOT_PRIMARY_COREAPP or loop.time() >= started + patience:
+                raise CoreappRefused(answer.code, answer.details, retry_after=answer.retry_after)
+            # It does not own the shard any more and has done nothing: the map will say who does.
+            self._look.kick()
+            await self._wait_for_change(recipient, started + patience)
+
+    async def _wait_for_change(self, recipient: str | None, deadline: float) -> None:
+        if self._waiting >= MAX_WAITING:
+            raise TryLater("too many requests wait for a Coreapp")
+        self._waiting += 1
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._change.wait()
+        except TimeoutError:
+            raise CoreappAway(self._describe(recipient)) from None
+        finally:
+            self._waiting -= 1
+
+    def _describe(self, recipient: str | None) -> str:
+        owner = self.owner(recipient)
+        if owner is None or not owner.address:
+            return f"no Coreapp: {self._map_problem or 'nobody owns the shard'}"
+        peer = self._peers.get(owner.address)
+        return f"the Coreapp at {owner.address} cannot be reached: {peer.problem if peer else 'connecting'}"
+
+    def _retire(self, task: asyncio.Task[None]) -> None:
+        # What was asked before the shard moved may still be answered.
+        self._retired.add(task)
+        task.add_done_callback(self._retired.discard)
+        asyncio.get_running_loop().call_later(self._timeout, task.cancel)
+
+    def _changed(self) -> None:
+        # Whoever waits now wakes up; whoever comes later waits for the next change.
+        self._change.set()
+        self._change = asyncio.Event()
+        self._look.kick()
+
+    async def _keep_looking(self) -> None:
+        while True:
+            await self.run_once()
+            await self._look.wait(CALM if self._is_complete() else ANXIOUS)
+
+    def _is_complete(self) -> bool:
+        peers = [self._peers.get(owner.address) for owner in self._owners.values()]
+        return bool(peers) and all(peer is not None and peer.is_ready for peer in peers)

@@ -1,0 +1,124 @@
+"""What every request gets, whatever becomes of it: a plain path, an id, the API's headers, and an answer."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+
+import sqlalchemy.exc
+from fastapi import Request, Response
+from starlette.exceptions import HTTPException
+from starlette.routing import Match
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from webapp import headers
+from webapp.answers import error_answer
+from webapp.errors import (
+    INVALID_REQUEST,
+    APIError,
+    DatabaseFailed,
+    FixRequest,
+    TryLater,
+    Unexpected,
+    UseAnotherMethod,
+    UseAnotherPath,
+)
+
+log = logging.getLogger(__name__)
+
+_SANE_ID = re.compile(rb"[A-Za-z0-9_.:-]{1,64}")
+_SLASHES = re.compile(r"//+")
+_NO_CACHE = (b"cache-control", b"no-cache, private")
+
+
+class Envelope:
+    """The outermost layer.
+
+    At most `max_requests` are in progress; one more is refused with 503.
+    """
+
+    def __init__(self, app: ASGIApp, max_requests: int) -> None:
+        self._app = app
+        self._max_requests = max_requests
+        self._running = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        path = scope["path"]
+        if len(path) > 1 and (path[-1] == "/" or "//" in path):
+            scope["path"] = _SLASHES.sub("/", path).rstrip("/") or "/"
+        request_id = _request_id(scope)
+        scope.setdefault("state", {})["request_id"] = request_id
+        added = (_NO_CACHE, (b"x-request-id", request_id.encode()))
+        started = False
+
+        async def send_with_headers(message: Message) -> None:
+            nonlocal started
+            if message["type"] == "http.response.start":
+                started = True
+                message["headers"].extend(added)
+            await send(message)
+
+        self._running += 1
+        try:
+            if self._running > self._max_requests:
+                raise TryLater(f"{self._max_requests} requests are in progress")
+            await self._app(scope, receive, send_with_headers)
+        except Exception as error:
+            if not isinstance(error, APIError):
+                log.exception("http.failed", extra={"request_id": request_id, "path": path[:200]})
+            if started:
+                raise
+            await as_answer(error, request_id)(scope, receive, send_with_headers)
+        finally:
+            self._running -= 1
+
+
+def as_answer(error: Exception, request_id: str) -> Response:
+    """An error of any kind in the API's format."""
+    if isinstance(error, APIError):
+        return error_answer(error)
+    if isinstance(error, sqlalchemy.exc.SQLAlchemyError | ConnectionError):
+        return error_answer(DatabaseFailed())
+    return error_answer(Unexpected(request_id))
+
+
+async def answer_error(request: Request, error: Exception) -> Response:
+    """The handler of what routes raise."""
+    answer = as_answer(error, request.state.request_id)
+    if answer.status_code >= 500:
+        log.warning("http.failed", extra={"request_id": request.state.request_id, "error": str(error)})
+    return answer
+
+
+async def answer_http_exception(request: Request, error: Exception) -> Response:
+    """What the framework itself refuses: unknown paths and methods."""
+    assert isinstance(error, HTTPException)
+    path = request.scope["path"]
+    if error.status_code == 404:
+        return error_answer(UseAnotherPath(path))
+    if error.status_code == 405:
+        return error_answer(
+            UseAnotherMethod(request.method, path, (error.headers or {}).get("Allow", "another method"))
+        )
+    return error_answer(FixRequest.because(INVALID_REQUEST, str(error.detail)))
+
+
+def _allowed(request: Request) -> list[str]:
+    # One path has a route for each method, and each knows its own only.
+    routes = request.app.router.routes
+    return [
+        method
+        for method in ("GET", "POST", "PUT", "PATCH", "DELETE")
+        if any(route.matches({**request.scope, "method": method})[0] is Match.FULL for route in routes)
+    ]
+
+
+def _request_id(scope: Scope) -> str:
+    given = headers.find(scope, b"x-request-id")
+    if given is not None and _SANE_ID.fullmatch(given):
+        return given.decode()
+    return os.urandom(16).hex()

@@ -1,0 +1,205 @@
+"""Everything that can go wrong with an API call, named by what the caller must do.
+
+    APIError
+    ├── FixRequest             400, or by its code: the request is wrong and will stay wrong
+    │   ├── ShortenBody        413
+    │   ├── UseAnotherPath     404
+    │   └── UseAnotherMethod   405
+    ├── LogIn                  401: no token, or none that holds (any more)
+    ├── AskAdministrator       403: the token's user may not do this
+    ├── ChangePassword         403: log in again with `new_password`
+    ├── SlowDown               429
+    ├── TryLater               503: too much is waiting already
+    ├── CoreappRefused         by its code: the Coreapp understood and said no
+    ├── CoreappAway            500: nobody to ask; whether a question that was sent was done is unknown
+    ├── DatabaseFailed         500
+    └── Unexpected             500: a bug of ours
+
+Each becomes an answer in `webapp.answers` and nowhere else.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+GENERIC_ERROR = 1000
+MESSAGE_TOO_LONG = 1001
+INVALID_RECIPIENT_TYPE = 1002
+ALREADY_EXISTS = 1004
+ACCESS_DENIED = 1005
+NOT_FOUND = 1006
+RECIPIENT_BLOCKED = 1007
+PARAMETER_MISSING = 1008
+PARAMETER_INVALID = 1009
+PARAMETER_NOT_REQUIRED = 1010
+NOT_READY = 1011
+INVALID_USER = 1013
+INTERNAL_ERROR = 1014
+TOO_MANY_REQUESTS = 1015
+OVERLOADED = 1016
+NOT_PRIMARY_COREAPP = 1018
+BAD_USER = 1021
+DATABASE_ERROR = 1023
+PASSWORD_CHANGE_REQUIRED = 1024
+INVALID_REQUEST = 1025
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Code:
+    """What a code is called, and the HTTP status it comes with unless the error has one of its own."""
+
+    title: str
+    status: int
+
+
+CODES: Mapping[int, Code] = {
+    GENERIC_ERROR: Code("Generic error", 500),
+    MESSAGE_TOO_LONG: Code("Message too long", 400),
+    INVALID_RECIPIENT_TYPE: Code("Invalid recipient type", 400),
+    ALREADY_EXISTS: Code("Resource already exists", 400),
+    ACCESS_DENIED: Code("Access denied", 403),
+    NOT_FOUND: Code("Resource not found", 404),
+    RECIPIENT_BLOCKED: Code("Recipient blocked to receive message", 400),
+    PARAMETER_MISSING: Code("Required parameter is missing", 400),
+    PARAMETER_INVALID: Code("Parameter value is not valid", 400),
+    PARAMETER_NOT_REQUIRED: Code("Parameter is not required", 400),
+    NOT_READY: Code("Service not ready", 503),
+    INVALID_USER: Code("User is not valid", 400),
+    INTERNAL_ERROR: Code("Internal error", 500),
+    TOO_MANY_REQUESTS: Code("Too many requests", 429),
+    OVERLOADED: Code("System overloaded", 503),
+    NOT_PRIMARY_COREAPP: Code("Not Primary Coreapp", 503),
+    BAD_USER: Code("Bad User", 400),
+    DATABASE_ERROR: Code("Database error occurred", 500),
+    PASSWORD_CHANGE_REQUIRED: Code("Password change required", 403),
+    INVALID_REQUEST: Code("Invalid request", 400),
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Problem:
+    """One entry of `errors`; details say which field and why."""
+
+    code: int
+    details: str
+
+
+class APIError(Exception):
+    """Base of the tree.
+
+    retry_after: whole seconds for the header of that name; 0 is none.
+    """
+
+    status: int | None = None
+    headers: Mapping[str, str] = {}
+
+    def __init__(self, problems: Sequence[Problem], *, retry_after: int = 0) -> None:
+        super().__init__("; ".join(f"{problem.code} {problem.details}" for problem in problems))
+        self.problems = tuple(problems)
+        self.retry_after = retry_after
+
+
+class FixRequest(APIError):
+    """The request is wrong and will stay wrong."""
+
+    @classmethod
+    def because(cls, code: int, details: str) -> FixRequest:
+        """With one problem."""
+        return cls([Problem(code, details)])
+
+
+class ShortenBody(FixRequest):
+    """The body is over the limit; the rest of it was not read."""
+
+    status = 413
+
+    def __init__(self, limit: int) -> None:
+        super().__init__([Problem(INVALID_REQUEST, f"the body is over the limit of {limit} bytes")])
+
+
+class UseAnotherPath(FixRequest):
+    """There is nothing at this path."""
+
+    status = 404
+
+    def __init__(self, path: str) -> None:
+        super().__init__([Problem(NOT_FOUND, f"there is no endpoint {path[:200]}")])
+
+
+class UseAnotherMethod(FixRequest):
+    """There is something at this path, but not for this method."""
+
+    status = 405
+
+    def __init__(self, method: str, path: str, allowed: str) -> None:
+        super().__init__([Problem(INVALID_REQUEST, f"{path[:200]} does not take {method[:20]}, it takes {allowed}")])
+        self.headers = {"Allow": allowed}
+
+
+class LogIn(APIError):
+    """No token or password, or none that holds."""
+
+    status = 401
+
+    def __init__(self, details: str, *, scheme: str = "Bearer") -> None:
+        super().__init__([Problem(ACCESS_DENIED, details)])
+        self.headers = {"WWW-Authenticate": f'{scheme} realm="Tidings"'}
+
+
+class AskAdministrator(APIError):
+    """The token's user may not do this."""
+
+    def __init__(self, details: str) -> None:
+        super().__init__([Problem(ACCESS_DENIED, details)])
+
+
+class ChangePassword(APIError):
+    """The password is right, but still the default one."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            [Problem(PASSWORD_CHANGE_REQUIRED, "log in again with new_password to replace the default password")]
+        )
+
+
+class SlowDown(APIError):
+    """Too many requests of this kind."""
+
+    def __init__(self, details: str, *, retry_after: int) -> None:
+        super().__init__([Problem(TOO_MANY_REQUESTS, details)], retry_after=retry_after)
+
+
+class TryLater(APIError):
+    """Too much is waiting already."""
+
+    def __init__(self, details: str, *, retry_after: int = 1) -> None:
+        super().__init__([Problem(OVERLOADED, details)], retry_after=retry_after)
+
+
+class CoreappRefused(APIError):
+    """The Coreapp understood and said no."""
+
+    def __init__(self, code: int, details: str, *, retry_after: int = 0) -> None:
+        super().__init__([Problem(code, details)], retry_after=retry_after)
+
+
+class CoreappAway(APIError):
+    """The Coreapp cannot be reached, or went away before it answered."""
+
+    def __init__(self, details: str) -> None:
+        super().__init__([Problem(INTERNAL_ERROR, details)])
+
+
+class DatabaseFailed(APIError):
+    """The database is away or refuses."""
+
+    def __init__(self) -> None:
+        super().__init__([Problem(DATABASE_ERROR, "the database cannot be reached")])
+
+
+class Unexpected(APIError):
+    """A bug of ours; the log has the rest under the request's id."""
+
+    def __init__(self, request_id: str) -> None:
+        super().__init__([Problem(GENERIC_ERROR, f"unexpected error; the log has it under request {request_id}")])

@@ -1,0 +1,13 @@
+"""Looking up one header of a request without building a mapping of all."""
+
+from __future__ import annotations
+
+from starlette.types import Scope
+
+
+def find(scope: Scope, name: bytes) -> bytes | None:
+    """The first value of the header called `name`, in lower case; `None` without one."""
+    for key, value in scope["headers"]:
+        if key == name:
+            return bytes(value)
+    return None

@@ -1,0 +1,1 @@
+"""`/v1/health`: is there a connection to the network?"""

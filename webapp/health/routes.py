@@ -1,0 +1,26 @@
+"""`GET /v1/health`."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request, Response
+
+from webapp import answers, openapi
+from webapp.gate import Gate
+from webapp.health import schemas
+from webapp.health.service import HealthCheck
+
+
+def routes(health: HealthCheck, gate: Gate) -> APIRouter:
+    router = APIRouter(tags=["health"])
+
+    @router.get(
+        "/v1/health",
+        summary="Is there a connection to the network?",
+        response_model=schemas.HealthAnswer,
+        openapi_extra=openapi.operation(openapi.BEARER, openapi.API_KEY),
+    )
+    async def get_health(request: Request) -> Response:
+        await gate.monitor(request)
+        return answers.answer({"health": {"gateway_status": await health.gateway_status()}})
+
+    return router

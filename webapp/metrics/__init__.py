@@ -1,0 +1,1 @@
+"""`/metrics`: what this Webapp counts, for Prometheus."""

@@ -1,0 +1,139 @@
+"""Serves the application over HTTP with uvicorn, on a socket that was opened before anything else was started."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Callable, Generator, Sequence
+
+import uvicorn
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from tidings.runtime.settings import SettingsError
+from webapp.answers import error_answer
+from webapp.errors import INVALID_REQUEST, FixRequest
+
+# Seconds that an idle connection is kept, and that the head of a request may take to arrive.
+KEEP_ALIVE = 75
+HEAD_TIMEOUT = 30.0
+# Bytes of a request's line and headers, beyond the segment that they begin in.
+MAX_HEAD = 64 * 1024
+# Seconds that requests in progress get at the end.
+GRACE = 8
+_BACKLOG = 2_048
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Open the socket of the API. Raises `SettingsError` when the address cannot be had."""
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+    except OSError as error:
+        raise SettingsError(f"the API cannot listen on {host}:{port}: {error.strerror or error}") from error
+
+
+class Protocol(HttpToolsProtocol):
+    """uvicorn's, with a limit on the size and the time of a request's head, and 400s in the API's format."""
+
+    def __init__(self, *args: object, **options: object) -> None:
+        super().__init__(*args, **options)  # type: ignore[arg-type]
+        self._in_head = True
+        self._head_size = 0
+        self._head_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._head_timer = self.loop.call_later(HEAD_TIMEOUT, self._head_is_late)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_timer()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        was_in_head = self._in_head
+        super().data_received(data)
+        if self._in_head and self.transport is not None and not self.transport.is_closing():
+            # The first segment of a head may hold the body before it.
+            self._head_size += len(data) if was_in_head else 0
+            if self._head_size > MAX_HEAD:
+                self.send_400_response(f"the head of the request is over {MAX_HEAD} bytes")
+            elif self._head_timer is None:
+                self._head_timer = self.loop.call_later(HEAD_TIMEOUT, self._head_is_late)
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._in_head = True
+        self._head_size = 0
+
+    def on_headers_complete(self) -> None:
+        self._in_head = False
+        self._stop_timer()
+        super().on_headers_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        self._stop_timer()
+        answer = error_answer(FixRequest.because(INVALID_REQUEST, msg))
+        head = [STATUS_LINE[400]]
+        for name, value in (*answer.raw_headers, (b"cache-control", b"no-cache, private"), (b"connection", b"close")):
+            head += [name, b": ", value, b"\r\n"]
+        self.transport.write(b"".join([*head, b"\r\n", bytes(answer.body)]))
+        self.transport.close()
+
+    def _head_is_late(self) -> None:
+        self._head_timer = None
+        if not self.transport.is_closing():
+            self.transport.close()
+
+    def _stop_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals to the process, and says when it has started."""
+
+    def __init__(self, config: uvicorn.Config, started: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._on_started = started
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._on_started()
+
+
+class HTTPServer:
+    """A service. At the end it takes no more, and finishes what is in progress for at most `GRACE` seconds."""
+
+    name = "http"
+
+    def __init__(self, app: ASGIApp, sockets: Sequence[socket.socket], started: Callable[[], None]) -> None:
+        self._sockets = list(sockets)
+        config = uvicorn.Config(
+            app,
+            http=Protocol,
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            timeout_keep_alive=KEEP_ALIVE,
+            timeout_graceful_shutdown=GRACE,
+        )
+        self._server = _Server(config, started)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        serving = asyncio.create_task(self._server.serve(self._sockets))
+        stopping = asyncio.create_task(stop.wait())
+        await asyncio.wait([serving, stopping], return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        self._server.should_exit = True
+        await serving

@@ -1,0 +1,116 @@
+"""The settings of a Webapp, from the environment."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from tidings.runtime.settings import (
+    DatabaseSettings,
+    Environment,
+    Secrets,
+    data_dir,
+    read_database,
+    read_secrets,
+)
+
+COREAPP_PORT = 6252
+
+
+class ApiKey(str):
+    """`WA_API_KEY`; never shown."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "ApiKey(…)" if self else "ApiKey()"
+
+
+NO_KEY = ApiKey()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything a Webapp is told at start.
+
+    host, port:       where the API listens; port 0 takes a free one.
+    account:          the business number that this installation sends from.
+    embedded:         bring the tables up to date at start instead of refusing.
+    api_key:          opens health and metrics besides a token; empty is none.
+    messages_rate, contacts_rate: requests a second, 0 is unlimited; the bursts are how many may come at once.
+    coreapp:          a fixed address of the one Coreapp; without it the addresses come from the database.
+    coreapp_patience: seconds that a request waits for a Coreapp that is away.
+    coreapp_timeout:  seconds that a question may take.
+    max_body:         bytes of a JSON body.
+    max_requests:     requests in progress at the same time.
+    """
+
+    host: str
+    port: int
+    account: str
+    database: DatabaseSettings
+    secrets: Secrets
+    embedded: bool = False
+    api_key: ApiKey = NO_KEY
+    messages_rate: float = 80.0
+    messages_burst: float = 80.0
+    contacts_rate: float = 40.0
+    contacts_burst: float = 40.0
+    coreapp: tuple[str, int] | None = None
+    coreapp_patience: float = 5.0
+    coreapp_timeout: float = 30.0
+    max_body: int = 1024 * 1024
+    max_requests: int = 10_000
+
+
+def read(env: Environment) -> Settings:
+    """Raises `SettingsError` with every mistake at once."""
+    directory = data_dir(env)
+    env.check()
+    host, port = env.address("TIDINGS_API_ADDRESS", "127.0.0.1:9090")
+    messages_rate = env.number("TIDINGS_MESSAGES_RATE", 80.0)
+    contacts_rate = env.number("TIDINGS_CONTACTS_RATE", 40.0)
+    settings = Settings(
+        host=host,
+        port=port,
+        account=_account(env),
+        database=read_database(env, directory, "business"),
+        secrets=read_secrets(env, directory),
+        embedded=env.flag("TIDINGS_EMBEDDED"),
+        api_key=_api_key(env),
+        messages_rate=messages_rate,
+        messages_burst=env.number("TIDINGS_MESSAGES_BURST", max(messages_rate, 1.0), low=1.0),
+        contacts_rate=contacts_rate,
+        contacts_burst=env.number("TIDINGS_CONTACTS_BURST", max(contacts_rate, 1.0), low=1.0),
+        coreapp=_coreapp(env),
+        coreapp_patience=env.number("TIDINGS_COREAPP_PATIENCE_S", 5.0, high=3600),
+        coreapp_timeout=env.number("TIDINGS_COREAPP_TIMEOUT_S", 30.0, low=0.1, high=3600),
+        max_body=env.integer("TIDINGS_MAX_BODY_BYTES", 1024 * 1024, low=1024, high=3 * 1024 * 1024),
+        max_requests=env.integer("TIDINGS_MAX_REQUESTS", 10_000, low=1),
+    )
+    if len(settings.secrets.jwt_key) < 16:
+        env.problem("WA_WEB_JWT_CRYPTO_KEY is shorter than 16 characters")
+    env.check()
+    return settings
+
+
+def _account(env: Environment) -> str:
+    account = env.text("TIDINGS_BUSINESS_NUMBER", "15550000000").lstrip("+")
+    if not (account.isascii() and account.isdigit() and 7 <= len(account) <= 15):
+        env.problem(f"TIDINGS_BUSINESS_NUMBER={account!r} is not a number of 7 to 15 digits")
+    return account
+
+
+def _api_key(env: Environment) -> ApiKey:
+    key = env.text("WA_API_KEY")
+    if key and not 12 <= len(key) <= 128:
+        env.problem("WA_API_KEY does not have 12 to 128 characters")
+    return ApiKey(key)
+
+
+def _coreapp(env: Environment) -> tuple[str, int] | None:
+    raw = env.text("WACORE_HOSTNAME")
+    if not raw:
+        return None
+    # More than one colon and no bracket is an IPv6 address without a port.
+    with_port = raw if raw.rpartition(":")[2].isdigit() and (raw.count(":") == 1 or "]:" in raw) else None
+    return env.address("WACORE_HOSTNAME", raw) if with_port else (raw.strip("[]"), COREAPP_PORT)

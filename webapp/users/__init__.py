@@ -1,0 +1,1 @@
+"""`/v1/users`: logging in and out."""

@@ -1,0 +1,78 @@
+"""Passwords: the rule they obey, and hashing them with argon2 on threads of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import string
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import argon2
+
+from webapp.errors import TryLater
+
+Value = TypeVar("Value")
+
+MIN_LENGTH, MAX_LENGTH = 8, 64
+
+# OWASP's first choice for argon2id: 19 MiB, 2 passes, 1 lane; some 20 ms.
+_MEMORY_KIB, _PASSES, _LANES = 19 * 1024, 2, 1
+
+
+def weakness(password: str) -> str | None:
+    """What the rule has against a new password, `None` when it may be used."""
+    missing = [
+        what
+        for what, letters in (
+            ("digit", string.digits),
+            ("upper-case letter", string.ascii_uppercase),
+            ("lower-case letter", string.ascii_lowercase),
+            ("punctuation character", string.punctuation),
+        )
+        if not any(letter in letters for letter in password)
+    ]
+    if not MIN_LENGTH <= len(password) <= MAX_LENGTH:
+        return f"should have {MIN_LENGTH} to {MAX_LENGTH} characters"
+    return f"should have at least one {', one '.join(missing)}" if missing else None
+
+
+class Hasher:
+    """argon2 off the event loop.
+
+    At most `threads` hashes are computed at a time and `max_waiting` wait for a thread; one more is refused with
+    `TryLater`, so that a flood of guesses costs bounded memory and time.
+    """
+
+    def __init__(self, *, threads: int = 2, max_waiting: int = 64, memory_kib: int = _MEMORY_KIB) -> None:
+        self._argon2 = argon2.PasswordHasher(time_cost=_PASSES, memory_cost=memory_kib, parallelism=_LANES)
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="argon2")
+        self._limit = threads + max_waiting
+        self._pending = 0
+
+    async def hash(self, password: str) -> str:
+        """The text to store. Raises `TryLater`."""
+        return await self._run(lambda: self._argon2.hash(password))
+
+    async def verify(self, password_hash: str, password: str) -> bool:
+        """Is it the password of this hash? Raises `TryLater`."""
+        return await self._run(lambda: self._matches(password_hash, password))
+
+    def close(self) -> None:
+        """Take no more; what is being computed ends by itself."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _matches(self, password_hash: str, password: str) -> bool:
+        try:
+            return self._argon2.verify(password_hash, password)
+        except (argon2.exceptions.VerificationError, argon2.exceptions.InvalidHashError):
+            return False
+
+    async def _run(self, work: Callable[[], Value]) -> Value:
+        if self._pending >= self._limit:
+            raise TryLater("too many logins are being checked")
+        self._pending += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+        finally:
+            self._pending -= 1
