@@ -1,0 +1,43 @@
+"""What a recipient's application is to the library: it decides, it shows, it is told."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Protocol
+
+from handset.behaviours import Action, Message
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Notice:
+    """Something that is no message. Given at least once, and not kept.
+
+    event: `delivered` or `read` (the peer's receipt for our messages `refs`), `expired` (they were never delivered),
+           `refused` (the network did not take them, `detail` says why), `identity` (the peer has a new identity key),
+           `undecryptable` (a message of the peer could not be read).
+    """
+
+    number: str
+    peer: str
+    event: str
+    refs: tuple[str, ...] = ()
+    detail: str = ""
+
+
+class Application(Protocol):
+    """All are called on the event loop and must not block it for long."""
+
+    def actions(self, message: Message) -> Sequence[Action]:
+        """What to send in answer. Pure: it is asked before the message is stored, and asked again after a failure."""
+        ...
+
+    def show(self, messages: Sequence[Message]) -> None:
+        """Show these, in order. Called once for each message, after it is on disk and before anything is answered."""
+        ...
+
+    def list_shown(self, messages: Sequence[Message]) -> set[tuple[str, str]]:
+        """Asked at start, about what may have been shown just before a crash: the (number, id) that were."""
+        ...
+
+    def notice(self, notice: Notice) -> None: ...

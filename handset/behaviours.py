@@ -1,0 +1,112 @@
+"""What a recipient does with a message: pure functions from a number to a behaviour, from a message to actions."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import zlib
+
+from tidings.wire import device as wire
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Message:
+    """One message as its recipient sees it.
+
+    position: grows with each message of the fleet.
+    attempt:  how often the network had delivered it when it was shown; 1 when nothing went wrong.
+    time:     Unix milliseconds at which the network took it.
+    text:     empty for a type that is not text.
+    """
+
+    number: str
+    peer: str
+    id: str
+    position: int
+    attempt: int
+    time: int
+    type: str
+    text: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Receipt:
+    """Tell the sender that its message was `delivered` or `read`, `after` so many seconds."""
+
+    kind: str
+    after: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Reply:
+    """Send this text back."""
+
+    text: str
+
+
+Action = Receipt | Reply
+
+
+class Behaviour(enum.Enum):
+    """The kinds of robot, by the two digits behind 15550."""
+
+    READS = "11"
+    DELIVERED_ONLY = "12"
+    OFFLINE = "13"
+    ECHOES = "14"
+    SLOW = "15"
+    UNKNOWN = "16"
+    BLOCKS = "17"
+
+    @property
+    def is_registered(self) -> bool:
+        """Whether its number exists on the network."""
+        return self is not Behaviour.UNKNOWN
+
+    @property
+    def is_online(self) -> bool:
+        """Whether it ever logs in."""
+        return self not in (Behaviour.UNKNOWN, Behaviour.OFFLINE)
+
+
+PREFIX = "15550"
+MAX_PER_KIND = 10_000
+
+_READ = (Receipt(wire.DELIVERED), Receipt(wire.READ))
+_DELIVERED = (Receipt(wire.DELIVERED),)
+
+
+def number_of(behaviour: Behaviour, index: int) -> str:
+    """The number of the robot `index` (from 0) of a kind: 15550110000 is the first one that reads."""
+    return f"{PREFIX}{behaviour.value}{index:04d}"
+
+
+def behaviour_of(number: str) -> Behaviour | None:
+    """The behaviour that a number stands for; `None` when it is no robot's number."""
+    if len(number) != 11 or not number.isascii() or not number.isdigit() or not number.startswith(PREFIX):
+        return None
+    try:
+        return Behaviour(number[5:7])
+    except ValueError:
+        return None
+
+
+def slow_delay(message_id: str) -> float:
+    """1 to 5 seconds, always the same for the same message."""
+    return 1.0 + 4.0 * zlib.crc32(message_id.encode()) / 0xFFFFFFFF
+
+
+def actions(behaviour: Behaviour | None, message: Message) -> tuple[Action, ...]:
+    """What a robot does once the message is on its disk, in this order. A number that is no robot's reads."""
+    match behaviour:
+        case Behaviour.DELIVERED_ONLY:
+            return _DELIVERED
+        case Behaviour.OFFLINE | Behaviour.UNKNOWN:
+            return ()
+        case Behaviour.ECHOES if message.type == "text":
+            return (*_READ, Reply(message.text))
+        case Behaviour.SLOW:
+            delay = slow_delay(message.id)
+            return Receipt(wire.DELIVERED, delay), Receipt(wire.READ, delay)
+        case _:
+            return _READ

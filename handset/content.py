@@ -1,0 +1,45 @@
+"""What is inside the encryption: UTF-8 JSON such as `{"type":"text","text":{"body":"…"}}`."""
+
+from __future__ import annotations
+
+import msgspec
+
+EMPTY_TYPE = "null"
+EMPTY = b'{"type":"null"}'  # completes a key exchange; shown to nobody
+
+
+class Text(msgspec.Struct, gc=False):
+    """body: at most 4,096 characters by the API's rules; not enforced here."""
+
+    body: str
+
+
+class Content(msgspec.Struct, gc=False, omit_defaults=True):
+    """One message. Types other than `text` and `null` are kept, and shown by their type alone."""
+
+    type: str
+    text: Text | None = None
+
+
+class NotUnderstood(ValueError):
+    """The plaintext is not such JSON."""
+
+
+_decoder = msgspec.json.Decoder(Content)
+_encoder = msgspec.json.Encoder()
+
+
+def decode(plaintext: bytes) -> Content:
+    """Raises `NotUnderstood`."""
+    try:
+        content = _decoder.decode(plaintext)
+    except msgspec.MsgspecError as error:
+        raise NotUnderstood(str(error)) from error
+    if content.type == "text" and content.text is None:
+        raise NotUnderstood("a text without its body")
+    return content
+
+
+def encode_text(body: str) -> bytes:
+    """A text message."""
+    return _encoder.encode(Content("text", Text(body)))

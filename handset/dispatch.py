@@ -1,0 +1,88 @@
+"""The outboxes of a fleet in memory: what is committed goes out when due, and is forgotten when it is accepted."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import Iterable, Sequence
+
+from handset.devices import Device
+from tidings.runtime.clock import Clock
+from tidings.storage import handset as storage
+
+LIMIT = 50_000  # envelopes; beyond it `wait_for_room` waits until the network accepts some
+RETRY_SECONDS = 1.0  # before an envelope that the network was too busy for is offered again
+
+
+class Dispatch:
+    """Owned by a `Mailroom`; the links take the envelopes out of the devices' outboxes."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._due: list[tuple[int, int, Device]] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._room = asyncio.Event()
+        self._closed = False
+        self.outstanding = 0
+        # Positions whose rows can go.
+        self.accepted: list[int] = []
+
+    async def wait_for_room(self) -> None:
+        """Returns at once unless the outboxes are full."""
+        while self.outstanding >= LIMIT and not self._closed:
+            self._room.clear()
+            await self._room.wait()
+
+    def post(self, envelopes: Sequence[tuple[Device, storage.Envelope]]) -> None:
+        """Put committed envelopes into their devices' outboxes and send those that are due."""
+        now = int(self._clock.now() * 1000)
+        self.outstanding += len(envelopes)
+        held_back = False
+        for device, envelope in envelopes:
+            device.outbox[envelope.position] = envelope
+            if envelope.due_at > now:
+                heapq.heappush(self._due, (envelope.due_at, envelope.position, device))
+                held_back = True
+            elif device.channel is not None:
+                device.channel.offer(device, envelope)
+        if held_back:
+            self._set_timer()
+
+    def settled(self, positions: Iterable[int]) -> None:
+        """The network has these, or will never take them."""
+        before = len(self.accepted)
+        self.accepted += positions
+        self.outstanding -= len(self.accepted) - before
+        if self.outstanding < LIMIT:
+            self._room.set()
+
+    def postpone(self, device: Device, envelope: storage.Envelope) -> None:
+        """Offer an envelope again after a while."""
+        due = int((self._clock.now() + RETRY_SECONDS) * 1000)
+        heapq.heappush(self._due, (due, envelope.position, device))
+        self._set_timer()
+
+    def release_due(self) -> None:
+        """Send what was held back until now."""
+        now = int(self._clock.now() * 1000)
+        while self._due and self._due[0][0] <= now:
+            _, position, device = heapq.heappop(self._due)
+            envelope = device.outbox.get(position)
+            if envelope is not None and device.channel is not None:
+                device.channel.offer(device, envelope)
+        self._set_timer()
+
+    def close(self) -> None:
+        """Hold nothing up any more, send nothing more by the clock."""
+        self._closed = True
+        self._room.set()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._due and not self._closed:
+            delay = max(0.0, self._due[0][0] / 1000 - self._clock.now())
+            self._timer = asyncio.get_running_loop().call_later(delay, self.release_due)

@@ -1,0 +1,121 @@
+"""Making devices known to the network: keys on our own disk first, then registered, then the token on our disk.
+
+Killed in between, a device is registered again at the next start, with the identity it has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Sequence
+
+from handset import errors, keys, network_api
+from handset.devices import Device
+from handset.keys import KeySet
+from handset.network_api import NetworkApi
+from handset.vault import Vault
+from tidings.runtime.service import wait_for
+from tidings.storage import handset as storage
+from tidings.storage.database import Database
+
+log = logging.getLogger(__name__)
+
+RETRY_SECONDS = 0.25
+MAX_RETRY_SECONDS = 5.0
+UPLOADS_IN_FLIGHT = 8
+KEYS_IN_A_SLICE = 50  # devices whose keys are made without letting go of the event loop
+
+
+class Enrolment:
+    """The devices of one fleet."""
+
+    def __init__(self, fleet: str, database: Database, vault: Vault, api: NetworkApi) -> None:
+        self._fleet = fleet
+        self._database = database
+        self._vault = vault
+        self._api = api
+
+    async def load(self) -> dict[str, Device]:
+        """The devices that are stored, by number. Raises `e2ee.CorruptState` under another master key."""
+        async with self._database.reading() as connection:
+            rows = await storage.list_devices(connection, self._fleet)
+        return {row.number: self._vault.device(row) for row in rows}
+
+    async def register(
+        self, device: Device, *, one_time: int, kyber_one_time: int, code: str = "", registration_key: str = ""
+    ) -> None:
+        """Register one device, for the first time or again."""
+        made = await self._store_keys([device], one_time, kyber_one_time)
+        device.token = await self._api.register(device, made[0], code=code, registration_key=registration_key)
+        await self._save([device])
+
+    async def register_many(
+        self, devices: Sequence[Device], *, one_time: int, registration_key: str, stop: asyncio.Event
+    ) -> None:
+        """Register devices, for the first time or again; waits for the network as long as it is away.
+
+        Returns early when `stop` is set. Raises `Unauthorized` and `Rejected`.
+        """
+        for start in range(0, len(devices), network_api.MAX_BULK):
+            chunk = devices[start : start + network_api.MAX_BULK]
+            made = await self._store_keys(chunk, one_time, 0)
+            delay = RETRY_SECONDS
+            while not stop.is_set():
+                try:
+                    tokens = await self._api.register_many(list(zip(chunk, made, strict=True)), registration_key)
+                    break
+                except errors.NetworkAway as error:
+                    log.warning("registration.waiting", extra={"error": str(error)})
+                    await wait_for(stop, delay)
+                    delay = min(2 * delay, MAX_RETRY_SECONDS)
+            if stop.is_set():
+                return
+            for device in chunk:
+                device.token, device.blocked = tokens[device.number], ""
+            await self._save(chunk)
+            log.info("devices.registered", extra={"done": start + len(chunk), "of": len(devices)})
+
+    async def refill(self, wanted: Iterable[tuple[Device, int, int]]) -> None:
+        """Make, store and upload more one-time pre-keys: (device, how many, how many Kyber ones)."""
+        made = [
+            (device, keys.make(device, one_time=count, kyber_one_time=kyber, whole=False))
+            for device, count, kyber in wanted
+        ]
+        await self._commit([device for device, _ in made], [key_set for _, key_set in made])
+        for start in range(0, len(made), UPLOADS_IN_FLIGHT):
+            await asyncio.gather(*(self._api.put_keys(*entry) for entry in made[start : start + UPLOADS_IN_FLIGHT]))
+
+    async def block(self, devices: Sequence[Device], other: str) -> None:
+        """Have these devices block a number, where they do not yet."""
+        todo = [device for device in devices if device.blocked != other]
+        for start in range(0, len(todo), network_api.MAX_BULK):
+            chunk = todo[start : start + network_api.MAX_BULK]
+            for device in chunk:
+                if device.blocked:
+                    await self._api.unblock(device, device.blocked)
+                await self._api.block(device, other)
+                device.blocked = other
+            await self._save(chunk)
+
+    async def _store_keys(self, devices: Sequence[Device], one_time: int, kyber_one_time: int) -> list[KeySet]:
+        made: list[KeySet] = []
+        for count, device in enumerate(devices, 1):
+            made.append(keys.make(device, one_time=one_time, kyber_one_time=kyber_one_time, whole=True))
+            if count % KEYS_IN_A_SLICE == 0:
+                await asyncio.sleep(0)
+        await self._commit(devices, made)
+        return made
+
+    async def _commit(self, devices: Sequence[Device], made: Sequence[KeySet]) -> None:
+        rows = [self._vault.device_row(device, self._fleet) for device in devices]
+        prekeys: list[storage.PreKey] = []
+        for device, key_set in zip(devices, made, strict=True):
+            prekeys += keys.rows(self._vault, device.number, key_set)
+        async with self._database.transaction() as connection:
+            await storage.save_devices(connection, rows)
+            await storage.add_prekeys(connection, prekeys)
+
+    async def _save(self, devices: Sequence[Device]) -> None:
+        rows = [self._vault.device_row(device, self._fleet) for device in devices]
+        async with self._database.transaction() as connection:
+            await storage.save_devices(connection, rows)

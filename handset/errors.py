@@ -1,0 +1,48 @@
+"""Everything that goes wrong for a recipient, named by what the caller must do.
+
+HandsetError
+├── NetworkAway      wait, then try again
+├── Unauthorized     register the number (again)
+├── WrongCode        ask for the code again
+├── BadNumber        correct the number
+├── NoSuchNumber     correct the number that was to be sent to
+├── NotStored        nothing was sent; try again
+├── AlreadyRunning   use the process that runs, or end it first
+└── Rejected         a mistake on our side: look at the detail
+"""
+
+
+class HandsetError(Exception):
+    """The base of every error that leaves this package; `str()` is one line for people."""
+
+
+class NetworkAway(HandsetError):
+    """The network cannot be reached, or is too busy."""
+
+
+class Unauthorized(HandsetError):
+    """The network does not know this token, or this registration key, (any more)."""
+
+
+class WrongCode(HandsetError):
+    """The registration code is wrong or has run out."""
+
+
+class BadNumber(HandsetError):
+    """This is not a phone number that can be registered."""
+
+
+class NoSuchNumber(HandsetError):
+    """The number to send to is not registered on the network, or its keys cannot be used."""
+
+
+class NotStored(HandsetError):
+    """The store failed before the message was safe; it will not be sent."""
+
+
+class AlreadyRunning(HandsetError):
+    """Another process runs these devices; two of them would break each other's sessions."""
+
+
+class Rejected(HandsetError):
+    """The network refused a request of ours as malformed."""

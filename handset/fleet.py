@@ -1,0 +1,235 @@
+"""Devices that live in one process: their store, their connections, and what runs between the two."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+
+from handset import content, errors
+from handset.application import Application, Notice
+from handset.devices import Device
+from handset.link import Dial, Link, Peer
+from handset.mailroom import Mailroom
+from handset.receiving import Arrival, Outgoing
+from handset.vault import Vault
+from tidings import e2ee
+from tidings.runtime.clock import Clock, SystemClock
+from tidings.runtime.lru import LRU
+from tidings.runtime.service import wait_for
+from tidings.storage import handset as storage
+from tidings.storage.database import Database, is_transient
+from tidings.wire import device as wire
+
+log = logging.getLogger(__name__)
+
+MAX_TO_HEAL = 1000  # peers; one more is dropped, its next unreadable message asks again
+HEAL_SECONDS = 3600.0  # between two new sessions with the same peer
+MAX_DELAY = 5.0
+
+
+class Fleet:
+    """Runs devices that are registered already.
+
+    ready: set when every device has been answered to its first login.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        database: Database,
+        devices: Sequence[Device],
+        vault: Vault,
+        application: Application,
+        dials: Sequence[Dial],
+        *,
+        clock: Clock | None = None,
+        prekeys_low: Callable[[Device, int, int], None] | None = None,
+        unauthorized: Callable[[Device], None] | None = None,
+        replaced: Callable[[Device], None] | None = None,
+    ) -> None:
+        self.name = name
+        self.devices = {device.number: device for device in devices}
+        self.ready = asyncio.Event()
+        self._database = database
+        self._vault = vault
+        self._application = application
+        self._clock: Clock = clock or SystemClock()
+        self._prekeys_low = prekeys_low
+        self._unauthorized = unauthorized
+        self._replaced = replaced
+        self._mailroom: Mailroom | None = None
+        self._links = [
+            Link(f"{name}-{index}", dial, devices[index :: len(dials)], self, self._clock)
+            for index, dial in enumerate(dials)
+        ]
+        self._link_of = {
+            device.number: link for index, link in enumerate(self._links) for device in devices[index :: len(dials)]
+        }
+        self._waiting_for = set(self._links)
+        self._to_heal: OrderedDict[tuple[str, str], Device] = OrderedDict()
+        self._healed: LRU[tuple[str, str], float] = LRU(MAX_TO_HEAL)
+        self._heal_wakeup = asyncio.Event()
+
+    @property
+    def outstanding(self) -> int:
+        """Envelopes in the outbox."""
+        return self._mailroom.outstanding if self._mailroom is not None else 0
+
+    @property
+    def is_connected(self) -> bool:
+        return all(link.is_open for link in self._links)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Until `stop`: open the store, keep the connections up; after a failed commit do both again."""
+        delay = 0.1
+        while not stop.is_set():
+            opened_at = self._clock.monotonic()
+            try:
+                mailroom = await Mailroom.open(
+                    self._database, self.name, self.devices, self._vault, self._application, self._clock, self._heal
+                )
+            except Exception as error:
+                if not is_transient(error):
+                    raise
+                log.warning("store.away", extra={"fleet": self.name, "error": repr(error)[:200]})
+            else:
+                self._mailroom = mailroom
+                await self._run_until_failure(mailroom, stop)
+                if self._clock.monotonic() - opened_at > 2 * MAX_DELAY:
+                    delay = 0.1
+            await wait_for(stop, delay)
+            delay = min(2 * delay, MAX_DELAY)
+
+    async def _run_until_failure(self, mailroom: Mailroom, stop: asyncio.Event) -> None:
+        ending = asyncio.Event()
+        running = [asyncio.create_task(link.run(ending), name=link.name) for link in self._links]
+        running.append(asyncio.create_task(self._heal_peers(ending), name=f"{self.name} heal"))
+        waiting = [asyncio.create_task(stop.wait()), asyncio.create_task(mailroom.failed.wait())]
+        try:
+            await asyncio.wait([*waiting, *running], return_when=asyncio.FIRST_COMPLETED)
+            # What has arrived is committed and acknowledged while the connections are still there.
+            await mailroom.close()
+        finally:
+            ending.set()
+            self._heal_wakeup.set()
+            for task in waiting:
+                task.cancel()
+            results = await asyncio.gather(*running, return_exceptions=True)
+            self._mailroom = None
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+
+    async def send(self, number: str, peer: str, text: str) -> str:
+        """Send a text; returns its id when it is safely in the outbox, connected or not.
+
+        Raises `NoSuchNumber`; `NetworkAway` when there is no session and no bundle can be had; `NotStored`.
+        """
+        return await self._send(self.devices[number], peer, content.encode_text(text))
+
+    def log_in(self, device: Device) -> None:
+        """Log a device in that was refused before and has a new token now."""
+        self._link_of[device.number].log_in(device)
+
+    def release_due(self) -> None:
+        """Send what was held back until now; a clock that was moved by hand calls for it."""
+        if self._mailroom is not None:
+            self._mailroom.release_due()
+
+    async def _send(self, device: Device, peer: str, plaintext: bytes, *, anew: bool = False) -> str:
+        if self._mailroom is None:
+            raise errors.NotStored("the store is away")
+        sent = None if anew else await self._mailroom.send(Outgoing(device, peer, plaintext))
+        if sent is None:
+            bundle = await self._fetch(device, peer)
+            try:
+                sent = await self._mailroom.send(Outgoing(device, peer, plaintext, bundle, anew))
+            except e2ee.E2EEError as error:
+                raise errors.NoSuchNumber(f"the keys of {peer} cannot be used: {error}") from error
+        assert sent is not None
+        return sent
+
+    async def _fetch(self, device: Device, peer: str) -> e2ee.PreKeyBundle:
+        bundles = await self._link_of[device.number].fetch(device, [peer])
+        if not bundles:
+            raise errors.NoSuchNumber(f"{peer} is not registered")
+        found = bundles[0]
+        return e2ee.PreKeyBundle(
+            registration_id=found.registration_id,
+            identity_key=found.identity_key,
+            signed_prekey_id=found.signed_prekey_id,
+            signed_prekey=found.signed_prekey,
+            signed_prekey_signature=found.signed_prekey_signature,
+            prekey_id=found.prekey_id,
+            prekey=found.prekey,
+            kyber_prekey_id=found.kyber_prekey_id,
+            kyber_prekey=found.kyber_prekey,
+            kyber_prekey_signature=found.kyber_prekey_signature,
+        )
+
+    def _heal(self, device: Device, peer: str) -> None:
+        """A message of this peer could not be read: give it a new session, if that was not tried lately."""
+        key = (device.number, peer)
+        last = self._healed.get(key)
+        now = self._clock.monotonic()
+        if (last is None or now - last > HEAL_SECONDS) and len(self._to_heal) < MAX_TO_HEAL:
+            self._healed.put(key, now)
+            self._to_heal[key] = device
+            self._heal_wakeup.set()
+
+    async def _heal_peers(self, stop: asyncio.Event) -> None:
+        while not stop.is_set():
+            while self._to_heal and not stop.is_set():
+                (number, peer), device = self._to_heal.popitem(last=False)
+                try:
+                    await self._send(device, peer, content.EMPTY, anew=True)
+                    log.info("session.renewed", extra={"number": number, "peer": peer})
+                except errors.HandsetError as error:
+                    self._healed.drop((number, peer))
+                    log.warning("session.not_renewed", extra={"number": number, "peer": peer, "error": str(error)})
+            self._heal_wakeup.clear()
+            if not stop.is_set():
+                await self._heal_wakeup.wait()
+
+    # Called by the links.
+
+    def arrived(self, peer: Peer, device: Device, frame: wire.Deliver) -> None:
+        if self._mailroom is not None and not self._mailroom.arrived(Arrival(peer, device, frame)):
+            peer.abort("too many deliveries wait to be stored")
+
+    def accepted(self, positions: Sequence[int]) -> None:
+        if self._mailroom is not None:
+            self._mailroom.accepted(positions)
+
+    def refused(self, device: Device, envelope: storage.Envelope, reason: str, detail: str) -> None:
+        if self._mailroom is None:
+            return
+        if reason == wire.OVERLOADED:
+            self._mailroom.postpone(device, envelope)
+            return
+        self._mailroom.accepted((envelope.position,))
+        log.warning(
+            "envelope.refused",
+            extra={"number": device.number, "to": envelope.peer, "kind": envelope.kind, "reason": reason},
+        )
+        refs = envelope.refs or (envelope.id,)
+        self._application.notice(Notice(device.number, envelope.peer, "refused", refs, detail or reason))
+
+    def prekeys_low(self, device: Device, frame: wire.PreKeysLow) -> None:
+        if self._prekeys_low is not None:
+            self._prekeys_low(device, frame.remaining, frame.kyber_remaining)
+
+    def unauthorized(self, device: Device, detail: str) -> None:
+        if self._unauthorized is not None:
+            self._unauthorized(device)
+
+    def replaced(self, device: Device) -> None:
+        if self._replaced is not None:
+            self._replaced(device)
+
+    def logged_in(self, link: Link) -> None:
+        self._waiting_for.discard(link)
+        if not self._waiting_for:
+            self.ready.set()

@@ -1,0 +1,26 @@
+"""One process for one fleet: two would break each other's sessions."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from handset.errors import AlreadyRunning
+
+
+@contextlib.contextmanager
+def only_one(directory: Path, fleet: str) -> Iterator[None]:
+    """Hold the fleet's lock; it falls with the process, however that ends. Raises `AlreadyRunning`."""
+    path = directory / f"{fleet}.lock"
+    file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise AlreadyRunning(f"{fleet} is running already (it holds {path})") from error
+        yield
+    finally:
+        os.close(file)

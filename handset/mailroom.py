@@ -1,0 +1,369 @@
+"""The store of a fleet at work: a delivery is committed with what follows from it, then shown and acknowledged."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from handset import behaviours, errors, ids
+from handset.application import Application
+from handset.devices import Device
+from handset.dispatch import Dispatch
+from handset.receiving import RECEIVED, Arrival, Digest, Outgoing, PeerKey, Positions
+from handset.seen import Key, Seen
+from handset.vault import Vault
+from tidings import e2ee
+from tidings.runtime import crashpoints
+from tidings.runtime.batcher import Batcher
+from tidings.runtime.clock import Clock
+from tidings.runtime.lru import LRU
+from tidings.storage import handset as storage
+from tidings.storage.database import Database
+from tidings.wire import device as wire
+
+log = logging.getLogger(__name__)
+
+SESSIONS_IN_MEMORY = 10_000  # about 5 kB each
+SEEN_IN_MEMORY = 50_000  # keys; older ones are looked up in the inbox
+PENDING_LIMIT = 30_000  # deliveries; beyond it the connection is dropped, and the network keeps them
+SPACING = 0.04  # seconds between two commits of a steady stream
+CHORE_SECONDS = 0.5  # how long an accepted envelope may stay in the table
+INBOX_DAYS = 45  # longer than the network keeps an envelope, so that none that comes again is forgotten
+PAGE = 1000
+
+_HIDDEN = (storage.EMPTY, storage.UNREADABLE)
+_CHORES = None
+
+Item = Arrival | Outgoing | None
+Result = str | e2ee.E2EEError | None
+
+
+class Mailroom:
+    """From `open` until its first failed commit, when it sets `failed` and does nothing any more.
+
+    The owner then drops the connections and opens another one: what was not acknowledged comes again, and what had
+    reached the disk is shown and sent by the new one.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        fleet: str,
+        devices: Mapping[str, Device],
+        vault: Vault,
+        application: Application,
+        clock: Clock,
+        heal: Callable[[Device, str], None],
+        positions: Positions,
+        seen: Seen,
+    ) -> None:
+        self._database = database
+        self._fleet = fleet
+        self._devices = devices
+        self._vault = vault
+        self._application = application
+        self._clock = clock
+        self._heal = heal
+        self._positions = positions
+        self._seen = seen
+        self._sessions: LRU[PeerKey, e2ee.SessionRecord] = LRU(SESSIONS_IN_MEMORY)
+        self._receipt_ids = ids.Sequence()
+        self._dispatch = Dispatch(clock)
+        self._chores: asyncio.TimerHandle | None = None
+        self._shown = 0
+        self._shown_saved = 0
+        self._closing = False
+        self.failed = asyncio.Event()
+        self._batcher: Batcher[Item, Result] = Batcher(
+            "handset", self._flush, max_size=200, max_pending=PENDING_LIMIT, spacing=SPACING
+        )
+
+    @classmethod
+    async def open(
+        cls,
+        database: Database,
+        fleet: str,
+        devices: Mapping[str, Device],
+        vault: Vault,
+        application: Application,
+        clock: Clock,
+        heal: Callable[[Device, str], None],
+    ) -> Mailroom:
+        """Load what was left: the outboxes into their devices, and show what is on disk and was not shown."""
+        async with database.transaction() as connection:
+            inbox, outbox, shown = await storage.find_positions(connection, fleet)
+            await storage.delete_messages_before(
+                connection, fleet, int(clock.now() * 1000) - INBOX_DAYS * 86_400_000, shown
+            )
+            recent = await storage.list_recent(connection, fleet, SEEN_IN_MEMORY)
+            envelopes = await storage.list_envelopes(connection, fleet)
+        mailroom = cls(
+            database,
+            fleet,
+            devices,
+            vault,
+            application,
+            clock,
+            heal,
+            Positions(max(inbox, shown), outbox),
+            Seen(recent, SEEN_IN_MEMORY),
+        )
+        for device in devices.values():
+            device.outbox.clear()
+        mailroom._dispatch.post([(devices[e.number], e) for e in envelopes if e.number in devices])
+        mailroom._shown = mailroom._shown_saved = shown
+        await mailroom._show_left(shown)
+        mailroom._schedule_chores()
+        return mailroom
+
+    @property
+    def outstanding(self) -> int:
+        """Envelopes that the network has not accepted."""
+        return self._dispatch.outstanding
+
+    def arrived(self, arrival: Arrival) -> bool:
+        """Take one delivery; false when there are too many already. Nothing is taken after a failure."""
+        if self.failed.is_set() or self._closing:
+            return True
+        if self._batcher.pending >= PENDING_LIMIT - PAGE:
+            return False
+        self._batcher.put(arrival)
+        return True
+
+    async def send(self, outgoing: Outgoing) -> str | None:
+        """The id under which it is now in the outbox, `None` when there is no session and no bundle.
+
+        Raises `NotStored`, and `e2ee.E2EEError` for a bundle that cannot be used.
+        """
+        if self.failed.is_set() or self._closing:
+            raise errors.NotStored("the store is away")
+        try:
+            result = await self._batcher.submit(outgoing)
+        except Exception as error:
+            raise errors.NotStored(f"could not be stored: {error}") from error
+        if isinstance(result, e2ee.E2EEError):
+            raise result
+        return result
+
+    def accepted(self, positions: Iterable[int]) -> None:
+        """These envelopes are out of memory; their rows go with one of the next commits."""
+        self._dispatch.settled(positions)
+        self._schedule_chores()
+
+    def postpone(self, device: Device, envelope: storage.Envelope) -> None:
+        """Offer an envelope again after a while."""
+        self._dispatch.postpone(device, envelope)
+
+    def release_due(self) -> None:
+        """Send what was held back until now."""
+        self._dispatch.release_due()
+
+    async def close(self) -> None:
+        """Commit what has arrived, and the chores."""
+        self._closing = True
+        self._dispatch.close()
+        if not self.failed.is_set():
+            self._batcher.put(_CHORES)
+        await self._batcher.close()
+        if self._chores is not None:
+            self._chores.cancel()
+
+    async def _flush(self, items: Sequence[Item]) -> Sequence[Result]:
+        await self._dispatch.wait_for_room()
+        if self.failed.is_set():
+            raise errors.NotStored("an earlier commit failed")
+        try:
+            return await self._commit(items)
+        except Exception as error:
+            log.error("store.failed", extra={"fleet": self._fleet, "items": len(items), "error": repr(error)[:300]})
+            self.failed.set()
+            raise
+
+    async def _commit(self, items: Sequence[Item]) -> list[Result]:
+        digest = Digest(
+            self._fleet,
+            self._vault,
+            self._application.actions,
+            self._positions,
+            self._receipt_ids,
+            self._clock.now(),
+        )
+        accepted, shown = self._dispatch.accepted, self._shown
+        results: list[Result] = []
+        async with self._database.transaction() as connection:
+            fresh = self._not_seen(items)
+            if fresh and not self._seen.complete:
+                for key in await storage.list_known(connection, [key[2] for key in fresh]):
+                    fresh.pop(key, None)
+            missing = self._sessions_of(fresh.values(), items, digest)
+            if missing:
+                for row in await storage.list_sessions(connection, missing):
+                    self._open_session(row, digest)
+            prekeys = _prekeys_of(fresh.values(), digest)
+            if prekeys:
+                rows = await storage.list_prekeys(connection, prekeys)
+                digest.prekeys = {(row.number, row.key_id): row for row in rows}
+
+            for item in items:
+                if isinstance(item, Arrival):
+                    key = (item.device.number, item.frame.sender, item.frame.id)
+                    if fresh.get(key) is item:
+                        digest.receive(item)
+                    results.append(None)
+                else:
+                    results.append(_send(digest, item) if item is not None else None)
+
+            envelopes = digest.envelopes()
+            await storage.add_messages(connection, digest.messages)
+            await storage.save_sessions(connection, [self._seal(*entry) for entry in digest.changed.items()])
+            await storage.add_envelopes(connection, [envelope for _, envelope in envelopes])
+            if digest.used_prekeys:
+                await storage.delete_prekeys(connection, digest.used_prekeys)
+            if digest.dropped:
+                await storage.delete_sessions(connection, digest.dropped)
+            chores = self._chores is None or any(item is _CHORES for item in items)
+            done = len(accepted) if chores else 0
+            if done:
+                await storage.delete_envelopes(connection, self._fleet, accepted[:done])
+            if chores and shown != self._shown_saved:
+                await storage.save_shown(connection, self._fleet, shown)
+        if chores:
+            del accepted[:done]
+            self._shown_saved = shown
+        crashpoints.reach(crashpoints.AFTER_ROW_BEFORE_NETWORK_ACK)
+        self._publish(items, digest, envelopes)
+        return results
+
+    def _not_seen(self, items: Sequence[Item]) -> dict[Key, Arrival]:
+        """The first delivery of each message that memory does not know."""
+        fresh: dict[Key, Arrival] = {}
+        for item in items:
+            if not isinstance(item, Arrival):
+                continue
+            key = (item.device.number, item.frame.sender, item.frame.id)
+            first = fresh.get(key)
+            if first is not None:
+                first.attempt += 1
+                RECEIVED.labels("duplicate").inc()
+            elif key in self._seen:
+                RECEIVED.labels("duplicate").inc()
+            else:
+                fresh[key] = item
+        return fresh
+
+    def _sessions_of(self, arrivals: Iterable[Arrival], items: Sequence[Item], digest: Digest) -> set[PeerKey]:
+        """Give the digest the sessions that are in memory; returns the keys of the others."""
+        wanted = {(a.device.number, a.frame.sender) for a in arrivals if a.frame.kind in (wire.MESSAGE, wire.PREKEY)}
+        wanted.update((item.device.number, item.peer) for item in items if isinstance(item, Outgoing))
+        missing: set[PeerKey] = set()
+        for key in wanted:
+            record = self._sessions.get(key)
+            if record is not None:
+                digest.sessions[key] = record
+            else:
+                missing.add(key)
+        return missing
+
+    def _open_session(self, row: storage.Session, digest: Digest) -> None:
+        try:
+            record = self._vault.session(self._devices[row.number], row)
+        except e2ee.E2EEError as error:
+            # As if there were none: the peer's next message, or ours, sets up a new one.
+            log.error("session.unreadable", extra={"number": row.number, "peer": row.peer, "error": repr(error)})
+        else:
+            digest.sessions[(row.number, row.peer)] = record
+
+    def _seal(self, key: PeerKey, record: e2ee.SessionRecord) -> storage.Session:
+        number, peer = key
+        return storage.Session(
+            number,
+            peer,
+            self._vault.seal_half(number, peer, "sending", record.sending_half()),
+            self._vault.seal_half(number, peer, "receiving", record.receiving_half()),
+        )
+
+    def _publish(
+        self, items: Sequence[Item], digest: Digest, envelopes: Sequence[tuple[Device, storage.Envelope]]
+    ) -> None:
+        """What may be seen outside only after the commit."""
+        for stored in digest.messages:
+            self._seen.add((stored.number, stored.peer, stored.id))
+        for key, record in digest.sessions.items():
+            self._sessions.put(key, record)
+        for key in digest.dropped:
+            self._sessions.drop(key)
+        if digest.shown:
+            self._application.show(digest.shown)
+            RECEIVED.labels("shown").inc(len(digest.shown))
+        self._shown = self._positions.inbox
+        acks: dict[object, tuple[Arrival, list[int]]] = {}
+        for item in items:
+            if isinstance(item, Arrival):
+                acks.setdefault(item.peer, (item, []))[1].append(item.frame.n)
+        for first, numbers in acks.values():
+            first.peer.send(wire.Ack(numbers))
+        self._dispatch.post(envelopes)
+        for notice in digest.notices:
+            self._application.notice(notice)
+        for device, peer in digest.to_heal:
+            self._heal(device, peer)
+        if self._dispatch.accepted or self._shown != self._shown_saved:
+            self._schedule_chores()
+
+    async def _show_left(self, after: int) -> None:
+        """Show what was committed and, by the application's own record, not shown."""
+        while True:
+            async with self._database.reading() as connection:
+                rows = await storage.list_messages(connection, self._fleet, after, PAGE)
+            messages = [
+                behaviours.Message(m.number, m.peer, m.id, m.position, 1, m.received_at, m.kind, m.content)
+                for m in rows
+                if m.kind not in _HIDDEN
+            ]
+            if messages:
+                shown = self._application.list_shown(messages)
+                left = [message for message in messages if (message.number, message.id) not in shown]
+                if left:
+                    log.info("messages.shown_after_restart", extra={"fleet": self._fleet, "messages": len(left)})
+                    self._application.show(left)
+            if not rows:
+                return
+            after = self._shown = rows[-1].position
+
+    def _schedule_chores(self) -> None:
+        if self._chores is None and not self._closing:
+            self._chores = asyncio.get_running_loop().call_later(CHORE_SECONDS, self._do_chores)
+
+    def _do_chores(self) -> None:
+        """Nothing to do if a batch is waiting: it takes the chores along."""
+        self._chores = None
+        if self._closing or self.failed.is_set() or self._batcher.pending:
+            return
+        if self._dispatch.accepted or self._shown != self._shown_saved:
+            self._batcher.put(_CHORES)
+
+
+def _prekeys_of(arrivals: Iterable[Arrival], digest: Digest) -> set[tuple[str, int]]:
+    """The pre-keys that first messages among these name, if they set a session up."""
+    wanted: set[tuple[str, int]] = set()
+    for arrival in arrivals:
+        if arrival.frame.kind != wire.PREKEY:
+            continue
+        try:
+            first = e2ee.PreKeySignalMessage.parse(arrival.frame.body)
+        except e2ee.E2EEError:
+            continue
+        number = arrival.device.number
+        record = digest.sessions.get((number, arrival.frame.sender))
+        if record is None or record.remote_identity != first.identity_key or record.needs_setup(first):
+            named = (first.signed_prekey_id, first.prekey_id, first.kyber_prekey_id)
+            wanted.update((number, key_id) for key_id in named if key_id is not None)
+    return wanted
+
+
+def _send(digest: Digest, outgoing: Outgoing) -> Result:
+    try:
+        return digest.send(outgoing)
+    except e2ee.E2EEError as error:
+        return error

@@ -1,0 +1,66 @@
+"""Uploads more one-time pre-keys when the network says that a device has few left."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from handset import errors
+from handset.devices import Device
+from handset.enrolment import Enrolment
+from tidings.runtime.service import Wakeup, wait_for
+from tidings.storage.database import is_transient
+
+log = logging.getLogger(__name__)
+
+AT_A_TIME = 50  # devices whose keys go into one transaction
+RETRY_SECONDS = 2.0
+
+
+class Refill:
+    """Keeps each device at `one_time` and `kyber_one_time` pre-keys. At most one wish is held for each device."""
+
+    name = "refill"
+
+    def __init__(self, enrolment: Enrolment, *, one_time: int, kyber_one_time: int) -> None:
+        self._enrolment = enrolment
+        self._one_time = one_time
+        self._kyber_one_time = kyber_one_time
+        self._wanted: dict[str, tuple[Device, int, int]] = {}
+        self._wakeup = Wakeup()
+
+    def want(self, device: Device, remaining: int, kyber_remaining: int) -> None:
+        """The network has only so many left."""
+        count, kyber = self._one_time - remaining, self._kyber_one_time - kyber_remaining
+        if count > 0 or kyber > 0:
+            self._wanted[device.number] = (device, max(0, count), max(0, kyber))
+            self._wakeup.kick()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        stopping = asyncio.ensure_future(stop.wait())
+        stopping.add_done_callback(lambda _: self._wakeup.kick())
+        try:
+            while not stop.is_set():
+                if not self._wanted:
+                    await self._wakeup.wait()
+                elif not await self.run_once():
+                    await wait_for(stop, RETRY_SECONDS)
+        finally:
+            stopping.cancel()
+
+    async def run_once(self) -> bool:
+        """Refill some devices; false when it could not be done now."""
+        chosen = [self._wanted.pop(number) for number in list(self._wanted)[:AT_A_TIME]]
+        try:
+            await self._enrolment.refill(chosen)
+        except errors.HandsetError as error:
+            # The network asks again at the next session that takes a key.
+            log.warning("prekeys.not_uploaded", extra={"devices": len(chosen), "error": str(error)})
+            return False
+        except Exception as error:
+            if not is_transient(error):
+                raise
+            log.warning("prekeys.not_stored", extra={"devices": len(chosen), "error": repr(error)[:200]})
+            return False
+        log.debug("prekeys.uploaded", extra={"devices": len(chosen)})
+        return True

@@ -1,0 +1,43 @@
+"""Robots: recipients whose number says how they behave."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from handset import behaviours
+from handset.application import Notice
+from handset.behaviours import Action, Behaviour, Message
+from handset.shown_log import ShownLog
+
+log = logging.getLogger(__name__)
+
+FLEET = "robots"
+
+
+def numbers(kinds: Sequence[Behaviour], per_kind: int) -> list[str]:
+    """The numbers that are registered; those of the unknown kind are not among them."""
+    return [behaviours.number_of(kind, index) for kind in kinds if kind.is_registered for index in range(per_kind)]
+
+
+class Robots:
+    """The application of a fleet of robots."""
+
+    def __init__(self, shown_log: ShownLog) -> None:
+        self._log = shown_log
+        self._behaviours: dict[str, Behaviour | None] = {}
+
+    def actions(self, message: Message) -> Sequence[Action]:
+        number = message.number
+        if number not in self._behaviours:
+            self._behaviours[number] = behaviours.behaviour_of(number)
+        return behaviours.actions(self._behaviours[number], message)
+
+    def show(self, messages: Sequence[Message]) -> None:
+        self._log.append(messages)
+
+    def list_shown(self, messages: Sequence[Message]) -> set[tuple[str, str]]:
+        return self._log.list_shown(messages)
+
+    def notice(self, notice: Notice) -> None:
+        log.debug("robot.notice", extra={"number": notice.number, "from": notice.peer, "notice": notice.event})

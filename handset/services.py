@@ -1,0 +1,113 @@
+"""Puts the parts of a handset process together."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+from handset import lock, robots, websocket
+from handset.behaviours import behaviour_of
+from handset.enrolment import Enrolment
+from handset.fleet import Fleet
+from handset.link import Dial, Peer
+from handset.network_api import NetworkApi
+from handset.refill import Refill
+from handset.robots import Robots
+from handset.roster import Roster
+from handset.settings import FAMILY, RobotsSettings
+from handset.shown_log import ShownLog
+from handset.vault import Vault
+from tidings.runtime.clock import SystemClock
+from tidings.runtime.service import Service, run_services
+from tidings.storage import schema
+from tidings.storage.database import Database
+from tidings.wire import connection
+from tidings.wire import device as wire
+from tidings.wire.connection import Handler
+
+log = logging.getLogger(__name__)
+
+
+def tcp_dial(address: tuple[str, int]) -> Dial:
+    """Framed connections to this address."""
+
+    async def dial(handler: Handler) -> Peer:
+        return await connection.connect(*address, wire.FromNetwork, handler)
+
+    return dial
+
+
+def websocket_dial(http_url: str) -> Dial:
+    """WebSockets to the network at this address."""
+    url = "ws" + http_url.removeprefix("http") + "/v1/connect"
+
+    async def dial(handler: Any) -> Peer:
+        return await websocket.dial(url, handler)
+
+    return dial
+
+
+async def run_robots(settings: RobotsSettings, stop: asyncio.Event, ready: asyncio.Event) -> None:
+    """Run all robots until `stop`; `ready` is set when they are registered and logged in.
+
+    Raises `AlreadyRunning`, `Unauthorized` for a wrong registration key, `PendingMigrations`, `CorruptState` for
+    another master key, and `ServiceFailed`.
+    """
+    clock = SystemClock()
+    database = Database(settings.database, FAMILY)
+    with lock.only_one(settings.data_dir, robots.FLEET):
+        shown_log = ShownLog(settings.log_path, clock)
+        try:
+            await schema.prepare(database, migrate=settings.embedded)
+            async with NetworkApi(settings.http_url) as api:
+                await _run(settings, database, shown_log, api, stop, ready)
+        finally:
+            shown_log.close()
+            await database.close()
+
+
+async def _run(
+    settings: RobotsSettings,
+    database: Database,
+    shown_log: ShownLog,
+    api: NetworkApi,
+    stop: asyncio.Event,
+    ready: asyncio.Event,
+) -> None:
+    vault = Vault(settings.secrets.master_key)
+    enrolment = Enrolment(robots.FLEET, database, vault, api)
+    roster = Roster(enrolment, settings.secrets.registration_key, one_time=settings.prekeys, block=settings.block)
+    devices = await roster.enrol(robots.numbers(settings.kinds, settings.per_kind), stop)
+    if stop.is_set():
+        return
+    online = []
+    for device in devices:
+        behaviour = behaviour_of(device.number)
+        if behaviour is not None and behaviour.is_online:
+            online.append(device)
+    refill = Refill(enrolment, one_time=settings.prekeys, kyber_one_time=0)
+    fleet = Fleet(
+        robots.FLEET,
+        database,
+        online,
+        vault,
+        Robots(shown_log),
+        [tcp_dial(settings.tcp_address)] * settings.connections,
+        prekeys_low=refill.want,
+        unauthorized=roster.void,
+    )
+    roster.log_in = fleet.log_in
+    log.info("robots.started", extra={"registered": len(devices), "online": len(online), "log": settings.log_path})
+    announcing = asyncio.create_task(_announce(fleet, ready, len(online)), name="announce")
+    services: list[Service] = [refill, roster, fleet]
+    try:
+        await run_services(services, stop)
+    finally:
+        announcing.cancel()
+
+
+async def _announce(fleet: Fleet, ready: asyncio.Event, online: int) -> None:
+    await fleet.ready.wait()
+    log.info("robots.ready", extra={"online": online})
+    ready.set()

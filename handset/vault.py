@@ -1,0 +1,82 @@
+"""Sealing of everything secret that a recipient stores: identity, token, pre-keys, sessions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from handset.devices import Device
+from tidings import e2ee
+from tidings.storage import handset as storage
+
+_KEY_ID = 1
+_PUBLIC = 33  # bytes of a typed public key
+
+
+class Vault:
+    """Turns devices, keys and sessions into rows and back. Raises `e2ee.CorruptState` for another master key's rows."""
+
+    def __init__(self, master_key: bytes) -> None:
+        self._sealer = e2ee.Sealer(e2ee.Keyring.from_master(master_key, _KEY_ID), cache_size=8192)
+
+    def device_row(self, device: Device, fleet: str) -> storage.Device:
+        identity = self._sealer.seal(
+            device.identity.public + device.identity.private, context=(device.number, "device", "identity")
+        )
+        token = None
+        if device.token is not None:
+            token = self._sealer.seal(device.token.encode(), context=(device.number, "device", "token"))
+        return storage.Device(
+            device.number, fleet, device.registration_id, identity, token, device.next_key_id, device.blocked
+        )
+
+    def device(self, row: storage.Device) -> Device:
+        keys = self._sealer.open(row.identity, (row.number, "device", "identity"))
+        token = None
+        if row.token is not None:
+            token = self._sealer.open(row.token, (row.number, "device", "token")).decode()
+        identity = e2ee.IdentityKeyPair.from_stored(keys[:_PUBLIC], keys[_PUBLIC:])
+        return Device(row.number, row.registration_id, identity, token, row.next_key_id, row.blocked)
+
+    def prekey_rows(
+        self, number: str, kind: str, keys: Iterable[e2ee.PreKey | e2ee.SignedPreKey | e2ee.KyberPreKey]
+    ) -> list[storage.PreKey]:
+        """A Kyber pre-key is stored as its seed alone, the others with their public keys."""
+        kyber = kind in (storage.KYBER_ONE_TIME, storage.KYBER_LAST)
+        return [
+            storage.PreKey(
+                number,
+                key.key_id,
+                kind,
+                self._sealer.seal(
+                    key.private if kyber else key.public + key.private, context=(number, "prekey", kind, key.key_id)
+                ),
+            )
+            for key in keys
+        ]
+
+    def one_time(self, row: storage.PreKey) -> e2ee.PreKey:
+        keys = self._open_prekey(row)
+        return e2ee.PreKey(row.key_id, keys[:_PUBLIC], keys[_PUBLIC:])
+
+    def signed(self, row: storage.PreKey) -> e2ee.SignedPreKey:
+        """Without its signature, which is only needed to upload it."""
+        keys = self._open_prekey(row)
+        return e2ee.SignedPreKey(row.key_id, keys[:_PUBLIC], keys[_PUBLIC:], b"")
+
+    def kyber(self, row: storage.PreKey) -> e2ee.KyberPreKey:
+        """Without public key and signature, which are only needed to upload it."""
+        return e2ee.KyberPreKey(row.key_id, b"", self._open_prekey(row), b"")
+
+    def seal_half(self, number: str, peer: str, half: str, state: bytes) -> bytes:
+        """`half` is `sending` or `receiving`."""
+        return self._sealer.seal(state, context=(number, peer, half))
+
+    def session(self, device: Device, row: storage.Session) -> e2ee.SessionRecord:
+        return e2ee.SessionRecord.load(
+            device.identity,
+            self._sealer.open(row.sending, (row.number, row.peer, "sending")),
+            self._sealer.open(row.receiving, (row.number, row.peer, "receiving")),
+        )
+
+    def _open_prekey(self, row: storage.PreKey) -> bytes:
+        return self._sealer.open(row.sealed, (row.number, "prekey", row.kind, row.key_id))

@@ -1,0 +1,113 @@
+"""The device API's WebSocket, with the same face as a framed TCP connection."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from typing import Any
+
+import msgspec
+import websockets
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.typing import Subprotocol
+
+from tidings.wire import device as wire
+
+log = logging.getLogger(__name__)
+
+SUBPROTOCOL = "tidings.v1.msgpack"
+MAX_FRAME = 4 * 1024 * 1024
+MAX_QUEUED = 10_000  # frames; a network that does not read is disconnected
+
+_END = b""
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(wire.FromNetwork)
+
+
+class WebSocketConnection:
+    """One live connection, one MessagePack map in each message."""
+
+    def __init__(self, socket: ClientConnection, handler: Any) -> None:
+        self._socket = socket
+        self._handler = handler
+        self._outgoing: asyncio.Queue[bytes] = asyncio.Queue(MAX_QUEUED)
+        self._reason = ""
+        self._loop = asyncio.get_running_loop()
+        self.is_open = True
+        self.last_received = self._loop.time()
+        handler.opened(self)
+        self._tasks = (
+            self._loop.create_task(self._read(), name="websocket read"),
+            self._loop.create_task(self._write(), name="websocket write"),
+        )
+
+    def send(self, frame: msgspec.Struct) -> None:
+        """Queue one frame. Dropped when the connection is closed."""
+        if not self.is_open:
+            return
+        try:
+            self._outgoing.put_nowait(_encoder.encode(frame))
+        except asyncio.QueueFull:
+            self.abort("slow reader")
+
+    def close(self, reason: str) -> None:
+        """Write what is queued, then close."""
+        if self.is_open:
+            self._reason = self._reason or reason
+            self.is_open = False
+            try:
+                self._outgoing.put_nowait(_END)
+            except asyncio.QueueFull:
+                self.abort(reason)
+
+    def abort(self, reason: str) -> None:
+        """Close at once; what is queued is dropped."""
+        self._reason = self._reason or reason
+        self.is_open = False
+        for task in self._tasks:
+            task.cancel()
+
+    async def _write(self) -> None:
+        with contextlib.suppress(websockets.ConnectionClosed):
+            while True:
+                message = await self._outgoing.get()
+                if message is _END:
+                    break
+                await self._socket.send(message)
+        await self._socket.close()
+
+    async def _read(self) -> None:
+        reason = ""
+        try:
+            async for message in self._socket:
+                self.last_received = self._loop.time()
+                self._handler.received(
+                    self, _decoder.decode(message if isinstance(message, bytes) else message.encode())
+                )
+        except msgspec.MsgspecError as error:
+            reason = f"bad frame: {error}"
+        except websockets.ConnectionClosed as error:
+            reason = str(error)
+        except asyncio.CancelledError:
+            reason = "aborted"
+        except Exception as error:
+            log.exception("connection.handler_failed")
+            reason = f"handler failed: {error!r}"
+        self.is_open = False
+        self._tasks[1].cancel()
+        with contextlib.suppress(Exception):
+            await self._socket.close()
+        self._handler.closed(self, self._reason or reason or "closed by peer")
+
+
+async def dial(url: str, handler: Any) -> WebSocketConnection:
+    """Open a connection. Raises `OSError` when nobody answers or the answer is no WebSocket."""
+    try:
+        socket = await connect(
+            url, subprotocols=[Subprotocol(SUBPROTOCOL)], max_size=MAX_FRAME, compression=None, proxy=None
+        )
+    except (websockets.WebSocketException, TimeoutError) as error:
+        raise OSError(f"{url}: {error}") from error
+    return WebSocketConnection(socket, handler)
