@@ -7,6 +7,7 @@ in the lane, and those that do not pass them by. Messages to one peer stay in or
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 from collections.abc import Mapping, Sequence
 from typing import Protocol
@@ -20,8 +21,8 @@ from coreapp.journal import Change, Journal
 from coreapp.session_store import SessionStore
 from coreapp.upstream import Upstream
 from tidings import e2ee
-from tidings.runtime import crashpoints
-from tidings.runtime.batcher import Batcher
+from tidings.runtime import crashpoints, service
+from tidings.runtime.batcher import Batcher, BatcherClosed
 from tidings.storage import sessions
 from tidings.storage.jobs import Job, State
 from tidings.wire import device as frames
@@ -67,12 +68,13 @@ class Encryption:
         # Jobs whose recipient is in the lane, by recipient, with their contents. Bounded by the job queue's limit.
         self._waiting: dict[str, list[tuple[Job, bytes]]] = {}
         self._lane: Batcher[str, None] = Batcher("session-lane", self._round, max_size=MAX_FETCH, max_in_flight=2)
+        self._closing = asyncio.Event()
 
     def encrypt_now(self, job: Job, content: bytes) -> sessions.SendingHalf | None:
         """Turn a new job into an encrypted one, when its session is at hand and nobody is queued before it.
 
         Returns what must be committed with the job (and `hold` must be called with that commit), or `None` with the
-        job as it was.
+        job as it was. Nothing may run between this and the journal's `put`: commits must be in the order of keys.
         """
         if job.peer in self._waiting:
             return None
@@ -83,9 +85,7 @@ class Encryption:
 
     def hold(self, peer: str, committed: asyncio.Future[None]) -> None:
         """Keep the peer's session in memory until the commit of what `encrypt_now` returned."""
-        record = self._store.at_hand(peer)
-        if record is not None:
-            self._store.hold(peer, record, committed)
+        self._store.hold(peer, committed)
 
     def seal_content(self, job: Job, content: bytes) -> None:
         """The form in which a content waits on disk until it can be encrypted for its recipient."""
@@ -97,72 +97,132 @@ class Encryption:
         return self._device.sealer.open(job.body, (job.account, "", "job", job.id))
 
     def enter_lane(self, job: Job, content: bytes) -> None:
-        """Queue a job, on disk as `NEW`, for a session."""
+        """Queue a job for a session; it is on disk as `NEW`, or in the journal already.
+
+        It must enter before anything else is accepted, so that later messages to its peer line up behind it.
+        """
+        if self._closing.is_set():
+            return
         waiting = self._waiting.get(job.peer)
         if waiting is not None:
             waiting.append((job, content))
             return
         self._waiting[job.peer] = [(job, content)]
         WAITING.set(len(self._waiting))
-        self._lane.put(job.peer)
+        self._line_up(job.peer)
 
     async def close(self) -> None:
         """Leave what is in the lane to the next owner: it is on disk."""
+        self._closing.set()
         self._waiting.clear()
         await self._lane.close()
+        WAITING.set(0)
+
+    def _line_up(self, peer: str) -> None:
+        self._lane.put(peer).add_done_callback(self._round_done)
+
+    def _round_done(self, done: asyncio.Future[None]) -> None:
+        """A round that failed leaves its messages nowhere but on disk: the shard has to be opened anew."""
+        if not done.cancelled() and (error := done.exception()) is not None and not isinstance(error, BatcherClosed):
+            self._journal.fail(error)
 
     def _encrypt(self, job: Job, content: bytes, record: e2ee.SessionRecord) -> sessions.SendingHalf:
-        kind, body = record.encrypt(content)
-        job.state, job.kind, job.body = State.ENCRYPTED, KINDS[kind], body
+        self._encrypt_job(job, content, record)
         return self._store.seal_sending(job.peer, record)
 
+    def _encrypt_job(self, job: Job, content: bytes, record: e2ee.SessionRecord) -> None:
+        kind, body = record.encrypt(content)
+        job.state, job.kind, job.body = State.ENCRYPTED, KINDS[kind], body
+
     async def _round(self, peers: Sequence[str]) -> Sequence[None]:
-        found = dict(await self._store.load(peers))
-        missing = [peer for peer in peers if peer not in found]
+        self._store.pin(peers)
+        try:
+            await self._serve(peers)
+        finally:
+            self._store.unpin(peers)
+        return [None] * len(peers)
+
+    async def _serve(self, peers: Sequence[str]) -> None:
+        drops = {peer: self._store.drops(peer) for peer in peers}
+        await self._store.load(peers)
+        missing = [peer for peer in peers if self._store.at_hand(peer) is None]
         bundles = await self._fetch(missing) if missing else {}
+        opened: dict[str, e2ee.SessionRecord] = {}
         for count, peer in enumerate(missing, 1):
             record = self._open_session(peer, bundles.get(peer))
             if record is not None:
-                found[peer] = record
+                opened[peer] = record
             if count % YIELD_EVERY == 0:
                 await asyncio.sleep(0)
         # From here to the journal nothing else runs: what is encrypted first is committed and sent first.
         jobs: list[Job] = []
-        touched: dict[str, e2ee.SessionRecord] = {}
+        whole: list[sessions.Session] = []
+        halves: list[sessions.SendingHalf] = []
         for peer in peers:
+            record = self._store.at_hand(peer)
+            is_new = record is None
+            if record is None:
+                if self._store.drops(peer) != drops[peer]:
+                    # The peer registered anew while we asked: what we have may be made with its old keys.
+                    self._again(peer)
+                    continue
+                record = opened.get(peer)
             waiting = self._waiting.pop(peer, [])
-            record = self._store.at_hand(peer) or found.get(peer)
+            if not waiting:
+                continue
             if record is None:
                 self._give_up(peer, waiting, bundles)
                 continue
-            for job, content in waiting:
-                self._encrypt(job, content, record)
-                jobs.append(job)
-            if waiting:
-                touched[peer] = record
-        whole = [self._store.seal_whole(peer, record) for peer, record in touched.items()]
+            self._store.keep(peer, record)
+            jobs += self._encrypt_all(waiting, record)
+            if is_new:
+                whole.append(self._store.seal_whole(peer, record))
+            else:
+                halves.append(self._store.seal_sending(peer, record))
         WAITING.set(len(self._waiting))
         if not jobs:
-            return [None] * len(peers)
+            return
         crashpoints.reach(crashpoints.AFTER_SEAL_BEFORE_COMMIT)
-        committed = self._journal.put(Change(self._device.number, enqueued_jobs=jobs, whole_sessions=whole))
-        for peer, record in touched.items():
-            self._store.hold(peer, record, committed)
+        committed = self._journal.put(
+            Change(self._device.number, enqueued_jobs=jobs, whole_sessions=whole, sending_halves=halves)
+        )
+        for session in (*whole, *halves):
+            self._store.hold(session.peer, committed)
         await committed
         self._outlet.offer(jobs)
-        return [None] * len(peers)
 
-    async def _fetch(self, peers: Sequence[str]) -> Mapping[str, e2ee.PreKeyBundle]:
-        """Ask until the servers answer: the jobs are on disk and can wait."""
-        while self._waiting:
+    def _encrypt_all(self, waiting: Sequence[tuple[Job, bytes]], record: e2ee.SessionRecord) -> list[Job]:
+        """Encrypted copies: the jobs themselves may still wait in the journal to be committed as `NEW`."""
+        jobs = []
+        for job, content in waiting:
+            encrypted = dataclasses.replace(job)
+            try:
+                self._encrypt_job(encrypted, content, record)
+            except e2ee.E2EEError as error:
+                log.error("message.unencryptable", extra={"id": job.id, "to": job.peer, "error": repr(error)})
+                self._outlet.fail([job], codes.GENERIC, "the message cannot be encrypted")
+                continue
+            jobs.append(encrypted)
+        return jobs
+
+    def _again(self, peer: str) -> None:
+        """Another round for those who wait for this peer."""
+        if peer in self._waiting and not self._closing.is_set():
+            self._line_up(peer)
+
+    async def _fetch(self, peers: Sequence[str]) -> Mapping[str, e2ee.PreKeyBundle | None]:
+        """Ask until the servers answer: the jobs are on disk and can wait. `None` for a peer that they refuse."""
+        while not self._closing.is_set():
             try:
                 return await self._upstream.fetch_bundles(peers)
             except UpstreamAway as error:
                 log.warning("prekeys.waiting", extra={"recipients": len(peers), "error": str(error)})
             except UpstreamRefused as error:
                 log.error("prekeys.refused", extra={"recipients": len(peers), "error": str(error)})
-                return {}
-            await asyncio.sleep(RETRY_SECONDS)
+                if len(peers) == 1:
+                    return {peers[0]: None}
+                return {k: v for peer in peers for k, v in (await self._fetch([peer])).items()}
+            await service.wait_for(self._closing, RETRY_SECONDS)
         return {}
 
     def _open_session(self, peer: str, bundle: e2ee.PreKeyBundle | None) -> e2ee.SessionRecord | None:
@@ -179,11 +239,9 @@ class Encryption:
         return record
 
     def _give_up(
-        self, peer: str, waiting: Sequence[tuple[Job, bytes]], bundles: Mapping[str, e2ee.PreKeyBundle]
+        self, peer: str, waiting: Sequence[tuple[Job, bytes]], bundles: Mapping[str, e2ee.PreKeyBundle | None]
     ) -> None:
         jobs = [job for job, _ in waiting]
-        if not jobs:
-            return
         if peer in bundles:
             self._outlet.fail(jobs, codes.GENERIC, "the recipient's keys cannot be used")
         else:

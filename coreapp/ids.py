@@ -1,31 +1,52 @@
-"""Message ids: 27 characters that sort by the time they were made."""
+"""Message ids: 27 characters that sort in the order in which they were made."""
 
 from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Callable
 
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+_PAIRS = tuple(first + second for first in _DIGITS for second in _DIGITS)
 _PREFIX = "gBEG"
 _TIME_LENGTH = 8
 _RANDOM_LENGTH = 15
+_RANDOM_LIMIT = 62**_RANDOM_LENGTH
+_STEP = 2**32
 
 
-def new_message_id() -> str:
-    """`gBEG`, 8 characters of Unix milliseconds, 15 random ones (89 bits); all of them letters and digits.
+def _milliseconds() -> int:
+    return time.time_ns() // 1_000_000
 
-    The order of ids is the order of their milliseconds: an index on them grows at its end.
+
+class MessageIds:
+    """`gBEG`, 8 characters of Unix milliseconds, 15 random ones (88 bits); all of them letters and digits.
+
+    Each id of one maker is greater than the one before, also within a millisecond and when the clock goes back: the
+    order of ids is the order in which messages were accepted. An index on them grows at its end.
     """
-    return (
-        _PREFIX
-        + _base62(time.time_ns() // 1_000_000, _TIME_LENGTH)
-        + _base62(secrets.randbits(96) % 62**_RANDOM_LENGTH, _RANDOM_LENGTH)
-    )
+
+    def __init__(self, clock: Callable[[], int] = _milliseconds) -> None:
+        """clock(): Unix milliseconds."""
+        self._clock = clock
+        self._millisecond = 0
+        self._random = 0
+
+    def new(self) -> str:
+        now = self._clock()
+        self._random += 1 + secrets.randbelow(_STEP)
+        if now > self._millisecond:
+            # Half of the range is left for the steps within this millisecond.
+            self._millisecond, self._random = now, secrets.randbelow(_RANDOM_LIMIT // 2)
+        elif self._random >= _RANDOM_LIMIT:
+            self._millisecond, self._random = self._millisecond + 1, secrets.randbelow(_RANDOM_LIMIT // 2)
+        return _PREFIX + _base62(self._millisecond, _TIME_LENGTH) + _base62(self._random, _RANDOM_LENGTH)
 
 
 def _base62(number: int, length: int) -> str:
-    digits = []
-    for _ in range(length):
-        number, digit = divmod(number, 62)
-        digits.append(_DIGITS[digit])
-    return "".join(reversed(digits))
+    pairs = []
+    for _ in range((length + 1) // 2):
+        number, pair = divmod(number, 62 * 62)
+        pairs.append(_PAIRS[pair])
+    pairs.reverse()
+    return "".join(pairs)[-length:]

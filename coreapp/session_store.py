@@ -1,14 +1,15 @@
 """The encryption sessions at hand: records in memory, sealed halves for the database.
 
-A record in memory is always at or ahead of its row. One whose change is not committed yet is held, whatever the
-cache forgets: to read the older row back would encrypt a second message with the same key.
+A record in memory is always at or ahead of its row. One that is pinned stays, whatever the cache forgets: whoever reads
+rows pins their peers first, and a change keeps its peer pinned until it is on disk. To take up an older row again would
+encrypt a second message with the same key.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from coreapp.account import OwnDevice
 from tidings import e2ee
@@ -19,52 +20,83 @@ from tidings.storage.database import Database
 log = logging.getLogger(__name__)
 
 
+class _Pin:
+    """A peer that must not be forgotten by itself. drops: how often its session was given up while pinned."""
+
+    __slots__ = ("count", "drops", "record")
+
+    def __init__(self, record: e2ee.SessionRecord | None) -> None:
+        self.count = 1
+        self.drops = 0
+        self.record = record
+
+
 class SessionStore:
-    """All sessions of one account; `limit` of them in memory besides those that are held."""
+    """All sessions of one account; `limit` of them in memory besides those that are pinned."""
 
     def __init__(self, database: Database, device: OwnDevice, *, limit: int = 10_000) -> None:
         self._database = database
         self._device = device
         self._records: LRU[str, e2ee.SessionRecord] = LRU(limit)
-        self._held: dict[str, tuple[e2ee.SessionRecord, int]] = {}
+        # Bounded by the job queue, the window of unacknowledged deliveries and the lane.
+        self._pins: dict[str, _Pin] = {}
 
     def at_hand(self, peer: str) -> e2ee.SessionRecord | None:
         """The record, when it is in memory."""
-        held = self._held.get(peer)
-        return held[0] if held else self._records.get(peer)
+        pin = self._pins.get(peer)
+        return self._records.get(peer) if pin is None else pin.record
 
-    async def load(self, peers: Sequence[str]) -> Mapping[str, e2ee.SessionRecord]:
-        """The records of those peers that have one, from memory or the database. A damaged row counts as none."""
-        found = {peer: record for peer in peers if (record := self.at_hand(peer)) is not None}
-        missing = [peer for peer in peers if peer not in found]
-        if missing:
-            async with self._database.reading() as connection:
-                rows = await sessions.list_sessions(connection, self._device.number, missing)
-            for row in rows:
-                # Somebody else may have loaded or made it while we read.
-                record = self.at_hand(row.peer) or self._open(row)
-                if record is not None:
-                    found[row.peer] = record
-                    self._records.put(row.peer, record)
-        return found
+    def pin(self, peers: Iterable[str]) -> None:
+        """Keep what is, or comes to be, in memory for these peers, until as many `unpin`."""
+        for peer in peers:
+            pin = self._pins.get(peer)
+            if pin is not None:
+                pin.count += 1
+            else:
+                self._pins[peer] = _Pin(self._records.get(peer))
+                self._records.drop(peer)
+
+    def unpin(self, peers: Iterable[str]) -> None:
+        """Take one pin of each back."""
+        for peer in peers:
+            pin = self._pins[peer]
+            pin.count -= 1
+            if not pin.count:
+                del self._pins[peer]
+                if pin.record is not None:
+                    self._records.put(peer, pin.record)
+
+    def hold(self, peer: str, committed: asyncio.Future[None]) -> None:
+        """Keep a changed record, or the knowledge that there is none any more, at least until that is on disk."""
+        self.pin((peer,))
+        committed.add_done_callback(lambda _: self.unpin((peer,)))
+
+    async def load(self, peers: Sequence[str]) -> None:
+        """Have at hand the records of those peers that have one; they must be pinned. A damaged row counts as none."""
+        missing = [peer for peer in peers if self._is_unread(peer)]
+        if not missing:
+            return
+        rows = await self._database.query(
+            lambda connection: sessions.list_sessions(connection, self._device.number, missing)
+        )
+        for row in rows:
+            # Somebody else may have loaded, made or given it up while we read.
+            if self._is_unread(row.peer):
+                self._pins[row.peer].record = self._open(row)
 
     def keep(self, peer: str, record: e2ee.SessionRecord) -> None:
-        """A new record, from now on the one at hand; `hold` it with the commit of its change."""
-        self._records.put(peer, record)
-        if peer in self._held:
-            self._held[peer] = (record, self._held[peer][1])
-
-    def hold(self, peer: str, record: e2ee.SessionRecord, committed: asyncio.Future[None]) -> None:
-        """Keep a changed record in memory at least until its change is on disk."""
-        self._records.put(peer, record)
-        held = self._held.get(peer)
-        self._held[peer] = (record, held[1] + 1 if held else 1)
-        committed.add_done_callback(lambda _: self._let_go(peer))
+        """From now on this record is the one at hand; the peer must be pinned."""
+        self._pins[peer].record = record
 
     def forget(self, peer: str) -> None:
-        """The session is over: its row is being deleted."""
-        self._records.drop(peer)
-        self._held.pop(peer, None)
+        """The session is over; the peer must be pinned, and `hold` it until its row is deleted."""
+        pin = self._pins[peer]
+        pin.record = None
+        pin.drops += 1
+
+    def drops(self, peer: str) -> int:
+        """How often the session was given up since the peer was pinned."""
+        return self._pins[peer].drops
 
     def seal_sending(self, peer: str, record: e2ee.SessionRecord) -> sessions.SendingHalf:
         """What encrypting changed."""
@@ -84,6 +116,11 @@ class SessionStore:
             record.has_used_pq,
         )
 
+    def _is_unread(self, peer: str) -> bool:
+        pin = self._pins[peer]
+        # A session that was given up may still have its row until the commit.
+        return pin.record is None and not pin.drops
+
     def _open(self, row: sessions.Session) -> e2ee.SessionRecord | None:
         unseal = self._device.sealer.open
         try:
@@ -95,13 +132,3 @@ class SessionStore:
         except e2ee.CorruptState:
             log.exception("session.corrupt", extra={"peer": row.peer})
             return None
-
-    def _let_go(self, peer: str) -> None:
-        held = self._held.get(peer)
-        if held is None:
-            return
-        record, count = held
-        if count > 1:
-            self._held[peer] = (record, count - 1)
-        else:
-            del self._held[peer]

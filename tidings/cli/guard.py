@@ -17,6 +17,8 @@ FAILED = 1
 WRONG_USE = 2
 INTERRUPTED = 130
 
+_OURS = ("tidings", "webapp", "coreapp", "network", "handset")
+
 
 class Failure(Exception):
     """A command cannot go on; `str()` is the line for the person in front of it."""
@@ -45,6 +47,9 @@ def explain(error: BaseException) -> tuple[int, str] | None:
             line = _explain_os_error(cause)
             if line:
                 return FAILED, line
+    # Our own errors are named and worded for people; any other is a defect.
+    if type(error).__module__.partition(".")[0] in _OURS:
+        return FAILED, str(error)
     return None
 
 

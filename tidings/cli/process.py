@@ -59,9 +59,7 @@ def run(
     settings = read(env)
     env.check()
     crashpoints.arm(os.environ.get("TIDINGS_CRASH_AT"))
-    logger.info("process.starting", extra=runtime_settings.printable(settings))
     run_loop(_serve(name, settings, serve, options.ready_fd))
-    logger.info("process.stopped")
     return 0
 
 

@@ -20,8 +20,8 @@ from typing import Any
 from tidings.cli import guard
 from tidings.cli.child_log import ChildLog
 
-START_SECONDS = 45.0
-STOP_SECONDS = 15.0
+START_SECONDS = 60.0
+STOP_SECONDS = 20.0
 FIRST_BACKOFF = 1.0
 MAX_BACKOFF = 30.0
 # A child that ran for so many seconds is taken to be well: its next death starts the backoff anew.

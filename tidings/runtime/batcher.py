@@ -1,7 +1,7 @@
 """The one batching tool: what arrives while a flush is in flight goes into the next.
 
-It never waits on a timer. An item that arrives when a slot is free is flushed at the end of the current turn of the
-event loop, so one lone item goes straight through, while items that arrive together or behind a busy flush share it.
+Unless `spacing` is asked for, it never waits on a timer. An item that arrives when a slot is free is flushed at the end
+of the current turn of the event loop, so one lone item goes straight through, while items that arrive together or behind a busy flush share it.
 """
 
 from __future__ import annotations
@@ -69,6 +69,7 @@ class Batcher(Generic[Item, Result]):
         self._pending: collections.deque[tuple[Item, asyncio.Future[Result]]] = collections.deque()
         self._running: set[asyncio.Task[None]] = set()
         self._scheduled = False
+        self._timer: asyncio.TimerHandle | None = None
         self._closed = False
         self._sizes = SIZES.labels(name)
         self._flushed = FLUSHES.labels(name, "ok")
@@ -93,6 +94,10 @@ class Batcher(Generic[Item, Result]):
         self._pending.append((item, future))
         if not self._scheduled and len(self._running) < self._max_in_flight:
             self._schedule(loop)
+        elif self._timer is not None and len(self._pending) >= self._max_size:
+            # A full batch does not wait for the spacing to pass.
+            self._timer.cancel()
+            self._schedule(loop)
         return future
 
     async def submit(self, item: Item) -> Result:
@@ -109,13 +114,17 @@ class Batcher(Generic[Item, Result]):
 
     def _schedule(self, loop: asyncio.AbstractEventLoop) -> None:
         self._scheduled = True
+        self._timer = None
         if loop.time() < self._earliest and len(self._pending) < self._max_size:
-            loop.call_at(self._earliest, self._start)
+            self._timer = loop.call_at(self._earliest, self._start)
         else:
             loop.call_soon(self._start)
 
     def _start(self) -> None:
         self._scheduled = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         if self._spacing:
             self._earliest = asyncio.get_running_loop().time() + self._spacing
         while self._pending and len(self._running) < self._max_in_flight:
@@ -147,8 +156,13 @@ class Batcher(Generic[Item, Result]):
             self._failed.inc()
             if len(batch) > 1 and isinstance(error, self._isolate):
                 log.warning("batch.isolating", extra={"batcher": self.name, "items": len(batch), "error": repr(error)})
-                for entry in batch:
-                    await self._run([entry])
+                try:
+                    for entry in batch:
+                        await self._run([entry])
+                except asyncio.CancelledError:
+                    for _, future in batch:
+                        future.cancel()
+                    raise
                 return
             for _, future in batch:
                 if not future.done():

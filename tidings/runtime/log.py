@@ -14,6 +14,12 @@ def _fields(record: logging.LogRecord) -> dict[str, object]:
     return {key: value for key, value in record.__dict__.items() if key not in _STANDARD}
 
 
+def _plain(value: object) -> str:
+    # What came from outside must not be able to start a line of its own.
+    text = str(value)
+    return text if text.isprintable() else repr(text)
+
+
 class TextFormatter(logging.Formatter):
     """`12:00:00.123 INFO coreapp.jobs message.sent id=… took_ms=3`"""
 
@@ -23,8 +29,8 @@ class TextFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         when = datetime.datetime.fromtimestamp(record.created).strftime("%H:%M:%S.%f")[:-3]
-        parts = [when, record.levelname.ljust(7), self._process.ljust(8), record.name, record.getMessage()]
-        parts += [f"{key}={value}" for key, value in _fields(record).items()]
+        parts = [when, record.levelname.ljust(7), self._process.ljust(8), record.name, _plain(record.getMessage())]
+        parts += [f"{key}={_plain(value)}" for key, value in _fields(record).items()]
         line = " ".join(parts)
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 

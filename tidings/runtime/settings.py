@@ -73,13 +73,14 @@ class Environment:
             return True
         if raw not in ("0", "false", "no", "off"):
             self._problems.append(f"{name}={raw!r} is not a yes or no (use 1 or 0)")
+            return default
         return False
 
     def address(self, name: str, default: str) -> tuple[str, int]:
         """`host:port`."""
         raw = self.text(name, default)
         host, _, port = raw.rpartition(":")
-        if not host or not port.isdigit() or int(port) > 65535:
+        if not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
             self._problems.append(f"{name}={raw!r} is not host:port")
             return "127.0.0.1", 0
         return host.strip("[]"), int(port)
@@ -91,10 +92,13 @@ class Environment:
             return 0.0, 0.0
         low, _, high = raw.partition("..")
         try:
-            return float(low) / 1000, float(high or low) / 1000
+            least, most = float(low) / 1000, float(high or low) / 1000
         except ValueError:
+            least = most = -1.0
+        if not 0.0 <= least <= most < float("inf"):
             self._problems.append(f"{name}={raw!r} is not milliseconds like 100 or 80..150")
             return 0.0, 0.0
+        return least, most
 
     def problem(self, text: str) -> None:
         """Report a mistake that only the caller can see."""
@@ -194,14 +198,21 @@ def read_secrets(env: Environment, data_dir: Path) -> Secrets:
     values = {field: env.text(variable) for field, variable in _SECRETS.items()}
     missing = [field for field, value in values.items() if not value]
     if missing:
-        kept = _load_or_make_secrets(data_dir / "secrets.json")
+        path = data_dir / "secrets.json"
+        try:
+            kept = _load_or_make_secrets(path)
+        except (OSError, ValueError) as error:
+            env.problem(f"{path}: {getattr(error, 'strerror', None) or 'not a file of secrets'}")
+            kept = {}
         for field in missing:
-            values[field] = kept[field]
+            values[field] = str(kept.get(field, ""))
+            if kept and not values[field]:
+                env.problem(f"{path}: has no {field}; add it there or set {_SECRETS[field]}")
     try:
         master_key = bytes.fromhex(values["master_key"])
     except ValueError:
         master_key = b""
-    if len(master_key) != 32:
+    if len(master_key) != 32 and values["master_key"]:
         env.problem("TIDINGS_MASTER_KEY is not 64 hexadecimal digits")
     return Secrets(
         values["jwt_key"], values["link_key"], values["registration_key"], master_key, values["webhook_secret"]
@@ -224,7 +235,7 @@ def _load_or_make_secrets(path: Path) -> dict[str, str]:
     finally:
         temporary.unlink(missing_ok=True)
     kept: dict[str, str] = json.loads(path.read_text())
-    return fresh | kept
+    return kept
 
 
 def data_dir(env: Environment) -> Path:
@@ -244,5 +255,6 @@ def data_dir(env: Environment) -> Path:
 
 
 def printable(settings: Any) -> dict[str, str]:
-    """The fields of a settings object for the log at start; secrets show as `Secrets(…)`."""
-    return {field.name: repr(getattr(settings, field.name)) for field in dataclasses.fields(settings)}
+    """The fields of a settings object for the log at start, without those that are not for its repr; secrets show as
+    `Secrets(…)`."""
+    return {field.name: repr(getattr(settings, field.name)) for field in dataclasses.fields(settings) if field.repr}

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import ssl
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import msgspec
 
@@ -18,6 +18,8 @@ log = logging.getLogger(__name__)
 
 MAX_FRAME = 4 * 1024 * 1024
 MAX_WRITE_BUFFER = 16 * 1024 * 1024
+# Seconds that a closed connection may take to write what is queued.
+LINGER = 5.0
 
 _encoder = msgspec.msgpack.Encoder()
 
@@ -67,13 +69,14 @@ class Connection(asyncio.Protocol):
         self._outgoing = bytearray()
         self._flush_scheduled = False
         self._reason = ""
+        self._lingering: asyncio.TimerHandle | None = None
         self.peer = ""
         self.is_open = False
         self.last_received = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # Not an instance of `asyncio.Transport` on uvloop.
+        self._transport = cast(asyncio.Transport, transport)
         self._loop = asyncio.get_running_loop()
         self.last_received = self._loop.time()
         self.peer = str(transport.get_extra_info("peername"))
@@ -123,7 +126,11 @@ class Connection(asyncio.Protocol):
         outgoing = self._outgoing
         start = len(outgoing)
         outgoing += b"\0\0\0\0"
-        _encoder.encode_into(frame, outgoing, start + 4)
+        try:
+            _encoder.encode_into(frame, outgoing, start + 4)
+        except BaseException:
+            del outgoing[start:]
+            raise
         outgoing[start : start + 4] = (len(outgoing) - start - 4).to_bytes(4, "big")
         if not self._flush_scheduled:
             self._flush_scheduled = True
@@ -140,7 +147,7 @@ class Connection(asyncio.Protocol):
             self.abort("slow reader")
 
     def close(self, reason: str) -> None:
-        """Write what is queued, then close."""
+        """Write what is queued, then close; a peer that does not read gets `LINGER` seconds for it."""
         if not self.is_open:
             return
         self._reason = self._reason or reason
@@ -148,6 +155,7 @@ class Connection(asyncio.Protocol):
         self.is_open = False
         if self._transport is not None:
             self._transport.close()
+            self._lingering = self._loop.call_later(LINGER, self._transport.abort)
 
     def abort(self, reason: str) -> None:
         """Close at once; what is queued is dropped."""
@@ -159,6 +167,8 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_open = False
         self._transport = None
+        if self._lingering is not None:
+            self._lingering.cancel()
         self._incoming.clear()
         self._outgoing.clear()
         self._handler.closed(self, self._reason or (repr(exc) if exc else "closed by peer"))

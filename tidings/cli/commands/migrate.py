@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+from collections.abc import Callable
 
 from tidings.cli import process
 from tidings.runtime import settings
@@ -25,12 +26,12 @@ def run(options: argparse.Namespace) -> int:
     data_dir = settings.data_dir(env)
     databases = {family: settings.read_database(env, data_dir, family) for family in FAMILIES}
     env.check()
-    asyncio.run(upgrade(databases))
+    asyncio.run(upgrade(databases, print))
     return 0
 
 
-async def upgrade(databases: dict[str, settings.DatabaseSettings]) -> None:
-    """Make the databases that are missing, then upgrade each."""
+async def upgrade(databases: dict[str, settings.DatabaseSettings], say: Callable[[str], None]) -> None:
+    """Make the databases that are missing, then upgrade each; says of each what changed."""
     for family, where in databases.items():
         await schema.create_database(where.url)
         database = Database(where, family)
@@ -39,4 +40,4 @@ async def upgrade(databases: dict[str, settings.DatabaseSettings]) -> None:
         finally:
             await database.close()
         change = f"{before or 'empty'} → {after}" if before != after else f"{after}, nothing to do"
-        print(f"{family:<9} {change}  ({settings.describe_url(where.url)})", flush=True)
+        say(f"{family:<9} {change}  ({settings.describe_url(where.url)})")

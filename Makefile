@@ -1,0 +1,57 @@
+# The commands of the project; `make` alone lists them.
+
+.DEFAULT_GOAL := help
+.PHONY: help up demo migrate test check test-crash bench lock clean
+
+VENV   := .venv
+BIN    := $(VENV)/bin
+LOCK   := $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate --no-emit-index-url \
+          --no-emit-find-links --python-version 3.11 $(if $(UPGRADE),--upgrade)
+
+help:  ## list the commands
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+up: $(VENV)/.runtime  ## start everything and stay until Ctrl-C
+	@exec $(BIN)/tidings up
+
+demo: $(VENV)/.runtime  ## send one message through a whole system of its own and show what happens
+	@exec $(BIN)/tidings demo
+
+migrate: $(VENV)/.runtime  ## bring the tables of the database to this version
+	@exec $(BIN)/tidings migrate
+
+test: $(VENV)/.dev  ## all tests but the long ones (under 15 minutes)
+	@exec $(BIN)/python -m pytest --durations=10 --ignore=tests/crash
+
+check: $(VENV)/.dev  ## style, types, imports, known vulnerabilities
+	@.ci/check
+	@$(BIN)/python .ci/audit.py requirements.lock requirements-dev.lock
+
+test-crash: $(VENV)/.dev  ## kill every process under load and reconcile the ledgers
+	@exec $(BIN)/python -m pytest -s tests/crash
+
+bench: $(VENV)/.dev  ## measure the whole system; results land in benchmarks/results
+	@exec $(BIN)/python -m benchmarks.system
+
+lock: $(VENV)/.dev  ## pin the dependencies of pyproject.toml (UPGRADE=1 takes newer ones)
+	@echo 'setuptools>=80' | $(LOCK) pyproject.toml - --output-file requirements.lock >/dev/null
+	@echo 'setuptools>=80' | $(LOCK) pyproject.toml - --extra dev --constraint requirements.lock \
+		--output-file requirements-dev.lock >/dev/null
+	@echo "wrote requirements.lock and requirements-dev.lock"
+
+clean:  ## remove the environment and every cache; the data directory stays
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The environment: made once, installed again only when what it was made from has changed.
+
+$(VENV)/bin/python:
+	@.ci/make-venv $(VENV)
+
+$(VENV)/.runtime: pyproject.toml requirements.lock | $(VENV)/bin/python
+	@.ci/install $(VENV) requirements.lock
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml requirements.lock requirements-dev.lock | $(VENV)/bin/python
+	@.ci/install $(VENV) requirements-dev.lock
+	@touch $@ $(VENV)/.runtime

@@ -1,0 +1,1 @@
+"""Measurements of Tidings, and the harness that they share with the crash test."""

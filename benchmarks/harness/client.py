@@ -1,0 +1,288 @@
+"""A business that sends as fast as it is told to: HTTP over kept-alive connections, 30 to 50 µs a request."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import dataclasses
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import httptools
+import msgspec
+
+from benchmarks.harness import ledger
+
+PASSWORD = "Tidings-2026!"
+TIMEOUT = 60.0
+
+
+class Unexpected(Exception):
+    """The server answered something that the run cannot go on with."""
+
+
+class NoAnswer(Exception):
+    """The connection failed before the whole answer was there; what became of the request is unknown."""
+
+
+class Connection(asyncio.Protocol):
+    """One kept-alive connection, one request at a time. A broken one stays broken."""
+
+    def __init__(self) -> None:
+        self._parser = httptools.HttpResponseParser(self)
+        self._body = b""
+        self._answer: asyncio.Future[tuple[int, bytes]] | None = None
+        self.usable = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self.usable = True
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError as error:
+            self._fail(f"not HTTP: {error}")
+
+    def on_body(self, body: bytes) -> None:
+        self._body += body
+
+    def on_message_complete(self) -> None:
+        if not self._parser.should_keep_alive():
+            self.close()
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_result((self._parser.get_status_code(), self._body))
+        self._body = b""
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._fail(str(error or "closed by the server"))
+
+    async def ask(self, request: bytes, timeout: float = TIMEOUT) -> tuple[int, bytes]:
+        """Status and body. Raises `NoAnswer`."""
+        if not self.usable:
+            raise NoAnswer("not connected")
+        loop = asyncio.get_running_loop()
+        self._answer = answer = loop.create_future()
+        timer = loop.call_later(timeout, self._fail, f"silent for {timeout:.0f} s")
+        self._transport.write(request)
+        try:
+            return await answer
+        finally:
+            timer.cancel()
+
+    def close(self) -> None:
+        self.usable = False
+        self._transport.close()
+
+    def _fail(self, reason: str) -> None:
+        self.close()
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(NoAnswer(reason))
+
+
+class _MessageId(msgspec.Struct):
+    id: str
+
+
+class _Accepted(msgspec.Struct):
+    messages: list[_MessageId]
+
+
+_accepted = msgspec.json.Decoder(_Accepted).decode
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Sent:
+    """One message: what goes into the ledger, and when. started: Unix seconds; took: seconds."""
+
+    request: ledger.Request
+    started: float
+    took: float
+
+
+class Business:
+    """One account of the API."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self._authorization = b""
+
+    async def connect(self) -> Connection:
+        """Raises `NoAnswer`."""
+        try:
+            _, connection = await asyncio.get_running_loop().create_connection(Connection, "127.0.0.1", self.port)
+        except OSError as error:
+            raise NoAnswer(str(error)) from error
+        return connection
+
+    async def log_in(self, password: str = PASSWORD) -> None:
+        """Log in as admin, changing the default password when it is still there. Raises `Unexpected`."""
+        status, answer = await self.call("POST", "/v1/users/login", {}, authorization=_basic(password))
+        if status != 200:
+            status, answer = await self.call("POST", "/v1/users/login", {}, authorization=_basic("secret"))
+            if status == 200 or answer["errors"][0]["code"] != 1024:
+                raise Unexpected(f"login with the default password: {status} {answer}")
+            change = {"new_password": password}
+            status, answer = await self.call("POST", "/v1/users/login", change, authorization=_basic("secret"))
+        if status != 200:
+            raise Unexpected(f"login: {status} {answer}")
+        self._authorization = f"Bearer {answer['users'][0]['token']}".encode()
+
+    async def call(
+        self, method: str, path: str, body: Any = None, *, authorization: bytes | None = None
+    ) -> tuple[int, Any]:
+        """One request on a connection of its own; status and decoded body. Raises `NoAnswer`."""
+        connection = await self.connect()
+        try:
+            payload = b"" if body is None else msgspec.json.encode(body)
+            status, raw = await connection.ask(self.request(method, path, payload, authorization))
+        finally:
+            connection.close()
+        return status, msgspec.json.decode(raw) if raw else None
+
+    async def must(self, method: str, path: str, body: Any = None) -> Any:
+        """A call that has to succeed. Raises `Unexpected`."""
+        status, answer = await self.call(method, path, body)
+        if not 200 <= status < 300:
+            raise Unexpected(f"{method} {path}: {status} {answer}")
+        return answer
+
+    async def set_webhook(self, url: str) -> None:
+        """All three statuses to this address, 24 requests at a time."""
+        webhooks = {"url": url, "max_concurrent_requests": 24, "message": {"sent": True, "delivered": True, "read": True}}
+        await self.must("PATCH", "/v1/settings/application", {"webhooks": webhooks, "sent_status": True})
+
+    async def check_contacts(self, numbers: Sequence[str]) -> None:
+        """All must be valid. Raises `Unexpected`."""
+        for start in range(0, len(numbers), 1000):
+            page = numbers[start : start + 1000]
+            answer = await self.must("POST", "/v1/contacts", {"blocking": "wait", "contacts": page})
+            wrong = [contact for contact in answer["contacts"] if contact["status"] != "valid"]
+            if wrong:
+                raise Unexpected(f"contacts: {wrong[:3]}")
+
+    def request(self, method: str, path: str, body: bytes, authorization: bytes | None = None) -> bytes:
+        """The bytes of one request."""
+        return (
+            b"%s %s HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: %s\r\n"
+            b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%s"
+        ) % (method.encode(), path.encode(), authorization or self._authorization, len(body), body)
+
+    async def send(self, connection: Connection, number: str, text: str) -> Sent:
+        """One text message; no answer is an outcome too."""
+        body = msgspec.json.encode({"to": number, "type": "text", "text": {"body": text}})
+        message = self.request("POST", "/v1/messages", body)
+        digest = ledger.digest(text)
+        wall, started = time.time(), time.perf_counter()
+        status: int | None = None
+        message_id = ""
+        try:
+            status, raw = await connection.ask(message)
+            if 200 <= status < 300:
+                message_id = _accepted(raw).messages[0].id
+        except NoAnswer:
+            pass
+        return Sent(ledger.Request(number, digest, status, message_id), wall, time.perf_counter() - started)
+
+
+@dataclasses.dataclass(slots=True)
+class Load:
+    """What a run of load did. contacts_took: seconds of each contacts call."""
+
+    sent: list[Sent]
+    contacts_took: list[float]
+
+
+async def closed_loop(
+    business: Business, work: Sequence[tuple[str, str]], clients: int, *, contacts_first: bool
+) -> Load:
+    """`clients` clients share `work` (number, text); each waits for its answer before it sends the next.
+
+    contacts_first: a contacts call before each message. Raises `Unexpected` at any answer but success, and `NoAnswer`.
+    """
+    load = Load([], [])
+    queue = iter(work)
+
+    async def client() -> None:
+        connection = await business.connect()
+        try:
+            for number, text in queue:
+                if contacts_first:
+                    load.contacts_took.append(await _check_one(business, connection, number))
+                sent = await business.send(connection, number, text)
+                load.sent.append(sent)
+                if not sent.request.accepted:
+                    raise Unexpected(f"message to {number}: status {sent.request.status}")
+        finally:
+            connection.close()
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(clients):
+            group.create_task(client())
+    return load
+
+
+async def _check_one(business: Business, connection: Connection, number: str) -> float:
+    body = b'{"blocking":"wait","contacts":["+%s"]}' % number.encode()
+    started = time.perf_counter()
+    status, raw = await connection.ask(business.request("POST", "/v1/contacts", body))
+    if status != 200 or b'"valid"' not in raw:
+        raise Unexpected(f"contacts {number}: {status} {raw[:200]!r}")
+    return time.perf_counter() - started
+
+
+async def open_loop(
+    business: Business,
+    work: Sequence[tuple[str, str]],
+    rate: float,
+    *,
+    limit: int = 2000,
+    progress: Callable[[int], None] = lambda count: None,
+) -> Load:
+    """Send `work` at `rate` messages a second, whatever becomes of the ones before; nothing is sent again.
+
+    limit: requests in flight; beyond it the sender falls behind and catches up later.
+    """
+    load = Load([], [])
+    idle: list[Connection] = []
+    slots = asyncio.Semaphore(limit)
+
+    async def one(number: str, text: str) -> None:
+        try:
+            connection = await _idle_or_new(business, idle)
+        except NoAnswer:
+            load.sent.append(Sent(ledger.Request(number, ledger.digest(text), None), time.time(), 0.0))
+        else:
+            load.sent.append(await business.send(connection, number, text))
+            if connection.usable:
+                idle.append(connection)
+        finally:
+            slots.release()
+
+    loop = asyncio.get_running_loop()
+    begun = loop.time()
+    async with asyncio.TaskGroup() as group:
+        for position, (number, text) in enumerate(work):
+            wait = begun + position / rate - loop.time()
+            if wait > 0:
+                await asyncio.sleep(wait)
+            await slots.acquire()
+            group.create_task(one(number, text))
+            progress(position + 1)
+    for connection in idle:
+        connection.close()
+    return load
+
+
+async def _idle_or_new(business: Business, idle: list[Connection]) -> Connection:
+    while idle:
+        connection = idle.pop()
+        if connection.usable:
+            return connection
+    return await business.connect()
+
+
+def _basic(password: str) -> bytes:
+    return b"Basic " + base64.b64encode(f"admin:{password}".encode())

@@ -1,0 +1,137 @@
+"""A whole installation: network, robots, Coreapp and Webapp with their databases, on ports that stay."""
+
+from __future__ import annotations
+
+import base64
+import secrets
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Self
+
+import msgspec
+
+from benchmarks.harness import ledger
+from benchmarks.harness.client import Business
+from benchmarks.harness.processes import Process
+from tests.services.mariadb import MariaDB, free_port
+
+# Each needs those before it.
+ORDER = ("network", "robots", "coreapp", "webapp")
+FAMILIES = ("business", "network")
+
+
+class _Line(msgspec.Struct):
+    number: str
+    id: str
+    attempt: int
+    sha256: str
+
+
+class Installation:
+    """The processes of one installation, as an asynchronous context manager that stops whatever runs at its end.
+
+    mariadb:     where the tables of business and network are; `None` for SQLite in the directory.
+    environment: on top of what the harness sets, for every process.
+    """
+
+    def __init__(
+        self, directory: Path, mariadb: MariaDB | None, environment: Mapping[str, str] | None = None
+    ) -> None:
+        self.directory = directory
+        self.mariadb = mariadb
+        self.data_dir = directory / "data"
+        self.data_dir.mkdir(parents=True, exist_ok=True)
+        self.robots_log = self.data_dir / "robots.jsonl"
+        self.api_port = free_port()
+        self.webhook_secret = "whsec_" + base64.b64encode(secrets.token_bytes(32)).decode()
+        ports = [free_port() for _ in range(6)]
+        self.metrics_ports = {"coreapp": ports[3], "standby": ports[5]}
+        self.common = {
+            "TIDINGS_DATA_DIR": str(self.data_dir),
+            "TIDINGS_WEBHOOK_SECRET": self.webhook_secret,
+            "TIDINGS_ROBOTS_LOG": str(self.robots_log),
+            "TIDINGS_API_ADDRESS": f"127.0.0.1:{self.api_port}",
+            "TIDINGS_NETWORK_HTTP_ADDRESS": f"127.0.0.1:{ports[0]}",
+            "TIDINGS_NETWORK_HTTP_URL": f"http://127.0.0.1:{ports[0]}",
+            "TIDINGS_NETWORK_TCP_ADDRESS": f"127.0.0.1:{ports[1]}",
+            "TIDINGS_COREAPP_ADDRESS": f"127.0.0.1:{ports[2]}",
+            "TIDINGS_COREAPP_METRICS_ADDRESS": f"127.0.0.1:{ports[3]}",
+            "TIDINGS_EMBEDDED": "1",
+            **(environment or {}),
+        }
+        if mariadb is not None:
+            for family in FAMILIES:
+                self.common[f"TIDINGS_{family.upper()}_DB_URL"] = mariadb.url(f"tidings_{family}")
+        self.processes = {name: Process(name, name, self.common, directory) for name in ORDER}
+        standby = {
+            **self.common,
+            "TIDINGS_COREAPP_ADDRESS": f"127.0.0.1:{ports[4]}",
+            "TIDINGS_COREAPP_METRICS_ADDRESS": f"127.0.0.1:{ports[5]}",
+        }
+        self.standby = Process("standby", "coreapp", standby, directory)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.stop()
+
+    async def start(self, names: Iterable[str] = ORDER, extra: Mapping[str, str] | None = None) -> None:
+        """Start these in order, each when the one before is ready. Raises `Ended` and `TimeoutError`."""
+        for name in names:
+            await self.processes[name].start(extra)
+
+    async def stop(self) -> None:
+        """Stop what runs, in the reverse order."""
+        await self.standby.stop()
+        for name in reversed(ORDER):
+            await self.processes[name].stop()
+
+    async def business(self) -> Business:
+        """A client that is logged in."""
+        business = Business(self.api_port)
+        await business.log_in()
+        return business
+
+    def pids(self) -> dict[str, int]:
+        """Of what runs now, the database server included."""
+        found = {name: process.pid for name, process in self.processes.items()}
+        found["standby"] = self.standby.pid
+        found["mariadbd"] = self.mariadb.pid if self.mariadb is not None else None
+        return {name: pid for name, pid in found.items() if pid is not None}
+
+    def list_shown(self) -> list[ledger.Shown]:
+        """What the robots have shown."""
+        if not self.robots_log.exists():
+            return []
+        decode = msgspec.json.Decoder(_Line).decode
+        lines = [decode(line) for line in self.robots_log.read_bytes().splitlines()]
+        return [ledger.Shown(line.number, line.id, line.attempt, line.sha256) for line in lines]
+
+    def save(self) -> None:
+        """Keep a copy of all state, to which `restore` returns. Nothing may run but the database server."""
+        if self.mariadb is not None:
+            for family in FAMILIES:
+                _copy_schema(self.mariadb, f"tidings_{family}", f"saved_{family}")
+        shutil.rmtree(self.directory / "saved", ignore_errors=True)
+        shutil.copytree(self.data_dir, self.directory / "saved")
+
+    def restore(self) -> None:
+        """Return to the state of `save`. Nothing may run but the database server."""
+        if self.mariadb is not None:
+            for family in FAMILIES:
+                _copy_schema(self.mariadb, f"saved_{family}", f"tidings_{family}")
+        shutil.rmtree(self.data_dir)
+        shutil.copytree(self.directory / "saved", self.data_dir)
+
+
+def _copy_schema(server: MariaDB, source: str, target: str) -> None:
+    with server.connect() as connection, connection.cursor() as cursor:
+        cursor.execute(f"DROP DATABASE IF EXISTS {target}")
+        cursor.execute(f"CREATE DATABASE {target} CHARACTER SET utf8mb4")
+        cursor.execute("SELECT table_name FROM information_schema.tables WHERE table_schema = %s", (source,))
+        for (table,) in cursor.fetchall():
+            cursor.execute(f"CREATE TABLE {target}.{table} LIKE {source}.{table}")
+            cursor.execute(f"INSERT INTO {target}.{table} SELECT * FROM {source}.{table}")
+

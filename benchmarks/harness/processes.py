@@ -1,0 +1,150 @@
+"""One process of the system as a child: started until it is ready, killed, paused, stopped, measured."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from tests.services import spawn
+
+START_SECONDS = 120.0
+STOP_SECONDS = 30.0
+
+
+class Ended(Exception):
+    """The process ended before it was ready; `str()` has the end of what it said."""
+
+
+class Process:
+    """`tidings <command>` under a name of its own. Its output is appended to `<name>.log` in `directory`."""
+
+    def __init__(self, name: str, command: str, environment: Mapping[str, str], directory: Path) -> None:
+        self.name = name
+        self.command = command
+        self.environment = dict(environment)
+        self.log_path = directory / f"{name}.log"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._end: asyncio.Future[int] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """While it runs."""
+        return self._process.pid if self._process is not None and self._process.poll() is None else None
+
+    async def start(self, extra: Mapping[str, str] | None = None) -> Mapping[str, Any]:
+        """Start, with variables for this time only, and wait until it is ready; returns what it said of itself.
+
+        Raises `Ended`, and `TimeoutError` after `START_SECONDS`.
+        """
+        assert self.pid is None, f"{self.name} runs already"
+        read, write = os.pipe()
+        try:
+            with self.log_path.open("ab") as log:
+                self._process = spawn.start(
+                    [sys.executable, "-m", "tidings.cli.main", self.command, f"--ready-fd={write}"],
+                    env={**_inherited(), **self.environment, **(extra or {})},
+                    stdout=log,
+                    stderr=log,
+                    pass_fds=(write,),
+                )
+        finally:
+            os.close(write)
+        self._end = asyncio.ensure_future(asyncio.to_thread(self._process.wait))
+        said = await _read_all(read, START_SECONDS)
+        if not said:
+            await self._end
+            raise Ended(f"{self.name} ended with status {self._process.returncode}: {self.last_words()}")
+        where: Mapping[str, Any] = json.loads(said)
+        return where
+
+    async def wait(self) -> int:
+        """Wait for its end; the exit status, negative for a signal."""
+        assert self._end is not None
+        return await asyncio.shield(self._end)
+
+    async def kill9(self) -> None:
+        """Gone from one instruction to the next; returns when the kernel has buried it."""
+        self._signal(signal.SIGKILL)
+        await self.wait()
+
+    def pause(self) -> None:
+        """It stands still and notices nothing."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """It goes on as if no time had passed."""
+        self._signal(signal.SIGCONT)
+
+    async def stop(self) -> None:
+        """Ask it to end, and kill it when it does not within `STOP_SECONDS`."""
+        if self.pid is None:
+            return
+        self._signal(signal.SIGTERM)
+        self._signal(signal.SIGCONT)
+        try:
+            async with asyncio.timeout(STOP_SECONDS):
+                await self.wait()
+        except TimeoutError:
+            print(f"{self.name} did not stop within {STOP_SECONDS:.0f} s: {self.last_words()}", flush=True)
+            await self.kill9()
+
+    def last_words(self, size: int = 2000) -> str:
+        """The end of its log."""
+        return self.log_path.read_text(errors="replace")[-size:]
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self.pid is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Usage:
+    """What a process has used since it started: CPU seconds, and the most memory it ever held, in bytes."""
+
+    cpu: float
+    peak_rss: int
+
+
+def usage(pid: int) -> Usage:
+    """Its children are not counted."""
+    process = psutil.Process(pid)
+    times = process.cpu_times()
+    return Usage(times.user + times.system, _peak_rss(process))
+
+
+def _peak_rss(process: psutil.Process) -> int:
+    # The kernel keeps the exact peak; elsewhere than on Linux the present size has to do.
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{process.pid}/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    return int(process.memory_info().rss)
+
+
+def _inherited() -> dict[str, str]:
+    """Our own environment without the settings of another installation."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("TIDINGS_", "WA_", "WACORE_"))}
+
+
+async def _read_all(pipe: int, seconds: float) -> bytes:
+    """Everything until the other end is closed. Raises `TimeoutError`."""
+    stream = asyncio.StreamReader()
+    loop = asyncio.get_running_loop()
+    transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(stream), os.fdopen(pipe, "rb"))
+    try:
+        async with asyncio.timeout(seconds):
+            return await stream.read()
+    finally:
+        transport.close()

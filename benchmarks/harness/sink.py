@@ -1,0 +1,210 @@
+"""`python -m benchmarks.harness.sink`: a webhook that takes everything, in a process of its own.
+
+The parent holds one end of a socket, `--control-fd`, over which it asks, one JSON object a line:
+
+    {"do": "counts"}                     how many requests, statuses, complete messages, bad signatures there were
+    {"do": "wait", "complete": 10000}    answered when so many messages have all three statuses
+    {"do": "set", "status": 503, "delay": 0.05}   how requests are answered from now on
+    {"do": "take"}                       all records since the last `take`, to the file named in the answer
+
+The process ends with the socket.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+import httptools
+import msgspec
+import uvloop
+
+from benchmarks.harness.webhook_body import Verifier, decode
+
+_BITS = {"sent": 1, "delivered": 2, "read": 4}
+_ALL = 7
+_REASONS = {200: b"OK", 201: b"Created", 500: b"Internal Server Error", 503: b"Service Unavailable"}
+
+
+class Record(msgspec.Struct, array_like=True):
+    """One status, or one inbound message (`status` is then `inbound`), as it arrived.
+
+    time: Unix seconds; answered: the HTTP status of our answer; text: of an inbound message.
+    """
+
+    time: float
+    event_id: str
+    message_id: str
+    status: str
+    answered: int
+    sender: str = ""
+    text: str = ""
+
+
+class Counts(msgspec.Struct):
+    """requests: all; statuses: entries in the accepted ones; complete: messages with all three statuses."""
+
+    requests: int = 0
+    statuses: int = 0
+    inbound: int = 0
+    complete: int = 0
+    verified: int = 0
+    bad_signatures: int = 0
+    unreadable: int = 0
+
+
+class Sink:
+    """What has arrived. Records wait in memory until they are taken: some 250 bytes each."""
+
+    def __init__(self, directory: Path, secret: str, verify_every: int) -> None:
+        """verify_every: the signature of each so-manyth request is checked; 0 checks none."""
+        self.counts = Counts()
+        self.status = 200
+        self.delay = 0.0
+        self._directory = directory
+        self._verifier = Verifier(secret) if secret else None
+        self._verify_every = verify_every if secret else 0
+        self._records: list[Record] = []
+        self._progress: dict[str, int] = {}
+        self._waiters: list[tuple[int, asyncio.Future[None]]] = []
+        self._files = 0
+
+    def took(self, headers: dict[bytes, bytes], body: bytes) -> None:
+        """One request."""
+        counts = self.counts
+        counts.requests += 1
+        if self._verifier is not None and self._verify_every and counts.requests % self._verify_every == 0:
+            counts.verified += 1
+            counts.bad_signatures += not self._verifier.is_valid(headers, body)
+        try:
+            content = decode(body)
+        except msgspec.MsgspecError:
+            counts.unreadable += 1
+            return
+        now = time.time()
+        event_id = headers.get(b"webhook-id", b"").decode()
+        for status in content.statuses:
+            self._records.append(Record(now, event_id, status.id, status.status, self.status))
+            if self.status == 200:
+                self._note(status.id, status.status)
+        for message in content.messages:
+            text = message.text.body if message.text else ""
+            self._records.append(Record(now, event_id, message.id, "inbound", self.status, message.sender, text))
+            counts.inbound += self.status == 200
+
+    def _note(self, message_id: str, status: str) -> None:
+        self.counts.statuses += 1
+        before = self._progress.get(message_id, 0)
+        after = before | _BITS.get(status, 0)
+        if after == before:
+            return
+        self._progress[message_id] = after
+        if after == _ALL:
+            self.counts.complete += 1
+            while self._waiters and self._waiters[0][0] <= self.counts.complete:
+                self._waiters.pop(0)[1].set_result(None)
+
+    async def answer(self, question: dict[str, Any]) -> Any:
+        """One line of the control socket."""
+        match question["do"]:
+            case "counts":
+                return self.counts
+            case "wait":
+                if self.counts.complete < question["complete"]:
+                    waiter = asyncio.get_running_loop().create_future()
+                    self._waiters.append((question["complete"], waiter))
+                    self._waiters.sort(key=lambda entry: entry[0])
+                    await waiter
+                return self.counts
+            case "set":
+                self.status, self.delay = question["status"], question["delay"]
+                return self.counts
+            case "take":
+                self._files += 1
+                path = self._directory / f"callbacks-{self._files}.msgpack"
+                path.write_bytes(msgspec.msgpack.encode(self._records))
+                self._records = []
+                self._progress = {}
+                self.counts = Counts()
+                return {"path": str(path)}
+        raise ValueError(question["do"])
+
+
+class Server(asyncio.Protocol):
+    """One connection of a sender, kept alive."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+        self._parser = httptools.HttpRequestParser(self)
+        self._headers: dict[bytes, bytes] = {}
+        self._body = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError:
+            self._transport.close()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._headers[name.lower()] = value
+
+    def on_body(self, body: bytes) -> None:
+        self._body += body
+
+    def on_message_complete(self) -> None:
+        sink = self._sink
+        answer = b"HTTP/1.1 %d %s\r\nContent-Length: 0\r\n\r\n" % (sink.status, _REASONS.get(sink.status, b"Status"))
+        sink.took(self._headers, self._body)
+        self._headers, self._body = {}, b""
+        if sink.delay:
+            asyncio.get_running_loop().call_later(sink.delay, self._transport.write, answer)
+        else:
+            self._transport.write(answer)
+
+
+async def serve(control: socket.socket, directory: Path, secret: str, verify_every: int, port: int) -> None:
+    """Listen, say where on the control socket, then answer it until its other end closes."""
+    sink = Sink(directory, secret, verify_every)
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(lambda: Server(sink), "127.0.0.1", port, backlog=1024)
+    reader, writer = await asyncio.open_connection(sock=control)
+
+    async def reply(question: dict[str, Any]) -> None:
+        answer = await sink.answer(question)
+        writer.write(msgspec.json.encode({"n": question["n"], "answer": answer}) + b"\n")
+
+    writer.write(msgspec.json.encode({"n": 0, "answer": {"port": server.sockets[0].getsockname()[1]}}) + b"\n")
+    tasks: set[asyncio.Task[None]] = set()
+    async for line in reader:
+        task = loop.create_task(reply(msgspec.json.decode(line)))
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+    for task in tasks:
+        task.cancel()
+    server.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--control-fd", type=int, required=True)
+    parser.add_argument("--directory", type=Path, required=True, help="where records go")
+    parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
+    parser.add_argument("--secret", default="", help="of the signatures; empty checks none")
+    parser.add_argument("--verify-every", type=int, default=100)
+    options = parser.parse_args()
+    control = socket.socket(fileno=options.control_fd)
+    control.setblocking(False)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(serve(control, options.directory, options.secret, options.verify_every, options.port))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,104 @@
+"""Starts the webhook sink and asks it questions."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Self
+
+import msgspec
+
+from benchmarks.harness.sink import Counts, Record
+from tests.services import spawn
+
+ROOT = Path(__file__).parents[2]
+
+_decode_records = msgspec.msgpack.Decoder(list[Record]).decode
+
+
+class SinkProcess:
+    """The sink, as an asynchronous context manager."""
+
+    def __init__(self, directory: Path, secret: str, *, verify_every: int = 100) -> None:
+        self._directory = directory
+        self._secret = secret
+        self._verify_every = verify_every
+        self._numbers = itertools.count(1)
+        self._answers: dict[int, asyncio.Future[Any]] = {}
+        self._process: subprocess.Popen[bytes] | None = None
+        self._reading: asyncio.Task[None] | None = None
+        self.port = 0
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def url(self) -> str:
+        """Where callbacks are to go."""
+        return f"http://127.0.0.1:{self.port}/callback"
+
+    async def __aenter__(self) -> Self:
+        ours, theirs = socket.socketpair()
+        with theirs, (self._directory / "sink.log").open("ab") as log:
+            command = [sys.executable, "-m", "benchmarks.harness.sink", f"--control-fd={theirs.fileno()}"]
+            command += [f"--directory={self._directory}", f"--secret={self._secret}"]
+            command += [f"--verify-every={self._verify_every}"]
+            self._process = spawn.start(command, cwd=ROOT, stdout=log, stderr=log, pass_fds=(theirs.fileno(),))
+        ours.setblocking(False)
+        reader, self._writer = await asyncio.open_connection(sock=ours)
+        greeting = self._answers[0] = asyncio.get_running_loop().create_future()
+        self._reading = asyncio.create_task(self._read(reader))
+        self.port = (await greeting)["port"]
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        assert self._process is not None and self._reading is not None
+        self._writer.close()
+        self._reading.cancel()
+        await asyncio.gather(self._reading, return_exceptions=True)
+        try:
+            await asyncio.to_thread(self._process.wait, 10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            await asyncio.to_thread(self._process.wait)
+
+    async def counts(self) -> Counts:
+        """What has come since the last `take`."""
+        return msgspec.convert(await self._ask("counts"), Counts)
+
+    async def wait_complete(self, messages: int) -> Counts:
+        """Wait until so many messages have all three statuses; without a limit, so put it under a time-out."""
+        return msgspec.convert(await self._ask("wait", complete=messages), Counts)
+
+    async def answer_with(self, status: int, delay: float = 0.0) -> None:
+        """How the sink answers from now on; delay: seconds."""
+        await self._ask("set", status=status, delay=delay)
+
+    async def take(self) -> list[Record]:
+        """All records in the order of their arrival; the sink begins anew."""
+        path = Path((await self._ask("take"))["path"])
+        records = _decode_records(path.read_bytes())
+        path.unlink()
+        return records
+
+    async def _ask(self, what: str, **details: Any) -> Any:
+        n = next(self._numbers)
+        answer = self._answers[n] = asyncio.get_running_loop().create_future()
+        self._writer.write(msgspec.json.encode({"n": n, "do": what, **details}) + b"\n")
+        return await answer
+
+    async def _read(self, reader: asyncio.StreamReader) -> None:
+        async for line in reader:
+            reply = msgspec.json.decode(line)
+            future = self._answers.pop(reply["n"])
+            if not future.done():
+                future.set_result(reply["answer"])
+        for future in self._answers.values():
+            if not future.done():
+                future.set_exception(RuntimeError("the webhook sink is gone: see sink.log"))

@@ -1,0 +1,49 @@
+"""Reads what a webhook gets: the statuses and messages of a body, and the signature over it."""
+
+from __future__ import annotations
+
+import base64
+import hmac
+
+import msgspec
+
+
+class StatusEntry(msgspec.Struct):
+    id: str
+    status: str
+
+
+class TextEntry(msgspec.Struct):
+    body: str = ""
+
+
+class MessageEntry(msgspec.Struct):
+    id: str
+    sender: str = msgspec.field(name="from")
+    text: TextEntry | None = None
+
+
+class Body(msgspec.Struct):
+    """Other fields are left aside."""
+
+    statuses: list[StatusEntry] = []
+    messages: list[MessageEntry] = []
+
+
+decode = msgspec.json.Decoder(Body).decode
+
+
+class Verifier:
+    """Checks signatures by the Standard Webhooks specification, with code of its own.
+
+    secret: `whsec_` and base64.
+    """
+
+    def __init__(self, secret: str) -> None:
+        self._key = base64.b64decode(secret.removeprefix("whsec_"))
+
+    def is_valid(self, headers: dict[bytes, bytes], body: bytes) -> bool:
+        """headers: by their names in lower case."""
+        signed = b"%s.%s.%s" % (headers.get(b"webhook-id", b""), headers.get(b"webhook-timestamp", b""), body)
+        expected = b"v1," + base64.b64encode(hmac.digest(self._key, signed, "sha256"))
+        return any(hmac.compare_digest(expected, given) for given in headers.get(b"webhook-signature", b"").split())

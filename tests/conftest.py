@@ -1,0 +1,127 @@
+"""What tests of several packages share: databases of every kind, and the promise that no process outlives the tests."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.services import mariadb as mariadb_service
+from tests.services.mariadb import MariaDB
+from tidings.runtime.settings import DatabaseSettings
+from tidings.storage import schema
+from tidings.storage.database import Database
+
+DatabaseFactory = Callable[[str], Awaitable[Database]]
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def mariadb() -> Iterator[MariaDB]:
+    """One MariaDB for all tests of the session; started by the first test that asks for it.
+
+    Tests that kill a server start one of their own.
+    """
+    try:
+        server = MariaDB(flush_log=0, buffer_pool_mb=64)
+    except mariadb_service.Unavailable as missing:
+        pytest.fail(str(missing), pytrace=False)
+    server.start()
+    yield server
+    server.remove()
+
+
+@pytest.fixture(scope="session")
+def _templates() -> dict[tuple[str, str], str]:
+    """Migrated databases that tests copy: (engine, family) to the path or the name of the schema."""
+    return {}
+
+
+@pytest.fixture(params=["sqlite", "mariadb"])
+def database_engine(request: pytest.FixtureRequest) -> str:
+    """The kind of database that `database_factory` makes."""
+    return str(request.param)
+
+
+@pytest.fixture
+async def database_factory(
+    database_engine: str,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    _templates: dict[tuple[str, str], str],
+) -> AsyncIterator[DatabaseFactory]:
+    """`await database_factory("business")` is a new, empty, migrated database of that family; closed after the test."""
+    opened: list[Database] = []
+    schemas: list[str] = []
+
+    async def make(family: str) -> Database:
+        key = (database_engine, family)
+        if database_engine == "sqlite":
+            if key not in _templates:
+                template = tmp_path_factory.mktemp("template") / f"{family}.db"
+                await _migrate(f"sqlite+aiosqlite:///{template}", family)
+                _templates[key] = str(template)
+            path = tmp_path / f"{family}_{next(_numbers)}.db"
+            shutil.copyfile(_templates[key], path)
+            url = f"sqlite+aiosqlite:///{path}"
+        else:
+            server: MariaDB = request.getfixturevalue("mariadb")
+            if key not in _templates:
+                await _migrate(server.url(f"template_{family}"), family)
+                _templates[key] = f"template_{family}"
+            name = f"test_{family}_{next(_numbers)}"
+            _copy_schema(server, _templates[key], name)
+            schemas.append(name)
+            url = server.url(name)
+        database = Database(DatabaseSettings(url), family)
+        opened.append(database)
+        return database
+
+    yield make
+    for database in opened:
+        await database.close()
+    if schemas:
+        with request.getfixturevalue("mariadb").connect() as connection, connection.cursor() as cursor:
+            for name in schemas:
+                cursor.execute(f"DROP DATABASE {name}")
+
+
+async def _migrate(url: str, family: str) -> None:
+    database = Database(DatabaseSettings(url), family)
+    try:
+        await schema.create_database(url)
+        await schema.upgrade(database)
+    finally:
+        await database.close()
+
+
+def _copy_schema(server: MariaDB, template: str, name: str) -> None:
+    """Copy tables and rows; about ten times as fast as to migrate again."""
+    with server.connect() as connection, connection.cursor() as cursor:
+        cursor.execute(f"CREATE DATABASE {name} CHARACTER SET utf8mb4")
+        cursor.execute("SELECT table_name FROM information_schema.tables WHERE table_schema = %s", (template,))
+        for (table,) in cursor.fetchall():
+            cursor.execute(f"CREATE TABLE {name}.{table} LIKE {template}.{table}")
+            cursor.execute(f"INSERT INTO {name}.{table} SELECT * FROM {template}.{table}")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail the run when a test left a process behind."""
+    if os.environ.get("PYTEST_XDIST_WORKER"):
+        return
+    left = psutil.Process().children(recursive=True)
+    # One that is just ending is no offence.
+    _, left = psutil.wait_procs(left, timeout=2)
+    for process in left:
+        print(f"\nleft behind by the tests: {process.pid} {' '.join(process.cmdline())}", flush=True)
+        process.kill()
+    if left:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED

@@ -1,0 +1,292 @@
+"""A network process on this event loop, and devices that talk to it over each transport."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import dataclasses
+import itertools
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
+
+import aiohttp
+import msgspec
+import websockets
+
+from network import services
+from network.services import Addresses
+from network.settings import Limits, Settings
+from tidings.e2ee.identity import IdentityKeyPair
+from tidings.e2ee.prekeys import KyberPreKey, PreKey, SignedPreKey
+from tidings.runtime.clock import Clock
+from tidings.runtime.settings import DatabaseSettings, Secrets
+from tidings.wire import connection as wire
+from tidings.wire import device
+
+REGISTRATION_KEY = "the registration key of these tests"
+PATIENCE = 10.0
+
+FrameType = TypeVar("FrameType", bound=msgspec.Struct)
+
+
+def base64_text(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def registration(
+    number: str, *, prekeys: int = 25, kyber_prekeys: int = 0, kyber: bool = True, identity: IdentityKeyPair | None = None
+) -> dict[str, Any]:
+    """The body of a registration with real keys."""
+    me = identity or IdentityKeyPair.generate()
+    body: dict[str, Any] = {
+        "number": number,
+        "registration_id": 4711,
+        "identity_key": base64_text(me.public),
+        "signed_prekey": signed_prekey(me, 1),
+        "prekeys": [one_time_prekey(key_id) for key_id in range(1, prekeys + 1)],
+    }
+    if kyber:
+        body["kyber_prekey"] = kyber_prekey(me, 900)
+    if kyber_prekeys:
+        body["kyber_prekeys"] = [kyber_prekey(me, key_id) for key_id in range(1, kyber_prekeys + 1)]
+    return body
+
+
+def signed_prekey(identity: IdentityKeyPair, key_id: int) -> dict[str, Any]:
+    key = SignedPreKey.generate(identity, key_id)
+    return {"key_id": key_id, "public": base64_text(key.public), "signature": base64_text(key.signature)}
+
+
+def kyber_prekey(identity: IdentityKeyPair, key_id: int) -> dict[str, Any]:
+    key = KyberPreKey.generate(identity, key_id)
+    return {"key_id": key_id, "public": base64_text(key.public), "signature": base64_text(key.signature)}
+
+
+def one_time_prekey(key_id: int) -> dict[str, Any]:
+    return {"key_id": key_id, "public": base64_text(PreKey.generate(key_id).public)}
+
+
+class Link(Protocol):
+    """One open connection of either transport."""
+
+    def send(self, frame: msgspec.Struct) -> None: ...
+
+    async def send_raw(self, data: bytes) -> None:
+        """One frame's worth of bytes, right or wrong."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class TcpLink:
+    """Its own reader, so that a test may stop reading."""
+
+    def __init__(self, received: Callable[[Any], None], closed: Callable[[], None]) -> None:
+        self._received, self._closed = received, closed
+
+    async def open(self, addresses: Addresses) -> TcpLink:
+        self._connection = await wire.connect(*addresses.tcp, device.FromNetwork, self)
+        return self
+
+    def opened(self, connection: wire.Connection) -> None:
+        pass
+
+    def received(self, connection: wire.Connection, frame: Any) -> None:
+        self._received(frame)
+
+    def closed(self, connection: wire.Connection, reason: str) -> None:
+        self._closed()
+
+    def send(self, frame: msgspec.Struct) -> None:
+        self._connection.send(frame)
+
+    async def send_raw(self, data: bytes) -> None:
+        assert self._connection._transport is not None
+        self._connection._transport.write(len(data).to_bytes(4, "big") + data)
+
+    async def close(self) -> None:
+        self._connection.close("test")
+
+
+class WebSocketLink:
+    """JSON or MessagePack."""
+
+    def __init__(self, received: Callable[[Any], None], closed: Callable[[], None], *, as_json: bool) -> None:
+        self._received, self._closed, self._as_json = received, closed, as_json
+        codec: Any = msgspec.json if as_json else msgspec.msgpack
+        self._encode, self._decode = codec.encode, codec.Decoder(device.FromNetwork).decode
+        self._outgoing: asyncio.Queue[bytes | str] = asyncio.Queue()
+
+    async def open(self, addresses: Addresses) -> WebSocketLink:
+        host, port = addresses.http
+        name = websockets.Subprotocol("tidings.v1.json" if self._as_json else "tidings.v1.msgpack")
+        self._socket = await websockets.connect(
+            f"ws://{host}:{port}/v1/connect", subprotocols=[name], max_size=None, close_timeout=1
+        )
+        assert self._socket.subprotocol == name
+        self._tasks = [asyncio.create_task(self._read()), asyncio.create_task(self._write())]
+        return self
+
+    async def _read(self) -> None:
+        with contextlib.suppress(websockets.ConnectionClosed):
+            async for data in self._socket:
+                self._received(self._decode(data))
+        self._closed()
+
+    async def _write(self) -> None:
+        with contextlib.suppress(websockets.ConnectionClosed):
+            while True:
+                await self._socket.send(await self._outgoing.get())
+
+    def send(self, frame: msgspec.Struct) -> None:
+        data = self._encode(frame)
+        self._outgoing.put_nowait(data.decode() if self._as_json else data)
+
+    async def send_raw(self, data: bytes) -> None:
+        self._outgoing.put_nowait(data.decode(errors="replace") if self._as_json else data)
+
+    async def close(self) -> None:
+        await self._socket.close()
+        self._tasks[1].cancel()
+
+
+class Client:
+    """A connection with the frames that have come and were not looked at yet."""
+
+    def __init__(self) -> None:
+        self._frames: asyncio.Queue[Any] = asyncio.Queue()
+        self._numbers = itertools.count(1)
+        self.closed = asyncio.Event()
+        self.link: Link
+
+    async def open(self, addresses: Addresses, transport: str) -> Client:
+        if transport == "tcp":
+            self.link = await TcpLink(self._frames.put_nowait, self.closed.set).open(addresses)
+        else:
+            link = WebSocketLink(self._frames.put_nowait, self.closed.set, as_json=transport == "json")
+            self.link = await link.open(addresses)
+        return self
+
+    async def next(self, kind: type[FrameType]) -> FrameType:
+        """The next frame, which must be of this kind."""
+        async with asyncio.timeout(PATIENCE):
+            frame = await self._frames.get()
+        assert isinstance(frame, kind), f"{frame} instead of a {kind.__name__}"
+        return frame
+
+    async def accepted(self, count: int) -> list[int]:
+        """The numbers of the next sends that are accepted, in order, over as many frames as they take."""
+        numbers: list[int] = []
+        while len(numbers) < count:
+            numbers += (await self.next(device.Accepted)).n
+        assert len(numbers) == count
+        return numbers
+
+    async def deliveries(self, count: int) -> list[device.Deliver]:
+        return [await self.next(device.Deliver) for _ in range(count)]
+
+    async def nothing_came(self) -> None:
+        """A round trip that shows that no frame was on its way before."""
+        self.link.send(device.Ping())
+        await self.next(device.Pong)
+
+    async def login(self, number: str, token: str) -> None:
+        n = next(self._numbers)
+        self.link.send(device.Login(n=n, number=number, token=token))
+        assert (await self.next(device.Ok)).n == n
+
+    async def ask(self, make: Callable[[int], msgspec.Struct]) -> Any:
+        """Send a request and return the next frame."""
+        self.link.send(make(next(self._numbers)))
+        async with asyncio.timeout(PATIENCE):
+            return await self._frames.get()
+
+    def send(self, sender: str, to: str, id: str, **more: Any) -> int:
+        n = next(self._numbers)
+        more = {"kind": device.MESSAGE, "body": b"sealed", **more}
+        self.link.send(device.Send(n=n, sender=sender, to=to, id=id, **more))
+        return n
+
+    def ack(self, *deliveries: device.Deliver) -> None:
+        self.link.send(device.Ack(n=[delivery.n for delivery in deliveries]))
+
+    async def close(self) -> None:
+        await self.link.close()
+        async with asyncio.timeout(PATIENCE):
+            await self.closed.wait()
+
+
+class Network:
+    """A network process on this event loop; may be started again on the same database."""
+
+    def __init__(self, database: DatabaseSettings, transport: str) -> None:
+        self.database = database
+        self.transport = transport
+        self.tokens: dict[str, str] = {}
+        self._clients: list[Client] = []
+        self._stop = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._http: aiohttp.ClientSession | None = None
+        self.addresses: Addresses
+
+    async def start(self, *, clock: Clock | None = None, limits: Limits | None = None, **changes: Any) -> None:
+        settings = Settings(
+            database=self.database,
+            secrets=Secrets("jwt", "link", REGISTRATION_KEY, bytes(32)),
+            http_address=("127.0.0.1", 0),
+            tcp_address=("127.0.0.1", 0),
+            limits=limits or Limits(),
+        )
+        settings = dataclasses.replace(settings, **changes)
+        self._stop = asyncio.Event()
+        ready: asyncio.Future[Addresses] = asyncio.get_running_loop().create_future()
+        self._task = asyncio.create_task(services.run(settings, self._stop, ready.set_result, clock=clock))
+        await asyncio.wait([self._task, ready], return_when=asyncio.FIRST_COMPLETED)
+        if self._task.done():
+            self._task.result()
+        self.addresses = ready.result()
+        self._http = aiohttp.ClientSession(f"http://127.0.0.1:{self.addresses.http[1]}")
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._stop.set()
+            task, self._task = self._task, None
+            await task
+        if self._http is not None:
+            await self._http.close()
+
+    async def remove(self) -> None:
+        for client in self._clients:
+            if not client.closed.is_set():
+                await client.close()
+        await self.stop()
+
+    @property
+    def http(self) -> aiohttp.ClientSession:
+        assert self._http is not None
+        return self._http
+
+    async def request(
+        self, method: str, path: str, body: Any = None, *, token: str = "", **more: Any
+    ) -> tuple[int, dict[str, Any]]:
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        if body is not None:
+            more["json"] = body
+        async with self.http.request(method, path, headers=headers, **more) as answer:
+            return answer.status, await answer.json()
+
+    async def register(self, *numbers: str, **options: Any) -> None:
+        """Register numbers with real keys and keep their tokens."""
+        body = {"registrations": [registration(number, **options) for number in numbers]}
+        status, answer = await self.request("POST", "/v1/registrations/bulk", body, token=REGISTRATION_KEY)
+        assert status == 201, answer
+        self.tokens.update((entry["number"], entry["token"]) for entry in answer["registrations"])
+
+    async def connect(self, *numbers: str, transport: str = "") -> Client:
+        """A connection on which these registered numbers are logged in."""
+        client = await Client().open(self.addresses, transport or self.transport)
+        self._clients.append(client)
+        for number in numbers:
+            await client.login(number, self.tokens[number])
+        return client

@@ -1,0 +1,210 @@
+"""A private MariaDB: its own directory, socket and port, gone when the process that started it ends."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import pymysql
+
+from tests.services import spawn
+
+# Where Debian keeps the server; not on the PATH of an ordinary user.
+_SEARCH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin", "/usr/local/bin"])
+_INSTALL = ["apt-get", "install", "-y", "-q", "--no-install-recommends", "mariadb-server-core"]
+START_SECONDS = 60.0
+STOP_SECONDS = 30.0
+
+
+class Unavailable(Exception):
+    """There is no MariaDB on this machine and none could be installed; `str()` says in one line what to install."""
+
+
+def find() -> tuple[str, str] | None:
+    """The paths of mariadbd and mariadb-install-db, if both are here."""
+    server, installer = (shutil.which(name, path=_SEARCH) for name in ("mariadbd", "mariadb-install-db"))
+    return (server, installer) if server and installer else None
+
+
+def find_or_install() -> tuple[str, str]:
+    """`find`, after installing the package where we are allowed to. Raises `Unavailable`."""
+    found = find()
+    if found:
+        return found
+    prefix: list[str] = []
+    if os.geteuid() != 0:
+        sudo = shutil.which("sudo")
+        if not sudo or subprocess.run([sudo, "-n", "true"], capture_output=True).returncode:
+            raise Unavailable(
+                "tests need MariaDB: install the package mariadb-server-core (mariadbd, mariadb-install-db)"
+            )
+        prefix = [sudo, "-n"]
+    if not shutil.which("apt-get"):
+        raise Unavailable("tests need MariaDB: install a package with mariadbd and mariadb-install-db")
+    print("installing mariadb-server-core for the tests ...", flush=True)
+    environment = ["env", "DEBIAN_FRONTEND=noninteractive"]
+    for command in (_INSTALL, ["apt-get", "update", "-q"], _INSTALL):
+        done = subprocess.run([*prefix, *environment, *command], capture_output=True, text=True)
+        found = find()
+        if found:
+            return found
+    last = (done.stderr.strip().splitlines() or ["no output"])[-1]
+    raise Unavailable(f"tests need MariaDB, and installing mariadb-server-core failed: {last}")
+
+
+def free_port() -> int:
+    """A loopback port that nobody listens on at this moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class MariaDB:
+    """One server on one directory: `start` and `stop` as often as one likes, `kill9` for crashes, `remove` at the end.
+
+    The user `root` has an empty password and may come in over TCP from 127.0.0.1. Stopped and removed at exit at the
+    latest; when this process is itself killed, the kernel kills the server and only the directory is left behind.
+
+    flush_log: innodb_flush_log_at_trx_commit; 1 is durable, 0 is fast and loses commits only when the server is killed.
+    """
+
+    def __init__(self, *, flush_log: int = 1, buffer_pool_mb: int = 128, options: tuple[str, ...] = ()) -> None:
+        self._server, self._installer = find_or_install()
+        self._options = (f"--innodb-flush-log-at-trx-commit={flush_log}", *options)
+        self._buffer_pool_mb = buffer_pool_mb
+        self._process: subprocess.Popen[bytes] | None = None
+        self.directory: Path | None = None
+        self.port = 0
+
+    @property
+    def pid(self) -> int | None:
+        """The process id while it runs."""
+        return self._process.pid if self._process else None
+
+    @property
+    def log_path(self) -> Path:
+        """What the server says."""
+        assert self.directory is not None
+        return self.directory / "mariadbd.log"
+
+    def url(self, schema: str) -> str:
+        """The address of one schema for SQLAlchemy."""
+        return f"mysql+aiomysql://root@127.0.0.1:{self.port}/{schema}"
+
+    def connect(self, schema: str | None = None) -> pymysql.connections.Connection[Any]:
+        """A blocking connection with autocommit, for setting the scene."""
+        return pymysql.connect(host="127.0.0.1", port=self.port, user="root", database=schema, autocommit=True)
+
+    def start(self) -> None:
+        """Start and wait until it answers; the first time, make the directory. Raises `RuntimeError` with its log."""
+        assert self._process is None, "it runs already"
+        if self.directory is None:
+            self._install()
+        assert self.directory is not None
+        with self.log_path.open("ab") as log:
+            self._process = spawn.start(
+                [
+                    self._server,
+                    "--no-defaults",
+                    *_as_current_user(),
+                    f"--datadir={self.directory / 'data'}",
+                    f"--socket={self.directory / 'socket'}",
+                    f"--pid-file={self.directory / 'pid'}",
+                    f"--tmpdir={self.directory}",
+                    "--bind-address=127.0.0.1",
+                    f"--port={self.port}",
+                    f"--innodb-buffer-pool-size={self._buffer_pool_mb}M",
+                    "--innodb-log-file-size=64M",
+                    "--max-connections=500",
+                    "--skip-name-resolve",
+                    "--skip-log-bin",
+                    "--performance-schema=OFF",
+                    *self._options,
+                ],
+                stdout=log,
+                stderr=log,
+            )
+        deadline = time.monotonic() + START_SECONDS
+        while True:
+            try:
+                self.connect().close()
+                return
+            except pymysql.err.MySQLError as error:
+                if self._process.poll() is not None or time.monotonic() > deadline:
+                    tail = self.log_path.read_text(errors="replace")[-2000:]
+                    self.kill9()
+                    raise RuntimeError(f"mariadbd did not start: {error}\n{tail}") from error
+            time.sleep(0.02)
+
+    def stop(self) -> None:
+        """Stop in good order; the directory stays for the next `start`."""
+        if self._process is None:
+            return
+        self._process.terminate()
+        # A stopped process (SIGSTOP) does not see the request until it is continued.
+        with contextlib.suppress(ProcessLookupError):
+            self._process.send_signal(signal.SIGCONT)
+        try:
+            self._process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process = None
+
+    def kill9(self) -> None:
+        """The server is gone from one instruction to the next; returns when the kernel has buried it."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def restart(self) -> None:
+        """Stop if it runs, then start on the same directory and port."""
+        self.stop()
+        self.start()
+
+    def remove(self) -> None:
+        """Kill and forget everything."""
+        self.kill9()
+        if self.directory is not None:
+            shutil.rmtree(self.directory, ignore_errors=True)
+            self.directory = None
+        atexit.unregister(self.remove)
+
+    def _install(self) -> None:
+        self.directory = Path(tempfile.mkdtemp(prefix="tidings-mariadb-"))
+        atexit.register(self.remove)
+        self.port = free_port()
+        done = subprocess.run(
+            [
+                self._installer,
+                "--no-defaults",
+                *_as_current_user(),
+                f"--datadir={self.directory / 'data'}",
+                "--auth-root-authentication-method=normal",
+                "--skip-test-db",
+                "--skip-name-resolve",
+                "--innodb-log-file-size=64M",
+            ],
+            capture_output=True,
+            text=True,
+            # Ctrl-C while it works ends us, and `remove` runs at exit.
+            start_new_session=True,
+        )
+        if done.returncode:
+            raise RuntimeError(f"mariadb-install-db failed:\n{done.stdout[-1500:]}\n{done.stderr[-1500:]}")
+
+
+def _as_current_user() -> list[str]:
+    # Only root is asked for the user to run as, and would otherwise be refused.
+    return ["--user=root"] if os.geteuid() == 0 else []

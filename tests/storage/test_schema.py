@@ -1,0 +1,150 @@
+"""A process starts only on the tables it was written for, and says when the database may forget what it promised."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import pkgutil
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import alembic.autogenerate
+import alembic.migration
+import pytest
+import sqlalchemy as sa
+
+import tidings.storage
+from tests.conftest import DatabaseFactory
+from tests.services.mariadb import MariaDB
+from tidings.runtime.settings import DatabaseSettings
+from tidings.storage import business_tables, handset_tables, network_tables, schema
+from tidings.storage.database import Database
+
+# A module adds its tables to those of its family when it is imported.
+for found in pkgutil.iter_modules(tidings.storage.__path__):
+    importlib.import_module(f"tidings.storage.{found.name}")
+TABLES = {"business": business_tables.metadata, "network": network_tables.metadata, "handset": handset_tables.metadata}
+
+
+@pytest.fixture
+async def empty(database_engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Database]:
+    """A database that does not exist yet."""
+    if database_engine == "sqlite":
+        url = f"sqlite+aiosqlite:///{tmp_path}/empty.db"
+    else:
+        server: MariaDB = request.getfixturevalue("mariadb")
+        with server.connect() as connection, connection.cursor() as cursor:
+            cursor.execute("DROP DATABASE IF EXISTS `test-empty`")
+        url = server.url("test-empty")
+    database = Database(DatabaseSettings(url), "business")
+    yield database
+    await database.close()
+
+
+async def test_start_refuses_on_tables_that_are_not_there_and_migrating_mends_it(empty: Database) -> None:
+    await schema.create_database(empty.settings.url)
+    await schema.create_database(empty.settings.url)
+    with pytest.raises(schema.PendingMigrations, match="tidings migrate"):
+        await schema.prepare(empty, migrate=False)
+    before, after = await schema.upgrade(empty)
+    assert before is None
+    assert after is not None
+    await schema.prepare(empty, migrate=False)
+    assert await schema.upgrade(empty) == (after, after)
+
+
+async def test_an_embedded_start_makes_database_and_tables_by_itself(empty: Database) -> None:
+    await schema.prepare(empty, migrate=True)
+    await schema.check(empty)
+
+
+async def test_tables_of_a_later_version_are_refused_too(database_factory: DatabaseFactory) -> None:
+    database = await database_factory("network")
+    async with database.transaction() as connection:
+        await connection.execute(sa.text("UPDATE schema_network SET version_num = '9999'"))
+    with pytest.raises(schema.PendingMigrations, match="9999"):
+        await schema.check(database)
+
+
+@pytest.mark.parametrize("family", schema.FAMILIES)
+async def test_the_migrations_lead_to_exactly_the_tables_of_the_code(
+    database_factory: DatabaseFactory, family: str
+) -> None:
+    database = await database_factory(family)
+
+    def differences(connection: sa.Connection) -> list[object]:
+        options = {
+            "version_table": schema.version_table(family),
+            "compare_type": True,
+            # The variants for MySQL (character sets) are compared by their base type only.
+            "include_name": lambda name, kind, _: name != schema.version_table(family),
+        }
+        context = alembic.migration.MigrationContext.configure(connection, opts=options)
+        return list(alembic.autogenerate.compare_metadata(context, TABLES[family]))
+
+    async with database.engine.connect() as connection:
+        assert await connection.run_sync(differences) == []
+
+
+@pytest.mark.parametrize("family", schema.FAMILIES)
+async def test_every_table_on_mariadb_is_transactional_and_compares_keys_byte_by_byte(
+    mariadb: MariaDB, database_factory: DatabaseFactory, database_engine: str, family: str
+) -> None:
+    if database_engine != "mariadb":
+        pytest.skip("about MariaDB")
+    database = await database_factory(family)
+    name = sa.make_url(database.settings.url).database
+    with mariadb.connect() as connection, connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT table_name FROM information_schema.tables WHERE table_schema=%s AND engine<>'InnoDB'", name
+        )
+        assert cursor.fetchall() == ()
+        cursor.execute(
+            "SELECT table_name, column_name, collation_name FROM information_schema.columns WHERE table_schema=%s "
+            "AND collation_name IS NOT NULL AND collation_name NOT LIKE '%%\\_bin' AND column_name<>'version_num'",
+            name,
+        )
+        assert cursor.fetchall() == ()
+
+
+async def test_the_defaults_of_our_own_connections_are_durable(tmp_path: Path) -> None:
+    database = Database(DatabaseSettings(f"sqlite+aiosqlite:///{tmp_path}/x.db"), "business")
+    assert await schema.durability_warnings(database) == []
+    await database.close()
+
+
+@pytest.fixture
+def server_with(request: pytest.FixtureRequest) -> Iterator[MariaDB]:
+    flush_log, options = request.param
+    server = MariaDB(flush_log=flush_log, buffer_pool_mb=16, options=options)
+    server.start()
+    yield server
+    server.remove()
+
+
+@pytest.mark.parametrize(
+    ("server_with", "words"),
+    [
+        ((1, ()), []),
+        ((2, ()), ["innodb_flush_log_at_trx_commit=2"]),
+        ((0, ("--innodb-doublewrite=OFF",)), ["innodb_flush_log_at_trx_commit=0", "innodb_doublewrite=OFF"]),
+        ((1, ("--log-bin=binlog", "--sync-binlog=0")), ["sync_binlog=0"]),
+    ],
+    indirect=["server_with"],
+)
+async def test_settings_of_the_server_that_weaken_the_promise_are_named(
+    server_with: MariaDB, words: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    database = Database(DatabaseSettings(server_with.url("tidings_business")), "business")
+    with caplog.at_level(logging.WARNING):
+        await schema.prepare(database, migrate=True)
+    said = [record.__dict__["warning"] for record in caplog.records if record.msg == "database.weak_durability"]
+    assert len(said) == len(words)
+    for word, warning in zip(words, said, strict=True):
+        assert word in warning
+    await database.close()
+
+
+def test_a_family_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(ValueError, match="no family"):
+        schema._config("nobody")

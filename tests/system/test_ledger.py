@@ -1,0 +1,156 @@
+"""The books of a run: they balance when nothing went wrong, and every kind of fault is found."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import pytest
+
+from benchmarks.harness import ledger
+from benchmarks.harness.ledger import Request, Shown, Status
+
+
+@dataclasses.dataclass
+class Books:
+    requests: list[Request]
+    shown: list[Shown]
+    statuses: list[Status]
+
+    def reconcile(self) -> ledger.Verdict:
+        return ledger.reconcile(self.requests, self.shown, self.statuses)
+
+
+def three(message_id: str) -> list[Status]:
+    return [Status(f"event-{message_id}-{status}", message_id, status) for status in ledger.STATUSES]
+
+
+def balanced() -> Books:
+    """Four accepted messages (m0..m3), one unanswered that was taken (m4), one that was not, one refused."""
+    texts = [ledger.digest(f"text {n}") for n in range(7)]
+    numbers = [f"1555011000{n}" for n in range(7)]
+    requests = [Request(numbers[n], texts[n], 201, f"m{n}") for n in range(4)]
+    requests += [Request(numbers[n], texts[n], None) for n in (4, 5)]
+    requests.append(Request(numbers[6], texts[6], 503))
+    shown = [Shown(numbers[n], f"m{n}", 1, texts[n]) for n in range(5)]
+    return Books(requests, shown, [status for n in range(5) for status in three(f"m{n}")])
+
+
+def test_books_of_a_run_without_fault_balance() -> None:
+    verdict = balanced().reconcile()
+    assert verdict.faults() == {}
+    assert verdict.describe() == ""
+    counts = (verdict.requests, verdict.accepted, verdict.unanswered, verdict.in_doubt, verdict.refused, verdict.shown)
+    assert counts == (7, 4, 2, 0, 1, 5)
+    assert verdict.repeats == 0
+
+
+def lose(books: Books) -> None:
+    books.shown = [line for line in books.shown if line.message_id != "m1"]
+
+
+def show_what_was_refused(books: Books) -> None:
+    books.shown.append(Shown(books.requests[6].number, "m6", 1, books.requests[6].digest))
+    books.statuses += three("m6")
+
+
+def show_what_nobody_sent(books: Books) -> None:
+    books.shown.append(Shown("15550110009", "m9", 1, ledger.digest("never sent")))
+    books.statuses += three("m9")
+
+
+def show_again(books: Books) -> None:
+    books.shown.append(dataclasses.replace(books.shown[2], attempt=2))
+
+
+def show_again_under_another_id(books: Books) -> None:
+    books.shown.append(dataclasses.replace(books.shown[4], message_id="m8"))
+    books.statuses += three("m8")
+
+
+def forget_a_status(books: Books) -> None:
+    books.statuses = [s for s in books.statuses if (s.message_id, s.status) != ("m0", "delivered")]
+
+
+def forget_a_status_of_an_unanswered_one(books: Books) -> None:
+    books.statuses = [s for s in books.statuses if (s.message_id, s.status) != ("m4", "read")]
+
+
+def go_backwards(books: Books) -> None:
+    books.statuses[0], books.statuses[2] = books.statuses[2], books.statuses[0]
+
+
+def fail_after_read(books: Books) -> None:
+    books.statuses.insert(0, Status("event-m0-failed", "m0", "failed"))
+
+
+def change_a_text(books: Books) -> None:
+    books.shown[3] = dataclasses.replace(books.shown[3], digest=ledger.digest("something else"))
+
+
+def show_to_another(books: Books) -> None:
+    books.shown[3] = dataclasses.replace(books.shown[3], number="15550110008")
+
+
+def rename_an_event(books: Books) -> None:
+    books.statuses.append(Status("another-event", "m2", "read"))
+
+
+def report_what_nobody_knows(books: Books) -> None:
+    books.statuses += three("m77")
+
+
+@pytest.mark.parametrize(
+    ("plant", "found"),
+    [
+        (lose, {"lost": ("m1",)}),
+        (show_what_was_refused, {"unexpected": ("m6",)}),
+        (show_what_nobody_sent, {"unexpected": ("m9",)}),
+        (show_again, {"shown_twice": ("m2",)}),
+        (show_again_under_another_id, {"shown_twice": ("m8",)}),
+        (forget_a_status, {"status_missing": ("m0",)}),
+        (forget_a_status_of_an_unanswered_one, {"status_missing": ("m4",)}),
+        (go_backwards, {"backwards": ("m0",)}),
+        (fail_after_read, {"backwards": ("m0",), "failed": ("m0",)}),
+        (change_a_text, {"corrupt": ("m3",)}),
+        (show_to_another, {"corrupt": ("m3",)}),
+        (rename_an_event, {"renamed": ("m2",)}),
+        (report_what_nobody_knows, {"stray": ("m77",)}),
+    ],
+)
+def test_a_planted_fault_is_found(plant: Callable[[Books], None], found: dict[str, tuple[str, ...]]) -> None:
+    books = balanced()
+    plant(books)
+    verdict = books.reconcile()
+    assert verdict.faults() == found
+    assert all(message_id in verdict.describe() for ids in found.values() for message_id in ids)
+
+
+def test_a_repeated_callback_is_counted_and_no_fault() -> None:
+    books = balanced()
+    books.statuses += [books.statuses[1], books.statuses[1], books.statuses[5]]
+    verdict = books.reconcile()
+    assert verdict.repeats == 3
+    assert verdict.faults() == {}
+
+
+def test_an_answer_that_leaves_it_open_is_neither_lost_nor_unexpected() -> None:
+    books = balanced()
+    books.requests[4] = dataclasses.replace(books.requests[4], status=500)
+    books.requests[5] = dataclasses.replace(books.requests[5], status=500)
+    verdict = books.reconcile()
+    assert (verdict.unanswered, verdict.in_doubt) == (0, 2)
+    assert verdict.faults() == {}
+
+
+def test_equal_texts_are_refused() -> None:
+    books = balanced()
+    books.requests[1] = books.requests[0]
+    with pytest.raises(ValueError, match="same text"):
+        books.reconcile()
+
+
+def test_only_messages_with_all_three_statuses_are_complete() -> None:
+    books = balanced()
+    forget_a_status(books)
+    assert ledger.complete(books.statuses) == {"m1", "m2", "m3", "m4"}

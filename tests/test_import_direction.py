@@ -1,0 +1,135 @@
+"""Imports point down only, SQL stays in the storage package, and nothing is imported inside a function."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PROCESSES = ("webapp", "coreapp", "network", "handset")
+OURS = (*PROCESSES, "tidings", "migrations", "tests", "benchmarks")
+
+# What each part may import of ours, besides itself; the longest matching name counts.
+ALLOWED: dict[str, tuple[str, ...]] = {
+    "webapp": ("tidings",),
+    "coreapp": ("tidings",),
+    "network": ("tidings",),
+    "handset": ("tidings",),
+    "tidings": (),
+    "tidings.e2ee": (),
+    "tidings.runtime": (),
+    "tidings.wire": ("tidings.runtime",),
+    "tidings.storage": ("tidings.runtime", "migrations"),
+    "tidings.cli": ("tidings", *PROCESSES),
+    "migrations": ("tidings.storage",),
+}
+# What the four processes share is the library below them, not the command line above them.
+ABOVE = "tidings.cli"
+SQL = ("sqlalchemy", "aiomysql", "aiosqlite", "pymysql", "sqlite3", "alembic")
+SQL_ALLOWED = ("tidings.storage", "migrations")
+
+
+def within(module: str, package: str) -> bool:
+    return module == package or module.startswith(package + ".")
+
+
+def imports(tree: ast.Module, module: str, is_package: bool) -> Iterator[tuple[int, str]]:
+    """Line and absolute name of everything that is imported, anywhere in the module."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node.lineno, alias.name
+        elif isinstance(node, ast.ImportFrom):
+            parts = module.split(".")
+            base = parts[: len(parts) - node.level + is_package] if node.level else []
+            origin = ".".join([*base, *([node.module] if node.module else [])])
+            for alias in node.names:
+                yield node.lineno, f"{origin}.{alias.name}"
+
+
+def violations(source: str, module: str, *, is_package: bool = False) -> list[str]:
+    """What one module does against the rules, a line each."""
+    tree = ast.parse(source)
+    part = max((name for name in ALLOWED if within(module, name)), key=len)
+    allowed = (*ALLOWED[part], part)
+    found = []
+    for line, name in imports(tree, module, is_package):
+        where = f"{module}:{line} imports {name}"
+        if name.split(".")[0] in OURS:
+            if not any(within(name, package) for package in allowed):
+                found.append(f"{where}; {part} may import only {', '.join(ALLOWED[part]) or 'nothing of ours'}")
+            elif within(name, ABOVE) and part != ABOVE:
+                found.append(f"{where}; the command line is above everything else")
+        if name.split(".")[0] in SQL and not any(within(module, package) for package in SQL_ALLOWED):
+            found.append(f"{where}; SQL belongs in {SQL_ALLOWED[0]}")
+    for function in ast.walk(tree):
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            for node in ast.walk(function):
+                if isinstance(node, ast.Import | ast.ImportFrom):
+                    found.append(f"{module}:{node.lineno} imports inside a function")
+    return found
+
+
+def product() -> list[Path]:
+    return sorted(path for top in (*PROCESSES, "tidings", "migrations") for path in (ROOT / top).rglob("*.py"))
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def test_imports_point_down_only() -> None:
+    found = []
+    for path in product():
+        found += violations(path.read_text(), module_name(path), is_package=path.name == "__init__.py")
+    assert not found, "\n" + "\n".join(sorted(set(found)))
+
+
+def test_there_is_a_product_to_look_at() -> None:
+    names = {module_name(path) for path in product()}
+    assert {"tidings.runtime.batcher", "tidings.wire.connection", "tidings.storage.database"} <= names
+
+
+@pytest.mark.parametrize(
+    ("module", "source", "word"),
+    [
+        ("webapp.routes", "import coreapp.jobs", "webapp may import only tidings"),
+        ("webapp.routes", "from coreapp import jobs", "webapp may import only tidings"),
+        ("coreapp.upstream", "from network.mailbox import store", "coreapp may import only"),
+        ("coreapp.upstream", "import tidings.cli.main", "above everything"),
+        ("handset.robots", "def f():\n    import json", "inside a function"),
+        ("handset.robots", "async def f():\n    if True:\n        from json import loads", "inside a function"),
+        ("network.mailbox", "import sqlalchemy as sa", "SQL belongs"),
+        ("webapp.users", "from sqlalchemy.ext.asyncio import AsyncConnection", "SQL belongs"),
+        ("tidings.e2ee.ratchet", "from tidings.runtime import lru", "nothing of ours"),
+        ("tidings.runtime.service", "from tidings.storage import schema", "nothing of ours"),
+        ("tidings.wire.core", "from ..storage import schema", "tidings.runtime"),
+        ("tidings.storage.jobs", "from tidings import wire", "may import only tidings.runtime, migrations"),
+        ("tidings.storage.jobs", "from tests import conftest", "may import only"),
+        (
+            "tidings.runtime.lru",
+            "if True:\n    import webapp",
+            "nothing of ours",
+        ),
+    ],
+)
+def test_a_violation_is_caught(module: str, source: str, word: str) -> None:
+    assert any(word in line for line in violations(source, module))
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("webapp.routes", "import asyncio\nfrom tidings.wire import core\nfrom webapp import schemas"),
+        ("tidings.cli.main", "import coreapp.services\nfrom tidings.storage import schema"),
+        ("tidings.storage.schema", "import migrations\nimport alembic.config\nfrom tidings.storage import database"),
+        ("tidings.e2ee.ratchet", "from tidings.e2ee import keys\nfrom . import curve"),
+        ("migrations.business.0001", "import sqlalchemy as sa\nfrom tidings.storage import types"),
+    ],
+)
+def test_what_is_allowed_passes(module: str, source: str) -> None:
+    assert violations(source, module) == []

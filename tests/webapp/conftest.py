@@ -1,0 +1,170 @@
+"""A Webapp served over a real socket, with a scripted Coreapp behind it."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import dataclasses
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.webapp.fake_coreapp import LINK_KEY, FakeCoreapp
+from tidings.runtime import service
+from tidings.runtime.clock import Clock, SystemClock
+from tidings.runtime.settings import DatabaseSettings, Secrets
+from tidings.storage.database import Database
+from webapp import server, services
+from webapp.coreapp_link import FixedShardMap, ShardMap
+from webapp.settings import Settings
+from webapp.users.passwords import Hasher
+
+PASSWORD = "Tidings-2026!"
+BODIES = Path(__file__).parents[1] / "data" / "api"
+
+
+@pytest.fixture
+def database_engine() -> str:
+    """The SQL is tested on every database in `tests/storage`."""
+    return "sqlite"
+
+
+def body(name: str) -> Any:
+    """A JSON file below `tests/data/api`."""
+    return json.loads((BODIES / f"{name}.json").read_text())
+
+
+def basic(user: str, password: str) -> dict[str, str]:
+    return {"Authorization": "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()}
+
+
+def errors(response: httpx.Response) -> list[dict[str, Any]]:
+    """The errors of an answer, whose form is checked."""
+    payload = response.json()
+    assert response.status_code >= 400
+    assert set(payload) == {"errors", "meta"}
+    assert payload["meta"] == {"version": "2.57.2", "api_status": "stable"}
+    assert payload["errors"]
+    for error in payload["errors"]:
+        assert set(error) == {"code", "title", "details"}
+        assert isinstance(error["code"], int)
+        assert error["title"]
+        assert error["details"]
+    check_headers(response)
+    found: list[dict[str, Any]] = payload["errors"]
+    return found
+
+
+def check_headers(response: httpx.Response) -> None:
+    assert response.headers["Cache-Control"] == "no-cache, private"
+    assert response.headers["X-Request-ID"]
+
+
+def code(response: httpx.Response) -> tuple[int, int]:
+    """HTTP status and the first error's code."""
+    return response.status_code, errors(response)[0]["code"]
+
+
+@dataclasses.dataclass
+class Served:
+    """One running Webapp. `http` is logged in once `log_in` was called."""
+
+    parts: services.Parts
+    settings: Settings
+    http: httpx.AsyncClient
+    port: int
+
+    async def log_in(self) -> None:
+        """Log in as the administrator, with the first change of the password where that is needed."""
+        answer = await self.http.post("/v1/users/login", headers=basic("admin", PASSWORD))
+        if answer.status_code != 200:
+            answer = await self.http.post(
+                "/v1/users/login", headers=basic("admin", "secret"), json={"new_password": PASSWORD}
+            )
+        assert answer.status_code == 200, answer.text
+        self.http.headers["Authorization"] = "Bearer " + answer.json()["users"][0]["token"]
+
+    async def send(self, **fields: Any) -> httpx.Response:
+        """Send a good message, with some fields changed."""
+        return await self.http.post("/v1/messages", json=body("message_text") | fields)
+
+
+Serve = Callable[..., Awaitable[Served]]
+
+
+def make_settings(database: Database, **changes: Any) -> Settings:
+    settings = Settings(
+        host="127.0.0.1",
+        port=0,
+        account="15550000000",
+        database=DatabaseSettings(database.settings.url),
+        secrets=make_secrets(),
+        messages_rate=0,
+        contacts_rate=0,
+    )
+    return dataclasses.replace(settings, **changes)
+
+
+def make_secrets() -> Secrets:
+    values = {field.name: "x" * 32 for field in dataclasses.fields(Secrets)}
+    return Secrets(**{**values, "link_key": LINK_KEY, "jwt_key": "j" * 32, "master_key": b"m" * 32})  # type: ignore[arg-type]
+
+
+@pytest.fixture
+async def coreapp() -> AsyncIterator[FakeCoreapp]:
+    fake = await FakeCoreapp().start()
+    yield fake
+    await fake.stop()
+
+
+@pytest.fixture
+async def database(database_factory: Callable[[str], Awaitable[Database]]) -> Database:
+    return await database_factory("business")
+
+
+@pytest.fixture
+async def serve(coreapp: FakeCoreapp, database: Database) -> AsyncIterator[Serve]:
+    """`await serve(**changes of the settings)` starts a Webapp on the test's database; all stop with the test."""
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def start(clock: Clock | None = None, shard_map: ShardMap | None = None, **changes: Any) -> Served:
+            settings = make_settings(database, **changes)
+            hasher = Hasher(memory_kib=8)
+            stack.callback(hasher.close)
+            shard_map = shard_map or FixedShardMap("127.0.0.1", coreapp.port)
+            parts = services.assemble(settings, database, shard_map, hasher, clock or SystemClock())
+            await parts.credentials.start()
+            await parts.users.ensure_administrator()
+            listener = server.listen("127.0.0.1", 0)
+            port = listener.getsockname()[1]
+            started = asyncio.Event()
+            http = server.HTTPServer(parts.app, [listener], started.set)
+            stop = asyncio.Event()
+            running = asyncio.create_task(service.run_services([parts.links, http], stop))
+
+            async def end() -> None:
+                stop.set()
+                await running
+
+            stack.push_async_callback(end)
+            client = await stack.enter_async_context(
+                httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=20, trust_env=False)
+            )
+            await started.wait()
+            return Served(parts, settings, client, port)
+
+        yield start
+
+
+@pytest.fixture
+async def api(serve: Serve, coreapp: FakeCoreapp) -> Served:
+    """A Webapp without rate limits, logged in and connected to `coreapp`."""
+    served = await serve()
+    await served.log_in()
+    await coreapp.until(lambda: coreapp.greetings > 0)
+    return served

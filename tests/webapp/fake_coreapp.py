@@ -1,0 +1,107 @@
+"""A Coreapp as a Webapp sees it: a real link server whose answers are scripted."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from tidings.wire import connection as wire
+from tidings.wire import core
+
+Question = TypeVar("Question", bound=core.Frame)
+
+LINK_KEY = "link key of the tests"
+
+
+class FakeCoreapp:
+    """Answers as a healthy Coreapp would unless told otherwise.
+
+    questions: all that came, except greetings. answer(kind, make): what to say to a kind of question; `None` says
+    nothing at all.
+    """
+
+    def __init__(self, key: str = LINK_KEY) -> None:
+        self.questions: list[Any] = []
+        self.greetings = 0
+        self._key = key
+        self._script: dict[type[core.Frame], Callable[[Any], core.Frame | None]] = {
+            core.CheckContacts: _all_valid,
+            core.AcceptMessage: lambda q: core.Accepted(n=q.n, id=f"gBEG{len(self.questions)}", wa_id=q.to),
+            core.GetHealth: lambda q: core.Health(n=q.n, gateway_status="connected", node="fake", shards=[0]),
+            core.SettingsChanged: lambda q: core.Done(n=q.n),
+        }
+        self._server: asyncio.Server | None = None
+        self.connections: set[wire.Connection] = set()
+        self._news = asyncio.Event()
+        self.port = 0
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def answer(self, kind: type[Question], make: Callable[[Question], core.Frame | None]) -> None:
+        self._script[kind] = make
+
+    def refuse(self, kind: type[core.Frame], code: int, details: str, retry_after: int = 0) -> None:
+        self.answer(kind, lambda q: core.Refused(n=q.n, code=code, details=details, retry_after=retry_after))
+
+    def asked(self, kind: type[Question]) -> list[Question]:
+        return [question for question in self.questions if isinstance(question, kind)]
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        """Wait until something came that makes `holds()` true."""
+        async with asyncio.timeout(10):
+            while not holds():
+                self._news = asyncio.Event()
+                await self._news.wait()
+
+    async def start(self) -> FakeCoreapp:
+        """Listen; again at the same port after a `stop`."""
+        self._server = await wire.listen("127.0.0.1", self.port, core.Question, lambda: self)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def stop(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        self.drop()
+        # What was aborted is closed in the next turn of the loop.
+        await asyncio.sleep(0)
+
+    def drop(self) -> None:
+        """Cut every connection."""
+        for connection in list(self.connections):
+            connection.abort("cut by the test")
+
+    def opened(self, connection: wire.Connection) -> None:
+        self.connections.add(connection)
+
+    def received(self, connection: wire.Connection, frame: core.Question) -> None:
+        if isinstance(frame, core.Hello):
+            if not hmac.compare_digest(frame.key, self._key):
+                connection.close("wrong key")
+                return
+            self.greetings += 1
+            connection.send(core.Done(n=frame.n))
+        else:
+            self.questions.append(frame)
+            answer = self._script[type(frame)](frame)
+            if answer is not None:
+                connection.send(answer)
+        self._news.set()
+
+    def closed(self, connection: wire.Connection, reason: str) -> None:
+        self.connections.discard(connection)
+        self._news.set()
+
+
+def _all_valid(question: core.CheckContacts) -> core.Contacts:
+    def contact(text: str) -> core.Contact:
+        digits = "".join(character for character in text if character in "0123456789")
+        valid = len(digits) >= 7
+        return core.Contact(text, "valid" if valid else "invalid", digits if valid else "")
+
+    return core.Contacts(n=question.n, contacts=[contact(text) for text in question.inputs])

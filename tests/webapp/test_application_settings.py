@@ -1,0 +1,129 @@
+"""`/v1/settings/application`: what is kept, what is refused, and who hears of it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.webapp.conftest import Serve, Served, body, check_headers, code, errors
+from tests.webapp.fake_coreapp import FakeCoreapp
+from tidings.storage.database import Database
+from tidings.storage.users import table as users_table
+from tidings.wire import core
+
+PATH = "/v1/settings/application"
+
+
+async def current(api: Served) -> dict[str, Any]:
+    answer = await api.http.get(PATH)
+    assert answer.status_code == 200
+    check_headers(answer)
+    payload = answer.json()
+    assert set(payload) == {"settings", "meta"}
+    settings: dict[str, Any] = payload["settings"]["application"]
+    return settings
+
+
+def contains(whole: Any, part: Any) -> bool:
+    if isinstance(part, dict):
+        return all(key in whole and contains(whole[key], value) for key, value in part.items())
+    return bool(whole == part)
+
+
+async def test_nothing_set_shows_the_documented_defaults(api: Served) -> None:
+    assert await current(api) == body("settings_defaults")
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=case["case"]) for case in body("settings_good")])
+async def test_a_change_is_kept_and_the_rest_stays(api: Served, case: dict[str, Any]) -> None:
+    before = await current(api)
+    answer = await api.http.patch(PATH, json=case["body"])
+    assert answer.status_code == 200
+    assert answer.json() == {"meta": {"version": "2.57.2", "api_status": "stable"}}
+    after = await current(api)
+    assert contains(after, case["expect"])
+    assert set(after) == set(before)
+    untouched = set(before) - set(case["expect"])
+    assert {key: after[key] for key in untouched} == {key: before[key] for key in untouched}
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=case["case"]) for case in body("settings_wrong")])
+async def test_a_wrong_change_changes_nothing_and_is_told_why(
+    api: Served, coreapp: FakeCoreapp, case: dict[str, Any]
+) -> None:
+    before = await current(api)
+    answer = await api.http.patch(PATH, json=case["body"])
+    assert code(answer) == (400, case["code"])
+    assert errors(answer)[0]["details"].startswith(case["details"])
+    assert await current(api) == before
+    assert not coreapp.asked(core.SettingsChanged)
+
+
+async def test_one_wrong_key_keeps_the_good_ones_out_too(api: Served) -> None:
+    answer = await api.http.patch(PATH, json={"sent_status": True, "webhooks": {"url": "nonsense"}})
+    assert answer.status_code == 400
+    assert (await current(api))["sent_status"] is False
+
+
+async def test_delete_goes_back_to_the_defaults(api: Served, coreapp: FakeCoreapp) -> None:
+    await api.http.patch(PATH, json={"webhooks": {"url": "https://example.com/"}, "callback_persist": False})
+    answer = await api.http.delete(PATH)
+    assert answer.status_code == 200
+    assert set(answer.json()) == {"meta"}
+    assert await current(api) == body("settings_defaults")
+    assert len(coreapp.asked(core.SettingsChanged)) == 2
+
+
+async def test_the_coreapp_has_put_a_change_in_force_before_the_caller_is_answered(
+    api: Served, coreapp: FakeCoreapp
+) -> None:
+    held: list[core.SettingsChanged] = []
+    coreapp.answer(core.SettingsChanged, lambda q: held.append(q))
+    change = asyncio.create_task(api.http.patch(PATH, json={"sent_status": True}))
+    await coreapp.until(lambda: bool(held))
+    assert held[0].account == "15550000000"
+    assert not change.done()
+    for connection in coreapp.connections:
+        connection.send(core.Done(n=held[0].n))
+    assert (await change).status_code == 200
+
+
+async def test_a_change_is_kept_though_the_coreapp_is_away(api: Served, coreapp: FakeCoreapp) -> None:
+    await coreapp.stop()
+    assert (await api.http.patch(PATH, json={"sent_status": True})).status_code == 200
+    assert (await current(api))["sent_status"] is True
+
+
+async def test_a_restarted_webapp_has_the_same_settings(api: Served, serve: Serve) -> None:
+    await api.http.patch(PATH, json={"webhooks": {"url": "https://example.com/"}})
+    other = await serve()
+    await other.log_in()
+    assert (await current(other))["webhooks"]["url"] == "https://example.com/"
+
+
+async def test_changes_at_the_same_time_are_all_kept(api: Served) -> None:
+    changes: list[dict[str, Any]] = [
+        {"sent_status": True},
+        {"webhooks": {"url": "https://example.com/"}},
+        {"webhooks": {"max_concurrent_requests": 12}},
+        {"callback_persist": False},
+        {"heartbeat_interval": 9},
+    ]
+    answers = await asyncio.gather(*(api.http.patch(PATH, json=change) for change in changes))
+    assert {answer.status_code for answer in answers} == {200}
+    settings = await current(api)
+    assert all(contains(settings, change) for change in changes)
+
+
+@pytest.mark.parametrize("method", ["GET", "PATCH", "DELETE"])
+async def test_settings_are_for_administrators(serve: Serve, database: Database, method: str) -> None:
+    served = await serve()
+    await served.log_in()
+    other = await serve()
+    async with database.transaction() as connection:
+        await connection.execute(users_table.update().values(role="user"))
+    answer = await other.http.request(method, PATH, headers=dict(served.http.headers))
+    assert code(answer) == (403, 1005)
+    assert code(await other.http.request(method, PATH)) == (401, 1005)

@@ -1,0 +1,72 @@
+"""`POST /v1/contacts`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.webapp.conftest import Served, body, check_headers, code, errors
+from tests.webapp.fake_coreapp import FakeCoreapp
+from tidings.wire import core
+
+
+async def test_inputs_are_echoed_as_sent_and_in_order(api: Served, coreapp: FakeCoreapp) -> None:
+    inputs = ["+1 555 011 0001", "15550110002", "12", " ü ", "+1 555 011 0001"]
+    answer = await api.http.post("/v1/contacts", json={"blocking": "wait", "contacts": inputs, "force_check": True})
+    assert answer.status_code == 200
+    assert answer.json() == {
+        "contacts": [
+            {"input": "+1 555 011 0001", "status": "valid", "wa_id": "15550110001"},
+            {"input": "15550110002", "status": "valid", "wa_id": "15550110002"},
+            {"input": "12", "status": "invalid"},
+            {"input": " ü ", "status": "invalid"},
+            {"input": "+1 555 011 0001", "status": "valid", "wa_id": "15550110001"},
+        ],
+        "meta": {"version": "2.57.2", "api_status": "stable"},
+    }
+    check_headers(answer)
+    [question] = coreapp.asked(core.CheckContacts)
+    assert (question.account, question.inputs, question.wait, question.force_check) == (
+        "15550000000",
+        inputs,
+        True,
+        True,
+    )
+
+
+async def test_not_to_wait_and_not_to_force_are_the_defaults(api: Served, coreapp: FakeCoreapp) -> None:
+    for extra in ({}, {"blocking": None, "force_check": None}, {"blocking": "no_wait", "force_check": False}):
+        assert (await api.http.post("/v1/contacts", json={"contacts": ["+15550110001"], **extra})).status_code == 200
+    assert {(q.wait, q.force_check) for q in coreapp.asked(core.CheckContacts)} == {(False, False)}
+
+
+async def test_what_is_not_known_yet_has_no_wa_id(api: Served, coreapp: FakeCoreapp) -> None:
+    coreapp.answer(
+        core.CheckContacts, lambda q: core.Contacts(n=q.n, contacts=[core.Contact(i, "processing") for i in q.inputs])
+    )
+    answer = await api.http.post("/v1/contacts", json={"contacts": ["+15550110001"]})
+    assert answer.json()["contacts"] == [{"input": "+15550110001", "status": "processing"}]
+
+
+async def test_5000_numbers_in_one_call_are_taken_and_5001_are_not(api: Served) -> None:
+    numbers = [f"+1555{n:07}" for n in range(5001)]
+    answer = await api.http.post("/v1/contacts", json={"blocking": "wait", "contacts": numbers[:5000]})
+    assert [contact["input"] for contact in answer.json()["contacts"]] == numbers[:5000]
+    assert code(await api.http.post("/v1/contacts", json={"contacts": numbers})) == (400, 1009)
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=case["case"]) for case in body("contacts_wrong")])
+async def test_a_wrong_call_is_told_its_field_and_reason(
+    api: Served, coreapp: FakeCoreapp, case: dict[str, Any]
+) -> None:
+    answer = await api.http.post("/v1/contacts", json=case["body"])
+    assert code(answer) == (case["status"], case["code"])
+    assert errors(answer)[0]["details"].startswith(case["details"])
+    assert not coreapp.questions
+
+
+async def test_without_a_token_nobody_is_checked(api: Served, coreapp: FakeCoreapp) -> None:
+    answer = await api.http.post("/v1/contacts", json={"contacts": ["1"]}, headers={"Authorization": "Bearer x"})
+    assert code(answer) == (401, 1005)
+    assert not coreapp.questions

@@ -1,0 +1,137 @@
+"""`POST /v1/messages`: what is accepted, what reaches the Coreapp, and what each wrong input is told."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.webapp.conftest import Served, body, check_headers, code, errors
+from tests.webapp.fake_coreapp import FakeCoreapp
+from tidings.wire import core
+from webapp import errors as api_errors
+
+
+def named(file: str) -> list[Any]:
+    return [pytest.param(case, id=case["case"]) for case in body(file)]
+
+
+@pytest.mark.parametrize("case", named("messages_good"))
+async def test_a_good_message_reaches_the_coreapp_as_its_content(
+    api: Served, coreapp: FakeCoreapp, case: dict[str, Any]
+) -> None:
+    answer = await api.http.post("/v1/messages", json=case["body"])
+    assert answer.status_code == 201
+    [question] = coreapp.asked(core.AcceptMessage)
+    assert (question.account, question.to, question.kind) == ("15550000000", case["to"], "text")
+    assert json.loads(question.content) == case["content"]
+    assert question.request_id == answer.headers["X-Request-ID"]
+    assert answer.json() == {
+        "messages": [{"id": "gBEG1"}],
+        "contacts": [{"input": case["body"]["to"], "wa_id": case["to"]}],
+        "meta": {"version": "2.57.2", "api_status": "stable"},
+    }
+    check_headers(answer)
+
+
+@pytest.mark.parametrize("case", named("messages_wrong"))
+async def test_a_wrong_message_is_told_its_field_and_reason(
+    api: Served, coreapp: FakeCoreapp, case: dict[str, Any]
+) -> None:
+    answer = await api.http.post("/v1/messages", json=case["body"])
+    assert code(answer) == (case["status"], case["code"])
+    assert case["details"] in [error["details"][: len(case["details"])] for error in errors(answer)]
+    assert not coreapp.questions
+
+
+@pytest.mark.parametrize("letter", ["x", "ü", "👋"])
+async def test_a_text_may_have_4096_characters_and_not_one_more(api: Served, letter: str) -> None:
+    assert (await api.send(text={"body": letter * 4096})).status_code == 201
+    answer = await api.send(text={"body": letter * 4097})
+    assert code(answer) == (400, 1001)
+    assert errors(answer) == [
+        {"code": 1001, "title": "Message too long", "details": "text.body: has 4097 characters, the limit is 4096"}
+    ]
+
+
+async def test_each_wrong_field_is_named(api: Served) -> None:
+    answer = await api.send(to=5, preview_url="maybe", text={})
+    assert {(error["code"], error["details"].split(":")[0]) for error in errors(answer)} == {
+        (1009, "to"),
+        (1009, "preview_url"),
+        (1008, "text.body"),
+    }
+
+
+async def test_another_wa_id_than_asked_for_is_not_shown_to_the_client(api: Served, coreapp: FakeCoreapp) -> None:
+    coreapp.answer(core.AcceptMessage, lambda q: core.Accepted(n=q.n, id="gBEGx", wa_id="5215550110001"))
+    assert set((await api.send()).json()) == {"messages", "meta"}
+
+
+@pytest.mark.parametrize(
+    ("refused", "status", "title", "retry_after"),
+    [
+        (1006, 404, "Resource not found", None),
+        (1013, 400, "User is not valid", None),
+        (1014, 500, "Internal error", None),
+        (1015, 429, "Too many requests", "1"),
+        (1016, 503, "System overloaded", "1"),
+        (1011, 503, "Service not ready", None),
+        (1021, 400, "Bad User", None),
+    ],
+)
+async def test_a_refusal_of_the_coreapp_becomes_the_documented_status(
+    api: Served, coreapp: FakeCoreapp, refused: int, status: int, title: str, retry_after: str | None
+) -> None:
+    coreapp.refuse(core.AcceptMessage, refused, "why not")
+    answer = await api.send()
+    assert answer.status_code == status
+    assert errors(answer) == [{"code": refused, "title": title, "details": "why not"}]
+    assert answer.headers.get("Retry-After") == retry_after
+
+
+async def test_an_unknown_contact_is_told_the_words_that_clients_wait_for(api: Served, coreapp: FakeCoreapp) -> None:
+    coreapp.refuse(core.AcceptMessage, 1006, "unknown contact")
+    answer = await api.send()
+    assert answer.status_code == 404
+    assert errors(answer) == [{"code": 1006, "title": "Resource not found", "details": "unknown contact"}]
+
+
+async def test_the_coreapps_own_retry_after_is_passed_on(api: Served, coreapp: FakeCoreapp) -> None:
+    coreapp.refuse(core.AcceptMessage, 1016, "the job queue is full", retry_after=7)
+    assert (await api.send()).headers["Retry-After"] == "7"
+
+
+async def test_every_code_of_the_table_has_a_title_and_a_status_of_an_error() -> None:
+    for entry in api_errors.CODES.values():
+        assert entry.title
+        assert 400 <= entry.status <= 503
+
+
+@pytest.mark.parametrize("header", [None, "", "Bearer", "Bearer ", "Bearer wrong", "Token x", "Basic YWRtaW46c2VjcmV0"])
+async def test_without_a_good_token_nothing_is_sent(api: Served, coreapp: FakeCoreapp, header: str | None) -> None:
+    headers = {} if header is None else {"Authorization": header}
+    del api.http.headers["Authorization"]
+    answer = await api.http.post("/v1/messages", json=body("message_text"), headers=headers)
+    assert code(answer) == (401, 1005)
+    assert answer.headers["WWW-Authenticate"].startswith("Bearer")
+    assert not coreapp.questions
+
+
+async def test_a_token_is_asked_for_before_the_body_is_looked_at(api: Served) -> None:
+    answer = await api.http.post("/v1/messages", content=b"{", headers={"Authorization": "Bearer wrong"})
+    assert answer.status_code == 401
+
+
+async def test_a_body_without_content_type_or_with_a_wrong_one_is_taken(api: Served) -> None:
+    content = json.dumps(body("message_text")).encode()
+    for kind in (
+        None,
+        "text/plain",
+        "application/x-www-form-urlencoded",
+        "application/json; charset=utf-8",
+        "nonsense",
+    ):
+        headers = {} if kind is None else {"Content-Type": kind}
+        assert (await api.http.post("/v1/messages", content=content, headers=headers)).status_code == 201

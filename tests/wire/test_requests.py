@@ -1,0 +1,159 @@
+"""Each question gets its own answer, a time-out, or word that the connection is gone; none waits for ever."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidings.wire import connection as wire
+from tidings.wire import core
+from tidings.wire.requests import Requests
+
+
+class Client:
+    def __init__(self, requests: Requests[core.Answer]) -> None:
+        self.requests = requests
+
+    def opened(self, connection: wire.Connection) -> None:
+        pass
+
+    def received(self, connection: wire.Connection, frame: core.Answer) -> None:
+        self.requests.answered(frame.n, frame)
+
+    def closed(self, connection: wire.Connection, reason: str) -> None:
+        self.requests.lost(reason)
+
+
+class Server:
+    """Answers questions only when told to."""
+
+    def __init__(self) -> None:
+        self.asked: asyncio.Queue[core.Question] = asyncio.Queue()
+        self.connection: wire.Connection | None = None
+
+    def opened(self, connection: wire.Connection) -> None:
+        self.connection = connection
+
+    def received(self, connection: wire.Connection, frame: core.Question) -> None:
+        self.asked.put_nowait(frame)
+
+    def closed(self, connection: wire.Connection, reason: str) -> None:
+        pass
+
+
+@pytest.fixture
+async def server() -> Server:
+    return Server()
+
+
+@pytest.fixture
+def requests() -> Requests[core.Answer]:
+    return Requests(max_in_flight=3)
+
+
+@pytest.fixture
+async def connection(server: Server, requests: Requests[core.Answer]) -> AsyncIterator[wire.Connection]:
+    listener = await wire.listen("127.0.0.1", 0, core.Question, lambda: server)
+    port = listener.sockets[0].getsockname()[1]
+    opened = await wire.connect("127.0.0.1", port, core.Answer, Client(requests))
+    yield opened
+    opened.abort("end of the test")
+    if server.connection is not None:
+        server.connection.abort("end of the test")
+    listener.close()
+    await listener.wait_closed()
+
+
+async def test_answers_find_their_questions_in_any_order(
+    server: Server, requests: Requests[core.Answer], connection: wire.Connection
+) -> None:
+    asking = [asyncio.create_task(requests.ask(connection, core.GetHealth, timeout=60)) for _ in range(3)]
+    numbers = [(await server.asked.get()).n for _ in asking]
+    assert numbers == [1, 2, 3]
+    assert server.connection is not None
+    for number in reversed(numbers):
+        server.connection.send(core.Health(n=number, gateway_status=str(number)))
+    answers = await asyncio.gather(*asking)
+    assert [answer.n for answer in answers] == numbers
+    assert requests.in_flight == 0
+
+
+async def test_questions_in_flight_are_lost_with_the_connection(
+    server: Server, requests: Requests[core.Answer], connection: wire.Connection
+) -> None:
+    asking = asyncio.create_task(requests.ask(connection, core.GetHealth, timeout=60))
+    await server.asked.get()
+    assert server.connection is not None
+    server.connection.abort("crash")
+    with pytest.raises(wire.Disconnected):
+        await asking
+    assert requests.in_flight == 0
+    with pytest.raises(wire.Disconnected, match="not connected"):
+        await requests.ask(connection, core.GetHealth, timeout=60)
+
+
+async def test_a_question_without_an_answer_times_out_and_a_late_answer_goes_to_nobody(
+    server: Server, requests: Requests[core.Answer], connection: wire.Connection
+) -> None:
+    with pytest.raises(TimeoutError, match=r"no answer within 0\.01 s"):
+        await requests.ask(connection, core.GetHealth, timeout=0.01)
+    assert not requests.answered(1, core.Done(n=1))
+    assert requests.in_flight == 0
+
+
+async def test_too_many_questions_are_refused_at_once(
+    requests: Requests[core.Answer], connection: wire.Connection
+) -> None:
+    asking = [asyncio.ensure_future(requests.ask(connection, core.GetHealth, timeout=60)) for _ in range(3)]
+    await asyncio.wait(asking, timeout=0.001)
+    with pytest.raises(wire.Disconnected, match="in flight already"):
+        await requests.ask(connection, core.GetHealth, timeout=60)
+    connection.abort("enough")
+    results = await asyncio.gather(*asking, return_exceptions=True)
+    assert all(isinstance(result, wire.Disconnected) for result in results)
+
+
+async def test_a_caller_that_gave_up_leaves_nothing_behind(
+    server: Server, requests: Requests[core.Answer], connection: wire.Connection
+) -> None:
+    asking = asyncio.create_task(requests.ask(connection, core.GetHealth, timeout=60))
+    await server.asked.get()
+    asking.cancel()
+    await asyncio.wait([asking])
+    assert requests.in_flight == 0
+    assert not requests.answered(1, core.Done(n=1))
+
+
+@given(st.permutations(range(1, 9)), st.sets(st.integers(1, 8)))
+def test_whatever_the_order_each_gets_its_own_or_learns_of_the_loss(order: list[int], answered: set[int]) -> None:
+    class Line:
+        """An open connection that carries nothing."""
+
+        is_open = True
+
+        def send(self, frame: object) -> None:
+            pass
+
+    async def scenario() -> None:
+        requests: Requests[core.Answer] = Requests()
+        asking = [
+            asyncio.ensure_future(requests.ask(Line(), core.GetHealth, timeout=60))  # type: ignore[arg-type]
+            for _ in range(8)
+        ]
+        await asyncio.wait(asking, timeout=0)
+        for number in order:
+            if number in answered:
+                assert requests.answered(number, core.Done(n=number))
+        requests.lost("gone")
+        results = await asyncio.gather(*asking, return_exceptions=True)
+        for number, result in enumerate(results, 1):
+            if number in answered:
+                assert result == core.Done(n=number)
+            else:
+                assert isinstance(result, wire.Disconnected)
+
+    asyncio.run(scenario())

@@ -1,0 +1,115 @@
+"""`tidings up`."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import tidings
+from tidings.cli import process
+from tidings.cli.installation import ADMINISTRATOR, FIRST_PASSWORD, Installation, Where
+from tidings.runtime.settings import Environment
+
+NEW_PASSWORD = "Tidings-2026!"  # noqa: S105
+READER = "15550110001"
+PERSON = "15550100001"
+ROBOTS = {
+    "11": "reads at once",
+    "12": "is delivered but never reads",
+    "13": "is registered but offline",
+    "14": "reads and echoes the text back",
+    "15": "reads slowly (1 to 5 s)",
+    "16": "does not exist",
+    "17": "has blocked the business",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """None: what can be chosen is chosen by the environment."""
+
+
+def run(options: argparse.Namespace) -> int:
+    """Start everything and stay until SIGINT or SIGTERM."""
+    process.configure_logging(
+        "up", Environment({"TIDINGS_LOG_LEVEL": os.environ.get("TIDINGS_LOG_LEVEL") or "warning"})
+    )
+    installation = Installation({}, say)
+    installation.read()
+    asyncio.run(_stay(installation))
+    return 0
+
+
+def say(line: str) -> None:
+    """One line on the console, at once."""
+    print(line, flush=True)
+
+
+async def _stay(installation: Installation) -> None:
+    started = time.monotonic()
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, stop.set)
+    starting = asyncio.create_task(installation.start())
+    stopping = asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait([starting, stopping], return_when=asyncio.FIRST_COMPLETED)
+        if starting.done():
+            where = starting.result()
+            say(describe(where, installation, time.monotonic() - started))
+            await stop.wait()
+    finally:
+        stopping.cancel()
+        starting.cancel()
+        await asyncio.gather(starting, return_exceptions=True)
+        if stop.is_set():
+            say("stopping ...")
+        await installation.close()
+    say("stopped")
+
+
+def describe(where: Where, installation: Installation, seconds: float) -> str:
+    """What the person in front of the console wants to know."""
+    last = where.robots_per_kind - 1
+    robots = "\n".join(f"    15550{kind}0000 … 15550{kind}{last:04d}  {what}" for kind, what in ROBOTS.items())
+    if where.password_changed:
+        credentials = f"{ADMINISTRATOR} and the password you gave it"
+        password, body = "PASSWORD", "{}"
+    else:
+        credentials = f"{ADMINISTRATOR} / {FIRST_PASSWORD}, to be changed at the first login"
+        password, body = FIRST_PASSWORD, f'{{"new_password": "{NEW_PASSWORD}"}}'
+    command = os.path.relpath(Path(sys.executable).with_name("tidings"))
+    chosen = {"TIDINGS_DATA_DIR": str(installation.data_dir), "TIDINGS_NETWORK_HTTP_URL": where.network_url}
+    defaults = {str(Path("data").absolute()), "http://127.0.0.1:9095"}
+    variables = "".join(f"{name}={value} " for name, value in chosen.items() if value not in defaults)
+    return f"""
+Tidings {tidings.__version__} is up, after {seconds:.1f} s. Ctrl-C stops it.
+
+  API            {where.api_url}  (/docs for the pages about it, /metrics for Prometheus)
+  login          {credentials}
+  network        {where.network_url}  (devices, HTTP and WebSocket), {where.network_tcp}  (TCP)
+  coreapp        {where.coreapp_link}, {where.coreapp_metrics}
+  robots' log    {where.robots_log}
+  data, logs     {installation.data_dir}, {installation.data_dir / "logs"}
+
+  Robots:
+{robots}
+
+  Log in, ask for a contact, send it a message:
+
+    TOKEN=$(curl -s -u '{ADMINISTRATOR}:{password}' -H 'Content-Type: application/json' -d '{body}' \\
+      {where.api_url}/v1/users/login | sed 's/.*"token": *"\\([^"]*\\)".*/\\1/')
+    curl -s -H "Authorization: Bearer $TOKEN" -H 'Content-Type: application/json' \\
+      -d '{{"blocking": "wait", "contacts": ["+{READER}"]}}' {where.api_url}/v1/contacts
+    curl -s -H "Authorization: Bearer $TOKEN" -H 'Content-Type: application/json' \\
+      -d '{{"to": "{READER}", "type": "text", "text": {{"body": "Hello"}}}}' {where.api_url}/v1/messages
+
+  Be a recipient yourself, in another terminal:
+
+    {variables}{command} handset +{PERSON}
+"""

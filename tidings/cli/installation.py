@@ -1,0 +1,124 @@
+"""One whole installation on this machine: its tables, then network, coreapp, webapp and robots as children."""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import os
+import socket
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tidings.cli import guard
+from tidings.cli.commands import migrate
+from tidings.cli.supervisor import Child, Supervisor
+from tidings.runtime import settings
+from tidings.runtime.settings import DatabaseSettings, Environment
+from tidings.storage import users
+from tidings.storage.database import Database
+
+ADMINISTRATOR = "admin"
+FIRST_PASSWORD = "secret"  # noqa: S105
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Where:
+    """Where each part serves. password_changed: the administrator has a password of their own."""
+
+    api_url: str
+    network_url: str
+    network_tcp: str
+    coreapp_link: str
+    coreapp_metrics: str
+    robots_log: str
+    robots_per_kind: int
+    password_changed: bool
+
+
+class Installation:
+    """Everything that belongs to one data directory.
+
+    variables: the environment of the children, on top of this process's own.
+    """
+
+    def __init__(self, variables: Mapping[str, str], say: Callable[[str], None]) -> None:
+        # The name of the node stays the same from start to start, so that the next Coreapp need not wait for the
+        # lease of one that was killed.
+        self._variables = {
+            "TIDINGS_EMBEDDED": "1",
+            "COREAPP_HOSTNAME": os.environ.get("COREAPP_HOSTNAME") or f"{socket.gethostname()}:up",
+            **variables,
+        }
+        env = Environment({**os.environ, **self._variables})
+        self.data_dir = settings.data_dir(env)
+        self._business = settings.read_database(env, self.data_dir, "business")
+        self._network = settings.read_database(env, self.data_dir, "network")
+        # Made here, before several children could each want to.
+        self._secrets = settings.read_secrets(env, self.data_dir)
+        self._env = env
+        self._say = say
+        self._lock = -1
+        self.supervisor = Supervisor(self.data_dir / "logs", say)
+
+    def read(self) -> None:
+        """Raises `SettingsError` for what is wrong in the environment, `Failure` when the directory is in use."""
+        self._env.check()
+        self._lock = os.open(self.data_dir / "up.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise guard.Failure(f"Tidings is running already on {self.data_dir}") from None
+
+    async def start(self) -> Where:
+        """Bring the tables up to date, then start each process when those it needs are ready."""
+        self._say("bringing the tables up to date ...")
+        await migrate.upgrade({"business": self._business, "network": self._network}, say=_silent)
+        network = await self._start("network", {})
+        http, tcp = _dialled(network["http"]), _dialled(network["tcp"])
+        dial = {"TIDINGS_NETWORK_HTTP_URL": f"http://{http}", "TIDINGS_NETWORK_TCP_ADDRESS": tcp}
+        coreapp = await self._start("coreapp", dial)
+        webapp = await self._start("webapp", {})
+        robots = await self._start("robots", dial)
+        return Where(
+            api_url=f"http://{_dialled((webapp['host'], webapp['port']))}",
+            network_url=f"http://{http}",
+            network_tcp=tcp,
+            coreapp_link=_dialled(coreapp["link"]),
+            coreapp_metrics=f"http://{_dialled(coreapp['metrics'])}/metrics",
+            robots_log=robots["log"],
+            robots_per_kind=robots["per_kind"],
+            password_changed=await password_changed(self._business),
+        )
+
+    async def close(self) -> None:
+        """Stop every process, in the reverse order."""
+        await self.supervisor.close()
+        if self._lock >= 0:
+            os.close(self._lock)
+
+    async def _start(self, command: str, variables: Mapping[str, str]) -> Mapping[str, Any]:
+        self._say(f"starting {command} ...")
+        return await self.supervisor.start(Child(command, {**self._variables, **variables}))
+
+
+async def password_changed(where: DatabaseSettings) -> bool:
+    """Has the administrator replaced the first password?"""
+    database = Database(where, "business")
+    try:
+        async with database.reading() as connection:
+            administrator = await users.find_user(connection, ADMINISTRATOR)
+    finally:
+        await database.close()
+    return administrator is not None and not administrator.must_change_password
+
+
+def _dialled(address: Any) -> str:
+    """`host:port` for one who calls from this machine."""
+    host, port = address
+    if host in ("0.0.0.0", "::"):  # noqa: S104
+        host = "127.0.0.1"
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _silent(line: str) -> None:
+    pass
