@@ -41,6 +41,7 @@ class Config:
         self._account = account
         self._any_2xx = any_2xx
         self._changed: list[Callable[[], None]] = []
+        self._loading = asyncio.Lock()
         self._apply(ApplicationSettings())
 
     def on_change(self, call: Callable[[], None]) -> None:
@@ -55,13 +56,15 @@ class Config:
 
     async def load(self) -> None:
         """Read the settings now; they are in force when this returns."""
-        async with self._database.reading() as connection:
-            settings = await application_settings.find_settings(connection, self._account)
-        if settings != self.settings:
-            self._apply(settings)
-            log.info("settings.changed", extra={"account": self._account})
-            for call in self._changed:
-                call()
+        # One at a time: an older reading must not be applied after a newer one.
+        async with self._loading:
+            async with self._database.reading() as connection:
+                settings = await application_settings.find_settings(connection, self._account)
+            if settings != self.settings:
+                self._apply(settings)
+                log.info("settings.changed", extra={"account": self._account})
+                for call in self._changed:
+                    call()
 
     async def run(self, stop: asyncio.Event) -> None:
         while not await service.wait_for(stop, INTERVAL):

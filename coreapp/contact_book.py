@@ -72,7 +72,8 @@ class ContactBook:
         if missing and wait:
             known |= await self._ask(missing)
         elif missing:
-            waiting = [(text, wa_id) for text, wa_id in zip(inputs, wa_ids, strict=True) if wa_id in set(missing)]
+            asked = set(missing)
+            waiting = [(text, wa_id) for text, wa_id in zip(inputs, wa_ids, strict=True) if wa_id in asked]
             task = asyncio.create_task(self._ask_and_tell(missing, waiting))
             self._background.add(task)
             task.add_done_callback(self._background.discard)
@@ -118,10 +119,15 @@ class ContactBook:
     async def _read(self, wa_ids: Sequence[str]) -> Sequence[bool | None]:
         since = int((self._clock.now() - LIFETIME) * 1000)
         async with self._database.reading() as connection:
-            rows = await contacts.list_checked(connection, self._account, list(wa_ids), since)
-        found = {row.wa_id: row.registered for row in rows}
+            rows = await contacts.list_checked(connection, self._account, list(dict.fromkeys(wa_ids)), since)
+        found: dict[str, bool] = {}
         for row in rows:
-            self._cache.put(row.wa_id, (row.registered, row.checked_at / 1000))
+            known = self._cache.get(row.wa_id)
+            # A check may have ended while we read.
+            if known is None or known[1] < row.checked_at / 1000:
+                known = (row.registered, row.checked_at / 1000)
+                self._cache.put(row.wa_id, known)
+            found[row.wa_id] = known[0]
         return [found.get(wa_id) for wa_id in wa_ids]
 
     async def _ask(self, wa_ids: Sequence[str]) -> dict[str, bool]:
@@ -150,7 +156,10 @@ class ContactBook:
         callback = Callback(
             0, self._shard, self._account, f"contacts:{now}", "contact_change", bodies.contacts(found), now
         )
-        await self._journal.write(Change(self._account, new_callbacks=(callback,)))
+        try:
+            await self._journal.write(Change(self._account, new_callbacks=(callback,)))
+        except Exception as error:
+            log.warning("contacts.not_told", extra={"numbers": len(waiting), "error": repr(error)})
 
     async def _sync(self, wa_ids: Sequence[str]) -> Sequence[bool]:
         numbers = list(dict.fromkeys(wa_ids))

@@ -186,8 +186,8 @@ class Encryption:
         committed = self._journal.put(
             Change(self._device.number, enqueued_jobs=jobs, whole_sessions=whole, sending_halves=halves)
         )
-        for session in (*whole, *halves):
-            self._store.hold(session.peer, committed)
+        for peer in [session.peer for session in whole] + [half.peer for half in halves]:
+            self._store.hold(peer, committed)
         await committed
         self._outlet.offer(jobs)
 

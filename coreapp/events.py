@@ -6,11 +6,13 @@ recognised (receipts by message and status, messages by id) and only acknowledge
 
 from __future__ import annotations
 
-import json
+import asyncio
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
 from prometheus_client import Counter
 
 from coreapp import codes
@@ -38,6 +40,8 @@ EVENTS = Counter("tidings_events_total", "Deliveries from the servers", ["kind",
 STATUSES = {frames.DELIVERED: Status.DELIVERED, frames.READ: Status.READ, frames.EXPIRED: Status.FAILED}
 EXPIRED = (codes.EXPIRED, "the message was not delivered within its time to live")
 NULL = "null"
+MAX_ID = 64
+_KIND = re.compile("[a-z_]{1,16}")
 
 
 class Events:
@@ -70,16 +74,35 @@ class Events:
 
     def delivered(self, delivery: Delivery) -> None:
         """Take one delivery; it is acknowledged once its consequences are on disk."""
-        self._batcher.put(delivery)
+        self._batcher.put(delivery).add_done_callback(self._handled)
 
     async def close(self) -> None:
         """Finish what has arrived."""
         await self._batcher.close()
 
+    def _handled(self, done: asyncio.Future[None]) -> None:
+        """After a failure sessions in memory may be ahead of the disk: the shard has to be opened anew."""
+        if not done.cancelled() and (error := done.exception()) is not None:
+            self._journal.fail(error)
+
     async def _flush(self, deliveries: Sequence[Delivery]) -> Sequence[None]:
-        new_messages = [d for d in deliveries if d.kind in (frames.PREKEY, frames.MESSAGE)]
-        await self._load_progress(deliveries)
-        await self._store.load(list({d.sender for d in new_messages}))
+        about = list({message_id for d in deliveries for message_id in _subjects(d)})
+        senders = list({d.sender for d in deliveries if d.kind in (frames.PREKEY, frames.MESSAGE, frames.IDENTITY)})
+        self._progress.hold(about)
+        self._store.pin(senders)
+        try:
+            await self._load_progress(about)
+            await self._store.load(senders)
+            await self._handle(deliveries)
+        finally:
+            self._store.unpin(senders)
+            self._progress.release(about)
+        crashpoints.reach(crashpoints.AFTER_ROW_BEFORE_NETWORK_ACK)
+        self._upstream.acknowledge(deliveries)
+        return [None] * len(deliveries)
+
+    async def _handle(self, deliveries: Sequence[Delivery]) -> None:
+        """Returns when all that follows from them is on disk. Nothing else runs before the journal has it."""
         change = _Consequences()
         for delivery in deliveries:
             if delivery.kind in STATUSES:
@@ -91,6 +114,8 @@ class Events:
             else:
                 log.warning("event.unknown", extra={"kind": delivery.kind, "from": delivery.sender})
         report = self._reports.report(change.reached)
+        if not (report.statuses or change.messages or change.records or change.dropped):
+            return
         committed = self._journal.put(
             Change(
                 self._device.number,
@@ -102,29 +127,24 @@ class Events:
                 new_callbacks=[*report.callbacks, *change.callbacks],
             )
         )
-        for peer, record in change.records.items():
-            self._store.hold(peer, record, committed)
         await committed
         for key_id in change.used_prekeys:
             self._device.prekeys.pop(key_id, None)
-        crashpoints.reach(crashpoints.AFTER_ROW_BEFORE_NETWORK_ACK)
-        self._upstream.acknowledge(deliveries)
-        return [None] * len(deliveries)
 
-    async def _load_progress(self, deliveries: Sequence[Delivery]) -> None:
-        """Have in the progress book every message that these deliveries are about, inbound ones included."""
-        wanted: set[str] = set()
-        for delivery in deliveries:
-            wanted.update(delivery.refs if delivery.kind in STATUSES else (delivery.id,))
-        missing = [message_id for message_id in wanted if message_id not in self._progress]
+    async def _load_progress(self, ids: Sequence[str]) -> None:
+        """Know of every message that these deliveries are about, inbound ones included."""
+        missing = [message_id for message_id in ids if message_id not in self._progress]
         if missing:
-            async with self._database.reading() as connection:
-                self._progress.load(await messages.list_progress(connection, self._device.number, missing))
+            self._progress.load(
+                await self._database.query(
+                    lambda connection: messages.list_progress(connection, self._device.number, missing)
+                )
+            )
 
     def _note_receipt(self, delivery: Delivery, change: _Consequences) -> None:
         status = STATUSES[delivery.kind]
         error = EXPIRED if status is Status.FAILED else None
-        for message_id in delivery.refs:
+        for message_id in _subjects(delivery):
             # Only the recipient of a message can say what became of it.
             if self._progress.peer(message_id) != delivery.sender:
                 EVENTS.labels(delivery.kind, "unknown").inc()
@@ -133,7 +153,13 @@ class Events:
             change.reached.append((message_id, status, delivery.timestamp // 1000, error))
 
     def _receive(self, delivery: Delivery, change: _Consequences) -> None:
+        if not _subjects(delivery):
+            log.warning("event.unusable_id", extra={"from": delivery.sender})
+            EVENTS.labels(delivery.kind, "unusable").inc()
+            return
         if delivery.id in self._progress:
+            if self._progress.peer(delivery.id) != delivery.sender:
+                log.warning("event.id_taken", extra={"id": delivery.id, "from": delivery.sender})
             EVENTS.labels(delivery.kind, "duplicate").inc()
             return
         timestamp = delivery.timestamp // 1000
@@ -158,7 +184,7 @@ class Events:
                 self._device.number,
                 self._shard,
                 delivery.sender,
-                kind[:16],
+                kind,
                 Status.RECEIVED,
                 delivery.timestamp,
                 "",
@@ -239,13 +265,23 @@ class _Consequences:
         self.callbacks: list[Callback] = []
 
 
+def _subjects(delivery: Delivery) -> Sequence[str]:
+    """The messages that a delivery is about; ids that none of ours or of the network's can be are left out."""
+    ids = delivery.refs if delivery.kind in STATUSES else (delivery.id,)
+    return [message_id for message_id in ids if 0 < len(message_id) <= MAX_ID and message_id.isascii()]
+
+
 def _parse(plaintext: bytes) -> Mapping[str, Any] | None:
     """The content, an object whose `type` names one of its fields (or is `null`); `None` when it is anything else."""
     try:
-        content = json.loads(plaintext)
-    except ValueError:
+        content = msgspec.json.decode(plaintext)
+    except (msgspec.MsgspecError, RecursionError):
         return None
     if not isinstance(content, dict) or not isinstance(content.get("type"), str):
         return None
     kind = content["type"]
-    return content if kind == NULL or isinstance(content.get(kind), dict) else None
+    if kind == NULL:
+        return content
+    # The type becomes a field of the callback's message, beside those that only we fill in.
+    usable = _KIND.fullmatch(kind) and kind not in bodies.OWN_FIELDS and isinstance(content.get(kind), dict)
+    return content if usable else None

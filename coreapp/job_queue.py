@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Sequence
 
 from prometheus_client import Counter, Gauge
 
-from coreapp import codes, ids
+from coreapp import codes
 from coreapp.admission import Admission
 from coreapp.contact_book import ContactBook
 from coreapp.encryption import Encryption, Outlet
 from coreapp.errors import Refused
+from coreapp.ids import MessageIds
 from coreapp.journal import Change, Journal
 from coreapp.progress import ProgressBook
 from tidings import e2ee
@@ -71,18 +73,22 @@ class JobQueue:
         self._clock = clock
         self._account = account
         self._shard = shard
+        self._ids = MessageIds()
+        self._at_once = ACCEPTED.labels("at once")
+        self._later = ACCEPTED.labels("later")
 
     async def accept(self, question: core.AcceptMessage) -> str:
         """The id of the message, once it is on disk. Raises `Refused`.
 
         Where the session is at hand the message is committed already encrypted: one commit for both.
         """
-        self._admission.check()
         if question.to == self._account:
             raise Refused(codes.BAD_USER, "a business cannot send to itself")
         await self._contacts.require_valid(question.to)
+        # From here to the journal nothing else runs: the limit holds, and the order of ids is the order of commits.
+        self._admission.check()
         now = int(self._clock.now() * 1000)
-        message_id = ids.new_message_id()
+        message_id = self._ids.new()
         job = Job(message_id, self._shard, self._account, question.to, State.NEW, "", b"", now)
         message = Message(
             message_id,
@@ -97,8 +103,6 @@ class JobQueue:
         half = self._encryption.encrypt_now(job, question.content)
         if half is None:
             self._encryption.seal_content(job, question.content)
-        self._count.add(1)
-        self._progress.remember(message_id, question.to, Status.ACCEPTED)
         crashpoints.reach(crashpoints.AFTER_SEAL_BEFORE_COMMIT)
         committed = self._journal.put(
             Change(
@@ -108,21 +112,33 @@ class JobQueue:
                 sending_halves=(half,) if half else (),
             )
         )
+        self._count.add(1)
+        self._progress.hold((message_id,))
+        self._progress.remember(message_id, question.to, Status.ACCEPTED)
         if half is not None:
             self._encryption.hold(question.to, committed)
+        else:
+            self._encryption.enter_lane(job, question.content)
         await committed
         crashpoints.reach(crashpoints.AFTER_COMMIT_BEFORE_REPLY)
         if half is not None:
-            ACCEPTED.labels("at once").inc()
+            self._at_once.inc()
             self._outlet.offer((job,))
         else:
-            ACCEPTED.labels("later").inc()
-            self._encryption.enter_lane(job, question.content)
+            self._later.inc()
         log.debug("message.accepted", extra={"id": message_id, "to": question.to, "request_id": question.request_id})
         return message_id
 
+    def finished(self, message_ids: Sequence[str], committed: asyncio.Future[None]) -> None:
+        """These jobs have left the queue, as `committed` will have written."""
+        self._count.remove(len(message_ids))
+        committed.add_done_callback(lambda _: self._progress.release(message_ids))
+
     def resume(self, jobs: Sequence[Job]) -> None:
-        """Take up the jobs that an earlier owner left: ciphertexts go out as they are, contents to the lane."""
+        """Take up the jobs that an earlier owner left: ciphertexts go out as they are, contents to the lane.
+
+        Their messages must be held in the progress book, as `accept` holds those of new ones.
+        """
         self._count.add(len(jobs))
         unreadable = []
         for job in jobs:

@@ -12,11 +12,9 @@ import dataclasses
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from sqlalchemy.ext.asyncio import AsyncConnection
-
 from tidings.runtime.batcher import Batcher
 from tidings.storage import accounts, callbacks, contacts, jobs, messages, sessions, shards
-from tidings.storage.database import Database
+from tidings.storage.database import Connection, Database
 
 PATIENCE = 600.0  # seconds that a commit waits for a database that is away
 
@@ -64,6 +62,7 @@ class Journal:
         self._lease = lease
         self._last_seq = last_seq
         self._committed = committed
+        # Done, with the error, from the first failure on.
         self.broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._batcher: Batcher[Change, None] = Batcher("journal", self._flush, max_size=max_size)
 
@@ -74,6 +73,13 @@ class Journal:
     async def write(self, change: Change) -> None:
         """Queue a change and wait until it is on disk."""
         await self._batcher.put(change)
+
+    def fail(self, error: BaseException) -> None:
+        """Write nothing more: what is in memory can no longer be trusted to be what is on disk."""
+        if not self.broken.done():
+            self.broken.set_exception(error)
+            # Whoever watches the journal sees it; nobody has to.
+            self.broken.exception()
 
     async def close(self) -> None:
         """Commit what is queued."""
@@ -88,7 +94,7 @@ class Journal:
         try:
             await self._database.persist(lambda connection: batch.execute(connection, self._lease), patience=PATIENCE)
         except Exception as error:
-            self.broken.set_exception(error)
+            self.fail(error)
             raise
         if batch.callbacks:
             self._committed(batch.callbacks)
@@ -112,7 +118,7 @@ class _Merged:
         self.contacts: dict[tuple[str, str], contacts.Contact] = {}
         self.callbacks: list[callbacks.Callback] = []
         self.finished_callbacks: list[int] = []
-        self.failed_callbacks: list[callbacks.Callback] = []
+        self.failed_callbacks: dict[int, callbacks.Callback] = {}
         self.dead_callbacks: list[callbacks.Callback] = []
         self.whole: dict[tuple[str, str], sessions.Session] = {}
         self.sending: dict[tuple[str, str], sessions.SendingHalf] = {}
@@ -131,9 +137,15 @@ class _Merged:
         for contact in change.checked_contacts:
             self.contacts[contact.account, contact.wa_id] = contact
         self.callbacks += change.new_callbacks
-        self.finished_callbacks += change.finished_callbacks
-        self.failed_callbacks += change.failed_callbacks
-        self.dead_callbacks += change.dead_callbacks
+        # Of one callback a failure always comes before its end, and the end is all that counts.
+        for callback in change.failed_callbacks:
+            self.failed_callbacks[callback.seq] = callback
+        for callback in change.dead_callbacks:
+            self.failed_callbacks.pop(callback.seq, None)
+            self.dead_callbacks.append(callback)
+        for seq in change.finished_callbacks:
+            self.failed_callbacks.pop(seq, None)
+            self.finished_callbacks.append(seq)
         if change.used_prekeys:
             self.used_prekeys.setdefault(change.account, []).extend(change.used_prekeys)
         for peer in change.dropped_sessions:
@@ -150,7 +162,7 @@ class _Merged:
             else:
                 self.sending[key] = half
 
-    async def execute(self, connection: AsyncConnection, lease: shards.Lease) -> None:
+    async def execute(self, connection: Connection, lease: shards.Lease) -> None:
         await shards.fence(connection, lease)
         await messages.add(connection, self.messages)
         await jobs.enqueue(connection, list(self.jobs.values()))
@@ -166,7 +178,5 @@ class _Merged:
         await contacts.save(connection, list(self.contacts.values()))
         await callbacks.enqueue(connection, [callback for callback in self.callbacks if not callback.volatile])
         await callbacks.finish(connection, self.finished_callbacks)
-        for callback in self.failed_callbacks:
-            await callbacks.reschedule(connection, callback)
-        for callback in self.dead_callbacks:
-            await callbacks.bury(connection, callback)
+        await callbacks.reschedule(connection, list(self.failed_callbacks.values()))
+        await callbacks.bury(connection, self.dead_callbacks)

@@ -41,8 +41,7 @@ class Node:
         self.owned = asyncio.Event()
 
     async def run(self, stop: asyncio.Event) -> None:
-        async with self._database.transaction() as connection:
-            await shards.create_shards(connection, self._settings.shards)
+        await self._database.persist(lambda connection: shards.create_shards(connection, self._settings.shards))
         while not stop.is_set():
             lease = await self._claim()
             if lease is None:
@@ -85,13 +84,18 @@ class Node:
             await asyncio.wait([heartbeat, term, stopping], return_when=asyncio.FIRST_COMPLETED)
         finally:
             stopping.cancel()
-            self.shard = None
-            self.owned.clear()
+            self._disown()
             ended.set()
             results = await asyncio.gather(term, heartbeat, return_exceptions=True)
+            # The term may have been opening its shard until now.
+            self._disown()
         for result in results:
             if isinstance(result, BaseException):
                 raise result
+
+    def _disown(self) -> None:
+        self.shard = None
+        self.owned.clear()
 
     async def _work(self, lease: Lease, ended: asyncio.Event) -> None:
         registrar = Registrar(

@@ -14,48 +14,92 @@ def steps_between(current: Status, reached: Status) -> Sequence[Status]:
     """The statuses to report when a message at `current` is found to have reached `reached`.
 
     A receipt can overtake the one before it, so the steps that were skipped are reported with it; what lies behind
-    or is final already is not reported again. A message that failed stays failed; one that was read cannot fail.
+    or is final already is not reported again. A message that failed stays failed; one that was delivered cannot fail,
+    and one from a recipient to the business has no statuses.
     """
-    if current is Status.FAILED or current is Status.READ:
+    if current is Status.FAILED or current is Status.RECEIVED:
         return ()
     if reached is Status.FAILED:
-        return (Status.FAILED,)
+        return (Status.FAILED,) if current < Status.DELIVERED else ()
     return [step for step in _STEPS if current < step <= reached]
 
 
-class ProgressBook:
-    """The latest status of the messages in motion: at most `limit`, the longest untouched forgotten first.
+class _Held:
+    """A message that must not be forgotten; peer: empty while nothing is known of it."""
 
-    What is forgotten is read from the database again, so a status is never reported twice for want of memory.
+    __slots__ = ("count", "peer", "status")
+
+    def __init__(self, peer: str, status: Status) -> None:
+        self.count = 1
+        self.peer = peer
+        self.status = status
+
+
+class ProgressBook:
+    """The latest status of the messages in motion.
+
+    Those that are held are all there: the ones with a job, and the ones that a change in the journal or an event being
+    handled is about. Of the others at most `limit`, the longest untouched forgotten first: what is forgotten is on disk
+    and is read again, so a status is neither lost nor reported twice for want of memory.
     """
 
     def __init__(self, limit: int = 100_000) -> None:
         self._entries: LRU[str, tuple[str, Status]] = LRU(limit)
+        self._held: dict[str, _Held] = {}
+
+    def hold(self, ids: Iterable[str]) -> None:
+        """Forget nothing about these, until as many `release`."""
+        for message_id in ids:
+            held = self._held.get(message_id)
+            if held is not None:
+                held.count += 1
+            else:
+                peer, status = self._entries.get(message_id) or ("", Status.RECEIVED)
+                self._held[message_id] = _Held(peer, status)
+                self._entries.drop(message_id)
+
+    def release(self, ids: Iterable[str]) -> None:
+        """Take one hold of each back."""
+        for message_id in ids:
+            held = self._held[message_id]
+            held.count -= 1
+            if not held.count:
+                del self._held[message_id]
+                if held.peer:
+                    self._entries.put(message_id, (held.peer, held.status))
 
     def remember(self, message_id: str, peer: str, status: Status) -> None:
-        """A new message, or one as the database has it."""
-        self._entries.put(message_id, (peer, status))
+        """A new message, which must be held."""
+        held = self._held[message_id]
+        held.peer, held.status = peer, status
 
     def load(self, rows: Iterable[Progress]) -> None:
-        """Take over what the database says of messages that are not held."""
+        """Take over what the database says of messages that are held, and of which nothing was known."""
         for row in rows:
-            if row.id not in self._entries:
-                self._entries.put(row.id, (row.peer, Status(row.status)))
+            if not self._held[row.id].peer:
+                self.remember(row.id, row.peer, Status(row.status))
 
     def __contains__(self, message_id: str) -> bool:
-        return message_id in self._entries
+        held = self._held.get(message_id)
+        return message_id in self._entries if held is None else bool(held.peer)
 
     def peer(self, message_id: str) -> str | None:
-        """Whom the message is to, when it is held."""
+        """Whom the message is to or from, when that is known."""
+        held = self._held.get(message_id)
+        if held is not None:
+            return held.peer or None
         entry = self._entries.get(message_id)
         return entry[0] if entry else None
 
     def advance(self, message_id: str, reached: Status) -> Sequence[Status]:
-        """Note that a message reached a status; returns the statuses to report, none if it is unknown."""
-        entry = self._entries.get(message_id)
-        if entry is None:
+        """Note that a message, which must be held, reached a status; returns the statuses to report.
+
+        None are when it is unknown.
+        """
+        held = self._held[message_id]
+        if not held.peer:
             return ()
-        steps = steps_between(entry[1], reached)
+        steps = steps_between(held.status, reached)
         if steps:
-            self._entries.put(message_id, (entry[0], steps[-1]))
+            held.status = steps[-1]
         return steps

@@ -9,12 +9,13 @@ from typing import Any
 
 from prometheus_client import Gauge
 
+from coreapp import codes
 from coreapp.account import OwnDevice, Registrar
 from coreapp.admission import Admission, Gate
 from coreapp.config import Config
 from coreapp.contact_book import ContactBook
 from coreapp.encryption import Encryption
-from coreapp.errors import UpstreamError
+from coreapp.errors import Refused
 from coreapp.events import Events
 from coreapp.job_queue import JobCount, JobQueue
 from coreapp.journal import Journal
@@ -29,7 +30,7 @@ from coreapp.webhook.delivery import Deliveries
 from coreapp.webhook.queue import CallbackQueue
 from tidings.runtime import service
 from tidings.runtime.clock import Clock
-from tidings.storage import callbacks, jobs, messages
+from tidings.storage import callbacks, jobs, messages, shards
 from tidings.storage.callbacks import Callback
 from tidings.storage.database import Database
 from tidings.storage.shards import Lease
@@ -75,6 +76,7 @@ class Shard:
         self.queue = CallbackQueue(settings.callback_queue_limit, clock, self._load_callbacks)
         self.journal = Journal(database, self.lease, last_seq=last_seq, committed=self.queue.offer)
         progress = ProgressBook()
+        progress.hold([job.id for job in left])
         progress.load(progress_rows)
         reports = StatusReports(progress, self.config.wishes, clock, account=account, shard=number)
         count = JobCount()
@@ -85,7 +87,7 @@ class Shard:
             reports,
             account=account,
             later=asyncio.get_running_loop().call_later,
-            finished=count.remove,
+            finished=lambda ids, committed: self.jobs.finished(ids, committed),
         )
         self.encryption = Encryption(
             device, store, self.link, self.journal, self.transmitter, require_pq=settings.require_pq
@@ -149,11 +151,18 @@ class Shard:
             await self.journal.close()
 
     async def replay(self, seqs: Sequence[int]) -> int:
-        """Bring dead letters back into the queue, all of them or those named; returns how many."""
+        """Bring dead letters back into the queue, those named or up to 1,000 of all; returns how many.
+
+        Raises `Refused` while the queue is at its limit, and `LeaseLost`.
+        """
+        if len(self.queue) >= self._settings.callback_queue_limit:
+            raise Refused(codes.OVERLOADED, "the callback queue is at its limit", retry_after=5)
+        return await self.queue.bring_back(lambda: self._revive(seqs))
+
+    async def _revive(self, seqs: Sequence[int]) -> Sequence[Callback]:
         async with self._database.transaction() as connection:
-            rows = await callbacks.take_dead(connection, self.lease.shard, int(self._clock.now() * 1000), seqs or None)
-        self.queue.offer(rows)
-        return len(rows)
+            await shards.fence(connection, self.lease)
+            return await callbacks.take_dead(connection, self.lease.shard, int(self._clock.now() * 1000), seqs or None)
 
     # What the servers tell us, handed to whom it concerns.
 
@@ -178,12 +187,14 @@ class Shard:
     async def _refill(self, remaining: int) -> None:
         try:
             await self._registrar.upload_prekeys(self._database, self._device)
-        except UpstreamError as error:
-            log.warning("prekeys.upload_failed", extra={"remaining": remaining, "error": str(error)})
+        except Exception as error:
+            # The servers say again that they are low.
+            log.warning("prekeys.upload_failed", extra={"remaining": remaining, "error": repr(error)})
 
     async def _load_callbacks(self, after: int, limit: int) -> Sequence[Callback]:
-        async with self._database.reading() as connection:
-            return await callbacks.list_pending(connection, self.lease.shard, after=after, limit=limit)
+        return await self._database.query(
+            lambda connection: callbacks.list_pending(connection, self.lease.shard, after=after, limit=limit)
+        )
 
     def _callbacks(self) -> int:
         return len(self.queue)

@@ -6,6 +6,7 @@ the servers accept or refuse it; they drop what they have seen.
 
 from __future__ import annotations
 
+import asyncio
 import collections
 import logging
 from collections.abc import Callable, Sequence
@@ -14,7 +15,7 @@ from prometheus_client import Counter
 
 from coreapp import codes
 from coreapp.journal import Change, Journal
-from coreapp.status_reports import StatusReports
+from coreapp.status_reports import Reached, StatusReports
 from coreapp.upstream import Envelope, Upstream
 from tidings.runtime import crashpoints
 from tidings.storage.jobs import Job
@@ -34,7 +35,11 @@ FAILURES = {
 
 
 class Transmitter:
-    """The encrypted jobs of one shard, from commit to acceptance."""
+    """The encrypted jobs of one shard, from commit to acceptance.
+
+    At most `window` jobs and `window_bytes` are unanswered. When the servers are overloaded everything waits: what
+    they refused goes out again first, so that messages to one peer keep their order.
+    """
 
     def __init__(
         self,
@@ -44,10 +49,11 @@ class Transmitter:
         *,
         account: str,
         later: Callable[[float, Callable[[], None]], object],
-        finished: Callable[[int], None],
+        finished: Callable[[Sequence[str], asyncio.Future[None]], None],
         window: int = 2000,
+        window_bytes: int = 4 * 1024 * 1024,
     ) -> None:
-        """later(seconds, call): the loop's timer; finished(count): told when jobs have left the queue."""
+        """later(seconds, call): the loop's timer; finished(ids, committed): told when jobs leave the queue."""
         self._upstream = upstream
         self._journal = journal
         self._reports = reports
@@ -55,8 +61,13 @@ class Transmitter:
         self._later = later
         self._finished = finished
         self._window = window
+        self._window_bytes = window_bytes
         self._waiting: collections.deque[Job] = collections.deque()
         self._unanswered: dict[str, Job] = {}
+        self._unanswered_bytes = 0
+        # Refused as overloaded; they keep their place in the window until they are sent again.
+        self._refused: set[str] = set()
+        self._accepted = SENT.labels("accepted")
 
     def offer(self, jobs: Sequence[Job]) -> None:
         """Jobs whose ciphertext is on disk, in the order in which they are to arrive."""
@@ -65,38 +76,32 @@ class Transmitter:
 
     def connected(self) -> None:
         """Send again all that has no answer, then go on."""
+        self._refused.clear()
         for job in self._unanswered.values():
             self._send(job)
         self._pump()
 
     def accepted(self, ids: Sequence[str]) -> None:
         """Safe with the servers: the job is done, the message is sent."""
-        done = [job for message_id in ids if (job := self._unanswered.pop(message_id, None)) is not None]
+        done = [job for message_id in ids if (job := self._answered(message_id)) is not None]
         if done:
             crashpoints.reach(crashpoints.AFTER_SEND_BEFORE_MARK)
-            report = self._reports.report([(job.id, Status.SENT, None, None) for job in done])
-            self._journal.put(
-                Change(
-                    self._account,
-                    finished_jobs=[job.id for job in done],
-                    statuses=report.statuses,
-                    new_callbacks=report.callbacks,
-                )
-            )
-            SENT.labels("accepted").inc(len(done))
-            self._finished(len(done))
+            self._end(done, [(job.id, Status.SENT, None, None) for job in done])
+            self._accepted.inc(len(done))
         self._pump()
 
     def refused(self, message_id: str, reason: str, detail: str) -> None:
         """Not taken: tried again when the servers were overloaded, failed otherwise."""
-        job = self._unanswered.get(message_id)
-        if job is None:
+        if message_id not in self._unanswered:
             return
         SENT.labels(reason).inc()
         if reason == device.OVERLOADED:
-            self._later(RETRY_SECONDS, lambda: self._again(message_id))
+            if not self._refused:
+                self._later(RETRY_SECONDS, self._again)
+            self._refused.add(message_id)
             return
-        del self._unanswered[message_id]
+        job = self._answered(message_id)
+        assert job is not None
         code, details = FAILURES.get(reason, (codes.GENERIC, f"{reason}: {detail}" if detail else reason))
         log.info("message.failed", extra={"id": message_id, "to": job.peer, "reason": reason, "detail": detail})
         self.fail([job], code, details)
@@ -104,27 +109,45 @@ class Transmitter:
 
     def fail(self, jobs: Sequence[Job], code: int, details: str) -> None:
         """End jobs without sending them; their messages get the status failed."""
-        report = self._reports.report([(job.id, Status.FAILED, None, (code, details)) for job in jobs])
-        self._journal.put(
-            Change(
-                self._account,
-                finished_jobs=[job.id for job in jobs],
-                statuses=report.statuses,
-                new_callbacks=report.callbacks,
-            )
-        )
-        self._finished(len(jobs))
+        self._end(jobs, [(job.id, Status.FAILED, None, (code, details)) for job in jobs])
 
-    def _again(self, message_id: str) -> None:
-        job = self._unanswered.get(message_id)
+    def _end(self, jobs: Sequence[Job], reached: Sequence[Reached]) -> None:
+        report = self._reports.report(reached)
+        ids = [job.id for job in jobs]
+        committed = self._journal.put(
+            Change(self._account, finished_jobs=ids, statuses=report.statuses, new_callbacks=report.callbacks)
+        )
+        self._finished(ids, committed)
+
+    def _answered(self, message_id: str) -> Job | None:
+        job = self._unanswered.pop(message_id, None)
         if job is not None:
-            self._send(job)
+            self._unanswered_bytes -= len(job.body)
+            self._refused.discard(message_id)
+        return job
+
+    def _again(self) -> None:
+        refused, self._refused = self._refused, set()
+        if refused:
+            # In the order in which they were first sent.
+            for message_id, job in self._unanswered.items():
+                if message_id in refused:
+                    self._send(job)
+        self._pump()
 
     def _pump(self) -> None:
-        while self._waiting and len(self._unanswered) < self._window and self._upstream.connected:
+        while self._waiting and self._has_room() and self._upstream.connected:
             job = self._waiting.popleft()
             self._unanswered[job.id] = job
+            self._unanswered_bytes += len(job.body)
             self._send(job)
+
+    def _has_room(self) -> bool:
+        return (
+            not self._refused
+            and len(self._unanswered) < self._window
+            and (self._unanswered_bytes < self._window_bytes or not self._unanswered)
+        )
 
     def _send(self, job: Job) -> None:
         self._upstream.send(Envelope(job.id, job.peer, job.kind, job.body))

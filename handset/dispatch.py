@@ -22,6 +22,8 @@ class Dispatch:
         self._due: list[tuple[int, int, Device]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._room = asyncio.Event()
+        self._empty = asyncio.Event()
+        self._empty.set()
         self._closed = False
         self.outstanding = 0
         # Positions whose rows can go.
@@ -33,10 +35,16 @@ class Dispatch:
             self._room.clear()
             await self._room.wait()
 
+    async def wait_until_empty(self) -> None:
+        """Returns when the network has everything."""
+        await self._empty.wait()
+
     def post(self, envelopes: Sequence[tuple[Device, storage.Envelope]]) -> None:
         """Put committed envelopes into their devices' outboxes and send those that are due."""
         now = int(self._clock.now() * 1000)
         self.outstanding += len(envelopes)
+        if self.outstanding:
+            self._empty.clear()
         held_back = False
         for device, envelope in envelopes:
             device.outbox[envelope.position] = envelope
@@ -55,6 +63,8 @@ class Dispatch:
         self.outstanding -= len(self.accepted) - before
         if self.outstanding < LIMIT:
             self._room.set()
+        if not self.outstanding:
+            self._empty.set()
 
     def postpone(self, device: Device, envelope: storage.Envelope) -> None:
         """Offer an envelope again after a while."""

@@ -4,6 +4,7 @@ HandsetError
 ├── NetworkAway      wait, then try again
 ├── Unauthorized     register the number (again)
 ├── WrongCode        ask for the code again
+├── TooSoon          use the code that was sent before, or wait
 ├── BadNumber        correct the number
 ├── NoSuchNumber     correct the number that was to be sent to
 ├── NotStored        nothing was sent; try again
@@ -26,6 +27,10 @@ class Unauthorized(HandsetError):
 
 class WrongCode(HandsetError):
     """The registration code is wrong or has run out."""
+
+
+class TooSoon(HandsetError):
+    """The network sends no new code yet."""
 
 
 class BadNumber(HandsetError):

@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 MAX_TO_HEAL = 1000  # peers; one more is dropped, its next unreadable message asks again
 HEAL_SECONDS = 3600.0  # between two new sessions with the same peer
 MAX_DELAY = 5.0
+OPEN_SECONDS = 5.0  # for the store to open, before a send is given up
 
 
 class Fleet:
@@ -48,6 +49,7 @@ class Fleet:
         prekeys_low: Callable[[Device, int, int], None] | None = None,
         unauthorized: Callable[[Device], None] | None = None,
         replaced: Callable[[Device], None] | None = None,
+        connected: Callable[[bool, str], None] | None = None,
     ) -> None:
         self.name = name
         self.devices = {device.number: device for device in devices}
@@ -59,7 +61,9 @@ class Fleet:
         self._prekeys_low = prekeys_low
         self._unauthorized = unauthorized
         self._replaced = replaced
+        self._connected = connected
         self._mailroom: Mailroom | None = None
+        self._opened = asyncio.Event()
         self._links = [
             Link(f"{name}-{index}", dial, devices[index :: len(dials)], self, self._clock)
             for index, dial in enumerate(dials)
@@ -96,6 +100,7 @@ class Fleet:
                 log.warning("store.away", extra={"fleet": self.name, "error": repr(error)[:200]})
             else:
                 self._mailroom = mailroom
+                self._opened.set()
                 await self._run_until_failure(mailroom, stop)
                 if self._clock.monotonic() - opened_at > 2 * MAX_DELAY:
                     delay = 0.1
@@ -118,6 +123,7 @@ class Fleet:
                 task.cancel()
             results = await asyncio.gather(*running, return_exceptions=True)
             self._mailroom = None
+            self._opened.clear()
         for result in results:
             if isinstance(result, BaseException):
                 raise result
@@ -129,6 +135,11 @@ class Fleet:
         """
         return await self._send(self.devices[number], peer, content.encode_text(text))
 
+    async def wait_until_sent(self) -> None:
+        """Returns when the network has everything that is in the outbox."""
+        if self._mailroom is not None:
+            await self._mailroom.wait_until_sent()
+
     def log_in(self, device: Device) -> None:
         """Log a device in that was refused before and has a new token now."""
         self._link_of[device.number].log_in(device)
@@ -139,17 +150,26 @@ class Fleet:
             self._mailroom.release_due()
 
     async def _send(self, device: Device, peer: str, plaintext: bytes, *, anew: bool = False) -> str:
-        if self._mailroom is None:
-            raise errors.NotStored("the store is away")
-        sent = None if anew else await self._mailroom.send(Outgoing(device, peer, plaintext))
+        mailroom = await self._open_mailroom()
+        sent = None if anew else await mailroom.send(Outgoing(device, peer, plaintext))
         if sent is None:
             bundle = await self._fetch(device, peer)
             try:
-                sent = await self._mailroom.send(Outgoing(device, peer, plaintext, bundle, anew))
+                sent = await mailroom.send(Outgoing(device, peer, plaintext, bundle, anew))
             except e2ee.E2EEError as error:
                 raise errors.NoSuchNumber(f"the keys of {peer} cannot be used: {error}") from error
         assert sent is not None
         return sent
+
+    async def _open_mailroom(self) -> Mailroom:
+        """It may still be opening, or opening again."""
+        try:
+            async with asyncio.timeout(OPEN_SECONDS):
+                while self._mailroom is None:
+                    await self._opened.wait()
+        except TimeoutError as error:
+            raise errors.NotStored("the store is away") from error
+        return self._mailroom
 
     async def _fetch(self, device: Device, peer: str) -> e2ee.PreKeyBundle:
         bundles = await self._link_of[device.number].fetch(device, [peer])
@@ -229,7 +249,13 @@ class Fleet:
         if self._replaced is not None:
             self._replaced(device)
 
+    def lost(self, link: Link, reason: str) -> None:
+        if self._connected is not None:
+            self._connected(False, reason)
+
     def logged_in(self, link: Link) -> None:
+        if self._connected is not None:
+            self._connected(True, "")
         self._waiting_for.discard(link)
         if not self._waiting_for:
             self.ready.set()

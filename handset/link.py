@@ -33,6 +33,7 @@ PING_SECONDS = 20.0
 SILENT_SECONDS = 60.0
 DIAL_SECONDS = 10.0
 FETCH_SECONDS = 15.0
+WAIT_SECONDS = 5.0  # for a connection, before a fetch is given up
 RETRY_LOGIN_SECONDS = 1.0
 MAX_BACKOFF = 5.0
 
@@ -76,6 +77,10 @@ class Owner(Protocol):
         """It has logged in on another connection; it stays off until the next connection or `log_in`."""
         ...
 
+    def lost(self, link: Link, reason: str) -> None:
+        """There is no connection; the link goes on trying."""
+        ...
+
     def logged_in(self, link: Link) -> None:
         """Every device of this link has been answered."""
         ...
@@ -92,6 +97,7 @@ class Link:
         self._clock = clock
         self._peer: Any = None
         self._closed = asyncio.Event()
+        self._answered_all = asyncio.Event()
         self._number = 0
         self._to_log_in: collections.deque[Device] = collections.deque()
         self._logins: dict[int, Device] = {}
@@ -115,6 +121,7 @@ class Link:
                 CONNECTS.labels("failed").inc()
                 if not lost:
                     log.warning("network.away", extra={"link": self.name, "error": str(error) or repr(error)})
+                    self._owner.lost(self, "cannot be reached")
                 lost = True
             else:
                 CONNECTS.labels("ok").inc()
@@ -170,8 +177,11 @@ class Link:
 
     async def fetch(self, device: Device, peers: list[str]) -> list[wire.Bundle]:
         """Pre-key bundles of these numbers; those that are not registered are left out. Raises `NetworkAway`."""
-        if not self.is_open:
-            raise errors.NetworkAway("not connected to the network")
+        try:
+            async with asyncio.timeout(WAIT_SECONDS):
+                await self._answered_all.wait()
+        except TimeoutError as error:
+            raise errors.NetworkAway("not connected to the network") from error
         self._number += 1
         number = self._number
         future: asyncio.Future[list[wire.Bundle]] = asyncio.get_running_loop().create_future()
@@ -196,6 +206,7 @@ class Link:
     def closed(self, connection: Any, reason: str) -> None:
         log.info("network.disconnected", extra={"link": self.name, "reason": reason})
         self._peer = None
+        self._answered_all.clear()
         for device in self._devices.values():
             if device.channel is self:
                 device.channel = None
@@ -208,6 +219,7 @@ class Link:
             if not future.done():
                 future.set_exception(errors.NetworkAway("the connection was lost"))
         self._closed.set()
+        self._owner.lost(self, reason)
 
     def received(self, connection: Any, frame: Any) -> None:
         kind = type(frame)
@@ -284,6 +296,7 @@ class Link:
             self._logins[self._number] = device
             self._peer.send(wire.Login(self._number, device.number, device.token))
         if not self._to_log_in and not self._logins:
+            self._answered_all.set()
             self._owner.logged_in(self)
 
     def _answered(self, frame: wire.Ok | wire.Failed) -> None:

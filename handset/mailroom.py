@@ -122,6 +122,10 @@ class Mailroom:
         """Envelopes that the network has not accepted."""
         return self._dispatch.outstanding
 
+    async def wait_until_sent(self) -> None:
+        """Returns when the network has everything that was to be sent."""
+        await self._dispatch.wait_until_empty()
+
     def arrived(self, arrival: Arrival) -> bool:
         """Take one delivery; false when there are too many already. Nothing is taken after a failure."""
         if self.failed.is_set() or self._closing:

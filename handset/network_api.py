@@ -45,7 +45,7 @@ class NetworkApi:
             await self._session.close()
 
     async def request_code(self, number: str) -> None:
-        """Make the network print a code for this number."""
+        """Make the network print a code for this number. Raises `TooSoon`, while the one before can still be used."""
         await self._call("POST", "/v1/codes", {"number": number})
 
     async def register(self, device: Device, keys: KeySet, *, code: str = "", registration_key: str = "") -> str:
@@ -97,6 +97,8 @@ class NetworkApi:
         detail = detail or f"HTTP {status}"
         if reason == "wrong_code":
             raise errors.WrongCode(detail)
+        if status == 429 and path == "/v1/codes":
+            raise errors.TooSoon(detail)
         if status in (401, 403):
             raise errors.Unauthorized(detail)
         if status >= 500 or status in (408, 429):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
-import os
 import shutil
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from tidings.storage.database import Database
 DatabaseFactory = Callable[[str], Awaitable[Database]]
 
 _numbers = itertools.count(1)
+_PR_SET_CHILD_SUBREAPER = 36
 
 
 @pytest.fixture(scope="session")
@@ -112,11 +114,15 @@ def _copy_schema(server: MariaDB, template: str, name: str) -> None:
             cursor.execute(f"INSERT INTO {name}.{table} SELECT * FROM {template}.{table}")
 
 
+def pytest_sessionstart() -> None:
+    """Become the parent of whatever our children leave behind, so that it is seen at the end."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Fail the run when a test left a process behind."""
-    if os.environ.get("PYTEST_XDIST_WORKER"):
-        return
     left = psutil.Process().children(recursive=True)
     # One that is just ending is no offence.
     _, left = psutil.wait_procs(left, timeout=2)

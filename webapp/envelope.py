@@ -101,19 +101,17 @@ async def answer_http_exception(request: Request, error: Exception) -> Response:
     if error.status_code == 404:
         return error_answer(UseAnotherPath(path))
     if error.status_code == 405:
-        return error_answer(
-            UseAnotherMethod(request.method, path, (error.headers or {}).get("Allow", "another method"))
-        )
+        return error_answer(UseAnotherMethod(request.method, path, ", ".join(_allowed(request))))
     return error_answer(FixRequest.because(INVALID_REQUEST, str(error.detail)))
 
 
 def _allowed(request: Request) -> list[str]:
     # One path has a route for each method, and each knows its own only.
-    routes = request.app.router.routes
+    plain = {key: request.scope[key] for key in ("type", "path", "root_path", "headers")}
     return [
         method
         for method in ("GET", "POST", "PUT", "PATCH", "DELETE")
-        if any(route.matches({**request.scope, "method": method})[0] is Match.FULL for route in routes)
+        if any(route.matches({**plain, "method": method})[0] is Match.FULL for route in request.app.router.routes)
     ]
 
 

@@ -27,11 +27,17 @@ _BACKLOG = 2_048
 
 def listen(host: str, port: int) -> socket.socket:
     """Open the socket of the API. Raises `SettingsError` when the address cannot be had."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # The protocol is named because asyncio turns Nagle's algorithm off only where it is.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(_BACKLOG)
     except OSError as error:
+        listener.close()
         raise SettingsError(f"the API cannot listen on {host}:{port}: {error.strerror or error}") from error
+    return listener
 
 
 class Protocol(HttpToolsProtocol):

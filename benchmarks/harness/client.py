@@ -7,7 +7,7 @@ import base64
 import dataclasses
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import httptools
 import msgspec
@@ -36,8 +36,8 @@ class Connection(asyncio.Protocol):
         self.usable = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # uvloop's transports are of no class of asyncio's.
+        self._transport = cast(asyncio.Transport, transport)
         self.usable = True
 
     def data_received(self, data: bytes) -> None:
@@ -68,7 +68,8 @@ class Connection(asyncio.Protocol):
         timer = loop.call_later(timeout, self._fail, f"silent for {timeout:.0f} s")
         self._transport.write(request)
         try:
-            return await answer
+            found: tuple[int, bytes] = await answer
+            return found
         finally:
             timer.cancel()
 
@@ -151,7 +152,11 @@ class Business:
 
     async def set_webhook(self, url: str) -> None:
         """All three statuses to this address, 24 requests at a time."""
-        webhooks = {"url": url, "max_concurrent_requests": 24, "message": {"sent": True, "delivered": True, "read": True}}
+        webhooks = {
+            "url": url,
+            "max_concurrent_requests": 24,
+            "message": {"sent": True, "delivered": True, "read": True},
+        }
         await self.must("PATCH", "/v1/settings/application", {"webhooks": webhooks, "sent_status": True})
 
     async def check_contacts(self, numbers: Sequence[str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import secrets
 import shutil
+import urllib.request
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Self
@@ -33,12 +34,19 @@ class Installation:
 
     mariadb:     where the tables of business and network are; `None` for SQLite in the directory.
     environment: on top of what the harness sets, for every process.
+    profile:     have each process write `profile-<name>.txt` into the directory when it stops.
     """
 
     def __init__(
-        self, directory: Path, mariadb: MariaDB | None, environment: Mapping[str, str] | None = None
+        self,
+        directory: Path,
+        mariadb: MariaDB | None,
+        environment: Mapping[str, str] | None = None,
+        *,
+        profile: bool = False,
     ) -> None:
         self.directory = directory
+        self._profile = profile
         self.mariadb = mariadb
         self.data_dir = directory / "data"
         self.data_dir.mkdir(parents=True, exist_ok=True)
@@ -63,13 +71,17 @@ class Installation:
         if mariadb is not None:
             for family in FAMILIES:
                 self.common[f"TIDINGS_{family.upper()}_DB_URL"] = mariadb.url(f"tidings_{family}")
-        self.processes = {name: Process(name, name, self.common, directory) for name in ORDER}
+        self.processes = {name: Process(name, name, self._environment(name), directory) for name in ORDER}
         standby = {
-            **self.common,
+            **self._environment("standby"),
             "TIDINGS_COREAPP_ADDRESS": f"127.0.0.1:{ports[4]}",
             "TIDINGS_COREAPP_METRICS_ADDRESS": f"127.0.0.1:{ports[5]}",
         }
         self.standby = Process("standby", "coreapp", standby, directory)
+
+    def _environment(self, name: str) -> dict[str, str]:
+        profile = {"TIDINGS_PROFILE": str(self.directory / f"profile-{name}.txt")} if self._profile else {}
+        return {**self.common, **profile}
 
     async def __aenter__(self) -> Self:
         return self
@@ -100,6 +112,20 @@ class Installation:
         found["standby"] = self.standby.pid
         found["mariadbd"] = self.mariadb.pid if self.mariadb is not None else None
         return {name: pid for name, pid in found.items() if pid is not None}
+
+    def metrics(self) -> dict[str, str]:
+        """The Prometheus text of each process that has one and runs; fetched one after the other, blocking."""
+        urls = {
+            "webapp": f"http://127.0.0.1:{self.api_port}/metrics",
+            "coreapp": f"http://127.0.0.1:{self.metrics_ports['coreapp']}/metrics",
+            "network": f"{self.common['TIDINGS_NETWORK_HTTP_URL']}/metrics",
+        }
+        found = {}
+        for name, url in urls.items():
+            if self.processes[name].pid is not None:
+                with urllib.request.urlopen(url, timeout=10) as answer:
+                    found[name] = answer.read().decode()
+        return found
 
     def list_shown(self) -> list[ledger.Shown]:
         """What the robots have shown."""
@@ -134,4 +160,3 @@ def _copy_schema(server: MariaDB, source: str, target: str) -> None:
         for (table,) in cursor.fetchall():
             cursor.execute(f"CREATE TABLE {target}.{table} LIKE {source}.{table}")
             cursor.execute(f"INSERT INTO {target}.{table} SELECT * FROM {source}.{table}")
-

@@ -155,7 +155,9 @@ def reconcile(requests: Sequence[Request], shown: Sequence[Shown], statuses: Seq
         corrupt=tuple(_corrupt(shown, accepted, by_digest)),
         failed=tuple(message_id for message_id, order in arrivals.items() if "failed" in order),
         renamed=tuple(_renamed(statuses)),
-        stray=tuple(message_id for message_id in arrivals if message_id not in accepted and message_id not in shown_ids),
+        stray=tuple(
+            message_id for message_id in arrivals if message_id not in accepted and message_id not in shown_ids
+        ),
     )
 
 
@@ -180,9 +182,7 @@ def _is_forward(order: Sequence[str]) -> bool:
     return ranks == sorted(ranks) and "failed" not in order[:-1]
 
 
-def _unexpected(
-    shown: Sequence[Shown], accepted: dict[str, Request], by_digest: dict[str, Request]
-) -> Iterable[str]:
+def _unexpected(shown: Sequence[Shown], accepted: dict[str, Request], by_digest: dict[str, Request]) -> Iterable[str]:
     for line in shown:
         request = by_digest.get(line.digest)
         if line.message_id in accepted:

@@ -17,7 +17,7 @@ import asyncio
 import socket
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httptools
 import msgspec
@@ -144,8 +144,8 @@ class Server(asyncio.Protocol):
         self._body = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # uvloop's transports are of no class of asyncio's.
+        self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
         try:

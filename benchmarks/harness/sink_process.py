@@ -58,7 +58,8 @@ class SinkProcess:
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        assert self._process is not None and self._reading is not None
+        assert self._process is not None
+        assert self._reading is not None
         self._writer.close()
         self._reading.cancel()
         await asyncio.gather(self._reading, return_exceptions=True)
@@ -82,10 +83,8 @@ class SinkProcess:
 
     async def take(self) -> list[Record]:
         """All records in the order of their arrival; the sink begins anew."""
-        path = Path((await self._ask("take"))["path"])
-        records = _decode_records(path.read_bytes())
-        path.unlink()
-        return records
+        path = (await self._ask("take"))["path"]
+        return await asyncio.to_thread(_read_and_remove, Path(path))
 
     async def _ask(self, what: str, **details: Any) -> Any:
         n = next(self._numbers)
@@ -102,3 +101,9 @@ class SinkProcess:
         for future in self._answers.values():
             if not future.done():
                 future.set_exception(RuntimeError("the webhook sink is gone: see sink.log"))
+
+
+def _read_and_remove(path: Path) -> list[Record]:
+    records = _decode_records(path.read_bytes())
+    path.unlink()
+    return records

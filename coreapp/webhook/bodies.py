@@ -12,6 +12,9 @@ from tidings.storage.messages import Status
 
 _encode = msgspec.json.encode
 
+# The fields of an inbound message that its content cannot name as its type.
+OWN_FIELDS = frozenset(("from", "id", "timestamp", "type", "errors", "context"))
+
 _NAMES = {Status.SENT: "sent", Status.DELIVERED: "delivered", Status.READ: "read", Status.FAILED: "failed"}
 
 

@@ -15,6 +15,7 @@ from coreapp.journal import Change, Journal
 from coreapp.webhook import retry, signature
 from coreapp.webhook.queue import CallbackQueue
 from tidings.runtime import crashpoints
+from tidings.runtime.batcher import BatcherClosed, BatcherFull
 from tidings.runtime.clock import Clock
 from tidings.storage.callbacks import Callback
 
@@ -24,6 +25,7 @@ REQUESTS = Counter("callback_requests_total", "Attempts at the webhook", ["resul
 DURATION_SUM = Counter("callback_requests_duration_ms_sum", "Time spent in attempts", ["result", "type"])
 DEAD = Counter("tidings_callbacks_dead_total", "Callbacks given up and kept as dead letters")
 
+UNMARKED_SECONDS = 1.0  # until a callback comes again whose outcome could not be written
 READ_LIMIT = 64 * 1024  # bytes of an answer that are read so that the connection can be kept
 
 
@@ -105,6 +107,12 @@ class Deliveries:
             except asyncio.CancelledError:
                 self._queue.retry(callback)
                 raise
+            except Exception as error:
+                # What became of it could not be written, or a bug: it comes again, and the worker goes on.
+                expected = isinstance(error, BatcherFull | BatcherClosed)
+                log.error("webhook.not_marked", extra={"event_id": callback.event_id}, exc_info=not expected)
+                callback.due_at = int((self._clock.now() + UNMARKED_SECONDS) * 1000)
+                self._queue.retry(callback)
 
     async def run_once(self, session: aiohttp.ClientSession, callback: Callback) -> None:
         """One attempt at one callback, and what follows from it."""

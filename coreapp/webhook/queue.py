@@ -2,6 +2,7 @@
 
 At most `limit` are in memory; what comes beyond that is only in the database, and is loaded when memory has drained to
 half. Callbacks that are not persisted have no database to wait in: beyond twice the limit they are dropped and counted.
+Dead letters that are brought back go beyond the limit: at most 1,000 at a time, none while the queue is full.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ SIZE = Gauge("callback_queue_size", "Callbacks that wait for the webhook, in mem
 DROPPED = Counter("tidings_callbacks_dropped_total", "Callbacks lost because callback_persist is off and memory full")
 
 PAGE = 2000
+RETRY_SECONDS = 1.0  # after a page could not be loaded
 
 LoadPage = Callable[[int, int], Awaitable[Sequence[Callback]]]
 
@@ -42,9 +44,13 @@ class CallbackQueue:
         self._takers: collections.deque[asyncio.Future[None]] = collections.deque()
         self._in_memory = 0
         self._in_database = 0
+        # The rows that are not in memory are those above this `seq`, but for the ones brought back.
         self._highest = 0
+        self._brought_back: set[int] = set()
+        self._paging = asyncio.Lock()
         self._loading: asyncio.Task[None] | None = None
         self._alarm: asyncio.TimerHandle | None = None
+        self._closed = False
 
     def __len__(self) -> int:
         return self._in_memory + self._in_database
@@ -53,6 +59,7 @@ class CallbackQueue:
         """Begin with what the database holds: `pending` callbacks."""
         self._in_database = pending
         await self._load_page()
+        self._load_if_low()
 
     def offer(self, callbacks: Sequence[Callback]) -> None:
         """New callbacks, on disk (or volatile) already, in order of `seq`."""
@@ -68,6 +75,18 @@ class CallbackQueue:
                 self._highest = max(self._highest, callback.seq)
                 self._admit(callback)
         SIZE.set(len(self))
+
+    async def bring_back(self, revive: Callable[[], Awaitable[Sequence[Callback]]]) -> int:
+        """Take in the dead letters, of any age, that `revive()` makes pending again; returns how many."""
+        # No page is loaded meanwhile: it would bring the same rows.
+        async with self._paging:
+            callbacks = await revive()
+            for callback in callbacks:
+                if callback.seq > self._highest:
+                    self._brought_back.add(callback.seq)
+                self._admit(callback)
+        SIZE.set(len(self))
+        return len(callbacks)
 
     async def take(self) -> Callback:
         """The next callback that is due; waits for one."""
@@ -91,15 +110,16 @@ class CallbackQueue:
         else:
             self._behind.pop(callback.subject, None)
         SIZE.set(len(self))
-        if self._in_database and self._in_memory <= self._limit // 2 and self._loading is None:
-            self._loading = asyncio.get_running_loop().create_task(self._load_more())
+        self._load_if_low()
 
     def retry(self, callback: Callback) -> None:
         """It was not taken: it comes again at its `due_at`, and those of its subject wait behind it."""
-        self._place(callback)
+        if not self._closed:
+            self._place(callback)
 
     async def close(self) -> None:
         """Stop loading and wake nobody any more."""
+        self._closed = True
         if self._alarm is not None:
             self._alarm.cancel()
         if self._loading is not None:
@@ -150,24 +170,38 @@ class CallbackQueue:
         if self._parked:
             self._set_alarm()
 
+    def _load_if_low(self) -> None:
+        if self._in_database and self._in_memory <= self._limit // 2 and self._loading is None and not self._closed:
+            self._loading = asyncio.get_running_loop().create_task(self._load_more())
+
     async def _load_more(self) -> None:
         try:
             while self._in_database and self._in_memory < self._limit:
-                await self._load_page()
-        except Exception:
-            log.exception("callbacks.load_failed")
+                try:
+                    await self._load_page()
+                except Exception:
+                    log.exception("callbacks.load_failed")
+                    await asyncio.sleep(RETRY_SECONDS)
         finally:
             self._loading = None
 
     async def _load_page(self) -> None:
-        before = self._in_database
-        page = await self._load(self._highest, min(PAGE, self._limit - self._in_memory))
-        for callback in page:
-            self._highest = callback.seq
-            self._admit(callback)
-        if page:
-            self._in_database = max(0, self._in_database - len(page))
-        elif self._in_database == before:
-            # Nothing there and nothing came while we looked: the count was too high.
-            self._in_database = 0
+        async with self._paging:
+            before, room = self._in_database, min(PAGE, self._limit - self._in_memory)
+            if room <= 0:
+                return
+            page = await self._load(self._highest, room)
+            for callback in page:
+                self._highest = callback.seq
+                if callback.seq in self._brought_back:
+                    # It was taken in already, and is not one of those counted.
+                    self._brought_back.discard(callback.seq)
+                else:
+                    self._admit(callback)
+                    self._in_database = max(0, self._in_database - 1)
+            if not page:
+                self._brought_back.clear()
+                if self._in_database == before:
+                    # Nothing there and nothing came while we looked: the count was too high.
+                    self._in_database = 0
         SIZE.set(len(self))

@@ -66,6 +66,7 @@ class ScriptedNetwork:
     """Listens, logs everybody in, and accepts every send unless told otherwise.
 
     answer: what a send is answered with; `None` for no answer.
+    mail:   envelopes that are delivered at each login until they are acknowledged, as the real network does.
     """
 
     def __init__(self) -> None:
@@ -75,6 +76,7 @@ class ScriptedNetwork:
         self.online: set[str] = set()
         self.connections: list[connection.Connection] = []
         self.answer: Callable[[wire.Send], Any] = lambda frame: wire.Accepted([frame.n])
+        self.mail: list[wire.Deliver] = []
         self.bundles: list[wire.Bundle] = []
         self.refuse_logins: set[str] = set()
         self._server: asyncio.Server | None = None
@@ -97,6 +99,8 @@ class ScriptedNetwork:
         """Cut every connection off."""
         for each in self.connections:
             each.abort("cut")
+        self.connections.clear()
+        self.online.clear()
 
     def deliver(self, frame: wire.Deliver) -> int:
         """Deliver on the newest connection; returns the number to be acknowledged."""
@@ -105,6 +109,13 @@ class ScriptedNetwork:
         self.deliveries[self._last] = copy
         self.connections[-1].send(copy)
         return self._last
+
+    def post(self, *frames: wire.Deliver) -> None:
+        """Deliver now if the device is there, and again at each login until it is acknowledged."""
+        self.mail += frames
+        for frame in frames:
+            if frame.to in self.online:
+                self.deliver(frame)
 
     def send(self, frame: Any) -> None:
         self.connections[-1].send(frame)
@@ -122,8 +133,8 @@ class ScriptedNetwork:
     async def until_acked(self, *numbers: int) -> None:
         await self.until(lambda: self.acked.issuperset(numbers))
 
-    async def until_sent(self, count: int) -> list[wire.Send]:
-        await self.until(lambda: len(self.sends) >= count)
+    async def until_sent(self, count: int, *, timeout: float = 10.0) -> list[wire.Send]:
+        await self.until(lambda: len(self.sends) >= count, timeout=timeout)
         return self.sends
 
     # Called by the connections.
@@ -142,8 +153,13 @@ class ScriptedNetwork:
             else:
                 self.online.add(frame.number)
                 each.send(wire.Ok(frame.n))
+                for waiting in self.mail:
+                    if waiting.to == frame.number:
+                        self.deliver(waiting)
         elif isinstance(frame, wire.Ack):
             self.acked.update(frame.n)
+            done = {self.deliveries[n].id for n in frame.n}
+            self.mail = [waiting for waiting in self.mail if waiting.id not in done]
         elif isinstance(frame, wire.Send):
             self.sends.append(frame)
             answer = self.answer(frame)
@@ -155,8 +171,9 @@ class ScriptedNetwork:
             each.send(wire.Pong())
 
     def closed(self, each: connection.Connection, reason: str) -> None:
-        self.connections.remove(each)
-        self.online.clear()
+        if each in self.connections:
+            self.connections.remove(each)
+            self.online.clear()
         self._changed.set()
 
 

@@ -35,7 +35,12 @@ def base64_text(data: bytes) -> str:
 
 
 def registration(
-    number: str, *, prekeys: int = 25, kyber_prekeys: int = 0, kyber: bool = True, identity: IdentityKeyPair | None = None
+    number: str,
+    *,
+    prekeys: int = 25,
+    kyber_prekeys: int = 0,
+    kyber: bool = True,
+    identity: IdentityKeyPair | None = None,
 ) -> dict[str, Any]:
     """The body of a registration with real keys."""
     me = identity or IdentityKeyPair.generate()
@@ -233,7 +238,13 @@ class Network:
     async def start(self, *, clock: Clock | None = None, limits: Limits | None = None, **changes: Any) -> None:
         settings = Settings(
             database=self.database,
-            secrets=Secrets("jwt", "link", REGISTRATION_KEY, bytes(32)),
+            secrets=Secrets(
+                jwt_key="jwt",
+                link_key="link",
+                registration_key=REGISTRATION_KEY,
+                master_key=bytes(32),
+                webhook_secret="",
+            ),
             http_address=("127.0.0.1", 0),
             tcp_address=("127.0.0.1", 0),
             limits=limits or Limits(),

@@ -12,7 +12,7 @@ _WORTH_REPEATING = re.compile(
     re.MULTILINE,
 )
 # Said by the command line itself just before it exits, without a time.
-_LAST_WORD = re.compile(rb"^(tidings [a-z]+: .*)$", re.MULTILINE)
+_LAST_WORD = re.compile(rb"^tidings ([a-z]+: .*)$", re.MULTILINE)
 
 
 class ChildLog:

@@ -36,20 +36,17 @@ class Where:
 
 
 class Installation:
-    """Everything that belongs to one data directory.
-
-    variables: the environment of the children, on top of this process's own.
-    """
+    """Everything that belongs to one data directory. `variables` is the environment that it is told by."""
 
     def __init__(self, variables: Mapping[str, str], say: Callable[[str], None]) -> None:
         # The name of the node stays the same from start to start, so that the next Coreapp need not wait for the
         # lease of one that was killed.
         self._variables = {
-            "TIDINGS_EMBEDDED": "1",
-            "COREAPP_HOSTNAME": os.environ.get("COREAPP_HOSTNAME") or f"{socket.gethostname()}:up",
             **variables,
+            "TIDINGS_EMBEDDED": "1",
+            "COREAPP_HOSTNAME": variables.get("COREAPP_HOSTNAME") or f"{socket.gethostname()}:up",
         }
-        env = Environment({**os.environ, **self._variables})
+        env = Environment(self._variables)
         self.data_dir = settings.data_dir(env)
         self._business = settings.read_database(env, self.data_dir, "business")
         self._network = settings.read_database(env, self.data_dir, "network")
@@ -95,6 +92,7 @@ class Installation:
         await self.supervisor.close()
         if self._lock >= 0:
             os.close(self._lock)
+            self._lock = -1
 
     async def _start(self, command: str, variables: Mapping[str, str]) -> Mapping[str, Any]:
         self._say(f"starting {command} ...")

@@ -18,6 +18,8 @@ COMMANDS = {
     "coreapp": "run the worker that queues, encrypts and sends",
     "network": "run the message network that recipients are connected to",
     "robots": "run the simulated recipients",
+    "listen": "print the callbacks that arrive here, as a business would receive them",
+    "callbacks": "list the callbacks that were given up, or send them again",
     "migrate": "bring the tables of the database to this version",
     "version": "print the version",
 }

@@ -14,7 +14,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
-from tidings.runtime import crashpoints, log, service
+from tidings.runtime import crashpoints, log, sampling, service
 from tidings.runtime import settings as runtime_settings
 
 try:
@@ -59,7 +59,8 @@ def run(
     settings = read(env)
     env.check()
     crashpoints.arm(os.environ.get("TIDINGS_CRASH_AT"))
-    run_loop(_serve(name, settings, serve, options.ready_fd))
+    with sampling.profiling(env.text("TIDINGS_PROFILE")):
+        run_loop(_serve(name, settings, serve, options.ready_fd))
     return 0
 
 

@@ -30,7 +30,7 @@ WELL_AFTER = 60.0
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Child:
-    """What to run: `tidings <command>` with these variables on top of our own."""
+    """What to run: `tidings <command>` in this environment."""
 
     command: str
     environment: Mapping[str, str]
@@ -91,7 +91,7 @@ class _Running:
                 self.child.command,
                 f"--ready-fd={ready_write}",
                 f"--lifeline-fd={lifeline_read}",
-                env={**os.environ, **self.child.environment},
+                env=dict(self.child.environment),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.STDOUT,

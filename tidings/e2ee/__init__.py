@@ -8,8 +8,18 @@ message = PreKeySignalMessage.parse(body)             # a first message, kind PR
 if existing is None or existing.needs_setup(message):
     existing = SessionRecord.respond(existing, own, message, signed_prekey, prekey, kyber_prekey)
 plaintext = existing.decrypt(kind, body)              # store both halves, delete the one-time pre-key
+
+record = SenderKeyRecord.create(distribution_id)      # a group: encrypted once, for all its members
+distribution = record.distribution()                  # to each member, inside a pairwise session
+body = record.encrypt(plaintext)                      # store record.to_bytes() before body leaves
+
+message = GroupMessage.parse(body)                    # find the sender's record by message.distribution_id
+plaintext = record.decrypt(body)                      # after record.process(distribution)
+
+blob, digest = attachments.encrypt(key, plaintext)    # key = attachments.generate_key(); in chunks: Encryptor
 """
 
+from tidings.e2ee import attachments
 from tidings.e2ee.errors import (
     CorruptState,
     DuplicateMessage,
@@ -24,18 +34,22 @@ from tidings.e2ee.errors import (
     UnknownSealingKey,
     UntrustedIdentity,
 )
+from tidings.e2ee.group_messages import DistributionMessage, GroupMessage
 from tidings.e2ee.identity import IdentityKeyPair
 from tidings.e2ee.messages import MESSAGE, PREKEY, PreKeySignalMessage, SignalMessage
 from tidings.e2ee.prekeys import KyberPreKey, PreKey, PreKeyBundle, SignedPreKey, check_downgrade
 from tidings.e2ee.record import SessionRecord
 from tidings.e2ee.sealing import Keyring, Sealer, generate_data_key, wrap_data_key
+from tidings.e2ee.sender_keys import SenderKeyRecord
 
 __all__ = [
     "MESSAGE",
     "PREKEY",
     "CorruptState",
+    "DistributionMessage",
     "DuplicateMessage",
     "E2EEError",
+    "GroupMessage",
     "IdentityKeyPair",
     "InvalidKey",
     "InvalidMessage",
@@ -48,6 +62,7 @@ __all__ = [
     "PreKeyBundle",
     "PreKeySignalMessage",
     "Sealer",
+    "SenderKeyRecord",
     "SessionRecord",
     "SignalMessage",
     "SignedPreKey",
@@ -55,6 +70,7 @@ __all__ = [
     "UnknownPreKey",
     "UnknownSealingKey",
     "UntrustedIdentity",
+    "attachments",
     "check_downgrade",
     "generate_data_key",
     "wrap_data_key",

@@ -1,10 +1,13 @@
 """The symmetric-key chains of the Double Ratchet, and the keys kept for messages that come out of order.
 
 Double Ratchet sections 2.2 and 2.6. A receiver looks first and takes only when the message has authenticated.
+
+    stored, big-endian:  chain key 32, next index 8, stored keys 2, then of each: index 4, key 32
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
@@ -12,6 +15,9 @@ from tidings.e2ee import errors, kdf
 
 MAX_FORWARD_JUMP: Final = 25_000  # messages
 MAX_STORED_KEYS: Final = 2_000  # in each chain; the oldest is dropped
+
+_HEAD: Final = struct.Struct(">32sQH")
+_STORED: Final = struct.Struct(">I32s")
 
 # (chain key, index) -> (next chain key, the key at that index)
 Step = Callable[[bytes, int], tuple[bytes, bytes]]
@@ -74,3 +80,20 @@ class ReceivingChain:
             stored.update(look.skipped)
             for index in list(stored)[: max(0, len(stored) - MAX_STORED_KEYS)]:
                 del stored[index]
+
+    def encode(self) -> bytes:
+        head = _HEAD.pack(self.chain_key, self.next_index, len(self.stored))
+        return b"".join([head, *(_STORED.pack(index, key) for index, key in self.stored.items())])
+
+    @classmethod
+    def decode(cls, blob: bytes, position: int) -> tuple[ReceivingChain, int]:
+        """The chain at `position`, and the position after it. Raises CorruptState."""
+        keys = position + _HEAD.size
+        if keys > len(blob):
+            raise errors.CorruptState("a chain is cut off")
+        chain_key, next_index, count = _HEAD.unpack_from(blob, position)
+        after = keys + count * _STORED.size
+        if after > len(blob):
+            raise errors.CorruptState("a chain is cut off")
+        stored = dict(_STORED.iter_unpack(blob[keys:after])) if count else {}
+        return cls(chain_key, next_index, stored), after

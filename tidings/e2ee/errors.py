@@ -4,7 +4,7 @@ E2EEError
 ├── InvalidMessage            drop it; nothing has changed
 │   └── TooFarAhead           drop it; if they keep coming, start a new session
 ├── DuplicateMessage          acknowledge it again, show nothing
-├── NoSession                 set a session up first
+├── NoSession                 set a session up first; for a group, get or make a sender key
 │   └── UnknownPreKey         our private pre-key is gone: answer with a session of our own
 ├── UntrustedIdentity         ask whether the new identity is wanted, then start with no existing record
 ├── InvalidKey                throw the bundle or the key away
@@ -32,7 +32,10 @@ class DuplicateMessage(E2EEError):
 
 
 class NoSession(E2EEError):
-    """There is no session for this message: respond to it, or initiate one."""
+    """There is no session for this message: respond to it, or initiate one.
+
+    For a group message: its chain is unknown, so keep it and ask its sender for the distribution message.
+    """
 
 
 class UnknownPreKey(NoSession):

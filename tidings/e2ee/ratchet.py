@@ -2,19 +2,13 @@
 
 from typing import Final
 
-from cryptography.hazmat.primitives.ciphers import Cipher
-from cryptography.hazmat.primitives.ciphers.algorithms import AES
-from cryptography.hazmat.primitives.ciphers.modes import CBC
-
-from tidings.e2ee import chains, curve, errors, kdf, messages, pq_ratchet, session_setup, state
+from tidings.e2ee import cbc, chains, curve, errors, kdf, messages, pq_ratchet, session_setup, state
 
 MAX_CHAINS: Final = 5  # receiving chains; the oldest is dropped
 MAX_COUNTER: Final = 2**32 - 1
 
 _RATCHET_INFO: Final = b"WhisperRatchet"
 _KEYS_INFO: Final = b"WhisperMessageKeys"
-_BLOCK: Final = 16
-_PADDING: Final = tuple(bytes([length]) * length for length in range(_BLOCK + 1))
 
 
 def start_as_initiator(
@@ -109,8 +103,7 @@ def encrypt(sending: state.SendingHalf, local_identity: bytes, plaintext: bytes)
         pq_index += 1
 
     keys = kdf.hkdf(salt, seed, _KEYS_INFO, 80)
-    encryptor = Cipher(AES(keys[:32]), CBC(keys[64:])).encryptor()
-    ciphertext = encryptor.update(plaintext + _PADDING[_BLOCK - len(plaintext) % _BLOCK]) + encryptor.finalize()
+    ciphertext = cbc.encrypt(keys[:32], keys[64:], plaintext)
     head = messages.signal_message_head(sending.version, sending.ratchet_key)
     body = messages.encode_signal_message(head, counter, sending.previous_counter, ciphertext, field_5)
     body += messages.mac(keys[32:64], local_identity, sending.remote_identity, body)
@@ -139,7 +132,7 @@ def decrypt(sending: state.SendingHalf, receiving: state.ReceivingHalf, message:
 
     keys = kdf.hkdf(pq_look.key if pq_look else kdf.ZERO_SALT, look.key, _KEYS_INFO, 80)
     message.authenticate(keys[32:64], sending.remote_identity, receiving.local_identity)
-    plaintext = _decrypt_cbc(keys, message.ciphertext)
+    plaintext = cbc.decrypt(keys[:32], keys[64:], message.ciphertext)
 
     if new_root_key is not None:
         pair = curve.KeyPair.generate()
@@ -205,12 +198,3 @@ def _receiving_step(receiving: state.ReceivingHalf, ratchet_key: bytes) -> tuple
         return kdf_rk(receiving.root_key, receiving.ratchet.agree(ratchet_key))
     except errors.InvalidKey as error:
         raise errors.InvalidMessage(str(error)) from error
-
-
-def _decrypt_cbc(keys: bytes, ciphertext: bytes) -> bytes:
-    decryptor = Cipher(AES(keys[:32]), CBC(keys[64:])).decryptor()
-    padded = decryptor.update(ciphertext) + decryptor.finalize()
-    length = padded[-1]
-    if not 0 < length <= _BLOCK or not padded.endswith(_PADDING[length]):
-        raise errors.InvalidMessage("wrong padding under a right MAC")
-    return padded[:-length]

@@ -10,9 +10,7 @@ The sending half is all that sending changes; the receiving half holds every pri
         pending 1 (0 or 1), then: registration id 4, flags 1 (one-time id, Kyber), one-time id 4, signed id 4,
             Kyber id 4, Kyber ciphertext 1569 when flagged,
         chains 1, then of each: ratchet key 32, chain,
-        pq 1 (0 or 1), then: chain
-    chain:
-        chain key 32, next index 8, stored keys 2, then of each: index 4, key 32
+        pq 1 (0 or 1), then: chain (laid out in `chains`)
 
 Public keys lose their type byte here. Both halves carry the ratchet key: halves of different moments do not load.
 """
@@ -35,8 +33,6 @@ _PQ = 2
 
 _RECEIVING: Final = struct.Struct(">B32s32s32s32s32sB")
 _PENDING: Final = struct.Struct(">IBIII")
-_CHAIN: Final = struct.Struct(">32sQH")
-_STORED: Final = struct.Struct(">I32s")
 _PENDING_PREKEY = 1
 _PENDING_KYBER = 2
 
@@ -160,13 +156,11 @@ class ReceivingHalf:
             parts.append(pending.kyber_ciphertext or b"")
         parts.append(bytes([len(self.receiving_chains)]))
         for ratchet_key, chain in self.receiving_chains:
-            parts.append(ratchet_key[1:])
-            _encode_chain(parts, chain)
+            parts += (ratchet_key[1:], chain.encode())
         if self.pq_chain is None:
             parts.append(b"\x00")
         else:
-            parts.append(b"\x01")
-            _encode_chain(parts, self.pq_chain)
+            parts += (b"\x01", self.pq_chain.encode())
         return b"".join(parts)
 
     @classmethod
@@ -203,13 +197,13 @@ class ReceivingHalf:
         receiving: list[tuple[bytes, chains.ReceivingChain]] = []
         for _ in range(count):
             ratchet_key = _T + blob[position : position + 32]
-            chain, position = _decode_chain(blob, position + 32)
+            chain, position = chains.ReceivingChain.decode(blob, position + 32)
             receiving.append((ratchet_key, chain))
         has_pq = blob[position]
         position += 1
         pq_chain = None
         if has_pq:
-            pq_chain, position = _decode_chain(blob, position)
+            pq_chain, position = chains.ReceivingChain.decode(blob, position)
         pair = curve.KeyPair.from_stored(_T + public, private)
         return cls(_T + identity, pair, root_key, _T + base_key, pending, receiving, pq_chain), position
 
@@ -227,18 +221,3 @@ def check_halves(sending: SendingHalf, blob: bytes, local_identity: bytes) -> No
 def base_key_of(blob: bytes) -> bytes:
     """The base key in an encoded receiving half, 33 typed bytes, with nothing else decoded."""
     return _T + blob[129:161]
-
-
-def _encode_chain(parts: list[bytes], chain: chains.ReceivingChain) -> None:
-    parts.append(_CHAIN.pack(chain.chain_key, chain.next_index, len(chain.stored)))
-    parts.extend(_STORED.pack(index, key) for index, key in chain.stored.items())
-
-
-def _decode_chain(blob: bytes, position: int) -> tuple[chains.ReceivingChain, int]:
-    chain_key, next_index, count = _CHAIN.unpack_from(blob, position)
-    position += _CHAIN.size
-    after = position + count * _STORED.size
-    if after > len(blob):
-        raise errors.CorruptState("a chain is cut off")
-    stored = dict(_STORED.iter_unpack(blob[position:after])) if count else {}
-    return chains.ReceivingChain(chain_key, next_index, stored), after

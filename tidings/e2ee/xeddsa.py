@@ -18,6 +18,7 @@ SIGNATURE_LENGTH: Final = 64  # bytes
 _P: Final = curve.FIELD_PRIME
 _HASH_1_PREFIX: Final = b"\xfe" + b"\xff" * 31  # XEdDSA section 2.5: hash1 is prefixed by 2^256 - 1 - 1
 _ZERO_32: Final = bytes(32)
+_MINUS_ONE: Final = (_P - 1).to_bytes(32, "little")
 
 
 def sign(private: bytes, message: bytes) -> bytes:
@@ -38,17 +39,22 @@ def sign(private: bytes, message: bytes) -> bytes:
     return big_r + bytes(s)
 
 
+def check_public(public: bytes) -> None:
+    """Raises InvalidKey unless `public` is 33 typed bytes that can have an Edwards point."""
+    curve.check_public(public)
+    if public[1:] == _MINUS_ONE:  # the map to y divides by u + 1
+        raise errors.InvalidKey("u = -1 has no Edwards point")
+
+
 def verify(public: bytes, message: bytes, signature: bytes) -> None:
     """Check a signature by the owner of the 33-byte `public` key.
 
     Raises InvalidSignature when it does not hold, InvalidKey on a malformed key or one with u = -1.
     """
-    curve.check_public(public)
+    check_public(public)
     if len(signature) != SIGNATURE_LENGTH:
         raise errors.InvalidSignature(f"a signature has {SIGNATURE_LENGTH} bytes, not {len(signature)}")
     u = int.from_bytes(public[1:], "little")
-    if u == _P - 1:  # u = -1 has no Edwards point: the map below divides by u + 1
-        raise errors.InvalidKey("u = -1 has no Edwards point")
     y = (u - 1) * pow(u + 1, -1, _P) % _P  # XEdDSA section 2.3: y = (u - 1) / (u + 1)
     edwards = bytearray(y.to_bytes(32, "little"))
     edwards[31] |= signature[63] & 0x80

@@ -10,6 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage import types
 from tidings.storage.business_tables import metadata
+from tidings.storage.database import pages
 
 # Kinds of pre-key.
 SIGNED = "signed"
@@ -89,9 +90,9 @@ async def list_prekeys(connection: AsyncConnection, account: str) -> Sequence[Ow
 
 async def delete_prekeys(connection: AsyncConnection, account: str, kind: str, key_ids: Sequence[int]) -> None:
     """Forget used one-time pre-keys, in the transaction that keeps the sessions they opened."""
-    if key_ids:
+    for page in pages(key_ids):
         await connection.execute(
             own_prekeys.delete().where(
-                own_prekeys.c.account == account, own_prekeys.c.kind == kind, own_prekeys.c.key_id.in_(key_ids)
+                own_prekeys.c.account == account, own_prekeys.c.kind == kind, own_prekeys.c.key_id.in_(page)
             )
         )

@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage import types
 from tidings.storage.business_tables import metadata
-from tidings.storage.database import insert_or_ignore
+from tidings.storage.database import insert_or_ignore, insert_or_update, pages
 
 
 class State(enum.IntEnum):
@@ -74,48 +74,44 @@ async def enqueue(connection: AsyncConnection, callbacks: Sequence[Callback]) ->
     """Add callbacks; those that are there already stay as they are."""
     if callbacks:
         await connection.execute(
-            insert_or_ignore(connection, table),
-            [
-                {
-                    "seq": c.seq,
-                    "shard": c.shard,
-                    "account": c.account,
-                    "subject": c.subject,
-                    "kind": c.kind,
-                    "body": c.body,
-                    "state": 0,
-                    "attempt": c.attempt,
-                    "due_at": c.due_at,
-                    "created_at": c.created_at,
-                    "last_error": "",
-                }
-                for c in callbacks
-            ],
+            insert_or_ignore(connection, table), [_row(callback, State.PENDING) for callback in callbacks]
         )
 
 
 async def finish(connection: AsyncConnection, seqs: Sequence[int]) -> None:
     """Delete callbacks that the webhook took."""
-    if seqs:
-        await connection.execute(table.delete().where(table.c.seq.in_(seqs)))
+    for page in pages(seqs):
+        await connection.execute(table.delete().where(table.c.seq.in_(page)))
 
 
-async def reschedule(connection: AsyncConnection, callback: Callback) -> None:
-    """Note a failed attempt and when the next one is due."""
-    await connection.execute(
-        table.update()
-        .where(table.c.seq == callback.seq)
-        .values(attempt=callback.attempt, due_at=callback.due_at, last_error=callback.last_error[:255])
-    )
+async def reschedule(connection: AsyncConnection, callbacks: Sequence[Callback]) -> None:
+    """Note failed attempts and when the next ones are due."""
+    if callbacks:
+        statement = insert_or_update(connection, table, ("seq",), ("attempt", "due_at", "last_error"))
+        await connection.execute(statement, [_row(callback, State.PENDING) for callback in callbacks])
 
 
-async def bury(connection: AsyncConnection, callback: Callback) -> None:
-    """Move a callback to the dead-letter list."""
-    await connection.execute(
-        table.update()
-        .where(table.c.seq == callback.seq)
-        .values(state=int(State.DEAD), attempt=callback.attempt, last_error=callback.last_error[:255])
-    )
+async def bury(connection: AsyncConnection, callbacks: Sequence[Callback]) -> None:
+    """Move callbacks to the dead-letter list."""
+    if callbacks:
+        statement = insert_or_update(connection, table, ("seq",), ("state", "attempt", "last_error"))
+        await connection.execute(statement, [_row(callback, State.DEAD) for callback in callbacks])
+
+
+def _row(callback: Callback, state: State) -> dict[str, Any]:
+    return {
+        "seq": callback.seq,
+        "shard": callback.shard,
+        "account": callback.account,
+        "subject": callback.subject,
+        "kind": callback.kind,
+        "body": callback.body,
+        "state": int(state),
+        "attempt": callback.attempt,
+        "due_at": callback.due_at,
+        "created_at": callback.created_at,
+        "last_error": callback.last_error[:255],
+    }
 
 
 _COLUMNS = (
@@ -185,8 +181,10 @@ async def take_dead(
     """
     query = sa.select(*_COLUMNS).where(table.c.shard == shard, table.c.state == int(State.DEAD))
     if seqs is not None:
-        query = query.where(table.c.seq.in_(seqs))
+        query = query.where(table.c.seq.in_(seqs[:1000]))
     rows = [_callback(row) for row in await connection.execute(query.order_by(table.c.seq).limit(1000))]
+    if not rows:
+        return []
     await connection.execute(
         table.update()
         .where(table.c.seq.in_([row.seq for row in rows]), table.c.state == int(State.DEAD))

@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage import types
 from tidings.storage.business_tables import metadata
-from tidings.storage.database import insert_or_update
+from tidings.storage.database import insert_or_update, pages
 
 table = sa.Table(
     "contacts",
@@ -49,11 +49,11 @@ async def list_checked(
 ) -> Sequence[Contact]:
     """Those of the numbers that were checked at or after `since` (Unix milliseconds)."""
     found: list[Contact] = []
-    for start in range(0, len(wa_ids), 1000):
+    for page in pages(wa_ids):
         rows = await connection.execute(
             sa.select(table).where(
                 table.c.account == account,
-                table.c.wa_id.in_(wa_ids[start : start + 1000]),
+                table.c.wa_id.in_(page),
                 table.c.checked_at >= since,
             )
         )

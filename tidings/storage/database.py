@@ -7,7 +7,7 @@ import contextlib
 import functools
 import logging
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 import pymysql
@@ -22,6 +22,8 @@ Value = TypeVar("Value")
 
 # What `transaction` and `reading` hand out, for the signatures of code outside this package.
 Connection: TypeAlias = AsyncConnection
+# Everything that a question can raise because of the database, for handlers outside this package.
+DatabaseError = sa.exc.SQLAlchemyError
 
 log = logging.getLogger(__name__)
 
@@ -195,6 +197,12 @@ def _mysql_upsert(table: sa.Table, update: tuple[str, ...]) -> sa.TextClause:
         f"INSERT INTO {table.name} ({', '.join(names)}) VALUES ({', '.join(':' + name for name in names)})"  # noqa: S608
         f" ON DUPLICATE KEY UPDATE {changes}"
     )
+
+
+def pages(values: Sequence[Value], size: int = 1000) -> Iterator[Sequence[Value]]:
+    """The values in parts that fit an `IN (…)`: SQLite takes 32,766 parameters in one statement; none for no values."""
+    for start in range(0, len(values), size):
+        yield values[start : start + size]
 
 
 def _brief(error: BaseException) -> str:

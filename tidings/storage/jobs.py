@@ -15,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage import types
 from tidings.storage.business_tables import metadata
-from tidings.storage.database import insert_or_update
+from tidings.storage.database import insert_or_update, pages
 
 
 class State(enum.IntEnum):
@@ -77,8 +77,8 @@ async def enqueue(connection: AsyncConnection, jobs: Sequence[Job]) -> None:
 
 async def finish(connection: AsyncConnection, ids: Sequence[str]) -> None:
     """Delete jobs that are safe on the network, or failed for good."""
-    if ids:
-        await connection.execute(table.delete().where(table.c.id.in_(ids)))
+    for page in pages(ids):
+        await connection.execute(table.delete().where(table.c.id.in_(page)))
 
 
 async def list_jobs(connection: AsyncConnection, shard: int) -> Sequence[Job]:

@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage import types
 from tidings.storage.business_tables import metadata
-from tidings.storage.database import insert_or_ignore
+from tidings.storage.database import insert_or_ignore, pages
 
 
 class Status(enum.IntEnum):
@@ -81,11 +81,10 @@ async def advance(connection: AsyncConnection, statuses: Mapping[str, Status]) -
     for message_id, status in statuses.items():
         by_status.setdefault(status, []).append(message_id)
     for status in sorted(by_status):
-        await connection.execute(
-            table.update()
-            .where(table.c.id.in_(by_status[status]), table.c.status < int(status))
-            .values(status=int(status))
-        )
+        for page in pages(by_status[status]):
+            await connection.execute(
+                table.update().where(table.c.id.in_(page), table.c.status < int(status)).values(status=int(status))
+            )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -100,11 +99,9 @@ class Progress:
 async def list_progress(connection: AsyncConnection, account: str, ids: Sequence[str]) -> Sequence[Progress]:
     """How far those of the messages got that exist."""
     found: list[Progress] = []
-    for start in range(0, len(ids), 1000):
+    for page in pages(ids):
         rows = await connection.execute(
-            sa.select(table.c.id, table.c.peer, table.c.status).where(
-                table.c.account == account, table.c.id.in_(ids[start : start + 1000])
-            )
+            sa.select(table.c.id, table.c.peer, table.c.status).where(table.c.account == account, table.c.id.in_(page))
         )
         found += [Progress(*row) for row in rows]
     return found

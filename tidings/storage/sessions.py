@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage import types
 from tidings.storage.business_tables import metadata
-from tidings.storage.database import insert_or_update
+from tidings.storage.database import insert_or_update, pages
 
 table = sa.Table(
     "sessions",
@@ -80,18 +80,16 @@ async def save_sending(connection: AsyncConnection, halves: Sequence[SendingHalf
 async def list_sessions(connection: AsyncConnection, account: str, peers: Sequence[str]) -> Sequence[Session]:
     """The sessions that exist with these peers."""
     found: list[Session] = []
-    for start in range(0, len(peers), 1000):
-        rows = await connection.execute(
-            sa.select(table).where(table.c.account == account, table.c.peer.in_(peers[start : start + 1000]))
-        )
+    for page in pages(peers):
+        rows = await connection.execute(sa.select(table).where(table.c.account == account, table.c.peer.in_(page)))
         found += [Session(*row) for row in rows]
     return found
 
 
 async def delete(connection: AsyncConnection, account: str, peers: Sequence[str]) -> None:
     """Forget the sessions with these peers; the next message opens a new one."""
-    if peers:
-        await connection.execute(table.delete().where(table.c.account == account, table.c.peer.in_(peers)))
+    for page in pages(peers):
+        await connection.execute(table.delete().where(table.c.account == account, table.c.peer.in_(page)))
 
 
 async def clear(connection: AsyncConnection, account: str) -> None:

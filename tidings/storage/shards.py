@@ -129,4 +129,4 @@ async def list_owners(connection: AsyncConnection) -> Sequence[Owner]:
 def _database_now(connection: AsyncConnection) -> sa.ColumnElement[int]:
     if connection.dialect.name == "sqlite":
         return sa.literal_column("CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)", sa.BigInteger)
-    return sa.literal_column("CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS SIGNED)", sa.BigInteger)
+    return sa.literal_column("TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000", sa.BigInteger)

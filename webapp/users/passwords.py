@@ -24,13 +24,13 @@ def weakness(password: str) -> str | None:
     """What the rule has against a new password, `None` when it may be used."""
     missing = [
         what
-        for what, letters in (
-            ("digit", string.digits),
-            ("upper-case letter", string.ascii_uppercase),
-            ("lower-case letter", string.ascii_lowercase),
-            ("punctuation character", string.punctuation),
+        for what, is_one in (
+            ("digit", string.digits.__contains__),
+            ("upper-case letter", str.isupper),
+            ("lower-case letter", str.islower),
+            ("punctuation character", string.punctuation.__contains__),
         )
-        if not any(letter in letters for letter in password)
+        if not any(is_one(character) for character in password)
     ]
     if not MIN_LENGTH <= len(password) <= MAX_LENGTH:
         return f"should have {MIN_LENGTH} to {MAX_LENGTH} characters"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import datetime
 
 from fastapi import APIRouter, Request, Response
@@ -53,11 +54,16 @@ def routes(users: Users, gate: Gate, *, max_body: int) -> APIRouter:
 def _basic(header: bytes) -> tuple[str, str]:
     scheme, _, encoded = header.partition(b" ")
     if scheme.lower() == b"basic" and len(encoded) <= _MAX_CREDENTIALS:
-        try:
-            username, colon, password = base64.b64decode(encoded.strip(), validate=True).decode().partition(":")
-        except (binascii.Error, UnicodeDecodeError):
-            pass
-        else:
+        with contextlib.suppress(binascii.Error):
+            username, colon, password = _text(base64.b64decode(encoded.strip(), validate=True)).partition(":")
             if colon and username:
                 return username, password
     raise LogIn("login takes HTTP Basic authentication, user name and password", scheme="Basic")
+
+
+def _text(raw: bytes) -> str:
+    # Clients differ in how they encode what is not ASCII.
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return raw.decode("latin-1")

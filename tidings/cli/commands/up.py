@@ -38,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
     process.configure_logging(
         "up", Environment({"TIDINGS_LOG_LEVEL": os.environ.get("TIDINGS_LOG_LEVEL") or "warning"})
     )
-    installation = Installation({}, say)
+    installation = Installation(os.environ, say)
     installation.read()
     asyncio.run(_stay(installation))
     return 0

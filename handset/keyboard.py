@@ -1,0 +1,74 @@
+"""Where typed lines come from: an editing prompt on a terminal, plain standard input otherwise."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Protocol
+
+from prompt_toolkit import PromptSession
+from prompt_toolkit.patch_stdout import patch_stdout
+
+
+class Keyboard(Protocol):
+    async def read(self, prompt: str) -> str | None:
+        """The next line without its end; `None` at the end of input, Ctrl-C or Ctrl-D."""
+        ...
+
+
+class Prompt:
+    """Keeps the line that is being typed below what is printed meanwhile."""
+
+    def __init__(self) -> None:
+        self._session: PromptSession[str] = PromptSession()
+
+    async def read(self, prompt: str) -> str | None:
+        try:
+            return await self._session.prompt_async(prompt)
+        except (EOFError, KeyboardInterrupt):
+            return None
+
+
+class Pipe:
+    """Lines of standard input. A daemon thread reads them, since a file cannot be waited for; it never holds up the
+    end of the process, and is at most one line ahead."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._lines: asyncio.Queue[str | None] = asyncio.Queue()
+        self._wanted = threading.Semaphore(0)
+        threading.Thread(target=self._work, name="standard input", daemon=True).start()
+
+    async def read(self, prompt: str) -> str | None:
+        self._wanted.release()
+        return await self._lines.get()
+
+    def _work(self) -> None:
+        while True:
+            self._wanted.acquire()
+            line = sys.stdin.readline()
+            # The loop is closed when we have left meanwhile.
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._lines.put_nowait, line.rstrip("\n") if line else None)
+            if not line:
+                return
+
+
+@contextlib.contextmanager
+def opened(given: Keyboard | None) -> Iterator[Keyboard]:
+    """The keyboard to use: the one given, or whatever standard input is."""
+    if given is not None:
+        yield given
+    elif sys.stdin.isatty() and sys.stdout.isatty():
+        with patch_stdout():
+            yield Prompt()
+    else:
+        yield Pipe()
+
+
+def write_line(text: str) -> None:
+    """Print one line at once."""
+    print(text, flush=True)  # noqa: T201

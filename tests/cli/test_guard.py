@@ -1,0 +1,66 @@
+"""Each thing that a person can mend becomes one line; a defect of ours says where to look."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from tidings.cli import guard
+from tidings.runtime.service import ServiceFailed
+from tidings.runtime.settings import SettingsError
+from tidings.storage.schema import PendingMigrations
+
+IN_USE = OSError(errno.EADDRINUSE, "error while attempting to bind on address ('127.0.0.1', 9090): address in use")
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "words"),
+    [
+        (SettingsError("A='x' is not a number"), 2, "A='x' is not a number"),
+        (PendingMigrations("run `tidings migrate`"), 2, "tidings migrate"),
+        (IN_USE, 1, "127.0.0.1:9090 is in use"),
+        (ServiceFailed("http", IN_USE), 1, "127.0.0.1:9090 is in use"),
+        (ExceptionGroup("several", [ValueError("x"), guard.Failure("the second")]), 1, "the second"),
+        (PermissionError(errno.EACCES, "Permission denied", "/data/x"), 1, "/data/x: Permission denied"),
+        (OSError(errno.EROFS, "Read-only file system", "/data/x"), 1, "/data/x: Read-only file system"),
+        (ServiceFailed("robots", None), 1, "service robots ended by itself"),
+        (KeyboardInterrupt(), 130, "interrupted"),
+    ],
+)
+def test_what_a_person_can_mend_is_explained(error: BaseException, status: int, words: str) -> None:
+    explained = guard.explain(error)
+    assert explained is not None
+    assert explained[0] == status
+    assert words in explained[1]
+
+
+def test_an_error_is_found_behind_the_one_it_caused() -> None:
+    try:
+        try:
+            raise IN_USE
+        except OSError as error:
+            raise RuntimeError("cannot listen") from error
+    except RuntimeError as error:
+        explained = guard.explain(error)
+    assert explained is not None
+    assert "in use" in explained[1]
+
+
+def test_a_defect_is_one_line_that_says_how_to_see_more(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TIDINGS_LOG_LEVEL", raising=False)
+    with guard.one_line("tidings x") as outcome:
+        raise KeyError("missing\nthing")
+    assert outcome.status == 1
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "KeyError" in said
+    assert "TIDINGS_LOG_LEVEL=debug" in said
+
+
+def test_with_debug_the_traceback_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIDINGS_LOG_LEVEL", "debug")
+    with pytest.raises(KeyError), guard.one_line("tidings x"):
+        raise KeyError("x")

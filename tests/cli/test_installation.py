@@ -1,0 +1,227 @@
+"""Everything in one command: it comes up, it heals, it goes away, and it leaves nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.services.mariadb import MariaDB
+from tidings.cli import demonstration, supervisor
+from tidings.cli.demonstration import Demonstration
+from tidings.cli.installation import Installation
+
+pytestmark = pytest.mark.whole_system
+
+
+class Console:
+    """What the person at the console sees."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self._news = asyncio.Event()
+
+    def say(self, line: str) -> None:
+        self.lines.append(line)
+        self._news.set()
+
+    async def wait_for(self, pattern: str) -> str:
+        async with asyncio.timeout(60):
+            while True:
+                for line in self.lines:
+                    if re.search(pattern, line):
+                        return line
+                self._news.clear()
+                await self._news.wait()
+
+
+@pytest.fixture
+def console() -> Console:
+    return Console()
+
+
+Make = Callable[[dict[str, str]], Awaitable[Installation]]
+
+
+@pytest.fixture
+async def make(console: Console, tmp_path: Path) -> AsyncIterator[Make]:
+    """`await make(variables)` is an installation in `tmp_path`, read but not started; closed after the test."""
+    made: list[Installation] = []
+    base = demonstration.environment(os.environ, tmp_path)
+
+    async def build(variables: dict[str, str]) -> Installation:
+        installation = Installation({**base, **variables}, console.say)
+        made.append(installation)
+        installation.read()
+        return installation
+
+    yield build
+    for installation in made:
+        await installation.close()
+
+
+@pytest.mark.parametrize("engine", ["sqlite", "mariadb"])
+async def test_a_message_goes_all_the_way_and_a_restart_keeps_the_password(
+    make: Make, console: Console, tmp_path: Path, engine: str, request: pytest.FixtureRequest
+) -> None:
+    variables = {}
+    if engine == "mariadb":
+        server: MariaDB = request.getfixturevalue("mariadb")
+        variables = {"WA_DB_ENGINE": "MYSQL", "WA_DB_PORT": str(server.port), "WA_DB_NAME_PREFIX": "whole_"}
+    installation = await make(variables)
+    where = await installation.start()
+    assert not where.password_changed
+    assert await Demonstration(where, tmp_path, console.say).run(60) == []
+    await installation.close()
+    again = await make(variables)
+    assert (await again.start()).password_changed
+
+
+async def test_a_killed_child_is_started_again_where_it_was(make: Make, console: Console) -> None:
+    installation = await make({})
+    await installation.start()
+    before = installation.supervisor.pids()
+    os.kill(before["network"], signal.SIGKILL)
+    await console.wait_for("network ended with status -9; starting it again in 1 s")
+    await console.wait_for("network is back")
+    after = installation.supervisor.pids()
+    assert after["network"] != before["network"]
+    assert {**after, "network": 0} == {**before, "network": 0}
+
+
+async def test_closing_ends_every_child_even_one_that_is_stopped(
+    make: Make, console: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor, "STOP_SECONDS", 3.0)
+    installation = await make({})
+    await installation.start()
+    children = [psutil.Process(pid) for pid in installation.supervisor.pids().values()]
+    assert len(children) == 4
+    os.kill(installation.supervisor.pids()["network"], signal.SIGSTOP)
+    await installation.close()
+    assert not any(child.is_running() for child in children)
+    assert "network does not stop; killing it" in console.lines
+
+
+async def test_a_child_that_cannot_start_says_why_in_its_own_words(make: Make, console: Console) -> None:
+    installation = await make({"TIDINGS_NETWORK_TCP_ADDRESS": "192.0.2.1:9"})
+    with pytest.raises(Exception, match=r"network: .*192\.0\.2\.1"):
+        await installation.start()
+
+
+async def test_two_installations_do_not_share_a_directory(make: Make) -> None:
+    await make({})
+    with pytest.raises(Exception, match="running already"):
+        await make({})
+
+
+def start_command(name: str, tmp_path: Path) -> subprocess.Popen[str]:
+    environment = demonstration.environment(os.environ, tmp_path / "data")
+    return subprocess.Popen(
+        [sys.executable, "-m", "tidings.cli.main", name],
+        env={**environment, "TMPDIR": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def read_until(process: subprocess.Popen[str], pattern: str) -> str:
+    assert process.stdout is not None
+    seen = ""
+    for line in process.stdout:
+        seen += line
+        if re.search(pattern, line):
+            return seen
+    raise AssertionError(f"{pattern!r} was never said:\n{seen}")
+
+
+@pytest.mark.skipif(not shutil.which("curl"), reason="what is pasted needs curl")
+def test_what_up_prints_can_be_pasted_and_ctrl_c_stops_it_cleanly(tmp_path: Path) -> None:
+    process = start_command("up", tmp_path)
+    try:
+        said = read_until(process, "tidings handset")
+        children = psutil.Process(process.pid).children(recursive=True)
+        assert len(children) == 4
+        for word in ("is up", "/docs", "/metrics", "admin / secret", "15550110000", "robots.jsonl", "/v1/messages"):
+            assert word in said
+        pasted = said[said.index("TOKEN=") : said.index("Be a recipient")]
+        done = subprocess.run(["bash", "-euc", pasted], capture_output=True, text=True, timeout=60)
+        assert '"wa_id":"15550110001"' in done.stdout.replace(" ", ""), done
+        assert '"messages":[{"id":' in done.stdout.replace(" ", "")
+        process.send_signal(signal.SIGINT)
+        rest, _ = process.communicate(timeout=60)
+        assert process.returncode == 0, rest
+        assert rest.rstrip().endswith("stopped")
+        assert not any(child.is_running() for child in children)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_children_end_by_themselves_when_up_is_killed(tmp_path: Path) -> None:
+    process = start_command("up", tmp_path)
+    try:
+        read_until(process, "is up")
+        children = psutil.Process(process.pid).children(recursive=True)
+    finally:
+        process.kill()
+        process.communicate()
+    _, alive = psutil.wait_procs(children, timeout=30)
+    assert len(children) == 4
+    assert alive == []
+
+
+def test_the_demo_exits_0_when_everything_came_and_leaves_nothing(tmp_path: Path) -> None:
+    process = start_command("demo", tmp_path)
+    said, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, said
+    for word in (
+        "is sent",
+        "is delivered",
+        "is read",
+        "decrypted: “Hello from Tidings",
+        "wrote “Please say this back”",
+    ):
+        assert word in said
+    assert list(tmp_path.glob("tidings-demo-*")) == []
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 130)])
+def test_an_interrupted_demo_leaves_nothing(tmp_path: Path, number: int, status: int) -> None:
+    process = start_command("demo", tmp_path)
+    try:
+        read_until(process, "starting webapp")
+        children = psutil.Process(process.pid).children(recursive=True)
+        process.send_signal(number)
+        said, _ = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == status, said
+    assert "Traceback" not in said
+    assert len(children) >= 2
+    assert not any(child.is_running() for child in children)
+    assert list(tmp_path.glob("tidings-demo-*")) == []
+
+
+def test_a_demo_that_misses_something_says_what_and_exits_1(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tidings.cli.main", "demo", "--timeout", "0"],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == 1, said
+    assert "missing after 0 s: the callback “sent”, the callback “delivered”" in said

@@ -1,0 +1,144 @@
+"""The command line explains itself, loads only what it runs, and speaks in one line when something is wrong."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.services.mariadb import free_port
+from tidings.cli import main as cli
+
+PROCESSES = {"webapp", "coreapp", "network", "handset"}
+
+
+def run(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("TIDINGS_", "WA"))}
+    return subprocess.run(
+        [sys.executable, "-m", "tidings.cli.main", *words],
+        env={**environment, **variables},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+@pytest.fixture
+def addresses(tmp_path: Path) -> dict[str, str]:
+    """Variables for processes that disturb nobody."""
+    names = ("API", "NETWORK_HTTP", "NETWORK_TCP", "COREAPP", "COREAPP_METRICS")
+    free = {f"TIDINGS_{name}_ADDRESS": f"127.0.0.1:{free_port()}" for name in names}
+    return {"TIDINGS_DATA_DIR": str(tmp_path / "data"), "TIDINGS_EMBEDDED": "1", **free}
+
+
+@pytest.fixture
+def taken() -> Iterator[str]:
+    """An address that somebody listens on."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+
+
+def assert_one_line(done: subprocess.CompletedProcess[str], status: int, pattern: str) -> None:
+    assert done.returncode == status, done.stderr
+    assert "Traceback" not in done.stderr + done.stdout
+    last = done.stderr.rstrip("\n").splitlines()[-1]
+    assert re.match(pattern, last), done.stderr
+
+
+def test_help_lists_every_command_with_what_it_does() -> None:
+    done = run("--help")
+    assert done.returncode == 0
+    for name, line in cli.COMMANDS.items():
+        assert re.search(rf"^  {name} +{re.escape(line)}$", done.stdout, re.MULTILINE)
+
+
+def test_every_listed_command_has_a_module_and_no_module_is_unlisted() -> None:
+    modules = {path.stem for path in (Path(cli.__file__).parent / "commands").glob("[a-z]*.py")}
+    assert modules == set(cli.COMMANDS)
+
+
+@pytest.mark.parametrize("name", list(cli.COMMANDS))
+def test_every_command_explains_itself(name: str) -> None:
+    done = run(name, "--help")
+    assert done.returncode == 0, done.stderr
+    assert cli.COMMANDS[name] in " ".join(done.stdout.split())
+
+
+@pytest.mark.parametrize("words", [[], ["nonsense"], ["version", "too", "much"]])
+def test_wrong_use_exits_with_2(words: list[str]) -> None:
+    assert run(*words).returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("command", "needed"),
+    [
+        ("webapp", {"webapp"}),
+        ("coreapp", {"coreapp"}),
+        ("network", {"network"}),
+        ("robots", {"handset"}),
+        ("handset", {"handset"}),
+        ("migrate", set()),
+        ("up", set()),
+    ],
+)
+def test_a_command_loads_no_process_but_its_own(command: str, needed: set[str]) -> None:
+    program = f"import sys, tidings.cli.main, tidings.cli.commands.{command} as c; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert {name for name in done.stdout.split() if name in PROCESSES} == needed
+
+
+def test_migrate_says_from_what_to_what_and_then_that_nothing_is_left(tmp_path: Path) -> None:
+    first = run("migrate", TIDINGS_DATA_DIR=str(tmp_path))
+    assert first.returncode == 0, first.stderr
+    assert re.search(r"^business +empty → \d{4} ", first.stdout, re.MULTILINE)
+    second = run("migrate", TIDINGS_DATA_DIR=str(tmp_path))
+    assert second.stdout.count("nothing to do") == 2
+
+
+@pytest.mark.parametrize("command", ["webapp", "coreapp", "network", "robots", "up"])
+def test_wrong_settings_are_all_named_in_one_line(command: str, addresses: dict[str, str]) -> None:
+    wrong = {"TIDINGS_DB_POOL_SIZE": "many", "WA_DB_ENGINE": "ORACLE"}
+    if command == "robots":
+        wrong = {"TIDINGS_ROBOTS_PER_KIND": "many", "TIDINGS_NETWORK_TCP_ADDRESS": "nowhere"}
+    done = run(command, **{**addresses, **wrong})
+    assert_one_line(done, 2, rf"tidings {command}: ")
+    for name in wrong:
+        assert f"{name}=" in done.stderr
+
+
+@pytest.mark.parametrize("command", ["webapp", "coreapp", "network"])
+def test_a_port_in_use_is_one_line_that_names_it(command: str, addresses: dict[str, str], taken: str) -> None:
+    name = {"webapp": "API", "coreapp": "COREAPP", "network": "NETWORK_TCP"}[command]
+    done = run(command, **{**addresses, f"TIDINGS_{name}_ADDRESS": taken})
+    assert done.returncode in (1, 2)
+    assert_one_line(done, done.returncode, rf"tidings {command}: .*{taken}.*in use")
+
+
+@pytest.mark.parametrize("command", ["webapp", "coreapp", "network"])
+def test_a_process_refuses_to_start_on_pending_migrations(command: str, addresses: dict[str, str]) -> None:
+    done = run(command, **{**addresses, "TIDINGS_EMBEDDED": "0"})
+    assert_one_line(done, 2, rf"tidings {command}: the (business|network) tables .* run `tidings migrate`")
+
+
+@pytest.mark.parametrize("command", ["webapp", "coreapp", "network", "migrate", "up"])
+def test_a_data_directory_that_cannot_be_is_one_line(command: str, addresses: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    done = run(command, **{**addresses, "TIDINGS_DATA_DIR": str(tmp_path / "file" / "data")})
+    assert_one_line(done, 2, rf"tidings {command}: data directory .*: Not a directory")
+
+
+@pytest.mark.parametrize("command", ["webapp", "coreapp", "network", "migrate", "up"])
+def test_a_database_that_is_away_is_one_line_without_its_password(command: str, addresses: dict[str, str]) -> None:
+    database = {"WA_DB_ENGINE": "MYSQL", "WA_DB_PORT": str(free_port()), "WA_DB_PASSWORD": "hidden-word"}
+    done = run(command, **{**addresses, **database})
+    assert_one_line(done, 1, rf"tidings {command}: .*database.*127\.0\.0\.1")
+    assert "hidden-word" not in done.stderr + done.stdout

@@ -1,0 +1,226 @@
+"""A whole Coreapp in this process: its node, its link, a scripted network and a webhook."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coreapp.link import LinkHandler
+from coreapp.node import Node
+from coreapp.settings import Settings
+from coreapp.shard import Shard
+from coreapp.webhook import signature
+from tests.conftest import DatabaseFactory
+from tests.coreapp.phones import Phone
+from tests.coreapp.scripted_network import ScriptedNetwork
+from tests.coreapp.signals import TIMEOUT
+from tests.coreapp.sink import SECRET, Sink
+from tidings.runtime.clock import Clock, SystemClock
+from tidings.runtime.settings import Secrets
+from tidings.storage import application_settings
+from tidings.storage.database import Database
+from tidings.wire import connection as wire
+from tidings.wire import core
+from tidings.wire.requests import Requests
+
+BUSINESS = "15550000000"
+LINK_KEY = "the link key"
+
+
+class Client:
+    """A Webapp's end of the link."""
+
+    def __init__(self) -> None:
+        self.requests: Requests[Any] = Requests()
+        self.connection: wire.Connection | None = None
+        self.gone = asyncio.Event()
+        self.reason = ""
+
+    def opened(self, connection: wire.Connection) -> None:
+        self.connection = connection
+
+    def received(self, connection: wire.Connection, frame: Any) -> None:
+        self.requests.answered(frame.n, frame)
+
+    def closed(self, connection: wire.Connection, reason: str) -> None:
+        self.reason = reason
+        self.requests.lost(reason)
+        self.gone.set()
+
+    async def ask(self, make: Callable[[int], Any]) -> Any:
+        return await self.requests.ask(self.connection, make, timeout=TIMEOUT)
+
+    async def hello(self) -> None:
+        await self.ask(lambda n: core.Hello(n, LINK_KEY))
+
+    async def send(self, to: str, text: str = "hello", request_id: str = "") -> Any:
+        content = b'{"type":"text","text":{"body":"%s"}}' % text.encode()
+        return await self.ask(lambda n: core.AcceptMessage(n, BUSINESS, to, "text", content, request_id))
+
+    async def check(self, *inputs: str, wait: bool = True, force: bool = False) -> list[core.Contact]:
+        answer = await self.ask(lambda n: core.CheckContacts(n, BUSINESS, list(inputs), wait, force))
+        assert isinstance(answer, core.Contacts), answer
+        return answer.contacts
+
+
+@dataclasses.dataclass
+class Running:
+    """One Coreapp process, as far as a test can tell."""
+
+    node: Node
+    client: Client
+    stop: asyncio.Event
+    task: asyncio.Task[None]
+    server: asyncio.Server
+
+    @property
+    def shard(self) -> Shard:
+        assert self.node.shard is not None
+        return self.node.shard
+
+    async def stopped(self) -> None:
+        """A clean stop."""
+        self.stop.set()
+        async with asyncio.timeout(TIMEOUT):
+            await self.task
+        self.server.close()
+        if self.client.connection is not None:
+            self.client.connection.close("test")
+
+    async def killed(self) -> None:
+        """Gone at once: nothing is flushed, nothing released. (What a kill cannot do is run `finally`; see below.)"""
+        shard = self.node.shard
+        if shard is not None:
+            shard.journal.fail(Killed("killed"))
+            with contextlib.suppress(BaseException):
+                shard.link._connection.abort("killed")  # type: ignore[union-attr]
+        with contextlib.suppress(Killed):
+            async with asyncio.timeout(TIMEOUT):
+                await self.task
+        self.server.close()
+
+
+class Killed(Exception):
+    """The process died here."""
+
+
+class World:
+    """What a Coreapp lives in, and how to start one there."""
+
+    def __init__(self, database: Database, network: ScriptedNetwork, sink: Sink, settings: Settings) -> None:
+        self.database = database
+        self.network = network
+        self.sink = sink
+        self.settings = settings
+        self.running: list[Running] = []
+
+    def add_phones(self, *numbers: str) -> list[Phone]:
+        phones = [Phone(number) for number in numbers]
+        self.network.add(*phones)
+        return phones
+
+    async def configure(self, **changes: Any) -> None:
+        """Application settings."""
+        async with self.database.transaction() as connection:
+            await application_settings.change_settings(connection, BUSINESS, changes)
+
+    async def start(self, *, clock: Clock | None = None, owned: bool = True, **settings: Any) -> Running:
+        """One more Coreapp; waits until it owns the shard, unless it is to stand by."""
+        chosen = dataclasses.replace(self.settings, **settings)
+        node = Node(chosen, self.database, clock or SystemClock(), lambda: f"{chosen.node}:1")
+        server = await wire.listen(
+            "127.0.0.1", 0, core.Question, lambda: LinkHandler(LINK_KEY, chosen.node, lambda: node.shard)
+        )
+        stop = asyncio.Event()
+        task = asyncio.create_task(node.run(stop))
+        client = Client()
+        await wire.connect(*server.sockets[0].getsockname()[:2], core.Answer, client)
+        await client.hello()
+        running = Running(node, client, stop, task, server)
+        self.running.append(running)
+        if owned:
+            await self.owner(running)
+        return running
+
+    async def owner(self, running: Running) -> None:
+        """Wait until this one owns the shard and is logged in."""
+        owned = asyncio.create_task(running.node.owned.wait())
+        await asyncio.wait([owned, running.task], timeout=TIMEOUT, return_when=asyncio.FIRST_COMPLETED)
+        if running.task.done():
+            running.task.result()
+        assert owned.done(), "it never became the owner"
+
+    async def connected(self, running: Running) -> None:
+        await self.network.signals.until(lambda: self.network.live is not None)
+
+    async def close(self) -> None:
+        for running in self.running:
+            if not running.task.done():
+                await running.stopped()
+
+
+@pytest.fixture
+async def network() -> AsyncIterator[ScriptedNetwork]:
+    network = ScriptedNetwork()
+    await network.start()
+    yield network
+    await network.stop()
+
+
+@pytest.fixture
+async def sink() -> AsyncIterator[Sink]:
+    sink = Sink()
+    await sink.start()
+    yield sink
+    await sink.stop()
+
+
+def make_settings(tmp_path: Path, database: Database, network: ScriptedNetwork) -> Settings:
+    return Settings(
+        data_dir=tmp_path,
+        database=database.settings,
+        secrets=Secrets("jwt", LINK_KEY, "registration", b"m" * 32, SECRET),
+        webhook_key=signature.secret_bytes(SECRET),
+        embedded=True,
+        node="first",
+        account=BUSINESS,
+        link_address=("127.0.0.1", 0),
+        advertised_host="127.0.0.1",
+        metrics_address=("127.0.0.1", 0),
+        network_tcp=network.tcp,
+        network_http=network.http,
+        shards=1,
+        lease_seconds=1.0,
+        heartbeat_seconds=0.1,
+        job_queue_limit=1000,
+        callback_queue_limit=1000,
+        webhook_timeout=5.0,
+        accept_any_2xx=False,
+        require_pq=False,
+    )
+
+
+WorldFactory = Callable[[], Awaitable[World]]
+
+
+@pytest.fixture
+async def world(
+    database_factory: DatabaseFactory, tmp_path: Path, network: ScriptedNetwork, sink: Sink
+) -> AsyncIterator[World]:
+    """Nothing runs in it yet; the webhook is set, all statuses are wanted, retries come after 10 ms."""
+    database = await database_factory("business")
+    world = World(database, network, sink, make_settings(tmp_path, database, network))
+    await world.configure(
+        webhooks={"url": sink.url, "message": {"sent": True}},
+        sent_status=True,
+        callback_backoff_delay_ms=10,
+        max_callback_backoff_delay_ms=20,
+    )
+    yield world
+    await world.close()

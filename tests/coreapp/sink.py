@@ -1,0 +1,116 @@
+"""A webhook on a real socket that answers as the test says, and checks every signature by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import dataclasses
+import hashlib
+import hmac
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from aiohttp import web
+
+from tests.coreapp.signals import Signals
+
+SECRET = "whsec_" + base64.b64encode(b"a secret of exactly 32 bytes....").decode()
+
+
+def verify(secret: str, headers: dict[str, str], body: bytes) -> None:
+    """Standard Webhooks verification, written from the specification and not from our own code."""
+    key = base64.b64decode(secret[len("whsec_") :])
+    content = headers["webhook-id"] + "." + headers["webhook-timestamp"] + "." + body.decode()
+    expected = base64.b64encode(hmac.new(key, content.encode(), hashlib.sha256).digest()).decode()
+    versions = [entry.split(",", 1) for entry in headers["webhook-signature"].split(" ")]
+    assert any(version == "v1" and hmac.compare_digest(value, expected) for version, value in versions)
+
+
+@dataclasses.dataclass
+class Post:
+    """One request that came."""
+
+    event_id: str
+    body: dict[str, Any]
+    status: int | None
+    timestamp: int
+
+    @property
+    def label(self) -> tuple[str, str]:
+        """(message id, what happened to it)."""
+        if "statuses" in self.body:
+            entry = self.body["statuses"][0]
+            return entry["id"], entry["status"]
+        if "messages" in self.body:
+            return self.body["messages"][0]["id"], "received"
+        return "", "contacts"
+
+
+class Sink:
+    """answer(post): the status to give, or a coroutine of it; an exception cuts the connection."""
+
+    def __init__(self) -> None:
+        self.signals = Signals()
+        self.posts: list[Post] = []
+        self.answer: Callable[[Post], int | Awaitable[int]] = lambda post: 200
+        self.in_flight = 0
+        self.most_in_flight = 0
+        self.redirected = 0
+        self.url = ""
+        self._runner: web.AppRunner | None = None
+
+    async def start(self) -> None:
+        app = web.Application(client_max_size=10_000_000)
+        app.router.add_post("/hook", self._hook)
+        app.router.add_route("*", "/elsewhere", self._elsewhere)
+        self._runner = web.AppRunner(app, shutdown_timeout=0.1)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        await site.start()
+        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}/hook"
+
+    async def stop(self) -> None:
+        assert self._runner is not None
+        await self._runner.cleanup()
+
+    def taken(self) -> list[Post]:
+        """Those that were answered with 200."""
+        return [post for post in self.posts if post.status == 200]
+
+    def labels(self) -> list[tuple[str, str]]:
+        return [post.label for post in self.taken()]
+
+    def statuses_of(self, message_id: str) -> list[str]:
+        return [status for other, status in self.labels() if other == message_id]
+
+    async def _elsewhere(self, request: web.Request) -> web.Response:
+        self.redirected += 1
+        return web.Response()
+
+    async def _hook(self, request: web.Request) -> web.StreamResponse:
+        body = await request.read()
+        verify(SECRET, {name.lower(): value for name, value in request.headers.items()}, body)
+        assert request.headers["Content-Type"] == "application/json"
+        post = Post(request.headers["webhook-id"], json.loads(body), None, int(request.headers["webhook-timestamp"]))
+        self.posts.append(post)
+        self.in_flight += 1
+        self.most_in_flight = max(self.most_in_flight, self.in_flight)
+        self.signals.changed()
+        try:
+            answer = self.answer(post)
+            status = answer if isinstance(answer, int) else await answer
+        except ConnectionResetError:
+            assert request.transport is not None
+            request.transport.abort()
+            raise asyncio.CancelledError from None
+        finally:
+            self.in_flight -= 1
+            self.signals.changed()
+        headers = {"Location": "/elsewhere"} if 300 <= status < 400 else {}
+        response = web.Response(status=status, headers=headers, text="ok")
+        await response.prepare(request)
+        post.status = status
+        await response.write_eof()
+        self.signals.changed()
+        return response

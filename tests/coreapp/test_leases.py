@@ -1,0 +1,93 @@
+"""Two Coreapps and one shard: exactly one of them writes at any time."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tests.coreapp.conftest import World
+from tests.coreapp.signals import soon
+from tidings.storage import callbacks, messages, shards
+from tidings.wire import core
+
+NUMBER = "15550110001"
+
+
+async def test_a_lost_lease_fences_off_the_old_owner(world: World) -> None:
+    world.add_phones(NUMBER)
+    # The first gives a sign of life too seldom, as if it were stopped in between.
+    first = await world.start(node="first", heartbeat_seconds=2.0, lease_seconds=0.3)
+    await world.connected(first)
+    await first.client.check(NUMBER)
+    before = await first.client.send(NUMBER, "mine")
+    assert isinstance(before, core.Accepted)
+    second = await world.start(node="second", lease_seconds=0.3, heartbeat_seconds=0.05)
+
+    late = await first.client.send(NUMBER, "too late")
+    assert isinstance(late, core.Refused)
+    assert late.code == 1018
+    # It stands by again, and takes over in its turn.
+    await soon(lambda: first.node.shard is None)
+    health = await first.client.ask(core.GetHealth)
+    assert health.shards == []
+    await second.stopped()
+    await world.owner(first)
+    async with world.database.reading() as connection:
+        found = await messages.count_by_status(connection)
+        (owner,) = await shards.list_owners(connection)
+    assert sum(found.values()) == 1, "the late message is not there"
+    assert (owner.node, owner.epoch) == ("first", 3)
+
+
+async def test_a_clean_stop_lets_the_next_one_in_at_once(world: World) -> None:
+    world.add_phones(NUMBER)
+    first = await world.start(node="first", lease_seconds=3600.0)
+    second = await world.start(node="second", lease_seconds=3600.0, heartbeat_seconds=0.05, owned=False)
+    health = await second.client.ask(core.GetHealth)
+    assert health.shards == []
+    refused = await second.client.send(NUMBER)
+    assert isinstance(refused, core.Refused)
+    assert refused.code == 1018
+    await first.stopped()
+    await world.owner(second)
+    await world.connected(second)
+    await second.client.check(NUMBER)
+    assert isinstance(await second.client.send(NUMBER), core.Accepted)
+
+
+async def test_of_two_that_claim_at_once_exactly_one_wins(world: World) -> None:
+    async with world.database.transaction() as connection:
+        await shards.create_shards(connection, 1)
+
+    async def claim(name: str) -> shards.Lease | None:
+        async with world.database.transaction() as connection:
+            return await shards.claim(connection, 0, owner=name, address="a:1", silence=30)
+
+    leases = await asyncio.gather(*(claim(f"node {n}") for n in range(8)))
+    won = [lease for lease in leases if lease is not None]
+    assert len(won) == 1
+    assert won[0].epoch == 1
+
+
+async def test_a_shard_taken_over_continues_the_callbacks_of_the_old_owner(world: World) -> None:
+    """Their order and their event ids; nothing that was taken is posted again."""
+    world.add_phones(NUMBER)
+    world.sink.answer = lambda post: 500
+    first = await world.start(node="first")
+    await world.connected(first)
+    await first.client.check(NUMBER)
+    accepted = [(await first.client.send(NUMBER, str(n))).id for n in range(5)]
+    await world.sink.signals.until(lambda: len({post.event_id for post in world.sink.posts}) == 5)
+    events = {post.label[0]: post.event_id for post in world.sink.posts}
+    await first.stopped()
+    async with world.database.reading() as connection:
+        highest = await callbacks.highest_seq(connection)
+
+    world.sink.posts.clear()
+    world.sink.answer = lambda post: 200
+    second = await world.start(node="second")
+    await world.connected(second)
+    newest = (await second.client.send(NUMBER, "new")).id
+    await world.sink.signals.until(lambda: len(world.sink.taken()) == 6)
+    taken = {post.label[0]: post.event_id for post in world.sink.taken()}
+    assert {key: taken[key] for key in accepted} == events
+    assert int(taken[newest].removeprefix("evt_"), 16) > highest

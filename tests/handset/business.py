@@ -1,0 +1,96 @@
+"""A business as a device of the network: it sends texts and keeps what comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+
+from handset import keys
+from handset.application import Notice
+from handset.behaviours import Action, Message
+from handset.enrolment import Enrolment
+from handset.fleet import Fleet
+from handset.network_api import NetworkApi
+from handset.services import tcp_dial
+from handset.vault import Vault
+from tests.handset.conftest import SECRETS, LiveNetwork
+from tests.handset.scripted import BUSINESS
+from tidings.runtime.settings import DatabaseSettings
+from tidings.storage import schema
+from tidings.storage.database import Database
+
+
+class Recorder:
+    """An application that answers nothing and remembers everything."""
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+        self.notices: list[Notice] = []
+        self.fleet: Fleet | None = None
+        self._changed = asyncio.Event()
+
+    def actions(self, message: Message) -> Sequence[Action]:
+        return ()
+
+    def show(self, messages: Sequence[Message]) -> None:
+        self.messages += messages
+        self._changed.set()
+
+    def list_shown(self, messages: Sequence[Message]) -> set[tuple[str, str]]:
+        return set()
+
+    def notice(self, notice: Notice) -> None:
+        self.notices.append(notice)
+        self._changed.set()
+
+    def events(self, message_id: str) -> list[str]:
+        """What happened to one of our messages, in order."""
+        return [notice.event for notice in self.notices if message_id in notice.refs]
+
+    async def send(self, to: str, text: str) -> str:
+        assert self.fleet is not None
+        return await self.fleet.send(BUSINESS, to, text)
+
+    async def until_registered(self, *numbers: str) -> None:
+        """Ask the network until it knows all of them."""
+        assert self.fleet is not None
+        device = self.fleet.devices[BUSINESS]
+        async with asyncio.timeout(15):
+            while len(await self.fleet._link_of[BUSINESS].fetch(device, list(numbers))) < len(numbers):
+                pass
+
+    async def until(self, condition: Callable[[], bool], *, timeout: float = 15.0) -> None:
+        async with asyncio.timeout(timeout):
+            while not condition():
+                self._changed.clear()
+                await self._changed.wait()
+
+
+@contextlib.asynccontextmanager
+async def business(network: LiveNetwork, folder: Path) -> AsyncIterator[Recorder]:
+    """Registered and logged in."""
+    database = Database(DatabaseSettings(f"sqlite+aiosqlite:///{folder / 'business.db'}", pool_size=3), "handset")
+    recorder = Recorder()
+    stop = asyncio.Event()
+    try:
+        await schema.upgrade(database)
+        vault = Vault(SECRETS.master_key)
+        async with NetworkApi(network.http_url) as api:
+            enrolment = Enrolment("business", database, vault, api)
+            known = await enrolment.load()
+            device = known.get(BUSINESS) or keys.new_device(BUSINESS)
+            if device.token is None:
+                key = SECRETS.registration_key
+                await enrolment.register(device, one_time=20, kyber_one_time=0, registration_key=key)
+        recorder.fleet = Fleet("business", database, [device], vault, recorder, [tcp_dial(network.tcp)])
+        running = asyncio.create_task(recorder.fleet.run(stop))
+        async with asyncio.timeout(10):
+            await recorder.fleet.ready.wait()
+        yield recorder
+        stop.set()
+        await running
+    finally:
+        stop.set()
+        await database.close()

@@ -1,0 +1,159 @@
+"""A fleet on a scripted network, and a store that fails when it is told to."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from handset import behaviours, keys
+from handset.application import Notice
+from handset.behaviours import Action, Message, behaviour_of
+from handset.devices import Device
+from handset.fleet import Fleet
+from handset.keys import KeySet
+from handset.services import tcp_dial
+from handset.shown_log import ShownLog
+from handset.vault import Vault
+from tests.handset.scripted import ScriptedNetwork, make_device
+from tidings.runtime.clock import Clock, SystemClock
+from tidings.runtime.settings import DatabaseSettings
+from tidings.storage import handset as storage
+from tidings.storage import schema
+from tidings.storage.database import Database
+
+VAULT = Vault(bytes(32))
+
+
+class FailingDatabase(Database):
+    """Loses its connection before or after the commit of the transactions that `failures` names.
+
+    failures: one of `ok`, `before`, `after` for each transaction to come; `ok` when it has run out.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(DatabaseSettings(f"sqlite+aiosqlite:///{path}", pool_size=3), "handset")
+        self.failures: list[str] = []
+
+    @contextlib.asynccontextmanager
+    async def transaction(self) -> AsyncIterator[AsyncConnection]:
+        fate = self.failures.pop(0) if self.failures else "ok"
+        async with super().transaction() as connection:
+            yield connection
+            if fate == "before":
+                raise ConnectionError("lost before the commit")
+        if fate == "after":
+            raise ConnectionError("lost after the commit")
+
+
+class Phone:
+    """An application that behaves as its numbers say; what it has shown outlives the fleet, like a screen."""
+
+    def __init__(self, log: ShownLog) -> None:
+        self._log = log
+        self.shown: list[Message] = []
+        self.notices: list[Notice] = []
+        self.changed = asyncio.Event()
+
+    def actions(self, message: Message) -> Sequence[Action]:
+        return behaviours.actions(behaviour_of(message.number), message)
+
+    def show(self, messages: Sequence[Message]) -> None:
+        self._log.append(messages)
+        self.shown += messages
+        self.changed.set()
+
+    def list_shown(self, messages: Sequence[Message]) -> set[tuple[str, str]]:
+        return self._log.list_shown(messages)
+
+    def notice(self, notice: Notice) -> None:
+        self.notices.append(notice)
+        self.changed.set()
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(10):
+            while not condition():
+                self.changed.clear()
+                await self.changed.wait()
+
+
+class Bench:
+    """Everything that a test of a fleet needs, in one folder."""
+
+    def __init__(self, folder: Path, *, clock: Clock | None = None) -> None:
+        self.clock: Clock = clock or SystemClock()
+        self.database = FailingDatabase(folder / "handset.db")
+        self.network = ScriptedNetwork()
+        self.log_path = folder / "shown.jsonl"
+        self.log = ShownLog(self.log_path, self.clock)
+        self.phone = Phone(self.log)
+        self.keys: dict[str, KeySet] = {}
+        self.prekeys_low: list[tuple[str, int, int]] = []
+        self.unauthorized: list[str] = []
+        self.address = ("127.0.0.1", 0)
+
+    async def open(self, *numbers: str) -> None:
+        await schema.upgrade(self.database)
+        self.address = await self.network.start()
+        async with self.database.transaction() as connection:
+            for number in numbers:
+                device, self.keys[number] = make_device(number)
+                await storage.save_devices(connection, [VAULT.device_row(device, "fleet")])
+                await storage.add_prekeys(connection, keys.rows(VAULT, number, self.keys[number]))
+
+    async def close(self) -> None:
+        await self.network.close()
+        await self.database.close()
+        self.log.close()
+
+    async def devices(self) -> list[Device]:
+        async with self.database.reading() as connection:
+            return [VAULT.device(row) for row in await storage.list_devices(connection, "fleet")]
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[Fleet]:
+        """A fleet loaded from the store; stopped in good order at the end."""
+        fleet = Fleet(
+            "fleet",
+            self.database,
+            await self.devices(),
+            VAULT,
+            self.phone,
+            [tcp_dial(self.address)],
+            clock=self.clock,
+            prekeys_low=lambda device, left, kyber: self.prekeys_low.append((device.number, left, kyber)),
+            unauthorized=lambda device: self.unauthorized.append(device.number),
+        )
+        stop = asyncio.Event()
+        task = asyncio.create_task(fleet.run(stop))
+        waiter = asyncio.create_task(fleet.ready.wait())
+        await asyncio.wait([task, waiter], return_when=asyncio.FIRST_COMPLETED, timeout=10)
+        waiter.cancel()
+        try:
+            assert fleet.ready.is_set(), task
+            yield fleet
+        finally:
+            stop.set()
+            await task
+
+    async def outbox(self) -> list[storage.Envelope]:
+        async with self.database.reading() as connection:
+            return await storage.list_envelopes(connection, "fleet")
+
+    async def inbox(self) -> list[storage.Message]:
+        async with self.database.reading() as connection:
+            return await storage.list_messages(connection, "fleet", 0, 1000)
+
+
+@contextlib.asynccontextmanager
+async def bench(folder: Path, *numbers: str, clock: Clock | None = None) -> AsyncIterator[Bench]:
+    """Set up with registered devices of these numbers."""
+    made = Bench(folder, clock=clock)
+    await made.open(*numbers)
+    try:
+        yield made
+    finally:
+        await made.close()

@@ -1,0 +1,412 @@
+"""A fleet between its store and a network that loses, repeats and refuses."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from handset import errors, mailroom
+from handset.behaviours import slow_delay
+from tests.handset.harness import VAULT, Bench, bench
+from tests.handset.scripted import Business
+from tidings import e2ee
+from tidings.runtime import crashpoints
+from tidings.runtime.clock import ManualClock
+from tidings.storage import handset as storage
+from tidings.wire import device as wire
+
+READER, ECHO, SLOW, QUIET = "15550110001", "15550140001", "15550150001", "15550120001"
+
+
+def receipts(world: Bench) -> list[tuple[str, str]]:
+    """(kind, message id) of the receipts that reached the network, in order."""
+    return [(frame.kind, ref) for frame in world.network.sends for ref in frame.refs]
+
+
+async def test_a_message_is_acked_shown_and_answered_in_order(tmp_path: Path) -> None:
+    async with bench(tmp_path, READER) as world, world.running():
+        business = Business()
+        business.open(await _device(world, READER), world.keys[READER])
+        n = world.network.deliver(business.seal(READER, "hello"))
+        await world.network.until_acked(n)
+        sends = await world.network.until_sent(3)
+        assert [message.text for message in world.phone.shown] == ["hello"]
+        assert receipts(world) == [(wire.DELIVERED, "m1"), (wire.READ, "m1")]
+        # The first message of a session is answered, so that the sender stops repeating the key exchange.
+        (empty,) = [frame for frame in sends if frame.body]
+        assert business.open_sealed(empty) == {"type": "null"}
+        assert business.seal(READER, "again").kind == wire.MESSAGE
+
+
+async def test_a_null_message_is_shown_to_nobody_and_gets_no_receipt(tmp_path: Path) -> None:
+    async with bench(tmp_path, READER) as world, world.running():
+        business = Business()
+        business.open(await _device(world, READER), world.keys[READER])
+        n = world.network.deliver(business.seal_raw(READER, b'{"type":"null"}', "null-1"))
+        await world.network.until_acked(n)
+        await world.network.until_sent(1)
+        assert not world.phone.shown
+        assert not receipts(world)
+
+
+async def test_a_used_one_time_prekey_is_deleted_with_the_commit_of_its_session(tmp_path: Path) -> None:
+    async with bench(tmp_path, READER) as world, world.running():
+        business = Business()
+        key_set = world.keys[READER]
+        business.open(await _device(world, READER), key_set, one_time=1)
+        n = world.network.deliver(business.seal(READER, "hello"))
+        await world.network.until_acked(n)
+        async with world.database.reading() as connection:
+            ids = range(1, 10)
+            left = {row.key_id for row in await storage.list_prekeys(connection, [(READER, i) for i in ids])}
+            assert await storage.list_sessions(connection, [(READER, business.number)])
+    assert key_set.one_time[1].key_id not in left
+    assert key_set.one_time[0].key_id in left
+    assert key_set.kyber_last is not None
+    assert key_set.kyber_last.key_id in left
+
+
+async def test_a_redelivered_message_is_acked_and_not_shown_again(tmp_path: Path) -> None:
+    async with bench(tmp_path, READER) as world, world.running():
+        business = Business()
+        business.open(await _device(world, READER), world.keys[READER])
+        frame = business.seal(READER, "once")
+        await world.network.until_acked(world.network.deliver(frame), world.network.deliver(frame))
+        world.network.drop()
+        await world.network.until_online(READER)
+        await world.network.until_acked(world.network.deliver(frame))
+        assert len(world.phone.shown) == 1
+
+
+async def test_what_memory_has_forgotten_is_looked_up_in_the_inbox(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mailroom, "SEEN_IN_MEMORY", 2)
+    async with bench(tmp_path, READER) as world, world.running():
+        business = Business()
+        business.open(await _device(world, READER), world.keys[READER])
+        frames = [business.seal(READER, f"text {n}") for n in range(5)]
+        await world.network.until_acked(*[world.network.deliver(frame) for frame in frames])
+        await world.network.until_acked(*[world.network.deliver(frame) for frame in frames])
+        assert [message.text for message in world.phone.shown] == [f"text {n}" for n in range(5)]
+
+
+async def test_what_was_committed_but_not_acked_is_shown_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with bench(tmp_path, READER) as world, world.running():
+        business = Business()
+        business.open(await _device(world, READER), world.keys[READER])
+        _die_once(monkeypatch, crashpoints.AFTER_ROW_BEFORE_NETWORK_ACK)
+        world.network.post(business.seal(READER, "hello"))
+        await world.phone.until(lambda: bool(world.phone.shown))
+        await world.network.until(lambda: not world.network.mail)
+        await world.network.until(lambda: (wire.READ, "m1") in receipts(world))
+        assert [message.text for message in world.phone.shown] == ["hello"]
+
+
+async def test_what_the_log_holds_already_is_not_shown_after_a_restart(tmp_path: Path) -> None:
+    async with bench(tmp_path, READER) as world:
+        business = Business()
+        async with world.running():
+            business.open(await _device(world, READER), world.keys[READER])
+            await world.network.until_acked(world.network.deliver(business.seal(READER, "hello")))
+        # As if the process had died before it marked anything as shown.
+        async with world.database.transaction() as connection:
+            await storage.save_shown(connection, "fleet", 0)
+        async with world.running():
+            assert len(world.phone.shown) == 1
+        world.log_path.write_text("")
+        async with world.database.transaction() as connection:
+            await storage.save_shown(connection, "fleet", 0)
+        async with world.running():
+            assert [message.text for message in world.phone.shown] == ["hello", "hello"]
+
+
+async def test_a_torn_line_of_the_log_is_written_again(tmp_path: Path) -> None:
+    async with bench(tmp_path, READER) as world:
+        business = Business()
+        async with world.running():
+            business.open(await _device(world, READER), world.keys[READER])
+            for text in ("one", "two"):
+                await world.network.until_acked(world.network.deliver(business.seal(READER, text)))
+    whole = world.log_path.read_bytes()
+    world.log_path.write_bytes(whole[:-20])
+    again = Bench(tmp_path)
+    async with again.database.transaction() as connection:
+        await storage.save_shown(connection, "fleet", 0)
+    again.address = await again.network.start()
+    async with again.running():
+        pass
+    await again.close()
+    ids = [json.loads(line)["id"] for line in world.log_path.read_text().splitlines()]
+    assert ids == ["m1", "m2"]
+
+
+async def test_receipts_are_sent_again_as_they_are_until_they_are_accepted(tmp_path: Path) -> None:
+    async with bench(tmp_path, QUIET) as world, world.running():
+        business = Business()
+        business.open(await _device(world, QUIET), world.keys[QUIET])
+        world.network.answer = lambda frame: None
+        world.network.deliver(business.seal(QUIET, "hello"))
+        await world.network.until_sent(2)
+        world.network.drop()
+        await world.network.until_sent(4)
+        world.network.answer = lambda frame: wire.Accepted([frame.n])
+        world.network.drop()
+        await world.network.until_sent(6)
+        sends = [(frame.id, frame.kind, frame.body, tuple(frame.refs)) for frame in world.network.sends]
+        assert sends[0:2] == sends[2:4] == sends[4:6]
+        world.network.drop()
+        await world.network.until_online(QUIET)
+        await world.network.until_acked(world.network.deliver(business.seal(QUIET, "more")))
+        await world.network.until_sent(7)
+        assert len(world.network.sends) == 7
+    assert not await world.outbox()
+
+
+async def test_the_outbox_survives_a_restart(tmp_path: Path) -> None:
+    async with bench(tmp_path, ECHO) as world:
+        business = Business()
+        async with world.running():
+            business.open(await _device(world, ECHO), world.keys[ECHO])
+            world.network.answer = lambda frame: None
+            world.network.deliver(business.seal(ECHO, "hello"))
+            await world.network.until_sent(3)
+        before = [(frame.id, frame.kind, frame.body) for frame in world.network.sends]
+        world.network.sends.clear()
+        world.network.answer = lambda frame: wire.Accepted([frame.n])
+        async with world.running():
+            await world.network.until_sent(3)
+            assert [(frame.id, frame.kind, frame.body) for frame in world.network.sends] == before
+        assert business.open_sealed(world.network.sends[2]) == {"type": "text", "text": {"body": "hello"}}
+    assert not await world.outbox()
+
+
+async def test_an_overloaded_network_gets_the_receipt_again_later(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with bench(tmp_path, QUIET, clock=clock) as world, world.running() as fleet:
+        business = Business()
+        business.open(await _device(world, QUIET), world.keys[QUIET])
+        world.network.answer = lambda frame: wire.Refused(frame.n, wire.OVERLOADED)
+        world.network.deliver(business.seal(QUIET, "hello"))
+        await world.network.until_sent(2)
+        world.network.answer = lambda frame: wire.Accepted([frame.n])
+        # One more round trip, so that the refusals have been read.
+        await world.network.until_acked(world.network.deliver(world.network.deliveries[1]))
+        clock.advance(5)
+        fleet.release_due()
+        await world.network.until_sent(4)
+        assert {frame.id for frame in world.network.sends[2:]} == {frame.id for frame in world.network.sends[:2]}
+    assert not await world.outbox()
+
+
+async def test_a_refused_envelope_leaves_the_outbox_and_is_reported(tmp_path: Path) -> None:
+    async with bench(tmp_path, QUIET) as world:
+        async with world.running():
+            business = Business()
+            business.open(await _device(world, QUIET), world.keys[QUIET])
+            world.network.answer = lambda frame: wire.Refused(frame.n, wire.NO_SUCH_NUMBER)
+            world.network.deliver(business.seal(QUIET, "hello"))
+            await world.phone.until(lambda: len([n for n in world.phone.notices if n.event == "refused"]) == 2)
+        assert not await world.outbox()
+
+
+async def test_a_slow_robot_holds_its_receipts_back_but_not_its_ack(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with bench(tmp_path, SLOW, clock=clock) as world:
+        business = Business()
+        async with world.running() as fleet:
+            business.open(await _device(world, SLOW), world.keys[SLOW])
+            await world.network.until_acked(world.network.deliver(business.seal(SLOW, "hello")))
+            await world.network.until_sent(1)
+            assert not receipts(world)
+            clock.advance(slow_delay("m1") - 0.01)
+            fleet.release_due()
+            await world.network.until_acked(world.network.deliver(business.seal(SLOW, "two")))
+            assert not receipts(world)
+        # They are on disk: a restart keeps them, and their time.
+        clock.advance(0.02)
+        async with world.running():
+            await world.network.until(lambda: len(receipts(world)) >= 2)
+            assert receipts(world)[:2] == [(wire.DELIVERED, "m1"), (wire.READ, "m1")]
+
+
+async def test_an_undecryptable_message_is_acked_kept_by_its_id_and_answered_by_a_new_session(tmp_path: Path) -> None:
+    async with bench(tmp_path, READER) as world, world.running():
+        business = Business()
+        world.network.bundles = [_bundle(business)]
+        garbage = wire.Deliver(0, READER, business.number, "broken", wire.MESSAGE, 1, b"3garbage")
+        await world.network.until_acked(world.network.deliver(garbage))
+        sends = await world.network.until_sent(1)
+        assert not world.phone.shown
+        assert not receipts(world)
+        assert [notice.event for notice in world.phone.notices] == ["undecryptable"]
+        assert sends[0].kind == wire.PREKEY
+        assert [(m.id, m.kind) for m in await world.inbox()] == [("broken", storage.UNREADABLE)]
+        await world.network.until_acked(world.network.deliver(garbage))
+        assert len(world.phone.notices) == 1
+
+
+async def test_a_first_message_whose_prekey_is_gone_does_not_harm_the_session(tmp_path: Path) -> None:
+    async with bench(tmp_path, READER) as world, world.running():
+        business, thief = Business(), Business()
+        device = await _device(world, READER)
+        business.open(device, world.keys[READER], one_time=0)
+        await world.network.until_acked(world.network.deliver(business.seal(READER, "one")))
+        thief.open(device, world.keys[READER], one_time=0)
+        await world.network.until_acked(world.network.deliver(thief.seal_raw(READER, b'{"type":"null"}', "t1")))
+        await world.network.until_acked(world.network.deliver(business.seal(READER, "two")))
+        assert [message.text for message in world.phone.shown] == ["one", "two"]
+
+
+async def test_a_peer_with_a_new_identity_is_accepted_and_reported(tmp_path: Path) -> None:
+    async with bench(tmp_path, READER) as world, world.running():
+        device = await _device(world, READER)
+        for index, text in enumerate(("before", "after")):
+            business = Business()
+            business._count = index
+            business.open(device, world.keys[READER], one_time=index)
+            await world.network.until_acked(world.network.deliver(business.seal(READER, text)))
+        assert [message.text for message in world.phone.shown] == ["before", "after"]
+        assert [notice.event for notice in world.phone.notices] == ["identity"]
+
+
+async def test_a_session_is_dropped_when_the_network_says_that_the_peer_registered_anew(tmp_path: Path) -> None:
+    async with bench(tmp_path, READER) as world, world.running() as fleet:
+        business = Business()
+        business.open(await _device(world, READER), world.keys[READER])
+        await world.network.until_acked(world.network.deliver(business.seal(READER, "hello")))
+        notice = wire.Deliver(0, READER, business.number, "identity.1", wire.IDENTITY, 1)
+        await world.network.until_acked(world.network.deliver(notice))
+        renewed = Business()
+        world.network.bundles = [_bundle(renewed)]
+        before = len(world.network.sends)
+        await fleet.send(READER, renewed.number, "to whoever you are now")
+        sends = await world.network.until_sent(before + 1)
+        assert sends[-1].kind == wire.PREKEY
+
+
+async def test_a_text_to_a_stranger_fetches_its_keys_and_to_nobody_says_so(tmp_path: Path) -> None:
+    async with bench(tmp_path, READER) as world, world.running() as fleet:
+        with pytest.raises(errors.NoSuchNumber):
+            await fleet.send(READER, "15559999999", "hello?")
+        world.network.bundles = [_bundle(Business())]
+        message_id = await fleet.send(READER, Business().number, "hello")
+        (frame,) = await world.network.until_sent(1)
+        assert (frame.id, frame.kind) == (message_id, wire.PREKEY)
+        assert len(message_id) == 27
+        assert message_id.startswith("ABGG")
+
+
+async def test_a_refused_token_and_low_prekeys_are_passed_on(tmp_path: Path) -> None:
+    async with bench(tmp_path, READER, ECHO) as world:
+        world.network.refuse_logins.add(ECHO)
+        async with world.running():
+            assert world.unauthorized == [ECHO]
+            world.network.send(wire.PreKeysLow(READER, 1, 0))
+            business = Business()
+            business.open(await _device(world, READER), world.keys[READER])
+            await world.network.until_acked(world.network.deliver(business.seal(READER, "hello")))
+            assert world.prekeys_low == [(READER, 1, 0)]
+
+
+async def test_a_full_outbox_stops_the_intake_until_the_network_accepts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("handset.dispatch.LIMIT", 2)
+    async with bench(tmp_path, READER) as world, world.running():
+        business = Business()
+        business.open(await _device(world, READER), world.keys[READER])
+        world.network.answer = lambda frame: None
+        first = world.network.deliver(business.seal(READER, "one"))
+        await world.network.until_sent(3)
+        second = world.network.deliver(business.seal(READER, "two"))
+        world.network.send(wire.Pong())
+        assert first in world.network.acked
+        assert second not in world.network.acked
+        world.network.send(wire.Accepted([frame.n for frame in world.network.sends]))
+        await world.network.until_acked(second)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    failures=st.lists(st.sampled_from(["ok", "before", "after"]), max_size=8),
+    cuts=st.sets(st.integers(0, 11)),
+    kills=st.sets(st.integers(0, 11), max_size=3),
+)
+def test_wherever_it_dies_each_message_is_shown_once_and_answered(
+    failures: list[str], cuts: set[int], kills: set[int]
+) -> None:
+    """The store fails before or after commits, the connection is cut, the process stops and starts: 12 messages."""
+    with tempfile.TemporaryDirectory() as folder:
+        asyncio.run(_survive(Path(folder), failures, cuts, kills))
+
+
+async def _survive(folder: Path, failures: list[str], cuts: set[int], kills: set[int]) -> None:
+    async with bench(folder, READER, ECHO) as world:
+        businesses = {}
+        for number in (READER, ECHO):
+            businesses[number] = Business()
+            businesses[number].open(await _device(world, number), world.keys[number])
+        world.database.failures = list(failures)
+        left = list(range(12))
+        while left:
+            async with world.running():
+                while left:
+                    n = left.pop(0)
+                    number = (READER, ECHO)[n % 2]
+                    frame = businesses[number].seal(number, f"text {n}")
+                    frame.id = f"{number}-{n}"
+                    world.network.post(frame)
+                    if n in cuts:
+                        world.network.drop()
+                    if n in kills:
+                        break
+                else:
+                    await world.network.until(lambda: not world.network.mail)
+        async with world.running():
+            await world.network.until(lambda: not world.network.mail)
+            expected = {f"{(READER, ECHO)[n % 2]}-{n}" for n in range(12)}
+            for kind in (wire.DELIVERED, wire.READ):
+                await world.network.until(
+                    lambda kind=kind: {ref for each, ref in receipts(world) if each == kind} == expected
+                )
+        shown = [json.loads(line)["id"] for line in world.log_path.read_text().splitlines()]
+        assert sorted(shown) == sorted(expected)
+        order = receipts(world)
+        for message_id in expected:
+            assert order.index((wire.DELIVERED, message_id)) < order.index((wire.READ, message_id))
+        assert not await world.outbox()
+        # The echoes decrypt, whatever was repeated: each ciphertext once, in any order.
+        bodies = {frame.id: frame for frame in world.network.sends if frame.body and frame.sender == ECHO}
+        texts = [businesses[ECHO].open_sealed(frame) for frame in bodies.values()]
+        echoed = sorted(text["text"]["body"] for text in texts if text["type"] == "text")
+        assert echoed == sorted(f"text {n}" for n in range(1, 12, 2))
+
+
+async def _device(world: Bench, number: str):  # type: ignore[no-untyped-def]
+    return next(device for device in await world.devices() if device.number == number)
+
+
+def _bundle(business: Business) -> wire.Bundle:
+    signed = e2ee.SignedPreKey.generate(business.identity, 1)
+    return wire.Bundle(business.number, 7, business.identity.public, 1, signed.public, signed.signature)
+
+
+def _die_once(monkeypatch: pytest.MonkeyPatch, point: str) -> None:
+    died = []
+
+    def reach(name: str) -> None:
+        if name == point and not died:
+            died.append(name)
+            raise ConnectionError("died here")
+
+    monkeypatch.setattr(crashpoints, "reach", reach)
+
+
+assert VAULT

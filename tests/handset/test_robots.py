@@ -1,0 +1,116 @@
+"""Robots on a real network."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from handset import errors, robots
+from handset.behaviours import Behaviour, number_of
+from handset.services import run_robots
+from handset.settings import RobotsSettings
+from tests.handset.business import business
+from tests.handset.conftest import LiveNetwork, robots_running
+
+
+def lines(settings: RobotsSettings) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in settings.log_path.read_text().splitlines()]
+
+
+async def test_each_kind_of_robot_does_what_its_number_says(
+    live_network: LiveNetwork, robots_settings: RobotsSettings, tmp_path: Path
+) -> None:
+    async with robots_running(robots_settings), business(live_network, tmp_path) as sender:
+        sent = {
+            kind: await sender.send(number_of(kind, 1), f"to {kind.name} \u4f60\u597d")
+            for kind in Behaviour
+            if kind.is_registered
+        }
+        with pytest.raises(errors.NoSuchNumber):
+            await sender.send(number_of(Behaviour.UNKNOWN, 1), "nobody")
+        settled = (Behaviour.READS, Behaviour.ECHOES, Behaviour.SLOW)
+        await sender.until(lambda: all("read" in sender.events(sent[kind]) for kind in settled))
+        await sender.until(lambda: "delivered" in sender.events(sent[Behaviour.DELIVERED_ONLY]))
+        await sender.until(lambda: "refused" in sender.events(sent[Behaviour.BLOCKS]))
+        await sender.until(lambda: len(sender.messages) == 1)
+        assert {kind: sender.events(message_id) for kind, message_id in sent.items()} == {
+            Behaviour.READS: ["delivered", "read"],
+            Behaviour.DELIVERED_ONLY: ["delivered"],
+            Behaviour.OFFLINE: [],
+            Behaviour.ECHOES: ["delivered", "read"],
+            Behaviour.SLOW: ["delivered", "read"],
+            Behaviour.BLOCKS: ["refused"],
+        }
+        (reply,) = sender.messages
+        assert (reply.peer, reply.text) == (number_of(Behaviour.ECHOES, 1), "to ECHOES \u4f60\u597d")
+        shown = {line["id"]: line for line in lines(robots_settings)}
+    online = (Behaviour.READS, Behaviour.DELIVERED_ONLY, Behaviour.ECHOES, Behaviour.SLOW)
+    assert set(shown) == {sent[kind] for kind in online}
+    line = shown[sent[Behaviour.READS]]
+    assert line["number"] == number_of(Behaviour.READS, 1)
+    assert line["attempt"] == 1
+    assert line["sha256"] == hashlib.sha256("to READS \u4f60\u597d".encode()).hexdigest()
+
+
+async def test_robots_started_again_keep_their_sessions(
+    live_network: LiveNetwork, robots_settings: RobotsSettings, tmp_path: Path
+) -> None:
+    reader = number_of(Behaviour.READS, 0)
+    async with business(live_network, tmp_path) as sender:
+        async with robots_running(robots_settings):
+            first = await sender.send(reader, "one")
+            await sender.until(lambda: "read" in sender.events(first))
+        second = await sender.send(reader, "two, while it is away")
+        async with robots_running(robots_settings):
+            await sender.until(lambda: "read" in sender.events(second))
+            third = await sender.send(reader, "three")
+            await sender.until(lambda: "read" in sender.events(third))
+    assert [line["id"] for line in lines(robots_settings)] == [first, second, third]
+
+
+async def test_robots_register_anew_when_the_network_has_forgotten_them(
+    live_network: LiveNetwork, robots_settings: RobotsSettings, tmp_path: Path
+) -> None:
+    async with robots_running(robots_settings):
+        pass
+    await live_network.stop()
+    for path in live_network.folder.iterdir():
+        path.unlink()
+    await live_network.start()
+    reader, blocker = number_of(Behaviour.READS, 0), number_of(Behaviour.BLOCKS, 0)
+    async with business(live_network, tmp_path) as sender, robots_running(robots_settings):
+        await sender.until_registered(reader, blocker)
+        message = await sender.send(reader, "hello again")
+        await sender.until(lambda: "read" in sender.events(message))
+
+
+async def test_used_up_prekeys_are_made_again(
+    live_network: LiveNetwork, robots_settings: RobotsSettings, tmp_path: Path
+) -> None:
+    reader = number_of(Behaviour.READS, 0)
+    async with robots_running(robots_settings), business(live_network, tmp_path) as sender:
+        assert sender.fleet is not None
+        link = sender.fleet._links[0]
+        device = next(iter(sender.fleet.devices.values()))
+        taken = [(await link.fetch(device, [reader]))[0].prekey_id for _ in range(robots_settings.prekeys)]
+        assert None not in taken
+        while (fresh := (await link.fetch(device, [reader]))[0].prekey_id) is None:
+            pass
+        assert fresh not in taken
+
+
+async def test_two_processes_of_robots_do_not_share_a_store(robots_settings: RobotsSettings) -> None:
+    async with robots_running(robots_settings):
+        with pytest.raises(errors.AlreadyRunning):
+            await run_robots(robots_settings, asyncio.Event(), asyncio.Event())
+
+
+def test_the_unknown_kind_is_never_registered() -> None:
+    numbers = robots.numbers(tuple(Behaviour), 3)
+    assert len(numbers) == 3 * 6
+    assert not [number for number in numbers if number.startswith("1555016")]

@@ -1,0 +1,254 @@
+"""The handset in a terminal, typed to by a test."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import re
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from handset.settings import RobotsSettings, TerminalSettings, read_terminal
+from handset.terminal import printable, run_terminal
+from tests.handset.business import business
+from tests.handset.conftest import SECRETS, LiveNetwork, robots_running
+from tests.handset.scripted import BUSINESS
+from tidings.runtime.settings import DatabaseSettings, Environment
+
+ADA = "15550100001"
+
+
+class Session:
+    """A person at the terminal: types lines, waits for lines."""
+
+    def __init__(self, settings: TerminalSettings, number: str = f"+{ADA}") -> None:
+        self.stop = asyncio.Event()
+        self.lines: list[str] = []
+        self._typed: asyncio.Queue[str | None] = asyncio.Queue()
+        self._changed = asyncio.Event()
+        self.task = asyncio.create_task(run_terminal(number, settings, self.stop, typed=self, write=self._write))
+        self.task.add_done_callback(lambda _: self._changed.set())
+
+    async def read(self, prompt: str) -> str | None:
+        return await self._typed.get()
+
+    def _write(self, text: str) -> None:
+        self.lines.append(text)
+        self._changed.set()
+
+    def type(self, line: str | None) -> None:
+        self._typed.put_nowait(line)
+
+    async def until(self, pattern: str) -> str:
+        async with asyncio.timeout(15):
+            while True:
+                for line in self.lines:
+                    if re.search(pattern, line):
+                        return line
+                assert not self.task.done(), self.lines
+                self._changed.clear()
+                await self._changed.wait()
+
+    async def until_count(self, pattern: str, count: int) -> None:
+        async with asyncio.timeout(15):
+            while len([line for line in self.lines if re.search(pattern, line)]) < count:
+                self._changed.clear()
+                await self._changed.wait()
+
+    async def ended(self) -> int:
+        async with asyncio.timeout(15):
+            return await self.task
+
+
+@contextlib.asynccontextmanager
+async def at_the_terminal(settings: TerminalSettings, number: str = f"+{ADA}") -> AsyncIterator[Session]:
+    session = Session(settings, number)
+    try:
+        yield session
+    finally:
+        session.stop.set()
+        await session.ended()
+
+
+def settings_for(network: LiveNetwork, folder: Path, *, key: str = SECRETS.registration_key) -> TerminalSettings:
+    folder.mkdir(exist_ok=True)
+    return TerminalSettings(
+        data_dir=folder,
+        database=DatabaseSettings(f"sqlite+aiosqlite:///{folder / 'handset.db'}", pool_size=3),
+        master_key=SECRETS.master_key,
+        registration_key=key,
+        http_url=network.http_url,
+    )
+
+
+async def test_a_message_is_shown_and_read_and_a_typed_reply_arrives(live_network: LiveNetwork, tmp_path: Path) -> None:
+    async with (
+        business(live_network, tmp_path) as sender,
+        at_the_terminal(settings_for(live_network, tmp_path / "ada")) as ada,
+    ):
+        await ada.until("Connected")
+        message = await sender.send(ADA, "hello Ada")
+        await ada.until(rf"\+{BUSINESS}: hello Ada")
+        await sender.until(lambda: sender.events(message) == ["delivered", "read"])
+        ada.type("hello back")
+        await sender.until(lambda: [m.text for m in sender.messages] == ["hello back"])
+
+
+async def test_a_handset_can_write_first_and_sees_the_receipts(
+    live_network: LiveNetwork, robots_settings: RobotsSettings, tmp_path: Path
+) -> None:
+    async with robots_running(robots_settings), at_the_terminal(settings_for(live_network, tmp_path / "ada")) as ada:
+        await ada.until("Connected")
+        ada.type("to whom?")
+        await ada.until("^To whom")
+        ada.type("/to +15550140001")
+        ada.type("echo this")
+        await ada.until("read by")
+        await ada.until(r"\+15550140001: echo this")
+        ada.type("/to 15559999999")
+        ada.type("nobody there")
+        await ada.until("not sent: 15559999999 is not registered")
+
+
+async def test_a_handset_started_again_is_not_registered_again(live_network: LiveNetwork, tmp_path: Path) -> None:
+    settings = settings_for(live_network, tmp_path / "ada")
+    async with business(live_network, tmp_path) as sender:
+        async with at_the_terminal(settings) as ada:
+            await ada.until("Connected")
+            first = await sender.send(ADA, "one")
+            await sender.until(lambda: "read" in sender.events(first))
+            ada.type("/quit")
+            assert await ada.ended() == 0
+        await sender.send(ADA, "two")
+        async with at_the_terminal(settings) as ada:
+            await ada.until(": two")
+            assert not [line for line in ada.lines if "is registered" in line or ": one" in line]
+            # The one peer it knows is still there.
+            ada.type("a reply")
+            await sender.until(lambda: [m.text for m in sender.messages] == ["a reply"])
+
+
+@pytest.mark.parametrize("key", ["", "a key of another installation"])
+async def test_without_the_registration_key_the_code_is_asked_for(
+    live_network: LiveNetwork, tmp_path: Path, caplog: pytest.LogCaptureFixture, key: str
+) -> None:
+    caplog.set_level(logging.INFO)
+    async with at_the_terminal(settings_for(live_network, tmp_path / "ada", key=key)) as ada:
+        await ada.until("has printed a code")
+        ada.type("000000x")
+        await ada.until("code is wrong")
+        (code,) = [record.code for record in caplog.records if record.getMessage() == "code.issued"]  # type: ignore[attr-defined]
+        ada.type(f" {code[:3]} {code[3:]} ")
+        await ada.until("Connected")
+
+
+async def test_the_end_of_input_ends_it_after_what_was_typed_has_gone_out(
+    live_network: LiveNetwork, tmp_path: Path
+) -> None:
+    async with business(live_network, tmp_path) as sender:
+        session = Session(settings_for(live_network, tmp_path / "ada"))
+        await session.until("Connected")
+        session.type(f"/to {BUSINESS}")
+        session.type("last words")
+        session.type(None)
+        assert await session.ended() == 0
+        await sender.until(lambda: [m.text for m in sender.messages] == ["last words"])
+
+
+async def test_a_network_that_is_away_is_said_once_and_waited_for(live_network: LiveNetwork, tmp_path: Path) -> None:
+    await live_network.stop()
+    async with at_the_terminal(settings_for(live_network, tmp_path / "ada")) as ada:
+        await ada.until("No answer from the network.*Trying again")
+        await live_network.start()
+        await ada.until("Connected")
+        await live_network.stop()
+        await ada.until("The network is away.*Trying again")
+        await live_network.start()
+        await ada.until_count("Connected", 2)
+        assert len([line for line in ada.lines if "Trying again" in line]) == 2
+
+
+@pytest.mark.parametrize("number", ["", "+12", "+1555010000x", "1" * 16])
+async def test_a_wrong_number_is_one_clear_line(live_network: LiveNetwork, tmp_path: Path, number: str) -> None:
+    session = Session(settings_for(live_network, tmp_path / "ada"), number)
+    assert await session.ended() == 2
+    assert len(session.lines) == 1
+    assert "is not a phone number" in session.lines[0]
+
+
+async def test_a_number_that_runs_already_is_one_clear_line(live_network: LiveNetwork, tmp_path: Path) -> None:
+    settings = settings_for(live_network, tmp_path / "ada")
+    async with at_the_terminal(settings) as ada:
+        await ada.until("Connected")
+        second = Session(settings)
+        assert await second.ended() == 1
+        assert len(second.lines) == 1
+        assert "running already" in second.lines[0]
+
+
+async def test_a_robots_number_is_left_to_the_robots(
+    live_network: LiveNetwork, robots_settings: RobotsSettings
+) -> None:
+    async with robots_running(robots_settings):
+        session = Session(settings_for(live_network, robots_settings.data_dir), "+15550110001")
+        assert await session.ended() == 1
+        assert session.lines == ["+15550110001 belongs to the robots of this data directory."]
+
+
+async def test_a_number_that_is_registered_elsewhere_ends_it(live_network: LiveNetwork, tmp_path: Path) -> None:
+    first = settings_for(live_network, tmp_path / "first")
+    async with at_the_terminal(first) as ada:
+        await ada.until("Connected")
+        async with at_the_terminal(settings_for(live_network, tmp_path / "second")) as thief:
+            await thief.until("Connected")
+            await ada.until("in use elsewhere")
+            assert await ada.ended() == 1
+
+
+async def test_piped_input_and_output_work_as_a_program(live_network: LiveNetwork, tmp_path: Path) -> None:
+    folder = tmp_path / "piped"
+    folder.mkdir()
+    program = (
+        "import asyncio, os, sys; "
+        "from handset.settings import read_terminal; from handset.terminal import run_terminal; "
+        "from tidings.runtime.settings import Environment; "
+        "sys.exit(asyncio.run((lambda: run_terminal(sys.argv[1], read_terminal(Environment(os.environ)), "
+        "asyncio.Event()))()))"
+    )
+    async with business(live_network, tmp_path) as sender:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-c",
+            program,
+            f"+{ADA}",
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            env={
+                "PATH": os.environ["PATH"],
+                "TIDINGS_DATA_DIR": str(folder),
+                "TIDINGS_REGISTRATION_KEY": SECRETS.registration_key,
+                "TIDINGS_NETWORK_HTTP_URL": live_network.http_url,
+            },
+        )
+        async with asyncio.timeout(30):
+            output, _ = await process.communicate(f"/to +{BUSINESS}\nfrom a pipe\n/quit\n".encode())
+        assert process.returncode == 0, output
+        assert b"is registered" in output
+        await sender.until(lambda: [m.text for m in sender.messages] == ["from a pipe"])
+
+
+def test_text_from_others_cannot_move_the_cursor() -> None:
+    assert printable("a\x1b[2Jb\rc\u202ed") == "a\ufffd[2Jb\ufffdc\ufffdd"
+    assert printable("ü 你好 \N{WAVING HAND SIGN}\nnext") == "ü 你好 \N{WAVING HAND SIGN}\nnext"
+
+
+def test_a_fresh_directory_has_no_registration_key(tmp_path: Path) -> None:
+    fresh = read_terminal(Environment({"TIDINGS_DATA_DIR": str(tmp_path / "new")}))
+    assert fresh.registration_key == ""
+    told = read_terminal(Environment({"TIDINGS_DATA_DIR": str(tmp_path / "n2"), "TIDINGS_REGISTRATION_KEY": "k"}))
+    assert told.registration_key == "k"

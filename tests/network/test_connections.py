@@ -1,0 +1,237 @@
+"""Logins, and how connections end."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+
+import msgspec
+import pytest
+
+from network.settings import Limits
+from tests.network.support import PATIENCE, REGISTRATION_KEY, Network, registration
+from tests.network.test_routing import ALICE, BOB, ids, stored
+from tidings.runtime.clock import ManualClock
+from tidings.wire import device
+
+
+async def test_a_login_with_a_wrong_token_or_number_fails_as_unauthorized(network: Network) -> None:
+    await network.start()
+    await network.register(ALICE)
+    client = await network.connect()
+    token = network.tokens[ALICE]
+    for number, attempt in ((ALICE, ""), (ALICE, token[:-1]), (BOB, token), ("nobody", token), ("", "")):
+        failed = await client.ask(lambda n, number=number, attempt=attempt: device.Login(n, number, attempt))
+        assert isinstance(failed, device.Failed)
+        assert failed.reason == device.UNAUTHORIZED
+    await client.login(ALICE, token)
+
+
+async def test_a_second_login_of_the_same_device_on_one_connection_changes_nothing(network: Network) -> None:
+    await network.start()
+    await network.register(ALICE)
+    client = await network.connect(ALICE, ALICE)
+    client.send(ALICE, ALICE, "one")
+    assert ids(await client.deliveries(1)) == ["one"]
+    await client.nothing_came()
+
+
+async def test_many_devices_log_in_at_once_on_one_connection(network: Network) -> None:
+    await network.start()
+    numbers = [f"1555010{i:04}" for i in range(300)]
+    await network.register(*numbers, ALICE, prekeys=0)
+    alice = await network.connect(ALICE)
+    # A device without pre-keys is asked for some at once.
+    assert (await alice.next(device.PreKeysLow)).number == ALICE
+    for number in numbers[:100]:
+        alice.send(ALICE, number, f"to {number}")
+    await alice.accepted(100)
+    fleet = await network.connect()
+    for n, number in enumerate(numbers):
+        fleet.link.send(device.Login(n, number, network.tokens[number]))
+    ok, delivered = set(), set()
+    while len(ok) < 300 or len(delivered) < 100:
+        frame = await fleet.next(msgspec.Struct)
+        if isinstance(frame, device.Ok):
+            ok.add(frame.n)
+        elif isinstance(frame, device.Deliver):
+            assert numbers.index(frame.to) in ok
+            delivered.add(frame.to)
+            fleet.ack(frame)
+    assert delivered == set(numbers[:100])
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"\xc1", b"{}", b"[]", b"null", b'{"t":"fax","n":1}', b'{"t":"login","n":"one"}', b'{"t":"send","n":1}'],
+)
+async def test_a_malformed_frame_is_answered_with_bad_frame_and_the_end(network: Network, data: bytes) -> None:
+    await network.start()
+    client = await network.connect()
+    if network.transport != "json" and data.startswith(b"{"):
+        data = msgspec.msgpack.encode(msgspec.json.decode(data))
+    await client.link.send_raw(data)
+    closing = await client.next(device.Closing)
+    assert (closing.reason, closing.number) == (device.BAD_FRAME, "")
+    assert closing.detail
+    async with asyncio.timeout(PATIENCE):
+        await client.closed.wait()
+
+
+async def test_a_frame_that_is_too_long_is_not_read(network: Network) -> None:
+    await network.start()
+    client = await network.connect(transport="tcp")
+    await client.link.send_raw(bytes(4 * 1024 * 1024 + 1))
+    assert (await client.next(device.Closing)).reason == device.BAD_FRAME
+
+
+async def test_a_websocket_without_one_of_our_subprotocols_is_denied_with_the_list_of_them(network: Network) -> None:
+    await network.start()
+    headers = {
+        "Connection": "Upgrade",
+        "Upgrade": "websocket",
+        "Sec-WebSocket-Version": "13",
+        "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA==",
+    }
+    async with network.http.get("/v1/connect", headers=headers) as answer:
+        assert answer.status == 400
+        assert "tidings.v1.msgpack" in (await answer.json())["error"]["detail"]
+
+
+async def test_unknown_fields_of_a_frame_are_ignored(network: Network) -> None:
+    await network.start()
+    await network.register(ALICE)
+    client = await network.connect()
+    frame = {"t": "login", "n": 7, "number": ALICE, "token": network.tokens[ALICE], "colour": "blue"}
+    await client.link.send_raw((msgspec.json if network.transport == "json" else msgspec.msgpack).encode(frame))
+    assert (await client.next(device.Ok)).n == 7
+
+
+async def test_a_silent_connection_is_closed_as_idle_and_pings_keep_one_open(network: Network) -> None:
+    await network.start(limits=Limits(idle=0.4))
+    silent, talking = await network.connect(), await network.connect()
+    keep_on = asyncio.Event()
+
+    async def talk() -> None:
+        while not keep_on.is_set():
+            await talking.nothing_came()
+
+    chatter = asyncio.create_task(talk())
+    assert (await silent.next(device.Closing)).reason == device.IDLE
+    keep_on.set()
+    await chatter
+    async with asyncio.timeout(PATIENCE):
+        await silent.closed.wait()
+
+
+async def test_one_connection_too_many_is_turned_away(network: Network) -> None:
+    await network.start(limits=Limits(connections=1))
+    first = await network.connect()
+    second = await network.connect()
+    assert (await second.next(device.Closing)).reason == device.OVERLOADED
+    await first.nothing_came()
+
+
+async def test_a_reader_that_is_too_slow_is_disconnected_and_loses_nothing(network: Network) -> None:
+    await network.start(limits=Limits(write_buffer=1_000_000, window=100_000), clock=ManualClock())
+    await network.register(ALICE, BOB)
+    alice = await network.connect(ALICE)
+    slow = await network.connect(BOB)
+    stop_reading(slow, network.transport)
+
+    sent: list[int] = []
+    # Whatever the sizes of the buffers between us and them: in the end the network has had enough.
+    accepted = asyncio.create_task(alice.next(device.Accepted))
+    for i in itertools.count():
+        sent.append(alice.send(ALICE, BOB, f"m{i}", body=bytes(100_000)))
+        await asyncio.sleep(0)
+        if accepted.done():
+            break
+        assert i < 1500
+        if i % 10 == 9:
+            await asyncio.sleep(0.01)
+    numbers = (await accepted).n
+    while len(numbers) < len(sent):
+        numbers += (await alice.next(device.Accepted)).n
+    assert sorted(numbers) == sent
+    assert sorted(await stored(network)) == sorted(f"m{i}" for i in range(len(sent)))
+
+
+def stop_reading(client: object, transport: str) -> None:
+    link = client.link  # type: ignore[attr-defined]
+    if transport == "tcp":
+        link._connection._transport.pause_reading()
+    else:
+        link._socket.transport.pause_reading()
+
+
+async def test_stopping_stores_what_is_undecided_accepts_it_and_says_why_it_closes(network: Network) -> None:
+    await network.start(limits=Limits(window=2), clock=ManualClock())
+    await network.register(ALICE, BOB)
+    alice, bob = await network.connect(ALICE), await network.connect(BOB)
+    sent = [alice.send(ALICE, BOB, f"m{i}") for i in range(4)]
+    await bob.deliveries(2)
+    await alice.nothing_came()
+    await network.stop()
+    assert await alice.accepted(4) == sent
+    assert (await alice.next(device.Closing)).reason == device.SHUTDOWN
+    assert (await bob.next(device.Closing)).reason == device.SHUTDOWN
+    assert await stored(network) == [f"m{i}" for i in range(4)]
+
+
+async def test_the_mailbox_survives_a_restart_and_so_does_its_order(network: Network) -> None:
+    await network.start()
+    await network.register(ALICE, BOB)
+    alice = await network.connect(ALICE)
+    alice.send(ALICE, BOB, "before")
+    await alice.accepted(1)
+    await network.stop()
+
+    # A clock that was set back does not turn the order round.
+    await network.start(clock=ManualClock(1000.0))
+    alice = await network.connect(ALICE)
+    # The memory of what was accepted is gone, the mailbox still tells a repeated envelope.
+    alice.send(ALICE, BOB, "before")
+    alice.send(ALICE, BOB, "after")
+    await alice.accepted(2)
+    bob = await network.connect(BOB)
+    assert ids(await bob.deliveries(2)) == ["before", "after"]
+    await bob.nothing_came()
+
+
+async def test_registering_anew_ends_the_old_devices_connection(network: Network) -> None:
+    await network.start()
+    await network.register(ALICE, BOB)
+    alice, bob = await network.connect(ALICE), await network.connect(BOB)
+    old_token = network.tokens[BOB]
+    await network.register(BOB)
+    assert (await bob.next(device.Closing)).number == BOB
+    failed = await bob.ask(lambda n: device.Login(n, BOB, old_token))
+    assert failed.reason == device.UNAUTHORIZED
+    await alice.nothing_came()
+
+
+async def test_whoever_has_fetched_a_bundle_hears_of_a_new_identity(network: Network) -> None:
+    await network.start()
+    await network.register(ALICE, BOB)
+    alice = await network.connect(ALICE)
+    await alice.ask(lambda n: device.Fetch(n, ALICE, [BOB]))
+    await network.register(BOB)
+    (notice,) = await alice.deliveries(1)
+    assert (notice.kind, notice.sender, notice.to, notice.body) == (device.IDENTITY, BOB, ALICE, b"")
+    alice.ack(notice)
+    # Once: a session with the new identity is the business of a new fetch.
+    await network.register(BOB)
+    await alice.nothing_came()
+
+
+async def test_registering_again_with_the_same_identity_disturbs_nobody(network: Network) -> None:
+    await network.start()
+    await network.register(ALICE)
+    body = registration(BOB)
+    for _ in range(2):
+        status, _answer = await network.request("POST", "/v1/registrations", body, token=REGISTRATION_KEY)
+        assert status == 201
+        alice = await network.connect(ALICE)
+        await alice.ask(lambda n: device.Fetch(n, ALICE, [BOB]))
+    await alice.nothing_came()

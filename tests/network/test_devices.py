@@ -1,0 +1,276 @@
+"""Registration, keys and blocks over HTTP, and every way to get them wrong."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from tests.network.support import REGISTRATION_KEY, Network, kyber_prekey, one_time_prekey, registration, signed_prekey
+from tests.network.test_routing import ALICE, BOB
+from tidings.e2ee.identity import IdentityKeyPair
+from tidings.runtime.clock import ManualClock
+from tidings.wire import device
+
+
+@pytest.fixture(params=[("tcp", "mariadb"), ("tcp", "sqlite")], ids=["mariadb", "sqlite"])
+def pair(request: pytest.FixtureRequest) -> tuple[str, str]:
+    transport, database = request.param
+    return transport, database
+
+
+def reason(answer: tuple[int, dict[str, Any]]) -> tuple[int, str]:
+    status, body = answer
+    assert set(body) == {"error"}
+    assert body["error"]["detail"]
+    return status, body["error"]["reason"]
+
+
+async def sent_code(network: Network, caplog: pytest.LogCaptureFixture, number: str = ALICE) -> str:
+    caplog.clear()
+    with caplog.at_level(logging.INFO):
+        assert (await network.request("POST", "/v1/codes", {"number": number}))[0] == 202
+    (record,) = [record for record in caplog.records if record.message == "code.issued"]
+    code: str = record.__dict__["code"]
+    return code
+
+
+async def test_a_code_from_the_log_registers_a_number_once(network: Network, caplog: pytest.LogCaptureFixture) -> None:
+    await network.start()
+    code = await sent_code(network, caplog)
+    status, body = await network.request("POST", "/v1/registrations", {**registration(ALICE), "code": code})
+    assert (status, body["number"]) == (201, ALICE)
+    network.tokens[ALICE] = body["token"]
+    await network.connect(ALICE)
+    again = await network.request("POST", "/v1/registrations", {**registration(ALICE), "code": code})
+    assert reason(again) == (401, "wrong_code")
+
+
+async def test_a_code_is_void_after_five_wrong_guesses(network: Network, caplog: pytest.LogCaptureFixture) -> None:
+    await network.start()
+    code = await sent_code(network, caplog)
+    wrong = "000000" if code != "000000" else "111111"
+    for _ in range(5):
+        answer = await network.request("POST", "/v1/registrations", {**registration(ALICE), "code": wrong})
+        assert reason(answer) == (401, "wrong_code")
+    answer = await network.request("POST", "/v1/registrations", {**registration(ALICE), "code": code})
+    assert reason(answer) == (401, "wrong_code")
+
+
+async def test_a_code_is_valid_for_ten_minutes_and_for_its_own_number(
+    network: Network, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = ManualClock()
+    await network.start(clock=clock)
+    code = await sent_code(network, caplog)
+    stolen = await network.request("POST", "/v1/registrations", {**registration(BOB), "code": code})
+    assert reason(stolen) == (401, "wrong_code")
+    clock.advance(601)
+    late = await network.request("POST", "/v1/registrations", {**registration(ALICE), "code": code})
+    assert reason(late) == (401, "wrong_code")
+
+
+async def test_codes_for_one_number_are_rationed(network: Network) -> None:
+    clock = ManualClock()
+    await network.start(clock=clock)
+    for _ in range(5):
+        assert (await network.request("POST", "/v1/codes", {"number": ALICE}))[0] == 202
+        assert reason(await network.request("POST", "/v1/codes", {"number": ALICE})) == (429, "rate_limited")
+        clock.advance(31)
+    async with network.http.post("/v1/codes", json={"number": ALICE}) as answer:
+        assert answer.status == 429
+        assert 3000 < int(answer.headers["Retry-After"]) <= 3600
+    assert (await network.request("POST", "/v1/codes", {"number": BOB}))[0] == 202
+    clock.advance(3600)
+    assert (await network.request("POST", "/v1/codes", {"number": ALICE}))[0] == 202
+
+
+async def test_the_registration_key_registers_without_a_code_and_nothing_else_does(network: Network) -> None:
+    await network.start()
+    for token in ("", "wrong", REGISTRATION_KEY + "x", "schlüssel"):
+        for path, body in (
+            ("/v1/registrations", registration(ALICE)),
+            ("/v1/registrations/bulk", {"registrations": [registration(ALICE)]}),
+        ):
+            assert reason(await network.request("POST", path, body, token=token)) == (401, "unauthorized")
+    status, answer = await network.request("POST", "/v1/registrations", registration(ALICE), token=REGISTRATION_KEY)
+    assert (status, answer["number"]) == (201, ALICE)
+    assert len(answer["token"]) >= 43
+
+
+async def test_a_bulk_of_500_registers_and_one_more_does_not(network: Network) -> None:
+    await network.start()
+    bodies = [registration(f"1555030{i:04}", prekeys=3, kyber=False) for i in range(501)]
+    answer = await network.request("POST", "/v1/registrations/bulk", {"registrations": bodies}, token=REGISTRATION_KEY)
+    assert reason(answer) == (400, "invalid")
+    status, body = await network.request(
+        "POST", "/v1/registrations/bulk", {"registrations": bodies[:500]}, token=REGISTRATION_KEY
+    )
+    assert status == 201
+    assert [entry["number"] for entry in body["registrations"]] == [entry["number"] for entry in bodies[:500]]
+    assert len({entry["token"] for entry in body["registrations"]}) == 500
+
+
+async def test_a_bulk_with_a_number_twice_or_one_bad_key_registers_nobody(network: Network) -> None:
+    await network.start()
+    twice = {"registrations": [registration(ALICE), registration(ALICE)]}
+    bad = {"registrations": [registration(ALICE), {**registration(BOB), "identity_key": "AAAA"}]}
+    for bulk in (twice, bad):
+        answer = await network.request("POST", "/v1/registrations/bulk", bulk, token=REGISTRATION_KEY)
+        assert reason(answer) == (400, "invalid")
+    assert (await network.request("GET", f"/v1/keys/{ALICE}", token="any"))[0] == 401
+
+
+def spoiled(body: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
+    *parents, last = path.split(".")
+    target: Any = body
+    for name in parents:
+        target = target[int(name)] if name.isdigit() else target[name]
+    target[last] = value
+    return body
+
+
+def flipped(text: str) -> str:
+    """The same length, another type byte: all keys here start with `B` (0x05) or `C` (0x08)."""
+    return ("A" if text[0] != "A" else "B") + text[1:]
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "place"),
+    [
+        ("number", "+15550000001", "$.number"),
+        ("number", "123456", "$.number"),
+        ("number", 15550000001, "$.number"),
+        ("registration_id", -1, "$.registration_id"),
+        ("registration_id", 2**32, "$.registration_id"),
+        ("identity_key", "BQ==", "$.identity_key"),
+        ("identity_key", "not base64!", "$.identity_key"),
+        ("identity_key", flipped, "identity_key"),
+        ("signed_prekey.public", flipped, "signed_prekey.public"),
+        ("signed_prekey.signature", "AAAA", "$.signed_prekey.signature"),
+        ("signed_prekey.signature", flipped, "signed_prekey"),
+        ("signed_prekey", None, "$.signed_prekey"),
+        ("kyber_prekey.public", flipped, "kyber_prekey.public"),
+        ("kyber_prekey.signature", flipped, "kyber_prekey"),
+        ("kyber_prekey.public", "CAAA", "$.kyber_prekey.public"),
+        ("prekeys.3.public", flipped, "prekeys[3].public"),
+        ("prekeys.3.key_id", "three", "$.prekeys[3].key_id"),
+        ("kyber_prekeys.0.signature", flipped, "kyber_prekeys[0]"),
+        ("prekeys", [{}] * 101, "$.prekeys"),
+    ],
+)
+async def test_a_key_that_is_not_what_it_says_is_refused_with_its_place(
+    network: Network, path: str, value: Any, place: str
+) -> None:
+    await network.start()
+    body = registration(ALICE, kyber_prekeys=1)
+    if callable(value):
+        *_, last = path.split(".")
+        old: Any = body
+        for name in path.split("."):
+            old = old[int(name)] if name.isdigit() else old[name]
+        value = value(old)
+    answer = await network.request("POST", "/v1/registrations", spoiled(body, path, value), token=REGISTRATION_KEY)
+    assert reason(answer) == (400, "invalid")
+    assert place in answer[1]["error"]["detail"]
+
+
+async def test_keys_are_uploaded_counted_and_rotated_by_their_device_alone(network: Network) -> None:
+    await network.start()
+    identity = IdentityKeyPair.generate()
+    await network.register(ALICE)
+    body = registration(BOB, prekeys=1, identity=identity)
+    _, answer = await network.request("POST", "/v1/registrations", body, token=REGISTRATION_KEY)
+    token, path = answer["token"], f"/v1/keys/{BOB}"
+    for wrong in ("", network.tokens[ALICE], REGISTRATION_KEY):
+        assert reason(await network.request("GET", path, token=wrong)) == (401, "unauthorized")
+        assert reason(await network.request("PUT", path, {}, token=wrong)) == (401, "unauthorized")
+    assert await network.request("GET", path, token=token) == (200, {"prekeys": 1, "kyber_prekeys": 0})
+
+    upload = {
+        "signed_prekey": signed_prekey(identity, 2),
+        "kyber_prekey": kyber_prekey(identity, 901),
+        "prekeys": [one_time_prekey(key_id) for key_id in (1, 2, 3)],
+        "kyber_prekeys": [kyber_prekey(identity, 1)],
+    }
+    # The same upload again, after a lost answer say, changes nothing.
+    for _ in range(2):
+        assert await network.request("PUT", path, upload, token=token) == (200, {"prekeys": 3, "kyber_prekeys": 1})
+    foreign = {"signed_prekey": signed_prekey(IdentityKeyPair.generate(), 3)}
+    assert reason(await network.request("PUT", path, foreign, token=token)) == (400, "invalid")
+
+    alice = await network.connect(ALICE)
+    bundles = [(await alice.ask(lambda n: device.Fetch(n, ALICE, [BOB]))).bundles[0] for _ in range(2)]
+    assert [bundle.signed_prekey_id for bundle in bundles] == [2, 2]
+    assert [bundle.kyber_prekey_id for bundle in bundles] == [1, 901]
+
+
+async def test_more_one_time_keys_than_are_kept_are_refused(network: Network) -> None:
+    await network.start()
+    await network.register(ALICE, prekeys=100)
+    path, token = f"/v1/keys/{ALICE}", network.tokens[ALICE]
+    for start in range(100, 500, 100):
+        keys = {"prekeys": [one_time_prekey(start + i + 1) for i in range(100)]}
+        assert (await network.request("PUT", path, keys, token=token))[0] == 200
+    answer = await network.request("PUT", path, {"prekeys": [one_time_prekey(501)]}, token=token)
+    assert reason(answer) == (400, "too_many")
+    assert await network.request("GET", path, token=token) == (200, {"prekeys": 500, "kyber_prekeys": 0})
+
+
+async def test_a_device_that_unregisters_is_unknown_to_everybody(network: Network) -> None:
+    await network.start()
+    await network.register(ALICE, BOB)
+    alice, bob = await network.connect(ALICE), await network.connect(BOB)
+    alice.send(ALICE, BOB, "one")
+    bob.ack(*await bob.deliveries(1))
+    await alice.accepted(1)
+    path, token = f"/v1/registrations/{BOB}", network.tokens[BOB]
+    assert reason(await network.request("DELETE", path, token=network.tokens[ALICE])) == (401, "unauthorized")
+    assert await network.request("DELETE", path, token=token) == (200, {"number": BOB, "registered": False})
+    assert (await bob.next(device.Closing)).number == BOB
+    alice.send(ALICE, BOB, "two")
+    assert (await alice.next(device.Refused)).reason == device.NO_SUCH_NUMBER
+    assert (await alice.ask(lambda n: device.Check(n, ALICE, [BOB]))).registered == []
+    assert (await alice.ask(lambda n: device.Fetch(n, ALICE, [BOB]))).bundles == []
+    assert reason(await network.request("DELETE", path, token=token)) == (401, "unauthorized")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "data", "expected"),
+    [
+        ("POST", "/v1/codes", b"{", (400, "malformed_json")),
+        ("POST", "/v1/codes", b"", (400, "malformed_json")),
+        ("POST", "/v1/codes", b"\xff\xfe", (400, "malformed_json")),
+        ("POST", "/v1/codes", b"[]", (400, "invalid")),
+        ("POST", "/v1/codes", b"{}", (400, "invalid")),
+        ("POST", "/v1/codes", b"x" * (256 * 1024 + 1), (413, "too_large")),
+        ("GET", "/v1/codes", b"", (405, "wrong_method")),
+        ("PATCH", "/v1/registrations", b"", (405, "wrong_method")),
+        ("POST", "/v2/codes", b"{}", (404, "not_found")),
+        ("POST", "/v1/codes/", b"{}", (404, "not_found")),
+        ("GET", "/", b"", (404, "not_found")),
+        ("GET", "/v1/keys/alice", b"", (404, "not_found")),
+        ("PUT", "/v1/blocks/15550000001/+1", b"", (404, "not_found")),
+        ("GET", "/v1/connect", b"", (404, "not_found")),
+    ],
+)
+async def test_a_wrong_request_gets_the_status_and_reason_that_say_what_to_mend(
+    network: Network, method: str, path: str, data: bytes, expected: tuple[int, str]
+) -> None:
+    await network.start()
+    await network.register(ALICE)
+    answer = await network.request(method, path, token=network.tokens[ALICE], data=data)
+    assert reason(answer) == expected
+
+
+async def test_health_and_metrics_tell_what_is_there(network: Network) -> None:
+    await network.start()
+    await network.register(ALICE)
+    await network.connect(ALICE)
+    status, body = await network.request("GET", "/health")
+    assert (status, body["status"], body["database"], body["devices_online"]) == (200, "ok", "ok", 1)
+    async with network.http.get("/metrics") as answer:
+        text = await answer.text()
+    assert "tidings_network_connections 1.0" in text
+    assert "tidings_network_envelopes_total" in text

@@ -1,0 +1,143 @@
+"""What becomes of envelopes when the database goes away, or the process dies at the worst moment."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncIterator
+
+import pytest
+
+from network.services import Addresses
+from tests.conftest import DatabaseFactory
+from tests.network.support import PATIENCE, REGISTRATION_KEY, Client, Network
+from tests.network.test_routing import ALICE, BOB, CAROL, ids, stored
+from tests.services.mariadb import MariaDB
+from tidings.runtime import crashpoints
+from tidings.runtime.settings import DatabaseSettings
+from tidings.wire import device
+
+
+@pytest.fixture
+async def mortal() -> AsyncIterator[tuple[Network, MariaDB]]:
+    """A network on a MariaDB of its own, which may be killed."""
+    server = MariaDB(buffer_pool_mb=32)
+    await asyncio.to_thread(server.start)
+    network = Network(DatabaseSettings(server.url("mortal")), "tcp")
+    yield network, server
+    await network.remove()
+    await asyncio.to_thread(server.remove)
+
+
+async def test_while_the_database_is_away_the_live_go_on_and_the_rest_waits(mortal: tuple[Network, MariaDB]) -> None:
+    network, server = mortal
+    await network.start(embedded=True)
+    await network.register(ALICE, BOB, CAROL)
+    alice, bob = await network.connect(ALICE), await network.connect(BOB)
+    # Both recipients are known before the outage.
+    for number in (BOB, CAROL):
+        alice.send(ALICE, number, f"hello {number}")
+    bob.ack(*await bob.deliveries(1))
+    await alice.accepted(2)
+
+    await asyncio.to_thread(server.kill9)
+    live = alice.send(ALICE, BOB, "live")
+    waiting = alice.send(ALICE, CAROL, "waiting")
+    bob.ack(*await bob.deliveries(1))
+    assert await alice.accepted(1) == [live]
+    status, health = await network.request("GET", "/health")
+    assert (status, health["database"]) == (503, "away")
+    bob.link.send(device.Check(50, BOB, [ALICE]))
+    await alice.nothing_came()
+
+    await asyncio.to_thread(server.start)
+    assert await alice.accepted(1) == [waiting]
+    assert (await bob.next(device.Checked)).registered == [ALICE]
+    carol = await network.connect(CAROL)
+    assert ids(await carol.deliveries(2)) == [f"hello {CAROL}", "waiting"]
+
+
+async def test_a_login_during_an_outage_is_answered_when_the_database_is_back(mortal: tuple[Network, MariaDB]) -> None:
+    network, server = mortal
+    await network.start(embedded=True)
+    await network.register(ALICE, BOB)
+    alice = await network.connect(ALICE)
+    alice.send(ALICE, BOB, "one")
+    await alice.accepted(1)
+    await asyncio.to_thread(server.kill9)
+    bob = await network.connect()
+    bob.link.send(device.Login(1, BOB, network.tokens[BOB]))
+    await bob.nothing_came()
+    await asyncio.to_thread(server.start)
+    await bob.next(device.Ok)
+    assert ids(await bob.deliveries(1)) == ["one"]
+
+
+PROCESS = """
+import asyncio, json, os, sys
+from network import services
+from network.settings import Settings
+from tidings.runtime import crashpoints
+from tidings.runtime.settings import DatabaseSettings, Secrets
+
+crashpoints.arm(os.environ["TIDINGS_CRASH_AT"])
+settings = Settings(
+    database=DatabaseSettings(sys.argv[1]),
+    secrets=Secrets(jwt_key="", link_key="", registration_key=sys.argv[2], master_key=bytes(32), webhook_secret=""),
+    http_address=("127.0.0.1", 0),
+    tcp_address=("127.0.0.1", 0),
+)
+ready = lambda addresses: print(json.dumps([addresses.http, addresses.tcp]), flush=True)
+asyncio.run(services.run(settings, asyncio.Event(), ready))
+"""
+
+
+@pytest.mark.parametrize("point", [crashpoints.AFTER_STORE_BEFORE_ACCEPTED, crashpoints.AFTER_DEVICE_ACK_BEFORE_ROW])
+async def test_a_process_that_dies_at_a_crash_point_loses_nothing_and_the_id_tells_the_repeat(
+    database_factory: DatabaseFactory, point: str
+) -> None:
+    database = (await database_factory("network")).settings
+    network = Network(database, "tcp")
+    await network.start()
+    await network.register(ALICE, BOB)
+    await network.stop()
+
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", PROCESS, database.url, REGISTRATION_KEY,
+        stdout=asyncio.subprocess.PIPE, env={**os.environ, "TIDINGS_CRASH_AT": point},
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        async with asyncio.timeout(PATIENCE):
+            http, tcp = json.loads(await process.stdout.readline())
+        addresses = Addresses(tuple(http), tuple(tcp))
+        alice, bob = await Client().open(addresses, "tcp"), await Client().open(addresses, "tcp")
+        await alice.login(ALICE, network.tokens[ALICE])
+        if point == crashpoints.AFTER_DEVICE_ACK_BEFORE_ROW:
+            await bob.login(BOB, network.tokens[BOB])
+            alice.send(ALICE, BOB, "one")
+            bob.ack(*await bob.deliveries(1))
+        else:
+            alice.send(ALICE, BOB, "one")
+        async with asyncio.timeout(PATIENCE):
+            await process.wait()
+            await alice.closed.wait()
+            await bob.closed.wait()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    # It never heard that its envelope was accepted, so it sends it again.
+    await network.start()
+    alice = await network.connect(ALICE)
+    alice.send(ALICE, BOB, "one")
+    await alice.accepted(1)
+    bob = await network.connect(BOB)
+    deliveries = await bob.deliveries(1)
+    assert ids(deliveries) == ["one"]
+    bob.ack(*deliveries)
+    await bob.nothing_came()
+    await network.remove()
+    assert await stored(network) == []

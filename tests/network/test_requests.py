@@ -1,0 +1,155 @@
+"""Checks and fetches on a live connection."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tests.network.support import Client, Network
+from tests.network.test_routing import ALICE, BOB, CAROL
+from tidings.wire import device
+
+
+def fetch(*numbers: str, asker: str = ALICE):  # type: ignore[no-untyped-def]
+    return lambda n: device.Fetch(n, asker, list(numbers))
+
+
+async def test_a_check_names_the_registered_numbers_in_the_order_asked(network: Network) -> None:
+    await network.start()
+    await network.register(ALICE, BOB, CAROL)
+    alice = await network.connect(ALICE)
+    asked = [CAROL, "15559999999", "", "junk", BOB, CAROL, "१५५५०००००००"]
+    checked = await alice.ask(lambda n: device.Check(n, ALICE, asked))
+    assert checked.registered == [CAROL, BOB]
+
+
+async def test_ten_thousand_numbers_are_one_check_and_one_more_is_too_many(network: Network) -> None:
+    await network.start()
+    numbers = [f"1666{i:07}" for i in range(10_000)]
+    registered = numbers[::1111]
+    await network.register(ALICE, *registered, prekeys=0)
+    alice = await network.connect(ALICE)
+    await alice.next(device.PreKeysLow)
+    assert (await alice.ask(lambda n: device.Check(n, ALICE, numbers))).registered == registered
+    failed = await alice.ask(lambda n: device.Check(n, ALICE, [*numbers, BOB]))
+    assert (type(failed), failed.reason) == (device.Failed, device.TOO_LARGE)
+
+
+async def test_a_second_check_of_a_number_is_busy_while_the_first_is_in_flight(network: Network) -> None:
+    await network.start(delay=(0.2, 0.2))
+    await network.register(ALICE, BOB)
+    client = await network.connect(ALICE, BOB)
+    client.link.send(device.Check(101, ALICE, [BOB]))
+    client.link.send(device.Check(102, ALICE, [BOB]))
+    client.link.send(device.Check(103, BOB, [BOB]))
+    busy = await client.next(device.Failed)
+    assert (busy.n, busy.reason) == (102, device.BUSY)
+    assert {(await client.next(device.Checked)).n for _ in range(2)} == {101, 103}
+    assert isinstance(await client.ask(lambda n: device.Check(n, ALICE, [BOB])), device.Checked)
+
+
+async def test_only_a_device_that_is_logged_in_here_may_check_or_fetch(network: Network) -> None:
+    await network.start()
+    await network.register(ALICE, BOB)
+    alice = await network.connect(ALICE)
+    for make in (lambda n: device.Check(n, BOB, [ALICE]), fetch(ALICE, asker=BOB)):
+        failed = await alice.ask(make)
+        assert (type(failed), failed.reason) == (device.Failed, device.UNAUTHORIZED)
+
+
+async def test_a_bundle_has_everything_a_session_needs(network: Network) -> None:
+    await network.start()
+    await network.register(ALICE, CAROL)
+    await network.register(BOB, kyber=False, prekeys=0)
+    alice = await network.connect(ALICE)
+    carols, bobs = (await alice.ask(fetch(CAROL, "15559999999", BOB, CAROL))).bundles
+    assert (carols.number, carols.registration_id, carols.prekey_id, carols.kyber_prekey_id) == (CAROL, 4711, 1, 900)
+    assert len(carols.kyber_prekey) == 1569
+    assert len(carols.kyber_prekey_signature) == len(carols.signed_prekey_signature) == 64
+    assert len(carols.identity_key) == len(carols.signed_prekey) == len(carols.prekey) == 33
+    assert (bobs.number, bobs.prekey, bobs.prekey_id, bobs.kyber_prekey) == (BOB, None, None, None)
+
+
+async def test_used_up_one_time_keys_leave_the_last_resort(network: Network) -> None:
+    await network.start()
+    await network.register(ALICE)
+    await network.register(BOB, prekeys=2, kyber_prekeys=1)
+    alice = await network.connect(ALICE)
+    bundles = [(await alice.ask(fetch(BOB))).bundles[0] for _ in range(4)]
+    assert [bundle.prekey_id for bundle in bundles] == [1, 2, None, None]
+    assert [bundle.kyber_prekey_id for bundle in bundles] == [1, 900, 900, 900]
+
+
+async def test_one_time_keys_are_handed_out_exactly_once_to_many_who_ask_at_once(network: Network) -> None:
+    await network.start()
+    askers = [f"1555020{i:04}" for i in range(10)]
+    await network.register(*askers)
+    await network.register(BOB, CAROL, prekeys=60, kyber_prekeys=30)
+    clients = [await network.connect(asker) for asker in askers]
+
+    async def ask_often(client: Client, asker: str) -> list[device.Bundle]:
+        bundles = []
+        for _ in range(7):
+            bundles += (await client.ask(fetch(BOB, CAROL, asker=asker))).bundles
+        return bundles
+
+    answers = await asyncio.gather(*(ask_often(c, a) for c, a in zip(clients, askers, strict=True)))
+    for number in (BOB, CAROL):
+        bundles = [bundle for answer in answers for bundle in answer if bundle.number == number]
+        handed_out = sorted(bundle.prekey_id for bundle in bundles if bundle.prekey_id is not None)
+        assert handed_out == list(range(1, 61))
+        assert len({bundle.prekey for bundle in bundles if bundle.prekey}) == 60
+        kyber = sorted(bundle.kyber_prekey_id for bundle in bundles if bundle.kyber_prekey_id != 900)
+        assert kyber == list(range(1, 31))
+
+
+async def test_more_than_500_numbers_are_too_many_for_a_fetch(network: Network) -> None:
+    await network.start()
+    await network.register(ALICE)
+    alice = await network.connect(ALICE)
+    failed = await alice.ask(fetch(*[BOB] * 501))
+    assert (type(failed), failed.reason) == (device.Failed, device.TOO_LARGE)
+
+
+async def test_a_connected_device_is_told_once_when_its_keys_run_low_and_again_when_they_are_gone(
+    network: Network,
+) -> None:
+    await network.start()
+    await network.register(ALICE)
+    await network.register(BOB, prekeys=21)
+    alice, bob = await network.connect(ALICE), await network.connect(BOB)
+    await alice.ask(fetch(BOB))
+    await bob.nothing_came()
+    await alice.ask(fetch(BOB))
+    low = await bob.next(device.PreKeysLow)
+    assert (low.number, low.remaining) == (BOB, 19)
+    for _ in range(18):
+        await alice.ask(fetch(BOB))
+    await bob.nothing_came()
+    await alice.ask(fetch(BOB))
+    assert (await bob.next(device.PreKeysLow)).remaining == 0
+
+
+async def test_a_device_with_few_keys_left_is_told_at_its_login(network: Network) -> None:
+    await network.start()
+    await network.register(ALICE, prekeys=19, kyber_prekeys=3)
+    alice = await network.connect(ALICE)
+    low = await alice.next(device.PreKeysLow)
+    assert (low.number, low.remaining, low.kyber_remaining) == (ALICE, 19, 3)
+
+
+async def test_a_distant_network_delays_calls_but_neither_queues_nor_reorders_them(network: Network) -> None:
+    await network.start(delay=(0.05, 0.15))
+    await network.register(ALICE, BOB)
+    alice, bob = await network.connect(ALICE), await network.connect(BOB)
+    loop = asyncio.get_running_loop()
+    started = loop.time()
+    sent = [alice.send(ALICE, BOB, f"m{i}") for i in range(200)]
+    deliveries = []
+    for _ in sent:
+        deliveries += await bob.deliveries(1)
+        if len(deliveries) == 1:
+            assert loop.time() - started > 0.04
+        bob.ack(deliveries[-1])
+    assert await alice.accepted(200) == sent
+    assert [delivery.id for delivery in deliveries] == [f"m{i}" for i in range(200)]
+    assert loop.time() - started < 5

@@ -1,0 +1,384 @@
+"""What senders and recipients may rely on while both are connected, or one of them is."""
+
+from __future__ import annotations
+
+import pytest
+import sqlalchemy as sa
+
+from network.settings import Limits
+from tests.network.support import Network
+from tidings.runtime.clock import ManualClock
+from tidings.storage import mailbox
+from tidings.storage.database import Database
+from tidings.wire import device
+
+ALICE, BOB, CAROL = "15550000001", "15550000002", "15550000003"
+
+
+async def stored(network: Network) -> list[str]:
+    """The ids of what is in the mailbox."""
+    database = Database(network.database, "network")
+    try:
+        async with database.reading() as connection:
+            rows = await connection.execute(sa.select(mailbox.table.c.id).order_by(mailbox.table.c.seq))
+            return list(rows.scalars())
+    finally:
+        await database.close()
+
+
+def ids(deliveries: list[device.Deliver]) -> list[str]:
+    return [delivery.id for delivery in deliveries]
+
+
+async def test_with_both_ends_online_accepted_means_acknowledged_and_nothing_is_written(network: Network) -> None:
+    clock = ManualClock()
+    await network.start(clock=clock)
+    await network.register(ALICE, BOB)
+    alice, bob = await network.connect(ALICE), await network.connect(BOB)
+
+    n = alice.send(ALICE, BOB, "one", kind=device.PREKEY, body=b"\x00\xff sealed", refs=["r1", "r2"])
+    (delivery,) = await bob.deliveries(1)
+    assert (delivery.sender, delivery.to, delivery.id, delivery.kind) == (ALICE, BOB, "one", device.PREKEY)
+    assert (delivery.body, delivery.refs) == (b"\x00\xff sealed", ["r1", "r2"])
+    assert delivery.timestamp == int(clock.now() * 1000)
+    await alice.nothing_came()
+    assert await stored(network) == []
+
+    bob.ack(delivery)
+    assert await alice.accepted(1) == [n]
+    assert await stored(network) == []
+
+
+async def test_accepted_sends_of_one_moment_come_in_one_frame(network: Network) -> None:
+    await network.start()
+    await network.register(ALICE, BOB)
+    alice, bob = await network.connect(ALICE), await network.connect(BOB)
+    sent = [alice.send(ALICE, BOB, f"m{i}") for i in range(50)]
+    bob.ack(*await bob.deliveries(50))
+    assert (await alice.next(device.Accepted)).n == sent
+
+
+async def test_an_envelope_that_is_not_acknowledged_in_time_is_stored_and_accepted(network: Network) -> None:
+    clock = ManualClock()
+    await network.start(clock=clock)
+    await network.register(ALICE, BOB)
+    alice, bob = await network.connect(ALICE), await network.connect(BOB)
+    n = alice.send(ALICE, BOB, "slow")
+    (delivery,) = await bob.deliveries(1)
+    clock.advance(0.6)
+    assert await alice.accepted(1) == [n]
+    assert await stored(network) == ["slow"]
+
+    bob.ack(delivery)
+    await bob.nothing_came()
+    await bob.close()
+    await network.stop()
+    assert await stored(network) == []
+
+
+async def test_an_offline_recipient_gets_everything_in_order_at_its_next_login(network: Network) -> None:
+    await network.start()
+    await network.register(ALICE, BOB)
+    alice = await network.connect(ALICE)
+    sent = [alice.send(ALICE, BOB, f"m{i}") for i in range(450)]
+    assert await alice.accepted(450) == sent
+    assert len(await stored(network)) == 450
+
+    bob = await network.connect(BOB)
+    deliveries = await bob.deliveries(450)
+    assert ids(deliveries) == [f"m{i}" for i in range(450)]
+    bob.ack(*deliveries)
+    await bob.nothing_came()
+    # What comes now comes after the backlog, and live.
+    alice.send(ALICE, BOB, "live")
+    assert ids(await bob.deliveries(1)) == ["live"]
+    await network.stop()
+    assert await stored(network) == ["live"]
+
+
+async def test_what_is_sent_while_the_backlog_is_read_comes_after_it_and_once(network: Network) -> None:
+    await network.start(limits=Limits(window=50, held=100))
+    await network.register(ALICE, BOB)
+    alice = await network.connect(ALICE)
+    for i in range(300):
+        alice.send(ALICE, BOB, f"m{i}")
+    await alice.accepted(300)
+    bob = await network.connect(BOB)
+    for i in range(300, 600):
+        alice.send(ALICE, BOB, f"m{i}")
+    seen = []
+    while len(seen) < 600:
+        (delivery,) = await bob.deliveries(1)
+        seen.append(delivery.id)
+        bob.ack(delivery)
+    assert seen == [f"m{i}" for i in range(600)]
+    await alice.accepted(300)
+    await bob.nothing_came()
+
+
+async def test_nothing_comes_twice_on_one_connection_and_everything_unacknowledged_comes_again_on_the_next(
+    network: Network,
+) -> None:
+    await network.start()
+    await network.register(ALICE, BOB)
+    alice = await network.connect(ALICE)
+    alice.send(ALICE, BOB, "stored-1")
+    alice.send(ALICE, BOB, "stored-2")
+    await alice.accepted(2)
+    bob = await network.connect(BOB)
+    first = await bob.deliveries(2)
+    alice.send(ALICE, BOB, "live")
+    (live,) = await bob.deliveries(1)
+    await bob.nothing_came()
+    bob.ack(first[0])
+    await bob.nothing_came()
+    await bob.close()
+
+    await alice.accepted(1)
+    again = await network.connect(BOB)
+    deliveries = await again.deliveries(2)
+    assert ids(deliveries) == ["stored-2", live.id]
+    again.ack(*deliveries)
+    await again.nothing_came()
+
+
+async def test_what_was_in_flight_or_held_at_a_disconnect_is_stored_and_accepted(network: Network) -> None:
+    await network.start(limits=Limits(window=2), clock=ManualClock())
+    await network.register(ALICE, BOB)
+    alice, bob = await network.connect(ALICE), await network.connect(BOB)
+    sent = [alice.send(ALICE, BOB, f"m{i}") for i in range(5)]
+    await bob.deliveries(2)
+    await alice.nothing_came()
+    await bob.close()
+    assert await alice.accepted(5) == sent
+    assert await stored(network) == [f"m{i}" for i in range(5)]
+
+
+async def test_a_full_window_holds_envelopes_back_until_an_acknowledgement(network: Network) -> None:
+    await network.start(limits=Limits(window=3), clock=ManualClock())
+    await network.register(ALICE, BOB)
+    alice, bob = await network.connect(ALICE), await network.connect(BOB)
+    for i in range(5):
+        alice.send(ALICE, BOB, f"m{i}")
+    deliveries = await bob.deliveries(3)
+    await alice.nothing_came()
+    await bob.nothing_came()
+    bob.ack(deliveries[1])
+    assert ids(await bob.deliveries(1)) == ["m3"]
+    bob.ack(deliveries[0], deliveries[2])
+    assert ids(await bob.deliveries(1)) == ["m4"]
+
+
+async def test_a_lane_that_overflows_goes_through_the_mailbox_and_stays_in_order(network: Network) -> None:
+    await network.start(limits=Limits(window=4, held=5), clock=ManualClock())
+    await network.register(ALICE, BOB)
+    alice, bob = await network.connect(ALICE), await network.connect(BOB)
+    for i in range(40):
+        alice.send(ALICE, BOB, f"m{i}")
+    first = await bob.deliveries(4)
+    seen = ids(first)
+    # Beyond the window and what is held, everything was stored, and so accepted.
+    await alice.accepted(36)
+    bob.ack(*first)
+    await alice.accepted(4)
+    while len(seen) < 40:
+        (delivery,) = await bob.deliveries(1)
+        seen.append(delivery.id)
+        bob.ack(delivery)
+    assert seen == [f"m{i}" for i in range(40)]
+    await bob.nothing_came()
+
+
+async def test_what_is_held_for_too_long_is_stored_and_still_comes_in_order(network: Network) -> None:
+    clock = ManualClock()
+    await network.start(limits=Limits(window=2), clock=clock)
+    await network.register(ALICE, BOB)
+    alice, bob = await network.connect(ALICE), await network.connect(BOB)
+    sent = [alice.send(ALICE, BOB, f"m{i}") for i in range(4)]
+    first = await bob.deliveries(2)
+    await alice.nothing_came()
+    clock.advance(1)
+    assert await alice.accepted(4) == sent
+    alice.send(ALICE, BOB, "m4")
+    bob.ack(*first)
+    seen = []
+    while len(seen) < 3:
+        (delivery,) = await bob.deliveries(1)
+        seen.append(delivery.id)
+        bob.ack(delivery)
+    assert seen == ["m2", "m3", "m4"]
+
+
+async def test_a_newer_login_replaces_the_older_and_takes_over_what_was_in_flight(network: Network) -> None:
+    await network.start()
+    await network.register(ALICE, BOB, CAROL)
+    alice, old = await network.connect(ALICE), await network.connect(BOB, CAROL)
+    n = alice.send(ALICE, BOB, "one")
+    (delivery,) = await old.deliveries(1)
+    new = await network.connect(BOB)
+    closing = await old.next(device.Closing)
+    assert (closing.reason, closing.number) == (device.REPLACED, BOB)
+    assert await alice.accepted(1) == [n]
+    (again,) = await new.deliveries(1)
+    assert again.id == "one"
+    # An acknowledgement of the old connection no longer means anything; its other device is still there.
+    old.ack(delivery)
+    await old.nothing_came()
+    alice.send(ALICE, CAROL, "two")
+    assert ids(await old.deliveries(1)) == ["two"]
+    assert await stored(network) == ["one"]
+
+
+async def test_a_device_that_logs_out_gets_nothing_more_and_its_connection_lives_on(network: Network) -> None:
+    await network.start()
+    await network.register(ALICE, BOB)
+    both = await network.connect(ALICE, BOB)
+    assert isinstance(await both.ask(lambda n: device.Logout(n=n, number=BOB)), device.Ok)
+    n = both.send(ALICE, BOB, "one")
+    assert await both.accepted(1) == [n]
+    await both.nothing_came()
+
+
+async def test_receipts_are_routed_like_messages(network: Network) -> None:
+    await network.start()
+    await network.register(ALICE, BOB)
+    alice, bob = await network.connect(ALICE), await network.connect(BOB)
+    n = bob.send(BOB, ALICE, "receipt-1", kind=device.READ, body=b"", refs=["m1", "m2"])
+    (receipt,) = await alice.deliveries(1)
+    assert (receipt.kind, receipt.refs, receipt.body) == (device.READ, ["m1", "m2"], b"")
+    alice.ack(receipt)
+    assert await bob.accepted(1) == [n]
+
+
+async def test_an_envelope_to_oneself_is_delivered(network: Network) -> None:
+    await network.start()
+    await network.register(ALICE)
+    alice = await network.connect(ALICE)
+    n = alice.send(ALICE, ALICE, "note")
+    alice.ack(*await alice.deliveries(1))
+    assert await alice.accepted(1) == [n]
+
+
+async def test_an_undecided_envelope_sent_again_is_delivered_once_and_accepted_on_the_newer_connection(
+    network: Network,
+) -> None:
+    await network.start(clock=ManualClock())
+    await network.register(ALICE, BOB)
+    alice, bob = await network.connect(ALICE), await network.connect(BOB)
+    alice.send(ALICE, BOB, "one")
+    (delivery,) = await bob.deliveries(1)
+    again = await network.connect(ALICE)
+    n = again.send(ALICE, BOB, "one")
+    await again.nothing_came()
+    bob.ack(delivery)
+    assert await again.accepted(1) == [n]
+    await bob.nothing_came()
+
+
+async def test_a_decided_envelope_sent_again_is_accepted_at_once_and_dropped(network: Network) -> None:
+    await network.start()
+    await network.register(ALICE, BOB, CAROL)
+    alice, bob = await network.connect(ALICE, CAROL), await network.connect(BOB)
+    alice.send(ALICE, BOB, "one")
+    bob.ack(*await bob.deliveries(1))
+    await alice.accepted(1)
+    n = alice.send(ALICE, BOB, "one")
+    assert await alice.accepted(1) == [n]
+    await bob.nothing_came()
+    # The same id of another sender is another envelope.
+    alice.send(CAROL, BOB, "one")
+    assert (await bob.deliveries(1))[0].sender == CAROL
+
+
+async def test_envelopes_to_a_number_that_is_not_registered_are_refused(network: Network) -> None:
+    await network.start()
+    await network.register(ALICE)
+    alice = await network.connect(ALICE)
+    for number in ("15559999999", "1", "not a number", "", "१५५५००००००२"):
+        n = alice.send(ALICE, number, "one")
+        refused = await alice.next(device.Refused)
+        assert (refused.n, refused.reason) == (n, device.NO_SUCH_NUMBER)
+    # It is looked for again, and found, once it has registered.
+    await network.register("15559999999")
+    alice.send(ALICE, "15559999999", "one")
+    await alice.accepted(1)
+
+
+@pytest.mark.parametrize(
+    ("reason", "changes"),
+    [
+        (device.INVALID, {"kind": "postcard"}),
+        (device.INVALID, {"kind": device.EXPIRED}),
+        (device.INVALID, {"kind": device.IDENTITY}),
+        (device.INVALID, {"id": ""}),
+        (device.INVALID, {"id": "x" * 65}),
+        (device.INVALID, {"id": "söt"}),
+        (device.INVALID, {"ttl": -1}),
+        (device.INVALID, {"refs": ["r"] * 1001}),
+        (device.INVALID, {"refs": ["r" * 65]}),
+        (device.INVALID, {"sender": CAROL}),
+        (device.TOO_LARGE, {"body": bytes(128 * 1024 + 1)}),
+    ],
+)
+async def test_envelopes_that_break_a_limit_are_refused_and_the_connection_lives(
+    network: Network, reason: str, changes: dict[str, object]
+) -> None:
+    await network.start()
+    await network.register(ALICE, BOB, CAROL)
+    alice = await network.connect(ALICE)
+    arguments = {"sender": ALICE, "to": BOB, "id": "one", **changes}
+    n = alice.send(**arguments)  # type: ignore[arg-type]
+    refused = await alice.next(device.Refused)
+    assert (refused.n, refused.reason) == (n, reason)
+    assert refused.detail
+    n = alice.send(ALICE, BOB, "x" * 64, body=bytes(128 * 1024), refs=["r" * 64] * 1000)
+    assert await alice.accepted(1) == [n]
+
+
+async def test_a_blocked_sender_is_refused_from_the_answer_on(network: Network) -> None:
+    await network.start()
+    await network.register(ALICE, BOB, CAROL)
+    alice, bob = await network.connect(ALICE, CAROL), await network.connect(BOB)
+    alice.send(ALICE, BOB, "one")
+    bob.ack(*await bob.deliveries(1))
+    await alice.accepted(1)
+
+    path, token = f"/v1/blocks/{BOB}/{ALICE}", network.tokens[BOB]
+    assert (await network.request("PUT", path, token=token))[0] == 200
+    n = alice.send(ALICE, BOB, "two")
+    refused = await alice.next(device.Refused)
+    assert (refused.n, refused.reason) == (n, device.BLOCKED)
+    alice.send(CAROL, BOB, "three")
+    bob.ack(*await bob.deliveries(1))
+    await alice.accepted(1)
+
+    assert (await network.request("DELETE", path, token=token))[0] == 200
+    alice.send(ALICE, BOB, "two")
+    assert ids(await bob.deliveries(1)) == ["two"]
+
+
+async def test_more_undecided_envelopes_than_fit_are_refused_as_overloaded(network: Network) -> None:
+    await network.start(limits=Limits(undecided=3), clock=ManualClock())
+    await network.register(ALICE, BOB)
+    alice, bob = await network.connect(ALICE), await network.connect(BOB)
+    for i in range(4):
+        alice.send(ALICE, BOB, f"m{i}")
+    assert (await alice.next(device.Refused)).reason == device.OVERLOADED
+    bob.ack(*await bob.deliveries(3))
+    await alice.accepted(3)
+    alice.send(ALICE, BOB, "m3")
+    assert ids(await bob.deliveries(1)) == ["m3"]
+
+
+async def test_more_undecided_bytes_than_fit_are_refused_as_overloaded(network: Network) -> None:
+    await network.start(limits=Limits(undecided_bytes=1000), clock=ManualClock())
+    await network.register(ALICE, BOB)
+    alice, bob = await network.connect(ALICE), await network.connect(BOB)
+    alice.send(ALICE, BOB, "m0", body=bytes(600))
+    alice.send(ALICE, BOB, "m1", body=bytes(600))
+    assert (await alice.next(device.Refused)).reason == device.OVERLOADED
+    bob.ack(*await bob.deliveries(1))
+    await alice.accepted(1)
+    alice.send(ALICE, BOB, "m1", body=bytes(1000))
+    bob.ack(*await bob.deliveries(1))
+    await alice.accepted(1)

@@ -1,0 +1,177 @@
+"""The harness itself: what its client sends and its sink receives is counted as it was."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from benchmarks.harness import client, measure
+from benchmarks.harness.client import Business, NoAnswer, Unexpected
+from benchmarks.harness.sink import Record
+from benchmarks.harness.sink_process import SinkProcess
+from benchmarks.harness.webhook_body import Verifier
+from coreapp.webhook import bodies, signature
+from tidings.storage.messages import Status
+
+SECRET = "whsec_" + "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"  # the example of the specification
+
+
+@pytest.fixture
+async def sink(tmp_path: Path) -> AsyncIterator[SinkProcess]:
+    async with SinkProcess(tmp_path, SECRET, verify_every=1) as running:
+        yield running
+
+
+async def post(sink: SinkProcess, event_id: str, body: bytes, *, key: bytes | None = None) -> int:
+    """A callback as the Coreapp posts it."""
+    headers = signature.headers(key or signature.secret_bytes(SECRET), event_id, 1_700_000_000, body)
+    head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    request = f"POST /callback HTTP/1.1\r\nHost: sink\r\n{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+    connection = await Business(sink.port).connect()
+    status, _ = await connection.ask(request)
+    connection.close()
+    return status
+
+
+async def post_all(sink: SinkProcess, message_id: str) -> None:
+    for status in (Status.SENT, Status.DELIVERED, Status.READ):
+        body = bodies.status(message_id, "15550110001", status, 1_700_000_000)
+        assert await post(sink, f"{message_id}-{status.name}", body) == 200
+
+
+async def test_the_sink_says_when_messages_have_all_three_statuses(sink: SinkProcess) -> None:
+    waiting = asyncio.create_task(sink.wait_complete(2))
+    await post_all(sink, "a")
+    await post(sink, "b-1", bodies.status("b", "15550110001", Status.SENT, 1_700_000_000))
+    assert (await sink.counts()).complete == 1
+    assert not waiting.done()
+    await post_all(sink, "b")
+    counts = await waiting
+    assert (counts.complete, counts.requests, counts.verified, counts.bad_signatures) == (2, 7, 7, 0)
+    records = await sink.take()
+    assert [record.event_id for record in records] == [
+        *("a-SENT", "a-DELIVERED", "a-READ"),
+        *("b-1", "b-SENT", "b-DELIVERED", "b-READ"),
+    ]
+    assert await sink.take() == []
+
+
+async def test_the_sink_counts_a_wrong_signature(sink: SinkProcess) -> None:
+    await post(sink, "a", bodies.status("a", "1", Status.SENT, 1), key=b"x" * 24)
+    assert (await sink.counts()).bad_signatures == 1
+
+
+async def test_what_the_sink_refused_does_not_count(sink: SinkProcess) -> None:
+    await sink.answer_with(503)
+    assert await post(sink, "a", bodies.status("a", "1", Status.SENT, 1)) == 503
+    assert (await sink.counts()).statuses == 0
+    assert [record.answered for record in await sink.take()] == [503]
+
+
+async def test_an_inbound_message_is_recorded_with_its_text(sink: SinkProcess) -> None:
+    content = {"type": "text", "text": {"body": "hello \u00fc"}}
+    await post(sink, "in", bodies.inbound("m", "15550140001", "somebody", 1, content))
+    (record,) = await sink.take()
+    assert (record.status, record.message_id, record.sender, record.text) == ("inbound", "m", "15550140001", "hello ü")
+
+
+def test_the_verifier_agrees_with_the_specification() -> None:
+    headers = {
+        b"webhook-id": b"msg_p5jXN8AQM9LWM0D4loKWxJek",
+        b"webhook-timestamp": b"1614265330",
+        b"webhook-signature": b"v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=",
+    }
+    assert Verifier(SECRET).is_valid(headers, b'{"test": 2432232314}')
+    assert not Verifier(SECRET).is_valid(headers, b'{"test": 2432232315}')
+
+
+class FakeServer(asyncio.Protocol):
+    """Answers each message in turn with what it was given; `b""` closes the connection instead."""
+
+    answers: ClassVar[list[bytes]] = []
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        answer = self.answers.pop(0)
+        if answer:
+            self.transport.write(answer)
+        else:
+            self.transport.close()
+
+
+def http(status: int, body: bytes) -> bytes:
+    return b"HTTP/1.1 %d X\r\nContent-Length: %d\r\n\r\n%s" % (status, len(body), body)
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Business]:
+    listening = await asyncio.get_running_loop().create_server(FakeServer, "127.0.0.1", 0)
+    yield Business(listening.sockets[0].getsockname()[1])
+    FakeServer.answers = []
+    listening.close()
+
+
+async def test_an_unanswered_request_is_recorded_and_the_next_has_a_new_connection(server: Business) -> None:
+    FakeServer.answers = [http(201, b'{"messages":[{"id":"one"}]}'), b"", http(503, b"{}")]
+    load = await client.open_loop(server, [("1", "a"), ("2", "b"), ("3", "c")], rate=1000, limit=1)
+    found = [(sent.request.number, sent.request.status, sent.request.message_id) for sent in load.sent]
+    assert found == [("1", 201, "one"), ("2", None, ""), ("3", 503, "")]
+
+
+async def test_an_answer_in_pieces_is_one_answer(server: Business) -> None:
+    connection = await server.connect()
+    asking = asyncio.create_task(connection.ask(b"x"))
+    FakeServer.answers = [b"HTTP/1.1 200 OK\r\nContent-Le"]
+    await asyncio.wait([asking], timeout=0.05)
+    connection.data_received(b"ngth: 5\r\n\r\nhel")
+    connection.data_received(b"lo")
+    assert await asking == (200, b"hello")
+    connection.close()
+    with pytest.raises(NoAnswer):
+        await connection.ask(b"y")
+
+
+async def test_a_measured_run_ends_at_the_first_error(server: Business) -> None:
+    FakeServer.answers = [http(201, b'{"messages":[{"id":"one"}]}'), http(429, b"{}")]
+    with pytest.raises(ExceptionGroup) as caught:
+        await client.closed_loop(server, [("1", "a"), ("2", "b")], 1, contacts_first=False)
+    assert caught.group_contains(Unexpected, match="429")
+
+
+async def test_nobody_listening_is_an_unanswered_request() -> None:
+    load = await client.open_loop(Business(1), [("1", "a")], rate=1000)
+    assert [sent.request.status for sent in load.sent] == [None]
+
+
+def test_rates_count_messages_with_all_three_statuses() -> None:
+    records = []
+    for second in range(100):
+        for status in ("sent", "delivered", "read"):
+            records.append(Record(1000.0 + second, f"{second}-{status}", f"m{second}", status, 200))
+    records.append(Record(5000.0, "late", "other", "sent", 200))
+    found = measure.rates(999.0, records)
+    assert found.seconds == 100.0
+    assert found.whole == pytest.approx(1.0)
+    assert found.steady == pytest.approx(1.0)
+
+
+def test_percentiles_are_by_nearest_rank() -> None:
+    assert measure.percentiles([float(n) for n in range(1, 101)]) == {"p50": 50, "p95": 95, "p99": 99, "max": 100}
+    assert measure.percentiles([3.0]) == {"p50": 3, "p95": 3, "p99": 3, "max": 3}
+
+
+def test_a_metric_is_summed_over_its_labels() -> None:
+    text = (
+        '# HELP x y\ncommits_total{family="a",k="1"} 2.0\ncommits_total{family="b"} 3.0\ncommits_totals 9\nplain 4.0\n'
+    )
+    assert measure.metric(text, "commits_total") == 5.0
+    assert measure.metric(text, "commits_total", 'family="a"') == 2.0
+    assert measure.metric(text, "plain") == 4.0
+    assert measure.metric(text, "absent") == 0.0

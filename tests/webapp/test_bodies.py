@@ -1,0 +1,147 @@
+"""Bodies that are no JSON, or too much of it: always a 4xx in the API's format, soon, and nothing is sent."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+
+import psutil
+import pytest
+
+from tests.webapp import raw
+from tests.webapp.conftest import Served, body, check_headers, code, errors
+from tests.webapp.fake_coreapp import FakeCoreapp
+
+GOOD = json.dumps(body("message_text")).encode()
+MIB = 1024 * 1024
+
+
+async def post(api: Served, content: bytes, path: str = "/v1/messages") -> tuple[int, int]:
+    answer = await api.http.post(path, content=content, headers={"Content-Type": "application/json"})
+    if answer.status_code < 400:
+        check_headers(answer)
+        return answer.status_code, 0
+    return code(answer)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a brace", b"{"),
+        ("no quotes", b"{to: 1}"),
+        ("single quotes", b"{'to': '1'}"),
+        ("a comma too many", b'{"to": "1",}'),
+        ("two values", b"{} {}"),
+        ("NaN", b'{"to": NaN}'),
+        ("Infinity", b'{"to": Infinity}'),
+        ("minus Infinity", b'{"to": -Infinity}'),
+        ("a number beyond floats", b'{"to": 1e999}'),
+        ("a lone surrogate", b'{"to": "15550110001", "text": {"body": "\\ud800"}}'),
+        ("a surrogate the wrong way round", b'{"to": "15550110001", "text": {"body": "\\udc00\\ud800"}}'),
+        ("a surrogate in UTF-8", b'{"to": "15550110001", "text": {"body": "\xed\xa0\x80"}}'),
+        ("invalid UTF-8", b'{"to": "\xff\xfe"}'),
+        ("UTF-16", '{"to": "1"}'.encode("utf-16")),
+        ("a control character", b'{"to": "\x01"}'),
+        ("a NUL", b"\x00"),
+        ("5,000 digits", b'{"to": "15550110001", "ttl": ' + b"9" * 5000 + b"}"),
+        ("5,000 digits after a point", b'{"to": "15550110001", "ttl": 0.' + b"9" * 5000 + b"e99999}"),
+        ("1,000 arrays", b"[" * 1000 + b"]" * 1000),
+        ("1,000 objects", b'{"a":' * 1000 + b"1" + b"}" * 1000),
+        ("100,000 arrays without an end", b"[" * 100_000),
+        ("a form", b"to=15550110001&text=x"),
+        ("XML", b"<message/>"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+@pytest.mark.parametrize("path", ["/v1/messages", "/v1/contacts"])
+async def test_what_is_no_usable_json_is_a_400(
+    api: Served, coreapp: FakeCoreapp, path: str, name: str, content: bytes
+) -> None:
+    assert await post(api, content, path) == (400, 1025)
+    assert not coreapp.questions
+
+
+async def test_a_message_cut_off_at_any_byte_is_refused(api: Served, coreapp: FakeCoreapp) -> None:
+    for length in range(len(GOOD)):
+        status, error = await post(api, GOOD[:length])
+        assert (status, error) == (400, 1025 if length else 1008), GOOD[:length]
+    assert not coreapp.questions
+
+
+async def test_a_message_with_any_byte_changed_never_breaks_the_server(api: Served) -> None:
+    for position in range(len(GOOD)):
+        for flip in (0x01, 0x20, 0x80, 0xFF):
+            changed = bytearray(GOOD)
+            changed[position] ^= flip
+            status, _ = await post(api, bytes(changed))
+            assert status in (201, 400), bytes(changed)
+
+
+async def test_an_empty_body_is_a_message_without_fields(api: Served) -> None:
+    for content in (b"", b"  \r\n", b"{}"):
+        assert await post(api, content) == (400, 1008)
+
+
+async def test_a_body_at_the_limit_is_taken_and_one_byte_more_is_not(api: Served) -> None:
+    assert await post(api, GOOD + b" " * (MIB - len(GOOD))) == (201, 0)
+    assert await post(api, GOOD + b" " * (MIB - len(GOOD) + 1)) == (413, 1025)
+
+
+async def test_a_declared_length_over_the_limit_is_refused_before_the_body_is_read(api: Served) -> None:
+    head = _head(api, f"Content-Length: {10 * MIB}")
+    status, headers, payload = await raw.exchange(api.port, head)
+    assert status == 413
+    assert payload["errors"] == [
+        {"code": 1025, "title": "Invalid request", "details": "the body is over the limit of 1048576 bytes"}
+    ]
+    assert headers["x-request-id"]
+    absurd = _head(api, "Content-Length: 999999999999999999")
+    assert (await raw.exchange(api.port, absurd))[0] == 413
+
+
+async def test_a_client_that_sends_10_mb_first_and_reads_then_gets_its_answer(api: Served) -> None:
+    for content in (b"x" * (10 * MIB), _endless(10)):
+        answer = await api.http.post("/v1/messages", content=content)
+        assert answer.status_code == 413
+        assert errors(answer)
+    assert (await api.send()).status_code == 201
+
+
+async def test_a_body_without_a_length_is_cut_off_at_the_limit_and_costs_no_memory(api: Served) -> None:
+    process = psutil.Process()
+    before = process.memory_info().rss
+    head = _head(api, "Transfer-Encoding: chunked")
+    answers = await asyncio.gather(*(raw.stream(api.port, head, _chunked(_endless(200))) for _ in range(20)))
+    assert {status for status, _, _ in answers} == {413}
+    # Twenty bodies of 200 MB each, of which a little over 1 MiB was looked at.
+    assert process.memory_info().rss - before < 100 * MIB
+
+
+async def test_a_body_that_does_not_come_is_answered_in_the_end(api: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("webapp.bodies._PATIENCE", 0.05)
+    status, _, payload = await raw.exchange(api.port, _head(api, "Content-Length: 100"), b'{"to"')
+    assert (status, payload["errors"][0]["code"]) == (400, 1025)
+    assert "did not arrive" in payload["errors"][0]["details"]
+
+
+async def test_a_thousand_wrong_fields_are_answered_with_the_first_few(api: Served) -> None:
+    answer = await api.http.patch("/v1/settings/application", json={"media": {"auto_download": ["x"] * 100_000}})
+    assert code(answer) == (400, 1009)
+    assert len(answer.content) < 10_000
+
+
+def _head(api: Served, extra: str) -> bytes:
+    authorization = api.http.headers["Authorization"]
+    return f"POST /v1/messages HTTP/1.1\r\nHost: x\r\nAuthorization: {authorization}\r\n{extra}\r\n\r\n".encode()
+
+
+async def _endless(mebibytes: int) -> AsyncIterator[bytes]:
+    for _ in range(mebibytes):
+        yield b"x" * MIB
+
+
+async def _chunked(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    async for chunk in chunks:
+        yield b"%x\r\n%b\r\n" % (len(chunk), chunk)
+    yield b"0\r\n\r\n"

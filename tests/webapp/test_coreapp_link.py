@@ -1,0 +1,257 @@
+"""The link to the Coreapps: waiting, reconnecting, following the shard map; nothing is ever asked twice."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+
+import pytest
+
+from tests.webapp.conftest import Serve, Served, body, code, errors
+from tests.webapp.fake_coreapp import LINK_KEY, FakeCoreapp
+from tidings.storage import shards
+from tidings.storage.database import Database
+from tidings.storage.shards import Owner
+from tidings.wire import core
+from webapp import coreapp_link
+from webapp.coreapp_link import CoreappLinks, DatabaseShardMap, FixedShardMap, ShardMap
+from webapp.errors import CoreappAway, CoreappRefused, TryLater
+
+
+class ScriptedMap:
+    """A shard map that the test changes."""
+
+    def __init__(self, *owners: Owner) -> None:
+        self.now: Sequence[Owner] | Exception = owners
+
+    async def owners(self) -> Sequence[Owner]:
+        if isinstance(self.now, Exception):
+            raise self.now
+        return self.now
+
+
+def owner(coreapp: FakeCoreapp | None, shard: int = 0, epoch: int = 1) -> Owner:
+    return Owner(shard, "node", coreapp.address if coreapp else "", epoch)
+
+
+Link = Callable[..., Awaitable[CoreappLinks]]
+
+
+@pytest.fixture
+async def link() -> AsyncIterator[Link]:
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def start(
+            shard_map: ShardMap, key: str = LINK_KEY, patience: float = 5.0, timeout: float = 5.0
+        ) -> CoreappLinks:
+            links = CoreappLinks(shard_map, key, patience=patience, timeout=timeout)
+            stop = asyncio.Event()
+            running = asyncio.create_task(links.run(stop))
+
+            async def end() -> None:
+                stop.set()
+                await running
+
+            stack.push_async_callback(end)
+            return links
+
+        yield start
+
+
+async def accept(links: CoreappLinks, to: str = "15550110001") -> core.Accepted:
+    return await links.ask(
+        to, lambda n: core.AcceptMessage(n=n, account="1", to=to, kind="text", content=b"{}"), core.Accepted
+    )
+
+
+def of_shard(shard: int, count: int) -> str:
+    return next(str(n) for n in range(15550110000, 15550119999) if shards.shard_of(str(n), count) == shard)
+
+
+async def test_a_question_waits_for_a_coreapp_that_is_still_starting(link: Link) -> None:
+    coreapp = FakeCoreapp()
+    await coreapp.start()
+    await coreapp.stop()
+    links = await link(FixedShardMap("127.0.0.1", coreapp.port))
+    asking = asyncio.create_task(accept(links))
+    await coreapp.start()
+    assert (await asking).wa_id == "15550110001"
+    await coreapp.stop()
+
+
+async def test_patience_ends_and_names_the_address_and_the_cause(link: Link) -> None:
+    coreapp = FakeCoreapp()
+    await coreapp.start()
+    await coreapp.stop()
+    links = await link(FixedShardMap("127.0.0.1", coreapp.port), patience=0.3)
+    with pytest.raises(CoreappAway, match=f"127.0.0.1:{coreapp.port} cannot be reached: .*refused"):
+        await accept(links)
+
+
+async def test_a_question_that_was_sent_is_never_sent_again(coreapp: FakeCoreapp, link: Link) -> None:
+    links = await link(FixedShardMap("127.0.0.1", coreapp.port))
+    coreapp.answer(core.AcceptMessage, lambda q: coreapp.drop())
+    with pytest.raises(CoreappAway, match="went away before it answered"):
+        await accept(links)
+    await coreapp.until(lambda: coreapp.greetings == 2)
+    assert len(coreapp.asked(core.AcceptMessage)) == 1
+
+
+async def test_after_a_restart_of_the_coreapp_questions_are_answered_again(coreapp: FakeCoreapp, link: Link) -> None:
+    links = await link(FixedShardMap("127.0.0.1", coreapp.port))
+    await accept(links)
+    await coreapp.stop()
+    asking = [asyncio.create_task(accept(links)) for _ in range(50)]
+    await coreapp.start()
+    assert len(await asyncio.gather(*asking)) == 50
+    assert len(coreapp.asked(core.AcceptMessage)) == 51
+
+
+async def test_many_questions_at_a_time_get_each_its_own_answer(coreapp: FakeCoreapp, link: Link) -> None:
+    links = await link(FixedShardMap("127.0.0.1", coreapp.port))
+    answers = await asyncio.gather(*(accept(links, f"1555{n:07}") for n in range(2000)))
+    assert [answer.wa_id for answer in answers] == [f"1555{n:07}" for n in range(2000)]
+
+
+async def test_a_coreapp_that_is_silent_is_given_up_after_the_timeout(coreapp: FakeCoreapp, link: Link) -> None:
+    links = await link(FixedShardMap("127.0.0.1", coreapp.port), timeout=0.2)
+    coreapp.answer(core.AcceptMessage, lambda q: None)
+    with pytest.raises(CoreappAway, match="timed out"):
+        await accept(links)
+    # The connection was dead, so another one is made.
+    await coreapp.until(lambda: coreapp.greetings == 2)
+
+
+async def test_a_wrong_link_key_is_no_connection(coreapp: FakeCoreapp, link: Link) -> None:
+    links = await link(FixedShardMap("127.0.0.1", coreapp.port), key="wrong", patience=0.3)
+    with pytest.raises(CoreappAway):
+        await accept(links)
+    assert coreapp.greetings == 0
+    assert not coreapp.questions
+
+
+async def test_a_refusal_keeps_its_code_and_details(coreapp: FakeCoreapp, link: Link) -> None:
+    links = await link(FixedShardMap("127.0.0.1", coreapp.port))
+    coreapp.refuse(core.AcceptMessage, 1016, "full", retry_after=3)
+    with pytest.raises(CoreappRefused) as caught:
+        await accept(links)
+    assert caught.value.problems[0].code == 1016
+    assert caught.value.retry_after == 3
+
+
+async def test_more_than_may_wait_are_refused_at_once(link: Link, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coreapp_link, "MAX_WAITING", 3)
+    links = await link(ScriptedMap(), patience=0.3)
+    results = await asyncio.gather(*(accept(links) for _ in range(5)), return_exceptions=True)
+    assert [type(result) for result in results] == [CoreappAway] * 3 + [TryLater] * 2
+
+
+async def test_each_recipient_goes_to_the_owner_of_its_shard(link: Link) -> None:
+    coreapps = [await FakeCoreapp().start() for _ in range(2)]
+    links = await link(ScriptedMap(*(owner(coreapp, shard) for shard, coreapp in enumerate(coreapps))))
+    for shard in range(2):
+        await accept(links, of_shard(shard, 2))
+    await links.ask_first(lambda n: core.CheckContacts(n=n, account="1", inputs=["1"]), core.Contacts)
+    assert [len(coreapp.asked(core.AcceptMessage)) for coreapp in coreapps] == [1, 1]
+    assert [len(coreapp.asked(core.CheckContacts)) for coreapp in coreapps] == [1, 0]
+    for coreapp in coreapps:
+        await coreapp.stop()
+
+
+async def test_questions_follow_a_shard_to_its_new_owner(link: Link) -> None:
+    old, new = await FakeCoreapp().start(), await FakeCoreapp().start()
+    shard_map = ScriptedMap(owner(old))
+    links = await link(shard_map)
+    await accept(links)
+    shard_map.now = [owner(new, epoch=2)]
+    await links.run_once()
+    await accept(links)
+    assert [len(each.asked(core.AcceptMessage)) for each in (old, new)] == [1, 1]
+    await old.stop()
+    await new.stop()
+
+
+async def test_an_answer_of_the_old_owner_still_counts_after_the_shard_moved(link: Link) -> None:
+    old, new = await FakeCoreapp().start(), await FakeCoreapp().start()
+    shard_map = ScriptedMap(owner(old))
+    links = await link(shard_map)
+    held: list[core.AcceptMessage] = []
+    old.answer(core.AcceptMessage, lambda q: held.append(q))
+    asking = asyncio.create_task(accept(links))
+    await old.until(lambda: bool(held))
+    shard_map.now = [owner(new, epoch=2)]
+    await links.run_once()
+    for connection in old.connections:
+        connection.send(core.Accepted(n=held[0].n, id="late", wa_id=held[0].to))
+    assert (await asking).id == "late"
+    await old.stop()
+    await new.stop()
+
+
+async def test_who_is_not_the_owner_any_more_says_so_and_the_new_one_is_asked(link: Link) -> None:
+    old, new = await FakeCoreapp().start(), await FakeCoreapp().start()
+    shard_map = ScriptedMap(owner(old))
+    links = await link(shard_map)
+
+    def moved(question: core.AcceptMessage) -> core.Frame:
+        shard_map.now = [owner(new, epoch=2)]
+        return core.Refused(n=question.n, code=1018, details="not the owner")
+
+    old.answer(core.AcceptMessage, moved)
+    assert (await accept(links)).wa_id == "15550110001"
+    assert len(new.asked(core.AcceptMessage)) == 1
+    await old.stop()
+    await new.stop()
+
+
+async def test_a_map_that_cannot_be_read_keeps_what_is_known(coreapp: FakeCoreapp, link: Link) -> None:
+    shard_map = ScriptedMap(owner(coreapp))
+    links = await link(shard_map)
+    await accept(links)
+    shard_map.now = ConnectionError("no database")
+    await links.run_once()
+    await accept(links)
+
+
+async def test_the_map_of_the_database_is_followed(coreapp: FakeCoreapp, database: Database, link: Link) -> None:
+    links = await link(DatabaseShardMap(database), patience=10)
+    async with database.transaction() as connection:
+        await shards.create_shards(connection, 1)
+        assert await shards.claim(connection, 0, owner="node", address=coreapp.address, silence=30)
+    await links.run_once()
+    assert (await accept(links)).wa_id == "15550110001"
+
+
+async def test_asking_all_waits_for_nobody_who_is_away(coreapp: FakeCoreapp, link: Link) -> None:
+    gone = await FakeCoreapp().start()
+    await gone.stop()
+    links = await link(ScriptedMap(owner(coreapp), owner(gone, 1), owner(None, 2)))
+    await accept(links, of_shard(0, 3))
+    answers = await links.ask_all(lambda n: core.GetHealth(n=n), core.Health, timeout=5)
+    assert sorted(type(answer).__name__ for answer in answers) == ["CoreappAway", "CoreappAway", "Health"]
+
+
+async def test_the_api_says_500_1014_while_the_coreapp_is_away_and_recovers_by_itself(
+    serve: Serve, coreapp: FakeCoreapp
+) -> None:
+    api = await serve(coreapp_patience=0.3)
+    await api.log_in()
+    assert (await api.send()).status_code == 201
+    await coreapp.stop()
+    for path, content in (("/v1/messages", body("message_text")), ("/v1/contacts", {"contacts": ["+15550110001"]})):
+        answer = await api.http.post(path, json=content)
+        assert code(answer) == (500, 1014)
+        [error] = errors(answer)
+        assert error["title"] == "Internal error"
+        assert coreapp.address in error["details"]
+    await coreapp.start()
+    await coreapp.until(lambda: coreapp.greetings == 2)
+    assert (await api.send()).status_code == 201
+
+
+async def test_a_request_that_comes_in_a_short_gap_does_not_notice_it(api: Served, coreapp: FakeCoreapp) -> None:
+    await coreapp.stop()
+    sending = asyncio.create_task(api.send())
+    await coreapp.start()
+    assert (await sending).status_code == 201

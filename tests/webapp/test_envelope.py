@@ -1,0 +1,163 @@
+"""What every answer has, and what is tolerated in every request."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+
+import httpx
+import pytest
+import sqlalchemy.exc
+
+from tests.webapp import raw
+from tests.webapp.conftest import Serve, Served, body, check_headers, code, errors
+from tests.webapp.fake_coreapp import FakeCoreapp
+from tidings.storage.database import Database
+from tidings.wire import core
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/v1/messages", "/v1/messages/", "//v1/messages", "/v1//messages", "///v1///messages///", "/v1/messages?x=1"],
+)
+async def test_slashes_at_the_end_or_doubled_change_nothing(api: Served, path: str) -> None:
+    status, _, payload = await raw.call(api, "POST", path, body("message_text"))
+    assert (status, payload["messages"]) == (201, [{"id": "gBEG1"}])
+
+
+@pytest.mark.parametrize("name", ["AUTHORIZATION", "authorization", "aUTHORIZATION"])
+async def test_the_case_of_header_names_and_schemes_does_not_matter(api: Served, name: str) -> None:
+    value = api.http.headers.pop("Authorization")
+    for scheme in ("Bearer", "bearer", "BEARER"):
+        token = value.split()[1]
+        status, _, _ = await raw.call(api, "GET", "/v1/health", headers={name: f"{scheme} {token}"})
+        assert status == 200
+
+
+async def test_stray_headers_and_a_body_in_a_get_are_tolerated(api: Served) -> None:
+    for _ in range(2):
+        answer = await api.http.request(
+            "GET",
+            "/v1/health",
+            json={},
+            headers={"CONTENT_TYPE": "application/json", "User-Agent": "", "Accept": "text/html"},
+        )
+        assert answer.status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "error"),
+    [
+        ("GET", "/", 404, 1006),
+        ("GET", "/v1", 404, 1006),
+        ("POST", "/v2/messages", 404, 1006),
+        ("GET", "/v1/messages/../../etc/passwd", 404, 1006),
+        ("GET", "/%00%ff", 404, 1006),
+        ("GET", "/v1/messages", 405, 1025),
+        ("DELETE", "/v1/users/login", 405, 1025),
+        ("PUT", "/v1/settings/application", 405, 1025),
+        ("OPTIONS", "/v1/health", 405, 1025),
+        ("BREW", "/v1/health", 400, 1025),
+        ("POST", "/metrics", 405, 1025),
+    ],
+)
+async def test_what_is_not_there_answers_in_the_apis_format(
+    api: Served, method: str, path: str, status: int, error: int
+) -> None:
+    found, headers, payload = await raw.call(api, method, path)
+    assert (found, payload["errors"][0]["code"]) == (status, error)
+    assert headers["cache-control"] == "no-cache, private"
+    if status == 405:
+        assert headers["allow"]
+
+
+async def test_a_wrong_method_is_told_every_right_one(api: Served) -> None:
+    answer = await api.http.put("/v1/settings/application")
+    assert answer.headers["Allow"] == "GET, PATCH, DELETE"
+    assert errors(answer)[0]["details"] == "/v1/settings/application does not take PUT, it takes GET, PATCH, DELETE"
+
+
+async def test_a_head_request_gets_headers_and_no_body(api: Served) -> None:
+    answer = await api.http.head("/v1/health")
+    assert (answer.status_code, answer.content) == (405, b"")
+    assert (await api.http.get("/v1/health")).status_code == 200
+
+
+async def test_a_sane_request_id_is_kept_and_any_other_replaced(api: Served, coreapp: FakeCoreapp) -> None:
+    async def id_for(given: str | None) -> str:
+        headers = {} if given is None else {"X-Request-ID": given}
+        answer = await api.http.post("/v1/messages", json=body("message_text"), headers=headers)
+        assert coreapp.asked(core.AcceptMessage)[-1].request_id == answer.headers["X-Request-ID"]
+        return str(answer.headers["X-Request-ID"])
+
+    assert await id_for("order-17.a:b_c") == "order-17.a:b_c"
+    made = {await id_for(given) for given in (None, "", "x" * 65, "a b", "<script>", 'a"b')}
+    assert len(made) == 6
+    assert all(re.fullmatch("[0-9a-f]{32}", each) for each in made)
+
+
+async def test_every_answer_has_the_same_headers(api: Served) -> None:
+    for method, path in (("GET", "/v1/health"), ("GET", "/metrics"), ("GET", "/docs"), ("GET", "/nowhere")):
+        check_headers(await api.http.request(method, path, headers={"X-Request-ID": "mine"}))
+
+
+async def test_a_bug_of_ours_is_a_500_without_a_trace_of_it(
+    api: Served, coreapp: FakeCoreapp, caplog: pytest.LogCaptureFixture
+) -> None:
+    # Fewer contacts than were asked for: nothing here expects that.
+    coreapp.answer(core.CheckContacts, lambda q: core.Contacts(n=q.n, contacts=[]))
+    answer = await api.http.post("/v1/contacts", json={"contacts": ["+15550110001"]}, headers={"X-Request-ID": "bug"})
+    assert code(answer) == (500, 1000)
+    assert errors(answer)[0]["details"] == "unexpected error; the log has it under request bug"
+    assert answer.headers["X-Request-ID"] == "bug"
+    [record] = [record for record in caplog.records if record.getMessage() == "http.failed"]
+    assert record.request_id == "bug"  # type: ignore[attr-defined]
+    assert record.exc_info is not None
+    assert (await api.send()).status_code == 201
+
+
+async def test_a_database_that_is_away_is_a_500_that_says_so(
+    api: Served, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away() -> None:
+        raise sqlalchemy.exc.OperationalError("SELECT 1", {}, Exception("secret details"))
+
+    monkeypatch.setattr(database.engine.sync_engine.pool, "connect", away)
+    answer = await api.http.get("/v1/settings/application")
+    assert code(answer) == (500, 1023)
+    assert "secret" not in answer.text
+    # What needs no database works on.
+    assert (await api.send()).status_code == 201
+
+
+async def test_more_requests_than_may_be_in_progress_are_refused(serve: Serve, coreapp: FakeCoreapp) -> None:
+    api = await serve(max_requests=2)
+    await api.log_in()
+    held: list[core.AcceptMessage] = []
+    coreapp.answer(core.AcceptMessage, lambda q: held.append(q))
+    waiting = [asyncio.create_task(api.send()) for _ in range(2)]
+    await coreapp.until(lambda: len(held) == 2)
+    answer = await api.http.get("/v1/health")
+    assert code(answer) == (503, 1016)
+    assert answer.headers["Retry-After"] == "1"
+    for question in held:
+        for connection in coreapp.connections:
+            connection.send(core.Accepted(n=question.n, id="gBEG", wa_id=question.to))
+    assert {answer.status_code for answer in await asyncio.gather(*waiting)} == {201}
+    assert (await api.http.get("/v1/health")).status_code == 200
+
+
+async def test_a_client_that_goes_away_in_its_body_disturbs_nobody(api: Served) -> None:
+    _, writer = await asyncio.open_connection("127.0.0.1", api.port)
+    authorization = api.http.headers["Authorization"]
+    head = f"POST /v1/messages HTTP/1.1\r\nHost: x\r\nAuthorization: {authorization}\r\nContent-Length: 100\r\n\r\n"
+    writer.write(head.encode() + b"{")
+    await writer.drain()
+    writer.transport.abort()
+    assert (await api.send()).status_code == 201
+
+
+async def test_answers_are_read_by_a_plain_client(api: Served) -> None:
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{api.port}/", trust_env=False) as client:
+        answer = await client.get("v1/health/", headers={"Authorization": api.http.headers["Authorization"]})
+    assert answer.json()["health"]["gateway_status"] == "connected"

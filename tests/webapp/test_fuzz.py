@@ -1,0 +1,94 @@
+"""Any JSON at all, and any bytes: never a 5xx, always the API's format."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import hypothesis
+import pytest
+from hypothesis import strategies as st
+
+from tests.webapp.conftest import Served, body, errors
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=10,
+)
+
+
+def _shaped(names: list[str], inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.fixed_dictionaries({}, optional=dict.fromkeys(names, inner)) | inner
+
+
+_MESSAGES = st.fixed_dictionaries(
+    {},
+    optional={
+        "to": st.just("15550110001") | st.from_regex(r"\+?[0-9 ().-]{0,25}") | _JSON,
+        "type": st.sampled_from(["text", "image", "template"]) | _JSON,
+        "recipient_type": st.sampled_from(["individual", "group"]) | _JSON,
+        "preview_url": _JSON,
+        "text": _shaped(["body"], st.text() | _JSON),
+    },
+)
+_SETTINGS = st.fixed_dictionaries(
+    {},
+    optional={
+        **dict.fromkeys(body("settings_defaults"), _JSON),
+        "webhooks": _shaped(
+            ["url", "max_concurrent_requests", "message"], _JSON | st.from_regex(r"https?://[^ ]{0,9}")
+        ),
+        "media": _shaped(["auto_download"], _JSON),
+        "garbagecollector_enable": _shaped(["messages", "media"], _JSON),
+    },
+)
+_CONTACTS = st.fixed_dictionaries(
+    {}, optional={"contacts": st.lists(st.text()) | _JSON, "blocking": _JSON, "force_check": _JSON}
+)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "bodies"),
+    [
+        ("POST", "/v1/messages", _MESSAGES),
+        ("PATCH", "/v1/settings/application", _SETTINGS),
+        ("POST", "/v1/contacts", _CONTACTS),
+    ],
+)
+async def test_no_json_breaks_the_server(api: Served, method: str, path: str, bodies: st.SearchStrategy[Any]) -> None:
+    await _fuzz(api, method, path, (bodies | _JSON).map(lambda value: json.dumps(value).encode()))
+
+
+@pytest.mark.parametrize(
+    ("method", "path"), [("POST", "/v1/messages"), ("PATCH", "/v1/settings/application"), ("POST", "/v1/users/login")]
+)
+async def test_no_bytes_break_the_server(api: Served, method: str, path: str) -> None:
+    good = json.dumps(body("message_text")).encode()
+    spliced = st.builds(
+        lambda start, end, middle: good[:start] + middle + good[end:],
+        st.integers(0, len(good)),
+        st.integers(0, len(good)),
+        st.binary(max_size=20),
+    )
+    await _fuzz(api, method, path, st.binary(max_size=200) | spliced)
+
+
+async def _fuzz(api: Served, method: str, path: str, contents: st.SearchStrategy[bytes]) -> None:
+    loop = asyncio.get_running_loop()
+
+    async def send(content: bytes) -> None:
+        answer = await api.http.request(method, path, content=content)
+        assert answer.status_code < 500, answer.text
+        if answer.status_code >= 400:
+            errors(answer)
+        else:
+            assert answer.json()["meta"]
+
+    @hypothesis.settings(max_examples=300, deadline=None, database=None)
+    @hypothesis.given(contents)
+    def examples(content: bytes) -> None:
+        asyncio.run_coroutine_threadsafe(send(content), loop).result(20)
+
+    await asyncio.to_thread(examples)

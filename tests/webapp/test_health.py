@@ -1,0 +1,90 @@
+"""`GET /v1/health` and `/metrics`: the truth, and who may see it."""
+
+from __future__ import annotations
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.webapp.conftest import Serve, Served, body, check_headers, code
+from tests.webapp.fake_coreapp import FakeCoreapp
+from tidings.wire import core
+from webapp.settings import ApiKey
+
+KEY = "an API key of the tests"
+
+
+@pytest.mark.parametrize("status", ["connected", "connecting", "uninitialized", "unregistered"])
+async def test_health_is_what_the_coreapp_says(api: Served, coreapp: FakeCoreapp, status: str) -> None:
+    coreapp.answer(core.GetHealth, lambda q: core.Health(n=q.n, gateway_status=status))
+    answer = await api.http.get("/v1/health")
+    assert answer.status_code == 200
+    assert answer.json() == {
+        "health": {"gateway_status": status},
+        "meta": {"version": "2.57.2", "api_status": "stable"},
+    }
+    check_headers(answer)
+
+
+async def test_without_a_coreapp_health_says_disconnected_at_once(api: Served, coreapp: FakeCoreapp) -> None:
+    await coreapp.stop()
+    answer = await api.http.get("/v1/health", timeout=2)
+    assert (answer.status_code, answer.json()["health"]) == (200, {"gateway_status": "disconnected"})
+
+
+async def test_the_api_key_opens_health_and_metrics_and_nothing_else(serve: Serve) -> None:
+    api = await serve(api_key=ApiKey(KEY))
+    headers = {"Authorization": f"Apikey {KEY}"}
+    for path in ("/v1/health", "/metrics", "/v1/metrics"):
+        assert (await api.http.get(path, headers=headers)).status_code == 200
+        for wrong in ({"Authorization": f"Apikey {KEY[:-1]}"}, {"Authorization": "Apikey "[:6]}, {}):
+            assert code(await api.http.get(path, headers=wrong)) == (401, 1005)
+    for path in ("/v1/messages", "/v1/contacts", "/v1/users/logout"):
+        assert code(await api.http.post(path, json=body("message_text"), headers=headers)) == (401, 1005)
+
+
+async def test_without_an_api_key_no_key_opens_health(api: Served) -> None:
+    for header in ("Apikey", "Apikey x", "Apikey  "[:7] + "y"):
+        assert code(await api.http.get("/v1/health", headers={"Authorization": header})) == (401, 1005)
+
+
+async def test_metrics_are_open_where_there_is_no_key_and_take_a_token_where_there_is(
+    api: Served, serve: Serve
+) -> None:
+    token = api.http.headers.pop("Authorization")
+    assert (await api.http.get("/metrics")).status_code == 200
+    keyed = await serve(api_key=ApiKey(KEY))
+    assert (await keyed.http.get("/metrics", headers={"Authorization": token})).status_code == 200
+
+
+async def test_metrics_are_prometheus_text_with_what_happened(serve: Serve) -> None:
+    api = await serve(messages_rate=0.001, messages_burst=1)
+    await api.log_in()
+    before = await values(api)
+    assert (await api.send()).status_code == 201
+    assert (await api.send()).status_code == 429
+    await api.http.get("/no/such/path")
+    await api.log_in()
+    after = await values(api)
+    sent = 'http_request_duration_seconds_count{"handler": "/v1/messages", "method": "POST", "status": "%s"}'
+    assert after[sent % "2xx"] - before.get(sent % "2xx", 0) == 1
+    assert after[sent % "4xx"] - before.get(sent % "4xx", 0) == 1
+    limited = 'tidings_api_rate_limited_total{"endpoint": "messages"}'
+    assert after[limited] - before[limited] == 1
+    logins = 'tidings_logins_total{"result": "ok"}'
+    assert after[logins] - before[logins] == 1
+    assert after["tidings_webapp_coreapps_connected{}"] >= 1
+    assert not any("/no/such/path" in name for name in after)
+
+
+async def values(api: Served) -> dict[str, float]:
+    answer = await api.http.get("/metrics")
+    assert answer.headers["Content-Type"].startswith("text/plain")
+    return {
+        f"{sample.name}{{{', '.join(f'{_quote(k)}: {_quote(v)}' for k, v in sorted(sample.labels.items()))}}}": sample.value
+        for family in text_string_to_metric_families(answer.text)
+        for sample in family.samples
+    }
+
+
+def _quote(text: str) -> str:
+    return f'"{text}"'

@@ -1,0 +1,241 @@
+"""`POST /v1/users/login` and `/v1/users/logout`."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import datetime
+from typing import Any
+
+import jwt
+import pytest
+
+from tests.webapp.conftest import PASSWORD, Serve, Served, basic, check_headers, code, errors
+from tidings.runtime.clock import ManualClock
+from tidings.storage.database import Database
+from tidings.storage.users import table as users_table
+
+LOGIN, LOGOUT, HEALTH = "/v1/users/login", "/v1/users/logout", "/v1/health"
+
+
+@pytest.fixture
+async def fresh(serve: Serve) -> Served:
+    """A Webapp at its first start."""
+    return await serve()
+
+
+async def login(api: Served, user: str, password: str, body: Any = None) -> Any:
+    return await api.http.post(LOGIN, headers=basic(user, password), **({} if body is None else {"json": body}))
+
+
+async def works(api: Served, token: str) -> bool:
+    answer = await api.http.get(HEALTH, headers={"Authorization": f"Bearer {token}"})
+    assert answer.status_code in (200, 401)
+    return bool(answer.status_code == 200)
+
+
+def token(answer: Any) -> str:
+    assert answer.status_code == 200, answer.text
+    [user] = answer.json()["users"]
+    return str(user["token"])
+
+
+async def test_the_default_password_must_be_changed_at_the_first_login(fresh: Served) -> None:
+    for body in (None, {}, {"new_password": None}):
+        answer = await login(fresh, "admin", "secret", body)
+        assert code(answer) == (403, 1024)
+        assert errors(answer)[0]["title"] == "Password change required"
+    answer = await login(fresh, "admin", "secret", {"new_password": PASSWORD})
+    assert await works(fresh, token(answer))
+    assert code(await login(fresh, "admin", "secret")) == (401, 1005)
+    assert await works(fresh, token(await login(fresh, "admin", PASSWORD)))
+
+
+async def test_the_default_password_is_no_new_password(fresh: Served) -> None:
+    assert code(await login(fresh, "admin", "secret", {"new_password": "secret"})) == (400, 1009)
+    assert code(await login(fresh, "admin", "secret")) == (403, 1024)
+
+
+async def test_a_login_answers_one_token_in_the_documented_form(fresh: Served) -> None:
+    before = datetime.datetime.now(datetime.UTC)
+    answer = await login(fresh, "admin", "secret", {"new_password": PASSWORD})
+    check_headers(answer)
+    payload = answer.json()
+    assert set(payload) == {"users", "meta"}
+    assert payload["meta"] == {"version": "v2.57.2", "api_status": "stable"}
+    [user] = payload["users"]
+    assert set(user) == {"token", "expires_after"}
+    expires = datetime.datetime.strptime(user["expires_after"], "%Y-%m-%d %H:%M:%S%z")
+    assert user["expires_after"].endswith("+00:00")
+    assert abs(expires - before - datetime.timedelta(days=7)) < datetime.timedelta(minutes=1)
+    claims = jwt.decode(user["token"], "j" * 32, ["HS256"])
+    assert claims["user"] == "admin"
+    assert claims["account"] == "15550000000"
+    assert claims["exp"] == expires.timestamp()
+    assert claims["exp"] - claims["iat"] == 7 * 24 * 3600
+    assert claims["jti"]
+
+
+@pytest.mark.parametrize(
+    ("password", "reason"),
+    [
+        ("Short-1", "8 to 64 characters"),
+        ("Long-1" + "x" * 59, "8 to 64 characters"),
+        ("no-upper-1", "upper-case"),
+        ("NO-LOWER-1", "lower-case"),
+        ("No-Digits-", "digit"),
+        ("NoPunctuation1", "punctuation"),
+        ("", "8 to 64 characters"),
+    ],
+)
+async def test_a_weak_new_password_is_refused_with_the_reason(fresh: Served, password: str, reason: str) -> None:
+    answer = await login(fresh, "admin", "secret", {"new_password": password})
+    assert code(answer) == (400, 1009)
+    assert errors(answer)[0]["details"].startswith("new_password: ")
+    assert reason in errors(answer)[0]["details"]
+    assert code(await login(fresh, "admin", "secret")) == (403, 1024)
+
+
+@pytest.mark.parametrize("password", ["Exact-8!", "L0ng-" + "x" * 59, 'Punct1"Quote', "Üml4ut-ok"])
+async def test_a_strong_new_password_is_taken(fresh: Served, password: str) -> None:
+    token(await login(fresh, "admin", "secret", {"new_password": password}))
+    token(await login(fresh, "admin", password))
+
+
+async def test_a_new_password_that_is_no_string_is_refused(fresh: Served) -> None:
+    assert code(await login(fresh, "admin", "secret", {"new_password": 5})) == (400, 1009)
+    assert code(await fresh.http.post(LOGIN, headers=basic("admin", "secret"), content=b"{")) == (400, 1025)
+
+
+async def test_a_later_change_of_password_keeps_the_tokens_that_are_out(api: Served) -> None:
+    old = token(await login(api, "admin", PASSWORD))
+    token(await login(api, "admin", PASSWORD, {"new_password": "Another-2026!"}))
+    assert await works(api, old)
+    assert code(await login(api, "admin", PASSWORD)) == (401, 1005)
+    token(await login(api, "admin", "Another-2026!"))
+
+
+async def test_of_two_first_logins_at_a_time_one_sets_the_password(fresh: Served) -> None:
+    passwords = ["First-2026!", "Second-2026!"]
+    answers = await asyncio.gather(*(login(fresh, "admin", "secret", {"new_password": p}) for p in passwords))
+    assert sorted(answer.status_code for answer in answers) == [200, 401]
+    [winner] = [p for p, answer in zip(passwords, answers, strict=True) if answer.status_code == 200]
+    token(await login(fresh, "admin", winner))
+
+
+@pytest.mark.parametrize(
+    ("user", "password"), [("admin", "wrong"), ("nobody", PASSWORD), ("admin ", PASSWORD), ("ADMIN", PASSWORD)]
+)
+async def test_a_wrong_user_and_a_wrong_password_get_the_same_answer(api: Served, user: str, password: str) -> None:
+    answer = await login(api, user, password)
+    assert code(answer) == (401, 1005)
+    assert errors(answer)[0]["details"] == "wrong user name or password"
+    assert answer.headers["WWW-Authenticate"].startswith("Basic")
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        None,
+        "",
+        "Basic",
+        "Basic !!!",
+        "Basic YWRtaW4=",
+        "Basic OnNlY3JldA==",
+        "Basic /w==",
+        "Bearer x",
+        "Basic " + "QUFB" * 1000,
+    ],
+)
+async def test_login_without_usable_credentials_is_a_401(api: Served, header: str | None) -> None:
+    del api.http.headers["Authorization"]
+    answer = await api.http.post(LOGIN, headers={} if header is None else {"Authorization": header})
+    assert code(answer) == (401, 1005)
+
+
+async def test_logging_in_again_and_twice_at_a_time_leaves_earlier_tokens_good(api: Served) -> None:
+    answers = await asyncio.gather(*(login(api, "admin", PASSWORD) for _ in range(20)))
+    tokens = {token(answer) for answer in answers}
+    assert len(tokens) == 20
+    assert all([await works(api, each) for each in tokens])
+
+
+async def test_logout_ends_this_token_at_once_and_no_other(api: Served) -> None:
+    kept, ended = token(await login(api, "admin", PASSWORD)), token(await login(api, "admin", PASSWORD))
+    answer = await api.http.post(LOGOUT, headers={"Authorization": f"Bearer {ended}"})
+    assert answer.status_code == 200
+    assert answer.json() == {"meta": {"version": "2.57.2", "api_status": "stable"}}
+    assert not await works(api, ended)
+    assert await works(api, kept)
+    assert code(await api.http.post(LOGOUT, headers={"Authorization": f"Bearer {ended}"})) == (401, 1005)
+
+
+async def test_another_webapp_learns_of_a_logout_within_one_poll(api: Served, serve: Serve) -> None:
+    other = await serve()
+    ended = token(await login(api, "admin", PASSWORD))
+    assert await works(other, ended)
+    await api.http.post(LOGOUT, headers={"Authorization": f"Bearer {ended}"})
+    await other.parts.watch.run_once()
+    assert not await works(other, ended)
+
+
+async def test_a_token_that_was_revoked_elsewhere_before_it_was_ever_seen_here_is_refused(
+    api: Served, serve: Serve
+) -> None:
+    ended = token(await login(api, "admin", PASSWORD))
+    await api.http.post(LOGOUT, headers={"Authorization": f"Bearer {ended}"})
+    assert not await works(await serve(), ended)
+
+
+async def test_a_token_ends_after_seven_days(serve: Serve) -> None:
+    clock = ManualClock()
+    api = await serve(clock=clock)
+    issued = token(await login(api, "admin", "secret", {"new_password": PASSWORD}))
+    clock.advance(7 * 24 * 3600 - 1)
+    assert await works(api, issued)
+    clock.advance(1)
+    answer = await api.http.get(HEALTH, headers={"Authorization": f"Bearer {issued}"})
+    assert code(answer) == (401, 1005)
+    assert errors(answer)[0]["details"] == "the token has expired"
+
+
+async def test_the_token_of_a_deleted_user_ends(api: Served, serve: Serve, database: Database) -> None:
+    issued = token(await login(api, "admin", PASSWORD))
+    clock = ManualClock(datetime.datetime.now(datetime.UTC).timestamp())
+    other = await serve(clock=clock)
+    assert await works(other, issued)
+    async with database.transaction() as connection:
+        await connection.execute(users_table.delete())
+    clock.advance(301)
+    assert not await works(other, issued)
+
+
+async def test_a_forged_token_is_refused(api: Served) -> None:
+    claims = {"user": "admin", "exp": 2**40, "jti": "x", "account": "15550000000"}
+    assert not await works(api, jwt.encode(claims, "k" * 32, "HS256"))
+    assert not await works(api, jwt.encode(claims, "", "none"))
+    assert not await works(api, jwt.encode(claims, "j" * 64, "HS512"))
+    assert not await works(api, jwt.encode({"user": "admin"}, "j" * 32, "HS256"))
+
+
+async def test_a_password_changed_through_another_webapp_ends_here_within_a_second(serve: Serve) -> None:
+    clock = ManualClock()
+    one, other = await serve(clock=clock), await serve(clock=clock)
+    token(await login(one, "admin", "secret", {"new_password": PASSWORD}))
+    token(await login(other, "admin", PASSWORD))
+    token(await login(one, "admin", PASSWORD, {"new_password": "Another-2026!"}))
+    clock.advance(1.1)
+    assert code(await login(other, "admin", PASSWORD)) == (401, 1005)
+    token(await login(other, "admin", "Another-2026!"))
+
+
+async def test_a_password_in_latin_1_is_understood_too(fresh: Served) -> None:
+    token(await login(fresh, "admin", "secret", {"new_password": "Üml4ut-ok"}))
+    encoded = base64.b64encode("admin:Üml4ut-ok".encode("latin-1")).decode()
+    token(await fresh.http.post(LOGIN, headers={"Authorization": f"Basic {encoded}"}))
+
+
+async def test_users_and_passwords_survive_a_restart(api: Served, serve: Serve) -> None:
+    again = await serve()
+    assert code(await login(again, "admin", "secret")) == (401, 1005)
+    token(await login(again, "admin", PASSWORD))

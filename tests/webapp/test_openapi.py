@@ -1,0 +1,61 @@
+"""The OpenAPI document says what the API does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.webapp.conftest import Served, body
+
+ENDPOINTS = {
+    ("post", "/v1/messages"),
+    ("post", "/v1/contacts"),
+    ("post", "/v1/users/login"),
+    ("post", "/v1/users/logout"),
+    ("get", "/v1/settings/application"),
+    ("patch", "/v1/settings/application"),
+    ("delete", "/v1/settings/application"),
+    ("get", "/v1/health"),
+    ("get", "/metrics"),
+    ("get", "/v1/metrics"),
+}
+
+
+async def document(api: Served) -> dict[str, Any]:
+    answer = await api.http.get("/openapi.json")
+    assert answer.status_code == 200
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+async def test_every_endpoint_is_described_with_its_errors_and_its_security(api: Served) -> None:
+    found = await document(api)
+    operations = {(method, path): op for path, ops in found["paths"].items() for method, op in ops.items()}
+    assert set(operations) == ENDPOINTS
+    for operation in operations.values():
+        assert operation["security"]
+        assert operation["responses"]["4XX"]["content"]["application/json"]["schema"]["$ref"].endswith("/ErrorAnswer")
+    assert "201" in operations[("post", "/v1/messages")]["responses"]
+
+
+async def test_every_reference_leads_somewhere(api: Served) -> None:
+    found = await document(api)
+
+    def references(node: Any) -> set[str]:
+        if isinstance(node, dict):
+            own = {node["$ref"]} if isinstance(node.get("$ref"), str) else set()
+            return own.union(*(references(value) for value in node.values()))
+        return set().union(*(references(value) for value in node)) if isinstance(node, list) else set()
+
+    for reference in references(found):
+        assert reference.rpartition("/")[2] in found["components"]["schemas"]
+
+
+async def test_the_documented_body_of_a_message_is_the_one_that_is_checked(api: Served) -> None:
+    schema = (await document(api))["components"]["schemas"]["Message"]
+    assert set(body("message_text")) <= set(schema["properties"])
+    assert schema["required"] == ["to"]
+
+
+async def test_the_page_is_served(api: Served) -> None:
+    answer = await api.http.get("/docs/")
+    assert (answer.status_code, answer.headers["Content-Type"]) == (200, "text/html; charset=utf-8")

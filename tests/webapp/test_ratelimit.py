@@ -1,0 +1,95 @@
+"""Rate limits: the bucket itself, and that no endpoint touches another's."""
+
+from __future__ import annotations
+
+import math
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.webapp.conftest import Serve, Served, code
+from tidings.runtime.clock import ManualClock
+from webapp import ratelimit
+from webapp.ratelimit import TokenBucket
+
+
+def test_a_burst_is_let_through_and_then_the_rate() -> None:
+    clock = ManualClock()
+    bucket = TokenBucket(rate=10, burst=3, clock=clock)
+    assert [bucket.take() for _ in range(3)] == [0, 0, 0]
+    assert math.isclose(bucket.take(), 0.1)
+    clock.advance(0.05)
+    assert math.isclose(bucket.take(), 0.05)
+    clock.advance(0.06)
+    assert bucket.take() == 0
+    assert bucket.take() > 0
+
+
+def test_a_rate_of_nothing_is_no_limit() -> None:
+    bucket = TokenBucket(rate=0, burst=1, clock=ManualClock())
+    assert not any(bucket.take() for _ in range(10_000))
+
+
+@given(
+    rate=st.floats(0.5, 500),
+    burst=st.floats(1, 500),
+    pauses=st.lists(st.floats(0, 3), min_size=1, max_size=200),
+)
+def test_never_more_than_the_burst_and_the_rate_together(rate: float, burst: float, pauses: list[float]) -> None:
+    clock = ManualClock()
+    bucket = TokenBucket(rate, burst, clock)
+    taken = 0
+    for pause in pauses:
+        clock.advance(pause)
+        wait = bucket.take()
+        taken += wait == 0
+        assert wait <= 1 / rate + 1e-9
+        assert taken <= burst + clock.monotonic() * rate + 1e-6
+
+
+@given(st.floats(0.0001, 1000))
+def test_whoever_waits_as_long_as_told_gets_a_token(rate: float) -> None:
+    clock = ManualClock()
+    bucket = TokenBucket(rate, 1, clock)
+    bucket.take()
+    clock.advance(ratelimit.retry_after(bucket.take()))
+    assert bucket.take() == 0
+
+
+def test_retry_after_is_whole_seconds_and_at_least_one() -> None:
+    assert [ratelimit.retry_after(seconds) for seconds in (0.001, 1, 1.01, 12)] == [1, 1, 2, 12]
+
+
+async def spend(api: Served, path: str, count: int) -> list[int]:
+    return [(await api.http.post(path, json={})).status_code for _ in range(count)]
+
+
+async def test_a_burst_of_messages_leaves_contacts_alone_and_the_other_way_round(serve: Serve) -> None:
+    clock = ManualClock()
+    api = await serve(clock=clock, messages_rate=5, messages_burst=5, contacts_rate=3, contacts_burst=3)
+    await api.log_in()
+    assert await spend(api, "/v1/messages", 6) == [400] * 5 + [429]
+    assert await spend(api, "/v1/contacts", 4) == [400] * 3 + [429]
+    clock.advance(1)
+    assert await spend(api, "/v1/contacts", 4) == [400] * 3 + [429]
+    assert await spend(api, "/v1/messages", 6) == [400] * 5 + [429]
+    assert (await api.http.get("/v1/health")).status_code == 200
+
+
+async def test_beyond_the_limit_the_answer_says_when_to_come_back(serve: Serve) -> None:
+    api = await serve(clock=ManualClock(), messages_rate=0.25, messages_burst=1)
+    await api.log_in()
+    assert (await api.send()).status_code == 201
+    answer = await api.send()
+    assert code(answer) == (429, 1015)
+    assert answer.json()["errors"][0]["title"] == "Too many requests"
+    assert answer.headers["Retry-After"] == "4"
+
+
+async def test_calls_without_a_token_do_not_spend_the_limit(serve: Serve) -> None:
+    api = await serve(clock=ManualClock(), messages_rate=1, messages_burst=1)
+    await api.log_in()
+    for _ in range(3):
+        answer = await api.http.post("/v1/messages", json={}, headers={"Authorization": "Bearer x"})
+        assert answer.status_code == 401
+    assert (await api.send()).status_code == 201

@@ -1,0 +1,124 @@
+"""What arrives that is hardly HTTP, and how a Webapp starts and stops."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import socket
+
+import httpx
+import pytest
+
+from tests.webapp import raw
+from tests.webapp.conftest import Served, basic, make_settings
+from tests.webapp.fake_coreapp import FakeCoreapp
+from tidings.runtime.settings import DatabaseSettings, SettingsError
+from tidings.storage import schema
+from tidings.storage.database import Database
+from tidings.wire import core
+from webapp import server, services
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"nonsense\r\n\r\n",
+        b"GET /v1/health\r\n\r\n",
+        b"GET /\xff HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost x\r\n\r\n",
+        b"POST /v1/messages HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
+        b"POST /v1/messages HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01",
+    ],
+)
+async def test_what_is_no_http_is_answered_in_the_apis_format(api: Served, sent: bytes) -> None:
+    status, headers, payload = await raw.exchange(api.port, sent)
+    assert status == 400
+    assert payload["errors"][0]["code"] == 1025
+    assert payload["meta"]["version"] == "2.57.2"
+    assert headers["content-type"] == "application/json"
+
+
+async def test_a_head_without_an_end_is_refused_rather_than_kept(api: Served) -> None:
+    endless = (b"X: " + b"x" * 16_000 + b"\r\n" for _ in range(40))
+
+    async def lines() -> object:
+        for line in endless:
+            yield line
+
+    status, _, payload = await raw.stream(api.port, b"GET / HTTP/1.1\r\nHost: x\r\n", lines())  # type: ignore[arg-type]
+    assert status == 400
+    assert "head" in payload["errors"][0]["details"]
+
+
+@pytest.mark.parametrize("begun", [b"", b"GET / HT", b"GET / HTTP/1.1\r\nHost: x\r\n"])
+async def test_a_connection_whose_request_does_not_come_is_closed(
+    api: Served, monkeypatch: pytest.MonkeyPatch, begun: bytes
+) -> None:
+    monkeypatch.setattr(server, "HEAD_TIMEOUT", 0.05)
+    reader, writer = await asyncio.open_connection("127.0.0.1", api.port)
+    writer.write(begun)
+    async with asyncio.timeout(5):
+        assert await reader.read() == b""
+    writer.close()
+
+
+async def test_a_large_body_before_the_next_request_is_no_large_head(api: Served) -> None:
+    content = b" " * 500_000 + b"{}"
+    head = (
+        f"POST /v1/messages HTTP/1.1\r\nHost: x\r\nAuthorization: {api.http.headers['Authorization']}\r\n"
+        f"Content-Length: {len(content)}\r\n\r\n"
+    ).encode()
+    reader, writer = await asyncio.open_connection("127.0.0.1", api.port)
+    for _ in range(3):
+        writer.write(head + content)
+    for _ in range(3):
+        assert (await raw.answer(reader))[0] == 400
+    writer.close()
+
+
+async def test_requests_in_progress_are_finished_at_the_end(database: Database, coreapp: FakeCoreapp) -> None:
+    settings = make_settings(database, coreapp=("127.0.0.1", coreapp.port))
+    stop, ready = asyncio.Event(), asyncio.Queue[services.Ready]()
+    running = asyncio.create_task(services.run(settings, stop, ready.put_nowait))
+    offered = await ready.get()
+    assert offered.url == f"http://127.0.0.1:{offered.port}"
+    async with httpx.AsyncClient(base_url=offered.url, trust_env=False) as http:
+        answer = await http.post(
+            "/v1/users/login", headers=basic("admin", "secret"), json={"new_password": "Tidings-2026!"}
+        )
+        http.headers["Authorization"] = "Bearer " + answer.json()["users"][0]["token"]
+        held: list[core.AcceptMessage] = []
+        coreapp.answer(core.AcceptMessage, lambda q: held.append(q))
+        sending = asyncio.create_task(http.post("/v1/messages", json={"to": "15550110001", "text": {"body": "x"}}))
+        await coreapp.until(lambda: bool(held))
+        stop.set()
+        await asyncio.sleep(0)
+        for connection in coreapp.connections:
+            connection.send(core.Accepted(n=held[0].n, id="gBEG", wa_id="15550110001"))
+        assert (await sending).status_code == 201
+    await running
+    with pytest.raises(OSError, match="refused"):
+        socket.create_connection(("127.0.0.1", offered.port))
+
+
+async def test_a_port_in_use_is_one_clear_line(api: Served, database: Database) -> None:
+    settings = dataclasses.replace(make_settings(database), port=api.port)
+    with pytest.raises(SettingsError, match=f"cannot listen on 127.0.0.1:{api.port}: Address already in use"):
+        await services.run(settings, asyncio.Event())
+
+
+async def test_pending_migrations_are_refused_unless_embedded(tmp_path: object, coreapp: FakeCoreapp) -> None:
+    empty = Database(DatabaseSettings(f"sqlite+aiosqlite:///{tmp_path}/new.db"), "business")
+    settings = make_settings(empty, coreapp=("127.0.0.1", coreapp.port))
+    await empty.close()
+    with pytest.raises(schema.PendingMigrations):
+        await services.run(settings, asyncio.Event())
+    stop, ready = asyncio.Event(), asyncio.Event()
+    running = asyncio.create_task(
+        services.run(dataclasses.replace(settings, embedded=True), stop, lambda offered: ready.set())
+    )
+    await asyncio.wait_for(ready.wait(), 10)
+    stop.set()
+    await running

@@ -1,0 +1,67 @@
+"""The settings of a Webapp."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tidings.runtime.settings import Environment, SettingsError, printable
+from webapp import settings
+
+
+def read(directory: Path, **variables: str) -> settings.Settings:
+    return settings.read(Environment({"TIDINGS_DATA_DIR": str(directory), **variables}))
+
+
+def test_nothing_set_listens_on_loopback_with_the_documented_limits(tmp_path: Path) -> None:
+    found = read(tmp_path)
+    assert (found.host, found.port) == ("127.0.0.1", 9090)
+    assert (found.messages_rate, found.messages_burst) == (80, 80)
+    assert (found.contacts_rate, found.contacts_burst) == (40, 40)
+    assert found.coreapp is None
+    assert found.database.engine == "sqlite"
+    assert not found.embedded
+
+
+def test_the_burst_follows_the_rate_unless_it_is_given(tmp_path: Path) -> None:
+    found = read(tmp_path, TIDINGS_MESSAGES_RATE="500", TIDINGS_CONTACTS_RATE="0", TIDINGS_CONTACTS_BURST="7")
+    assert (found.messages_rate, found.messages_burst) == (500, 500)
+    assert (found.contacts_rate, found.contacts_burst) == (0, 7)
+
+
+@pytest.mark.parametrize(
+    ("name", "address"),
+    [
+        ("wacore", ("wacore", 6252)),
+        ("wacore:7000", ("wacore", 7000)),
+        ("10.0.0.1:7000", ("10.0.0.1", 7000)),
+        ("[::1]:7000", ("::1", 7000)),
+        ("::1", ("::1", 6252)),
+    ],
+)
+def test_the_coreapps_address_may_leave_out_its_port(tmp_path: Path, name: str, address: tuple[str, int]) -> None:
+    assert read(tmp_path, WACORE_HOSTNAME=name).coreapp == address
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("WA_API_KEY", "short"),
+        ("WA_API_KEY", "x" * 129),
+        ("WA_WEB_JWT_CRYPTO_KEY", "short"),
+        ("TIDINGS_API_ADDRESS", "nowhere"),
+        ("TIDINGS_MESSAGES_RATE", "many"),
+        ("TIDINGS_BUSINESS_NUMBER", "home"),
+    ],
+)
+def test_a_value_that_cannot_be_used_is_named(tmp_path: Path, name: str, value: str) -> None:
+    with pytest.raises(SettingsError, match=name):
+        read(tmp_path, **{name: value})
+
+
+def test_no_secret_is_printed(tmp_path: Path) -> None:
+    found = read(tmp_path, WA_API_KEY="hidden-from-everybody", WA_WEB_JWT_CRYPTO_KEY="hidden-from-everybody")
+    assert found.api_key == "hidden-from-everybody"
+    assert "hidden" not in str(printable(found))
+    assert "hidden" not in repr(found)

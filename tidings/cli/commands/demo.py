@@ -1,0 +1,53 @@
+"""`tidings demo`."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+import tempfile
+import time
+from pathlib import Path
+
+from tidings.cli import demonstration, guard, process
+from tidings.cli.installation import Installation
+from tidings.runtime.settings import Environment
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """How long it may take."""
+    parser.add_argument("--timeout", type=float, default=60.0, help="seconds to wait for everything (60)")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Exit status 0 only if the handset decrypted what was sent and every callback came."""
+    process.configure_logging("demo", Environment({"TIDINGS_LOG_LEVEL": "warning"}))
+    with tempfile.TemporaryDirectory(prefix="tidings-demo-") as directory:
+        return asyncio.run(_demo(Path(directory), options.timeout))
+
+
+async def _demo(directory: Path, timeout: float) -> int:
+    task = asyncio.current_task()
+    assert task is not None
+    # As for Ctrl-C: unwind, so that the children are stopped and the directory removed.
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    started = time.monotonic()
+
+    def say(line: str) -> None:
+        print(f"{time.monotonic() - started:5.1f} s  {line}", flush=True)
+
+    installation = Installation(demonstration.environment(os.environ, directory), say)
+    installation.read()
+    try:
+        where = await installation.start()
+        say(f"a whole system runs in {directory}, its API at {where.api_url}")
+        missing = await demonstration.Demonstration(where, directory, say).run(timeout)
+        if missing:
+            raise guard.Failure(f"missing after {timeout:.0f} s: {', '.join(missing)}")
+        say("everything came; stopping")
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
+    finally:
+        await installation.close()
+    return 0

@@ -1,0 +1,34 @@
+"""`tidings handset NUMBER`."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+
+import handset.settings
+import handset.terminal
+from handset.settings import TerminalSettings
+from tidings.cli import process
+from tidings.runtime import log, service
+from tidings.runtime.settings import Environment
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Whose handset it is."""
+    parser.add_argument("number", metavar="NUMBER", help="the recipient's phone number, +15550100001 say")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Show messages and send replies until the end of the input or Ctrl-C."""
+    env = Environment(os.environ)
+    log.configure("handset", level=env.choice("TIDINGS_LOG_LEVEL", "warning", ("debug", "info", "warning", "error")))
+    settings = handset.settings.read_terminal(env)
+    env.check()
+    return int(process.run_loop(_serve(options.number, settings)))
+
+
+async def _serve(number: str, settings: TerminalSettings) -> int:
+    stop = asyncio.Event()
+    service.stop_on_signals(stop)
+    return await handset.terminal.run_terminal(number, settings, stop)

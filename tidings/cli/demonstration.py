@@ -1,0 +1,177 @@
+"""Plays a business against a whole system over HTTP, and looks into the recipient's own inbox."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import socket
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from aiohttp import web
+
+from tidings.cli import guard
+from tidings.cli.installation import ADMINISTRATOR, FIRST_PASSWORD, Where
+from tidings.runtime.settings import DatabaseSettings
+from tidings.storage import handset
+from tidings.storage.database import Database
+
+READER = "15550110001"
+ECHO = "15550140001"
+TEXT = "Hello from Tidings 👋"
+ECHO_TEXT = "Please say this back"
+NEW_PASSWORD = "Demo-1-password"  # noqa: S105
+LOOK_SECONDS = 0.1
+
+STATUSES = ("sent", "delivered", "read")
+
+
+def environment(own: Mapping[str, str], directory: Path) -> dict[str, str]:
+    """The environment of an installation that shares nothing with one that may run here already."""
+    variables = {name: value for name, value in own.items() if not name.startswith(("TIDINGS_", "WA", "COREAPP_"))}
+    api, http, tcp, link, metrics = (f"127.0.0.1:{port}" for port in free_ports(5))
+    return {
+        **variables,
+        "TIDINGS_DATA_DIR": str(directory),
+        "TIDINGS_API_ADDRESS": api,
+        "TIDINGS_NETWORK_HTTP_ADDRESS": http,
+        "TIDINGS_NETWORK_TCP_ADDRESS": tcp,
+        "TIDINGS_COREAPP_ADDRESS": link,
+        "TIDINGS_COREAPP_METRICS_ADDRESS": metrics,
+        "TIDINGS_ROBOTS_PER_KIND": "3",
+        "TIDINGS_ROBOTS_LOG": str(directory / "robots.jsonl"),
+    }
+
+
+def free_ports(count: int) -> list[int]:
+    """Different loopback ports that nobody listens on at this moment."""
+    probes = [socket.socket() for _ in range(count)]
+    try:
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [probe.getsockname()[1] for probe in probes]
+    finally:
+        for probe in probes:
+            probe.close()
+
+
+class Demonstration:
+    """Sends one message to a recipient that reads and one to a recipient that answers; ticks off what must come."""
+
+    def __init__(self, where: Where, data_dir: Path, say: Callable[[str], None]) -> None:
+        self._where = where
+        self._data_dir = data_dir
+        self._say = say
+        self._message_id = ""
+        self._statuses: set[tuple[str, str]] = set()
+        self._shown = ""
+        self._reply = ""
+        self._news = asyncio.Event()
+
+    def missing(self) -> list[str]:
+        """What has not come yet."""
+        missing = [f"the callback “{name}”" for name in STATUSES if (self._message_id, name) not in self._statuses]
+        if self._shown != TEXT:
+            missing.append(f"the text that {READER} decrypted")
+        if self._reply != ECHO_TEXT:
+            missing.append(f"the reply of {ECHO}")
+        return missing
+
+    async def run(self, timeout: float) -> list[str]:
+        """Returns what has not come after `timeout` seconds. Raises `Failure` when a request is refused."""
+        sink = web.Application()
+        sink.router.add_post("/callback", self._callback)
+        runner = web.AppRunner(sink, access_log=None)
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, "127.0.0.1", 0).start()
+            host, port = runner.addresses[0][:2]
+            async with asyncio.timeout(timeout):
+                async with aiohttp.ClientSession() as http:
+                    await self._send_messages(http, f"http://{host}:{port}/callback")
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(self._look_into_inbox())
+                    group.create_task(self._wait_for_all())
+        except TimeoutError:
+            pass
+        except aiohttp.ClientError as error:
+            raise guard.Failure(f"the API does not answer: {error}") from error
+        finally:
+            await runner.cleanup()
+        return self.missing()
+
+    async def _wait_for_all(self) -> None:
+        while self.missing():
+            await self._news.wait()
+            self._news.clear()
+
+    async def _send_messages(self, http: aiohttp.ClientSession, callback_url: str) -> None:
+        body = {"new_password": NEW_PASSWORD}
+        basic = aiohttp.encode_basic_auth(ADMINISTRATOR, FIRST_PASSWORD)
+        answer = await self._call(http, "POST", "/v1/users/login", basic, body)
+        self._say(f"logged in as {ADMINISTRATOR}, with the first password changed")
+        bearer = f"Bearer {answer['users'][0]['token']}"
+        settings = {"webhooks": {"url": callback_url}, "sent_status": True}
+        await self._call(http, "PATCH", "/v1/settings/application", bearer, settings)
+        self._say(f"callbacks go to {callback_url}")
+        wanted = {"blocking": "wait", "contacts": [f"+{READER}", f"+{ECHO}"]}
+        answer = await self._call(http, "POST", "/v1/contacts", bearer, wanted)
+        for contact in answer["contacts"]:
+            self._say(f"contact {contact['input']} is {contact['status']}")
+        for to, text in ((READER, TEXT), (ECHO, ECHO_TEXT)):
+            message = {"to": to, "type": "text", "text": {"body": text}}
+            answer = await self._call(http, "POST", "/v1/messages", bearer, message)
+            message_id = answer["messages"][0]["id"]
+            self._message_id = self._message_id or message_id
+            self._say(f"message to {to} accepted as {message_id}: “{text}”")
+
+    async def _call(
+        self, http: aiohttp.ClientSession, method: str, path: str, authorization: str, body: Any
+    ) -> dict[str, Any]:
+        headers = {"Authorization": authorization}
+        async with http.request(method, self._where.api_url + path, json=body, headers=headers) as response:
+            text = await response.text()
+            if response.status >= 300:
+                raise guard.Failure(f"{method} {path} was answered {response.status}: {text[:300]}")
+            answer: dict[str, Any] = json.loads(text)
+            return answer
+
+    async def _callback(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        for status in body.get("statuses", []):
+            self._say(f"callback: {status['id']} is {status['status']}")
+            self._statuses.add((status["id"], status["status"]))
+        for message in body.get("messages", []):
+            text = message.get("text", {}).get("body", "")
+            self._say(f"callback: {message['from']} wrote “{text}”")
+            if message["from"] == ECHO:
+                self._reply = text
+        self._news.set()
+        return web.Response()
+
+    async def _look_into_inbox(self) -> None:
+        """The text as the recipient's process decrypted and kept it; its own log must have the same fingerprint."""
+        database = Database(DatabaseSettings(f"sqlite+aiosqlite:///{self._data_dir / 'handset.db'}"), "handset")
+        try:
+            while not self._shown:
+                await asyncio.sleep(LOOK_SECONDS)
+                async with database.reading() as connection:
+                    inbox = await handset.list_messages(connection, "robots", 0, 1000)
+                logged = await asyncio.to_thread(_read, Path(self._where.robots_log))
+                for message in inbox:
+                    fingerprint = hashlib.sha256(message.content.encode()).hexdigest()
+                    if (message.number, message.id) == (READER, self._message_id) and fingerprint in logged:
+                        self._say(
+                            f"handset {READER} decrypted: “{message.content}” (in its log as {fingerprint[:12]}…)"
+                        )
+                        self._shown = message.content
+        finally:
+            await database.close()
+        self._news.set()
+
+
+def _read(path: Path) -> str:
+    return path.read_text() if path.exists() else ""

@@ -1,0 +1,184 @@
+"""Attachments: a blob of any size, encrypted once under a key of its own that travels in the message.
+
+    key:     AES-256 key 32, HMAC-SHA256 key 32
+    blob:    IV 16, AES-256-CBC/PKCS7 ciphertext, HMAC 32 over IV and ciphertext
+    digest:  SHA-256 of the whole blob; travels in the message too, so that not even who has the key can swap the blob
+
+Everything works on chunks of any size, in constant memory. Reading takes two passes, and plaintext comes out only in
+the second: a `Verifier` sees the whole blob, and its `finalize` hands out the only `Decryptor` there is.
+
+    verifier = Verifier(key, digest)          # pass 1
+    for chunk in chunks(): verifier.update(chunk)
+    decryptor = verifier.finalize()           # raises unless MAC and digest are right
+    for chunk in chunks(): write(decryptor.update(chunk))
+    write(decryptor.finalize())               # raises unless these were the same bytes again
+
+The blob tells the plaintext's length to 16 bytes. A key is used for one plaintext.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+from typing import Final
+
+from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext
+from cryptography.hazmat.primitives.ciphers.algorithms import AES
+from cryptography.hazmat.primitives.ciphers.modes import CBC
+
+from tidings.e2ee import cbc, errors
+
+KEY_LENGTH: Final = 64  # bytes
+DIGEST_LENGTH: Final = 32  # bytes
+_AES_KEY_LENGTH: Final = 32
+_IV_LENGTH: Final = 16
+_MAC_LENGTH: Final = 32
+
+
+def generate_key() -> bytes:
+    """64 random bytes."""
+    return os.urandom(KEY_LENGTH)
+
+
+def blob_size(plaintext_size: int) -> int:
+    """The bytes of the blob that holds `plaintext_size` bytes."""
+    return _IV_LENGTH + plaintext_size + len(cbc.padding(plaintext_size)) + _MAC_LENGTH
+
+
+def encrypt(key: bytes, plaintext: bytes) -> tuple[bytes, bytes]:
+    """(blob, digest) of a small plaintext. Raises InvalidKey."""
+    encryptor = Encryptor(key)
+    blob = encryptor.update(plaintext) + encryptor.finalize()
+    return blob, encryptor.digest
+
+
+def decrypt(key: bytes, digest: bytes, blob: bytes) -> bytes:
+    """The plaintext of a small blob. Raises InvalidKey; InvalidMessage when it is not the blob of key and digest."""
+    verifier = Verifier(key, digest)
+    verifier.update(blob)
+    decryptor = verifier.finalize()
+    return decryptor.update(blob) + decryptor.finalize()
+
+
+class Encryptor:
+    """Plaintext in, blob out. `digest` (32 bytes) and `size` (of the blob) are there once `finalize` has returned."""
+
+    __slots__ = ("_cipher", "_hash", "_mac", "_prefix", "_written", "digest", "size")
+
+    digest: bytes
+    size: int
+
+    def __init__(self, key: bytes) -> None:
+        """Raises InvalidKey unless the key has 64 bytes."""
+        aes_key, mac_key = _split(key)
+        self._prefix = os.urandom(_IV_LENGTH)  # not yet written
+        self._cipher: CipherContext = Cipher(AES(aes_key), CBC(self._prefix)).encryptor()
+        self._mac = hmac.new(mac_key, digestmod="sha256")
+        self._hash = hashlib.sha256()
+        self._written = 0  # bytes of plaintext
+
+    def update(self, plaintext: bytes) -> bytes:
+        """The next bytes of the blob: at most 16 more than went in, possibly none."""
+        self._written += len(plaintext)
+        output = self._prefix + self._cipher.update(plaintext)
+        self._prefix = b""
+        self._mac.update(output)
+        self._hash.update(output)
+        return output
+
+    def finalize(self) -> bytes:
+        """The last bytes of the blob: rest, padding and MAC."""
+        output = self.update(cbc.padding(self._written))
+        self._cipher.finalize()  # any further use raises
+        mac = self._mac.digest()
+        self._hash.update(mac)
+        self.digest = self._hash.digest()
+        self.size = _IV_LENGTH + self._written + _MAC_LENGTH
+        return output + mac
+
+
+class Verifier:
+    """The first pass: blob in, nothing out until all of it has authenticated."""
+
+    __slots__ = ("_digest", "_hash", "_key", "_mac", "_size", "_tail")
+
+    def __init__(self, key: bytes, digest: bytes) -> None:
+        """Raises InvalidKey unless the key has 64 bytes."""
+        _, mac_key = _split(key)
+        self._key = key
+        self._digest = digest
+        self._mac = hmac.new(mac_key, digestmod="sha256")
+        self._hash = hashlib.sha256()
+        self._tail = b""  # the last bytes, which may be the MAC
+        self._size = 0
+
+    def update(self, chunk: bytes) -> None:
+        self._size += len(chunk)
+        self._hash.update(chunk)
+        if len(chunk) < _MAC_LENGTH:
+            chunk = self._tail + chunk
+        else:
+            self._mac.update(self._tail)
+        self._mac.update(memoryview(chunk)[:-_MAC_LENGTH])
+        self._tail = chunk[-_MAC_LENGTH:]
+
+    def finalize(self) -> Decryptor:
+        """For the second pass over the same bytes.
+
+        Raises InvalidMessage when MAC, digest or length is wrong: the blob is damaged, cut off, or another one.
+        """
+        ciphertext = self._size - _IV_LENGTH - _MAC_LENGTH
+        if ciphertext < cbc.BLOCK or ciphertext % cbc.BLOCK:
+            raise errors.InvalidMessage(f"an attachment of {self._size} bytes")
+        if not hmac.compare_digest(self._tail, self._mac.digest()):
+            raise errors.InvalidMessage("the attachment does not authenticate")
+        if not hmac.compare_digest(self._digest, self._hash.digest()):
+            raise errors.InvalidMessage("the attachment is not the one with this digest")
+        return Decryptor(self._key, self._digest, ciphertext)
+
+
+class Decryptor:
+    """The second pass: the blob in again, plaintext out. Made by `Verifier.finalize`."""
+
+    __slots__ = ("_aes_key", "_cipher", "_digest", "_hash", "_held", "_iv", "_left")
+
+    def __init__(self, key: bytes, digest: bytes, ciphertext: int) -> None:
+        self._aes_key, _ = _split(key)
+        self._digest = digest
+        self._left = ciphertext  # bytes to come
+        self._hash = hashlib.sha256()
+        self._iv = b""
+        self._cipher: CipherContext | None = None  # None until the IV is complete
+        self._held = b""  # the last 16 bytes of plaintext so far, which may be padding
+
+    def update(self, chunk: bytes) -> bytes:
+        """The next bytes of the plaintext: those that were verified, if the blob is still what it was.
+
+        Where somebody else may write to the blob between the passes, nothing is certain before `finalize`.
+        """
+        self._hash.update(chunk)
+        if self._cipher is None:
+            missing = _IV_LENGTH - len(self._iv)
+            self._iv += chunk[:missing]
+            chunk = chunk[missing:]
+            if len(self._iv) < _IV_LENGTH:
+                return b""
+            self._cipher = Cipher(AES(self._aes_key), CBC(self._iv)).decryptor()
+        chunk = chunk[: self._left]
+        self._left -= len(chunk)
+        plaintext = self._held + self._cipher.update(chunk)
+        self._held = plaintext[-cbc.BLOCK :]
+        return plaintext[: -cbc.BLOCK]
+
+    def finalize(self) -> bytes:
+        """The last bytes of the plaintext. Raises InvalidMessage when the blob has changed since it was verified."""
+        if not hmac.compare_digest(self._digest, self._hash.digest()):
+            raise errors.InvalidMessage("the attachment has changed since it was verified")
+        return cbc.unpad(self._held)
+
+
+def _split(key: bytes) -> tuple[bytes, bytes]:
+    if len(key) != KEY_LENGTH:
+        raise errors.InvalidKey(f"an attachment key has {KEY_LENGTH} bytes, not {len(key)}")
+    return key[:_AES_KEY_LENGTH], key[_AES_KEY_LENGTH:]

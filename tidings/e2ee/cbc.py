@@ -1,0 +1,40 @@
+"""AES-256-CBC with PKCS7 padding.
+
+A receiver authenticates first: padding that is wrong under a right MAC was made wrong by its sender.
+"""
+
+from typing import Final
+
+from cryptography.hazmat.primitives.ciphers import Cipher
+from cryptography.hazmat.primitives.ciphers.algorithms import AES
+from cryptography.hazmat.primitives.ciphers.modes import CBC
+
+from tidings.e2ee import errors
+
+BLOCK: Final = 16  # bytes
+_PADDING: Final = tuple(bytes([length]) * length for length in range(BLOCK + 1))
+
+
+def padding(length: int) -> bytes:
+    """What follows a plaintext of `length` bytes: 1 to 16 bytes."""
+    return _PADDING[BLOCK - length % BLOCK]
+
+
+def unpad(padded: bytes) -> bytes:
+    """Raises InvalidMessage; `padded` must not be empty."""
+    length = padded[-1]
+    if not 0 < length <= BLOCK or not padded.endswith(_PADDING[length]):
+        raise errors.InvalidMessage("wrong padding under a right MAC")
+    return padded[:-length]
+
+
+def encrypt(key: bytes, iv: bytes, plaintext: bytes) -> bytes:
+    """Under a key of 32 bytes, of which every message has its own."""
+    encryptor = Cipher(AES(key), CBC(iv)).encryptor()
+    return encryptor.update(plaintext + padding(len(plaintext))) + encryptor.finalize()
+
+
+def decrypt(key: bytes, iv: bytes, ciphertext: bytes) -> bytes:
+    """A whole number of blocks, at least one, that has authenticated. Raises InvalidMessage."""
+    decryptor = Cipher(AES(key), CBC(iv)).decryptor()
+    return unpad(decryptor.update(ciphertext) + decryptor.finalize())
