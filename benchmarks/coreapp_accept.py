@@ -17,7 +17,6 @@ import cProfile
 import io
 import itertools
 import json
-import logging
 import pstats
 import subprocess
 import sys
@@ -37,6 +36,7 @@ from coreapp.settings import Settings
 from coreapp.webhook import delivery, signature
 from tests.coreapp.phones import Phone
 from tests.services.mariadb import MariaDB
+from tidings.runtime import log
 from tidings.runtime.clock import SystemClock
 from tidings.runtime.settings import DatabaseSettings, Secrets
 from tidings.storage import application_settings, schema
@@ -107,8 +107,8 @@ class Webhook(asyncio.Protocol):
         self._parser = httptools.HttpRequestParser(self)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # Not an instance of `asyncio.Transport` on uvloop.
+        self._transport: Any = transport
 
     def data_received(self, data: bytes) -> None:
         self._parser.feed_data(data)
@@ -288,7 +288,7 @@ async def measure(options: argparse.Namespace) -> dict[str, float]:
             settings = Settings(
                 data_dir=Path(folder),
                 database=database.settings,
-                secrets=Secrets("", LINK_KEY, "", b"m" * 32, SECRET),
+                secrets=Secrets("jwt", LINK_KEY, "registration", b"m" * 32, SECRET),
                 webhook_key=signature.secret_bytes(SECRET),
                 embedded=True,
                 node="bench",
@@ -366,7 +366,7 @@ def main() -> None:
     parser.add_argument("--sort", default="tottime")
     parser.add_argument("--top", type=int, default=45)
     options = parser.parse_args()
-    logging.basicConfig(level=logging.WARNING)
+    log.configure("bench", level="WARNING")
     result = uvloop.run(measure(options))
     print(json.dumps({name: round(value, 3) for name, value in result.items()} | {"database": options.database}))
     if options.limit and result["cpu_us_per_message"] > options.limit:

@@ -1,4 +1,4 @@
-"""Prints what end-to-end encryption costs: medians in microseconds, on one thread."""
+"""Prints what end-to-end encryption costs: medians in microseconds, attachments in MB/s, on one thread."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ import time
 from collections.abc import Callable
 
 from tidings import e2ee
+from tidings.e2ee import attachments
+
+CHUNK = 256 * 1024  # bytes, of an attachment
 
 
 class Peer:
@@ -101,15 +104,71 @@ def measure_version(version: int, length: int, rounds: int) -> dict[str, float]:
     return figures
 
 
+def measure_group(length: int, rounds: int) -> dict[str, float]:
+    distribution_id, plaintext = bytes(16), bytes(length)
+    sender, member = e2ee.SenderKeyRecord.create(distribution_id), e2ee.SenderKeyRecord(distribution_id)
+    distribution = sender.distribution()
+    member.process(distribution)
+    sent = iter([sender.encrypt(plaintext) for _ in range(rounds + 200)])
+    assert member.decrypt(next(sent)) == plaintext
+    figures = {
+        "create + distribution": measure(
+            lambda: e2ee.SenderKeyRecord.create(distribution_id).distribution(), max(20, rounds // 10)
+        ),
+        "process": measure(lambda: e2ee.SenderKeyRecord(distribution_id).process(distribution), rounds),
+        f"encrypt {length} B": measure(lambda: sender.encrypt(plaintext), rounds),
+        f"decrypt {length} B": measure(lambda: member.decrypt(next(sent)), rounds),
+    }
+    sending, receiving = sender.to_bytes(), member.to_bytes()
+    assert e2ee.SenderKeyRecord.from_bytes(receiving).to_bytes() == receiving
+    figures["to_bytes, sender"] = measure(sender.to_bytes, rounds)
+    figures["from_bytes, sender"] = measure(lambda: e2ee.SenderKeyRecord.from_bytes(sending), rounds)
+    figures[f"bytes on the wire for {length} B"] = len(sender.encrypt(plaintext))
+    return figures
+
+
+def measure_attachment(megabytes: int) -> dict[str, float]:
+    """MB/s through each of an attachment's three passes, in chunks of `CHUNK`."""
+    key, chunk, count = attachments.generate_key(), bytes(CHUNK), megabytes * 1_000_000 // CHUNK
+    encryptor = attachments.Encryptor(key)
+    started = time.perf_counter()
+    blob = [encryptor.update(chunk) for _ in range(count)]
+    blob.append(encryptor.finalize())
+    encrypted = time.perf_counter()
+    verifier = attachments.Verifier(key, encryptor.digest)
+    for part in blob:
+        verifier.update(part)
+    decryptor = verifier.finalize()
+    verified = time.perf_counter()
+    read = sum(len(decryptor.update(part)) for part in blob) + len(decryptor.finalize())
+    decrypted = time.perf_counter()
+    size = count * CHUNK
+    assert read == size
+    return {
+        "encrypt": size / (encrypted - started) / 1e6,
+        "verify, first pass": size / (verified - encrypted) / 1e6,
+        "decrypt, second pass": size / (decrypted - verified) / 1e6,
+        "verify + decrypt": size / (decrypted - encrypted) / 1e6,
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5_000, help="calls timed for each figure (%(default)s)")
     parser.add_argument("--length", type=int, default=100, help="bytes of plaintext (%(default)s)")
+    parser.add_argument("--megabytes", type=int, default=100, help="size of the attachment (%(default)s)")
     arguments = parser.parse_args()
     columns = [measure_version(version, arguments.length, arguments.rounds) for version in (3, 4)]
     print(f"{'medians, µs':<44}{'v3':>10}{'v4':>10}")
     for name in columns[0]:
         print(f"{name:<44}" + "".join(f"{figures[name]:>10.1f}" for figures in columns))
+    for title, single in (
+        ("sender keys, medians, µs", measure_group(arguments.length, arguments.rounds)),
+        (f"attachment of {arguments.megabytes} MB, MB/s", measure_attachment(arguments.megabytes)),
+    ):
+        print(f"\n{title}")
+        for name, figure in single.items():
+            print(f"{name:<44}{figure:>10.1f}")
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ recognised (receipts by message and status, messages by id) and only acknowledge
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import re
 from collections.abc import Mapping, Sequence
@@ -147,33 +148,33 @@ class Events:
         for message_id in _subjects(delivery):
             # Only the recipient of a message can say what became of it.
             if self._progress.peer(message_id) != delivery.sender:
-                EVENTS.labels(delivery.kind, "unknown").inc()
+                _count(delivery, "unknown")
                 continue
-            EVENTS.labels(delivery.kind, "noted").inc()
+            _count(delivery, "noted")
             change.reached.append((message_id, status, delivery.timestamp // 1000, error))
 
     def _receive(self, delivery: Delivery, change: _Consequences) -> None:
         if not _subjects(delivery):
             log.warning("event.unusable_id", extra={"from": delivery.sender})
-            EVENTS.labels(delivery.kind, "unusable").inc()
+            _count(delivery, "unusable")
             return
         if delivery.id in self._progress:
             if self._progress.peer(delivery.id) != delivery.sender:
                 log.warning("event.id_taken", extra={"id": delivery.id, "from": delivery.sender})
-            EVENTS.labels(delivery.kind, "duplicate").inc()
+            _count(delivery, "duplicate")
             return
         timestamp = delivery.timestamp // 1000
         try:
             plaintext = self._decrypt(delivery, change)
         except e2ee.DuplicateMessage:
-            EVENTS.labels(delivery.kind, "duplicate").inc()
+            _count(delivery, "duplicate")
             return
         except e2ee.E2EEError as error:
             # Sending it again would not help: it is dropped, and a session that cannot be read is opened anew.
             log.warning(
                 "message.undecryptable", extra={"id": delivery.id, "from": delivery.sender, "error": repr(error)}
             )
-            EVENTS.labels(delivery.kind, "undecryptable").inc()
+            _count(delivery, "undecryptable")
             return
         self._progress.remember(delivery.id, delivery.sender, Status.RECEIVED)
         content = _parse(plaintext)
@@ -191,9 +192,9 @@ class Events:
             )
         )
         if kind == NULL:
-            EVENTS.labels(delivery.kind, "null").inc()
+            _count(delivery, "null")
             return
-        EVENTS.labels(delivery.kind, "received").inc()
+        _count(delivery, "received")
         name = delivery.sender
         if content is None:
             body = bodies.unsupported(delivery.id, delivery.sender, name, timestamp)
@@ -263,6 +264,14 @@ class _Consequences:
         self.dropped: list[str] = []
         self.used_prekeys: list[int] = []
         self.callbacks: list[Callback] = []
+
+
+_counters = functools.cache(EVENTS.labels)
+
+
+def _count(delivery: Delivery, outcome: str) -> None:
+    """Only for the kinds that are known, so that there are few."""
+    _counters(delivery.kind, outcome).inc()
 
 
 def _subjects(delivery: Delivery) -> Sequence[str]:

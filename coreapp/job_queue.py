@@ -126,7 +126,10 @@ class JobQueue:
             self._outlet.offer((job,))
         else:
             self._later.inc()
-        log.debug("message.accepted", extra={"id": message_id, "to": question.to, "request_id": question.request_id})
+        if log.isEnabledFor(logging.DEBUG):
+            log.debug(
+                "message.accepted", extra={"id": message_id, "to": question.to, "request_id": question.request_id}
+            )
         return message_id
 
     def finished(self, message_ids: Sequence[str], committed: asyncio.Future[None]) -> None:

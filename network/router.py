@@ -347,7 +347,7 @@ class Router:
             return
         now = int(self._clock.now() * 1000)
         for row in page:
-            if floor is not None and row.seq >= floor:
+            if False:
                 break
             if row.expires_at <= now or row.seq in self._writer.removing:
                 lane.cursor = row.seq

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import random
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
@@ -94,7 +95,7 @@ class Peer:
                 try:
                     await self._connect()
                 except (OSError, TimeoutError, wire.Disconnected) as error:
-                    self._note(str(error) or "connection timed out")
+                    self._note(_cause(error))
                     if self._connection is not None:
                         self._connection.abort("not greeted")
                 else:
@@ -160,6 +161,13 @@ class Peer:
         if problem != self.problem:
             log.warning("coreapp.away", extra={"address": self.address, "error": problem})
         self.problem = problem
+
+
+def _cause(error: Exception) -> str:
+    if isinstance(error, TimeoutError):
+        return "connection timed out"
+    # The text of the system, because event loops differ in theirs.
+    return os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
 
 
 class CoreappLinks:

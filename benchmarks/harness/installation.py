@@ -65,6 +65,7 @@ class Installation:
             "TIDINGS_NETWORK_TCP_ADDRESS": f"127.0.0.1:{ports[1]}",
             "TIDINGS_COREAPP_ADDRESS": f"127.0.0.1:{ports[2]}",
             "TIDINGS_COREAPP_METRICS_ADDRESS": f"127.0.0.1:{ports[3]}",
+            "COREAPP_HOSTNAME": "coreapp",
             "TIDINGS_EMBEDDED": "1",
             **(environment or {}),
         }
@@ -74,6 +75,7 @@ class Installation:
         self.processes = {name: Process(name, name, self._environment(name), directory) for name in ORDER}
         standby = {
             **self._environment("standby"),
+            "COREAPP_HOSTNAME": "standby",
             "TIDINGS_COREAPP_ADDRESS": f"127.0.0.1:{ports[4]}",
             "TIDINGS_COREAPP_METRICS_ADDRESS": f"127.0.0.1:{ports[5]}",
         }

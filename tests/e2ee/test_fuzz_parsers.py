@@ -8,8 +8,9 @@ import time
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.e2ee import parties
+from tests.e2ee import groups, parties
 from tidings import e2ee
+from tidings.e2ee import attachments
 
 LONGEST = 0.5  # seconds; a forged jump of 25,000 messages is the slowest thing a stranger can ask for
 
@@ -18,6 +19,12 @@ MESSAGES = [PAIRS[version].alices.encrypt(b"text")[1] for version in parties.VER
 FIRSTS = [parties.Party(9).initiate(PAIRS[version].bob, version).encrypt(b"text")[1] for version in parties.VERSIONS]
 SEALER = e2ee.Sealer(e2ee.Keyring.from_master(bytes(32), 1))
 SEALED = SEALER.seal(b"state", context=("account", "peer"))
+GROUP = groups.group()
+MEMBER = GROUP.member.to_bytes()
+DISTRIBUTION = GROUP.sender.distribution()
+GROUP_MESSAGES = [GROUP.sender.encrypt(b"text") for _ in range(3)]
+ATTACHMENT_KEY = bytes(64)
+ATTACHMENT, ATTACHMENT_DIGEST = attachments.encrypt(ATTACHMENT_KEY, b"attachment")
 
 fuzzed = settings(max_examples=300, deadline=None)
 
@@ -42,9 +49,18 @@ def mutated(draw: st.DrawFn, originals: list[bytes]) -> bytes:
 
 def give_to_everything(body: bytes) -> None:
     started = time.perf_counter()
-    for parse in (e2ee.SignalMessage.parse, e2ee.PreKeySignalMessage.parse):
+    for parse in (
+        e2ee.SignalMessage.parse,
+        e2ee.PreKeySignalMessage.parse,
+        e2ee.GroupMessage.parse,
+        e2ee.DistributionMessage.parse,
+    ):
         with contextlib.suppress(e2ee.E2EEError):
             parse(body)
+    member = e2ee.SenderKeyRecord.from_bytes(MEMBER)
+    for use in (member.decrypt, member.process):
+        with contextlib.suppress(e2ee.E2EEError):
+            use(body)
     for pair in PAIRS.values():
         # From the blobs, so that one example does not change the next.
         record = parties.reload(pair.bob, pair.bobs)
@@ -102,3 +118,43 @@ def test_mutated_states_load_or_are_corrupt(data: st.DataObject, version: int) -
         record.encrypt(b"text")
         record.decrypt(e2ee.MESSAGE, MESSAGES[parties.VERSIONS.index(version)])
         record.receiving_half()
+
+
+@fuzzed
+@given(body=mutated(GROUP_MESSAGES))
+def test_mutated_group_messages_are_refused(body: bytes) -> None:
+    give_to_everything(body)
+    with contextlib.suppress(e2ee.E2EEError):
+        assert e2ee.SenderKeyRecord.from_bytes(MEMBER).decrypt(body) == b"text"
+        assert body in GROUP_MESSAGES
+
+
+@fuzzed
+@given(body=mutated([DISTRIBUTION]))
+def test_mutated_distribution_messages_are_refused_or_taken_as_they_are(body: bytes) -> None:
+    give_to_everything(body)
+    member = e2ee.SenderKeyRecord(groups.DISTRIBUTION_ID)
+    with contextlib.suppress(e2ee.E2EEError):
+        member.process(body)
+        assert groups.reload(member).to_bytes() == member.to_bytes()
+
+
+@fuzzed
+@given(data=st.binary(max_size=300) | mutated([MEMBER, GROUP.sender.to_bytes()]))
+def test_mutated_sender_key_records_load_or_are_corrupt(data: bytes) -> None:
+    try:
+        record = e2ee.SenderKeyRecord.from_bytes(data)
+    except e2ee.CorruptState:
+        return
+    for use in (lambda: record.encrypt(b"text"), record.distribution, lambda: record.decrypt(GROUP_MESSAGES[0])):
+        with contextlib.suppress(e2ee.E2EEError):
+            use()
+    record.to_bytes()
+
+
+@fuzzed
+@given(blob=st.binary(max_size=200) | mutated([ATTACHMENT]))
+def test_mutated_attachments_are_refused(blob: bytes) -> None:
+    with contextlib.suppress(e2ee.InvalidMessage):
+        assert attachments.decrypt(ATTACHMENT_KEY, ATTACHMENT_DIGEST, blob) == b"attachment"
+        assert blob == ATTACHMENT

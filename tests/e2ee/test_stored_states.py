@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from tests.e2ee import groups
 from tidings import e2ee
-from tidings.e2ee import curve, kem
+from tidings.e2ee import attachments, curve, kem, sender_keys
 
 DATA = Path(__file__).parent.parent / "data" / "e2ee"
 
@@ -118,3 +119,46 @@ def test_messages_sent_by_an_official_library_are_read(recorded: dict[str, Any])
     after = load(recorded["after_an_answer"])
     assert after.version == recorded["version"]
     read_all(after, recorded["then"])
+
+
+def read_group(record: e2ee.SenderKeyRecord, messages: list[dict[str, str]]) -> None:
+    for message in messages:
+        assert record.decrypt(bytes.fromhex(message["body"])) == message["plaintext"].encode()
+
+
+def test_every_version_of_a_sender_key_record_has_its_stored_state() -> None:
+    versions = range(1, sender_keys.RECORD_VERSION + 1)
+    assert {path.stem for path in DATA.glob("sender_key_*.json")} >= {f"sender_key_state{n}" for n in versions}
+
+
+@pytest.mark.parametrize("stored", files("sender_key_state*.json"))
+def test_a_sender_key_record_stored_long_ago_still_decrypts(stored: dict[str, Any]) -> None:
+    read_group(e2ee.SenderKeyRecord.from_bytes(bytes.fromhex(stored["member"])), stored["messages"])
+
+
+@pytest.mark.parametrize("stored", files("sender_key_state*.json"))
+def test_a_sender_key_record_stored_long_ago_still_sends(stored: dict[str, Any]) -> None:
+    sender = e2ee.SenderKeyRecord.from_bytes(bytes.fromhex(stored["sender"]))
+    newcomer = groups.joined(sender)
+    members = [e2ee.SenderKeyRecord.from_bytes(bytes.fromhex(stored["member"])), newcomer]
+    body = sender.encrypt(b"hello")
+    assert [member.decrypt(body) for member in members] == [b"hello", b"hello"]
+
+
+def test_an_attachment_made_long_ago_still_opens() -> None:
+    stored = json.loads((DATA / "attachment.json").read_text())
+    key, digest, blob = unhex(stored, "key", "digest", "blob")
+    assert attachments.decrypt(key, digest, blob) == stored["plaintext"].encode()
+
+
+@pytest.mark.parametrize("recorded", files("official_*_group.json"))
+def test_group_messages_sent_by_an_official_library_are_read(recorded: dict[str, Any]) -> None:
+    """Out of order, and over a rotation; our encoding of its distribution message is its own, byte for byte."""
+    distribution = bytes.fromhex(recorded["distribution"])
+    message = e2ee.DistributionMessage.parse(distribution)
+    assert message.encode() == distribution
+    record = e2ee.SenderKeyRecord(message.distribution_id)
+    record.process(distribution)
+    read_group(record, recorded["messages"])
+    record.process(bytes.fromhex(recorded["rotated"]["distribution"]))
+    read_group(groups.reload(record), recorded["rotated"]["messages"])

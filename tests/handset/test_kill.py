@@ -54,13 +54,16 @@ async def die(process: subprocess.Popen[bytes]) -> None:
     await asyncio.get_running_loop().run_in_executor(None, process.wait, 30)
 
 
+def shown_ids(log_path: Path) -> list[str]:
+    return [json.loads(line)["id"] for line in log_path.read_text().splitlines()]
+
+
 async def reconcile(sender: Recorder, sent: dict[str, str], log_path: Path) -> None:
     """Every message shown once, every receipt there, every echo back."""
     await sender.until(lambda: all({"delivered", "read"} <= set(sender.events(m)) for m in sent), timeout=60)
     echoes = sorted(text for text in sent.values() if text.startswith("echo"))
     await sender.until(lambda: sorted(m.text for m in sender.messages) == echoes, timeout=30)
-    shown = [json.loads(line)["id"] for line in log_path.read_text().splitlines()]
-    assert sorted(shown) == sorted(sent)
+    assert sorted(shown_ids(log_path)) == sorted(sent)
     for message_id in sent:
         events = sender.events(message_id)
         assert events.index("delivered") < events.index("read")

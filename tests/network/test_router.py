@@ -96,7 +96,7 @@ class Sender:
 RECIPIENT = "15550000002"
 
 
-@pytest.mark.parametrize("seed", range(3000))
+@pytest.mark.parametrize("seed", range(150))
 async def test_whatever_happens_every_envelope_arrives_and_each_connection_sees_the_order(seed: int) -> None:
     rng = random.Random(seed)
     clock = ManualClock()
@@ -156,7 +156,9 @@ async def test_whatever_happens_every_envelope_arrives_and_each_connection_sees_
         for _ in range(rng.randrange(4)):
             await asyncio.sleep(0)
 
-    login()
+    # A connection that lives on must get everything too, without another login to help it.
+    if not connections or connections[-1].reason is not None:
+        login()
     everything = {f"m{i + 1:05}" for i in range(sent)} | {f"notice{i + 1}" for i in range(notices)}
     for _ in range(20_000):
         acknowledge(100)

@@ -36,14 +36,14 @@ async def test_the_api_key_opens_health_and_metrics_and_nothing_else(serve: Serv
     headers = {"Authorization": f"Apikey {KEY}"}
     for path in ("/v1/health", "/metrics", "/v1/metrics"):
         assert (await api.http.get(path, headers=headers)).status_code == 200
-        for wrong in ({"Authorization": f"Apikey {KEY[:-1]}"}, {"Authorization": "Apikey "[:6]}, {}):
+        for wrong in ({"Authorization": f"Apikey {KEY[:-1]}"}, {"Authorization": "Apikey"}, {}):
             assert code(await api.http.get(path, headers=wrong)) == (401, 1005)
     for path in ("/v1/messages", "/v1/contacts", "/v1/users/logout"):
         assert code(await api.http.post(path, json=body("message_text"), headers=headers)) == (401, 1005)
 
 
 async def test_without_an_api_key_no_key_opens_health(api: Served) -> None:
-    for header in ("Apikey", "Apikey x", "Apikey  "[:7] + "y"):
+    for header in ("Apikey", "Apikey x"):
         assert code(await api.http.get("/v1/health", headers={"Authorization": header})) == (401, 1005)
 
 
@@ -80,7 +80,9 @@ async def values(api: Served) -> dict[str, float]:
     answer = await api.http.get("/metrics")
     assert answer.headers["Content-Type"].startswith("text/plain")
     return {
-        f"{sample.name}{{{', '.join(f'{_quote(k)}: {_quote(v)}' for k, v in sorted(sample.labels.items()))}}}": sample.value
+        f"{sample.name}{{{', '.join(f'{_quote(k)}: {_quote(v)}' for k, v in sorted(sample.labels.items()))}}}": (
+            sample.value
+        )
         for family in text_string_to_metric_families(answer.text)
         for sample in family.samples
     }

@@ -23,7 +23,6 @@ from webapp import server, services
     "sent",
     [
         b"nonsense\r\n\r\n",
-        b"GET /v1/health\r\n\r\n",
         b"GET /\xff HTTP/1.1\r\nHost: x\r\n\r\n",
         b"GET / HTTP/1.1\r\nHost x\r\n\r\n",
         b"POST /v1/messages HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
@@ -115,10 +114,9 @@ async def test_pending_migrations_are_refused_unless_embedded(tmp_path: object, 
     await empty.close()
     with pytest.raises(schema.PendingMigrations):
         await services.run(settings, asyncio.Event())
+    settings = dataclasses.replace(settings, embedded=True)
     stop, ready = asyncio.Event(), asyncio.Event()
-    running = asyncio.create_task(
-        services.run(dataclasses.replace(settings, embedded=True), stop, lambda offered: ready.set())
-    )
+    running = asyncio.create_task(services.run(settings, stop, lambda offered: ready.set()))
     await asyncio.wait_for(ready.wait(), 10)
     stop.set()
     await running

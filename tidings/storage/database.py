@@ -218,7 +218,7 @@ def _make_engine(settings: DatabaseSettings) -> AsyncEngine:
         sa.event.listen(engine.sync_engine, "connect", _set_up_sqlite)
         sa.event.listen(engine.sync_engine, "begin", _begin_sqlite)
         return engine
-    return create_async_engine(
+    engine = create_async_engine(
         settings.url,
         pool_size=settings.pool_size,
         max_overflow=0,
@@ -227,6 +227,15 @@ def _make_engine(settings: DatabaseSettings) -> AsyncEngine:
         isolation_level="READ COMMITTED",
         connect_args={"charset": "utf8mb4", "connect_timeout": 5},
     )
+    sa.event.listen(engine.sync_engine, "connect", _set_up_mysql)
+    return engine
+
+
+def _set_up_mysql(connection: Any, record: Any) -> None:
+    # The driver escapes bytes character by character: 40 µs for 700 of them, against 1.3 µs in hexadecimal.
+    driver = connection.driver_connection
+    escape = driver.escape
+    driver.escape = lambda value: f"x'{value.hex()}'" if isinstance(value, bytes) else escape(value)
 
 
 def _set_up_sqlite(connection: Any, record: Any) -> None:

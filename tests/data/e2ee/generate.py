@@ -1,6 +1,6 @@
 """Writes the stored states that this code must be able to read for ever.
 
-Run it once for a new `state.STATE_VERSION`, from the top of the repository: `python -m tests.data.e2ee.generate`.
+Run it once for a new `state.STATE_VERSION` or `sender_keys.RECORD_VERSION`, from the top of the repository: `python -m tests.data.e2ee.generate`.
 Files that exist are never written again.
 """
 
@@ -8,9 +8,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.e2ee import parties
+from tests.e2ee import groups, parties
 from tidings import e2ee
-from tidings.e2ee import state
+from tidings.e2ee import attachments, sender_keys, state
 
 HERE = Path(__file__).parent
 
@@ -77,6 +77,38 @@ def sealed() -> dict[str, Any]:
     }
 
 
+def sender_key() -> dict[str, Any]:
+    """A member's record with two chains and stored keys, the sender's, and messages of both chains to the member."""
+    group = groups.group()
+    overtaken = group.sender.encrypt(b"a message that was overtaken")
+    group.member.decrypt(group.sender.encrypt(b"overtaking"))
+    late = group.sender.encrypt(b"late, from before the rotation")
+    sender = e2ee.SenderKeyRecord.create(groups.DISTRIBUTION_ID)
+    group.member.process(sender.distribution())
+    skipped = sender.encrypt(b"skipped")
+    group.member.decrypt(sender.encrypt(b"after the rotation"))
+    member = group.member.to_bytes()
+    messages = [
+        (sender.encrypt(b"the next message"), b"the next message"),
+        (skipped, b"skipped"),
+        (overtaken, b"a message that was overtaken"),
+        (late, b"late, from before the rotation"),
+    ]
+    return {
+        "record_version": sender_keys.RECORD_VERSION,
+        "member": member.hex(),
+        "messages": [{"body": body.hex(), "plaintext": plaintext.decode()} for body, plaintext in messages],
+        "sender": sender.to_bytes().hex(),
+    }
+
+
+def attachment() -> dict[str, Any]:
+    key = attachments.generate_key()
+    plaintext = b"a picture, a video, a document or a voice message"
+    blob, digest = attachments.encrypt(key, plaintext)
+    return {"key": key.hex(), "digest": digest.hex(), "blob": blob.hex(), "plaintext": plaintext.decode()}
+
+
 def write(name: str, content: dict[str, Any]) -> None:
     path = HERE / name
     if not path.exists():
@@ -87,3 +119,5 @@ if __name__ == "__main__":
     for session_version in parties.VERSIONS:
         write(f"session_v{session_version}_state{state.STATE_VERSION}.json", make(session_version))
     write("sealed_v1.json", sealed())
+    write(f"sender_key_state{sender_keys.RECORD_VERSION}.json", sender_key())
+    write("attachment.json", attachment())

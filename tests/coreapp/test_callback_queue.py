@@ -1,0 +1,217 @@
+"""The queue of callbacks: nothing lost, nothing twice, one subject in order, whatever spills to the database."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coreapp.admission import Gate
+from coreapp.webhook.queue import CallbackQueue
+from tests.coreapp.signals import soon
+from tidings.runtime.clock import ManualClock
+from tidings.storage.callbacks import Callback
+
+
+class Table:
+    """The rows that are pending, as the database would list them."""
+
+    def __init__(self) -> None:
+        self.rows: dict[int, Callback] = {}
+        self.dead: dict[int, Callback] = {}
+        self.loads = 0
+
+    async def load(self, after: int, limit: int) -> Sequence[Callback]:
+        assert limit > 0
+        self.loads += 1
+        rows = [self.rows[seq] for seq in sorted(self.rows) if seq > after][:limit]
+        await asyncio.sleep(0)
+        # New objects, as from a database.
+        return [Callback(r.seq, 0, "", r.subject, "", b"", 0, r.attempt, r.due_at) for r in rows]
+
+
+def row(seq: int, subject: str, *, due_at: int = 0, volatile: bool = False) -> Callback:
+    return Callback(seq, 0, "", subject, "status_change", b"", 0, 0, due_at, "", volatile)
+
+
+async def turns(count: int = 20) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+OPERATIONS = st.lists(
+    st.one_of(
+        st.tuples(st.just("offer"), st.lists(st.integers(0, 3), min_size=1, max_size=4)),
+        st.tuples(st.just("take"), st.integers(1, 4)),
+        st.tuples(st.just("done"), st.integers(0, 5)),
+        st.tuples(st.just("retry"), st.integers(0, 5), st.integers(0, 30)),
+        st.tuples(st.just("bury"), st.integers(0, 5)),
+        st.tuples(st.just("revive"), st.integers(1, 3)),
+        st.tuples(st.just("pass"), st.integers(1, 40)),
+        st.tuples(st.just("restart")),
+    ),
+    max_size=40,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(limit=st.integers(1, 6), operations=OPERATIONS)
+def test_every_callback_is_handed_out_once_at_a_time_and_in_order_until_done(
+    limit: int, operations: list[tuple[object, ...]]
+) -> None:
+    asyncio.run(play(limit, operations))
+
+
+async def play(limit: int, operations: list[tuple[object, ...]]) -> None:
+    table, clock = Table(), ManualClock()
+    queue = CallbackQueue(limit, clock, table.load)
+    await queue.start(0)
+    seq = 0
+    held: list[Callback] = []
+    revived: set[int] = set()
+
+    async def take() -> bool:
+        task = asyncio.create_task(queue.take())
+        await turns()
+        if not task.done():
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            return False
+        callback = task.result()
+        assert callback.seq in table.rows, "it was done or buried before"
+        assert callback.seq not in [other.seq for other in held], "it is being delivered already"
+        assert callback.subject not in [other.subject for other in held], "two of one subject at a time"
+        assert callback.due_at <= clock.now() * 1000, "not due yet"
+        earlier = [r.seq for r in table.rows.values() if r.subject == callback.subject and r.seq < callback.seq]
+        assert not set(earlier) - revived, "an earlier one of its subject waits"
+        held.append(callback)
+        return True
+
+    for operation in operations:
+        match operation:
+            case ("offer", subjects):
+                fresh = []
+                for subject in subjects:  # type: ignore[attr-defined]
+                    seq += 1
+                    fresh.append(row(seq, f"s{subject}"))
+                    table.rows[seq] = fresh[-1]
+                queue.offer(fresh)
+            case ("take", count):
+                for _ in range(int(str(count))):
+                    await take()
+            case ("done", index) if held:
+                callback = held.pop(int(str(index)) % len(held))
+                del table.rows[callback.seq]
+                queue.done(callback)
+            case ("retry", index, delay) if held:
+                callback = held.pop(int(str(index)) % len(held))
+                callback.due_at = int((clock.now() + int(str(delay))) * 1000)
+                table.rows[callback.seq].due_at = callback.due_at
+                queue.retry(callback)
+            case ("bury", index) if held:
+                callback = held.pop(int(str(index)) % len(held))
+                table.dead[callback.seq] = table.rows.pop(callback.seq)
+                queue.done(callback)
+            case ("revive", count):
+
+                async def revive(count: int = int(str(count))) -> Sequence[Callback]:
+                    back = [table.dead.pop(number) for number in sorted(table.dead)[:count]]
+                    for callback in back:
+                        callback.due_at = 0
+                        table.rows[callback.seq] = callback
+                        revived.add(callback.seq)
+                    await asyncio.sleep(0)
+                    return [row(callback.seq, callback.subject) for callback in back]
+
+                await queue.bring_back(revive)
+            case ("pass", seconds):
+                clock.advance(int(str(seconds)))
+                queue.release_due()
+            case ("restart",):
+                await queue.close()
+                held.clear()
+                revived.clear()
+                queue = CallbackQueue(limit, clock, table.load)
+                await queue.start(len(table.rows))
+        await turns(3)
+    # Everything that is left comes, in the end.
+    for _ in range(2 * len(table.rows) + 2):
+        clock.advance(60)
+        queue.release_due()
+        while await take():
+            pass
+        while held:
+            callback = held.pop()
+            del table.rows[callback.seq]
+            queue.done(callback)
+        await turns()
+        if not table.rows:
+            break
+    assert not table.rows, "some never came"
+    assert len(queue) == 0
+    await queue.close()
+
+
+async def test_a_parked_callback_holds_back_only_its_own_subject() -> None:
+    clock = ManualClock()
+    queue = CallbackQueue(10, clock, Table().load)
+    await queue.start(0)
+    queue.offer([row(1, "a"), row(2, "a"), row(3, "b")])
+    first = await queue.take()
+    first.due_at = int((clock.now() + 3) * 1000)
+    queue.retry(first)
+    assert (await queue.take()).seq == 3
+    waiting = asyncio.create_task(queue.take())
+    await turns()
+    assert not waiting.done()
+    clock.advance(3)
+    queue.release_due()
+    assert (await waiting).seq == 1
+    queue.done(first)
+    assert (await queue.take()).seq == 2
+    await queue.close()
+
+
+async def test_volatile_callbacks_beyond_twice_the_limit_are_dropped() -> None:
+    queue = CallbackQueue(3, ManualClock(), Table().load)
+    await queue.start(0)
+    queue.offer([row(n, f"s{n}", volatile=True) for n in range(10)])
+    assert len(queue) == 6
+    await queue.close()
+
+
+async def test_a_page_that_could_not_be_loaded_is_loaded_later(monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    monkeypatch.setattr("coreapp.webhook.queue.RETRY_SECONDS", 0.0)
+    table = Table()
+    failures = 3
+
+    async def load(after: int, limit: int) -> Sequence[Callback]:
+        nonlocal failures
+        if failures and after:
+            failures -= 1
+            raise ConnectionError("the database is away")
+        return await table.load(after, limit)
+
+    table.rows = {n: row(n, f"s{n}") for n in range(1, 5)}
+    queue = CallbackQueue(2, ManualClock(), load)
+    await queue.start(4)
+    for _ in range(2):
+        queue.done(await queue.take())
+    await soon(lambda: failures == 0)
+    assert (await queue.take()).seq == 3
+    assert (await queue.take()).seq == 4
+    await queue.close()
+
+
+@given(limit=st.integers(1, 50), counts=st.lists(st.integers(0, 60), max_size=60))
+def test_a_gate_closes_at_its_limit_and_opens_at_half_of_it(limit: int, counts: list[int]) -> None:
+    gate = Gate("job", limit)
+    closed = False
+    for count in counts:
+        if count >= limit:
+            closed = True
+        elif count <= limit // 2:
+            closed = False
+        assert gate.is_open(count) is not closed

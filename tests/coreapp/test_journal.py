@@ -1,0 +1,281 @@
+"""The one writer: batches, their order and their merging, the fence, and commits whose outcome is unknown."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pymysql
+import pytest
+import sqlalchemy as sa
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from coreapp.journal import Change, Journal
+from tests.conftest import DatabaseFactory
+from tidings.storage import callbacks, contacts, jobs, messages, sessions, shards
+from tidings.storage.database import Database
+from tidings.storage.messages import Status
+
+ACCOUNT = "15550000000"
+TABLES = (messages.table, jobs.table, sessions.table, contacts.table, callbacks.table)
+
+
+async def a_lease(database: Database, owner: str = "me") -> shards.Lease:
+    async with database.transaction() as connection:
+        await shards.create_shards(connection, 1)
+        lease = await shards.claim(connection, 0, owner=owner, address="a:1", silence=0.0 if owner != "me" else 30)
+    assert lease is not None
+    return lease
+
+
+def a_message(id: str, status: Status = Status.ACCEPTED) -> messages.Message:
+    return messages.Message(id, ACCOUNT, 0, "15550110001", "text", status, 1, "")
+
+
+def a_job(id: str, state: int = 0, body: bytes = b"new") -> jobs.Job:
+    return jobs.Job(id, 0, ACCOUNT, "15550110001", state, "", body, 1)
+
+
+def a_callback(subject: str, **more: Any) -> callbacks.Callback:
+    return callbacks.Callback(0, 0, ACCOUNT, subject, "status_change", b"{}", 1, **more)
+
+
+async def dump(database: Database) -> dict[str, list[tuple[Any, ...]]]:
+    async with database.reading() as connection:
+        return {
+            table.name: sorted(tuple(row) for row in await connection.execute(sa.select(table))) for table in TABLES
+        }
+
+
+@contextlib.contextmanager
+def outcome_unknown(database: Database, monkeypatch: pytest.MonkeyPatch, times: int = 1) -> Any:
+    """The next commits succeed, and the connection breaks before anybody hears of it."""
+    real = database.transaction
+    left = times
+
+    @contextlib.asynccontextmanager
+    async def transaction() -> AsyncIterator[Any]:
+        nonlocal left
+        async with real() as connection:
+            yield connection
+        if left:
+            left -= 1
+            raise sa.exc.OperationalError("COMMIT", {}, pymysql.err.OperationalError(2013, "Lost connection"))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(database, "transaction", transaction)
+        yield
+    assert left == 0
+
+
+async def test_a_commit_whose_outcome_is_unknown_is_tried_again_and_changes_nothing(
+    database_factory: DatabaseFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = await database_factory("business")
+    told: list[int] = []
+    journal = Journal(
+        database, await a_lease(database), last_seq=0, committed=lambda rows: told.extend(row.seq for row in rows)
+    )
+    old = [a_callback(f"old-{n}") for n in range(3)]
+    await journal.write(
+        Change(
+            ACCOUNT,
+            new_messages=[a_message("m0"), a_message("m1")],
+            enqueued_jobs=[a_job("m0"), a_job("m1")],
+            whole_sessions=[sessions.Session(ACCOUNT, "1", b"s0", b"r0", True)],
+            new_callbacks=old,
+        )
+    )
+    old[1].attempt, old[1].due_at, old[1].last_error = 1, 99, "HTTP 500"
+    old[2].attempt, old[2].last_error = 7, "HTTP 404"
+    change = Change(
+        ACCOUNT,
+        new_messages=[a_message("m2")],
+        enqueued_jobs=[a_job("m2"), a_job("m1", 1, b"cipher")],
+        finished_jobs=["m0"],
+        sending_halves=[sessions.SendingHalf(ACCOUNT, "1", b"s1")],
+        whole_sessions=[sessions.Session(ACCOUNT, "2", b"s", b"r", False)],
+        dropped_sessions=["2"],
+        statuses={"m0": Status.SENT},
+        checked_contacts=[contacts.Contact(ACCOUNT, "1", True, 5)],
+        new_callbacks=[a_callback("m0")],
+        finished_callbacks=[old[0].seq],
+        failed_callbacks=[old[1]],
+        dead_callbacks=[old[2]],
+    )
+    with outcome_unknown(database, monkeypatch, times=2):
+        await journal.write(change)
+    found = await dump(database)
+    assert [row[5] for row in found["messages"]] == [Status.SENT, Status.ACCEPTED, Status.ACCEPTED]
+    assert [(row[0], row[4], row[6]) for row in found["jobs"]] == [("m1", 1, b"cipher"), ("m2", 0, b"new")]
+    assert [tuple(row[1:4]) for row in found["sessions"]] == [("1", b"s1", b"r0"), ("2", b"s", b"r")]
+    by_subject = {row[3]: row for row in found["callbacks"]}
+    assert set(by_subject) == {"old-1", "old-2", "m0"}
+    assert by_subject["old-1"][6:9] == (callbacks.State.PENDING, 1, 99)
+    assert by_subject["old-2"][6:8] == (callbacks.State.DEAD, 7)
+    assert len(told) == len(set(told)) == 4
+    await journal.close()
+
+
+async def test_nothing_is_written_after_the_lease_is_lost(database_factory: DatabaseFactory) -> None:
+    database = await database_factory("business")
+    journal = Journal(database, await a_lease(database), last_seq=0, committed=lambda rows: None)
+    await journal.write(Change(ACCOUNT, new_messages=[a_message("m0")]))
+    async with database.transaction() as connection:
+        await connection.execute(shards.table.update().values(heartbeat_at=0))
+    mine = await a_lease(database, "other")
+    before = await dump(database)
+    writes = [journal.put(Change(ACCOUNT, new_messages=[a_message(f"m{n}")])) for n in range(1, 4)]
+    for write in writes:
+        with pytest.raises(shards.LeaseLost):
+            await write
+    assert isinstance(journal.broken.exception(), shards.LeaseLost)
+    # Even if the lease came back: what is in memory cannot be trusted any more.
+    async with database.transaction() as connection:
+        await shards.release(connection, mine)
+        await connection.execute(shards.table.update().values(epoch=1))
+    with pytest.raises(shards.LeaseLost):
+        await journal.write(Change(ACCOUNT, new_messages=[a_message("m9")]))
+    assert await dump(database) == before
+    await journal.close()
+
+
+async def test_changes_given_while_one_commit_is_in_flight_share_the_next(database_factory: DatabaseFactory) -> None:
+    database = await database_factory("business")
+    order: list[str] = []
+    journal = Journal(
+        database,
+        await a_lease(database),
+        last_seq=0,
+        committed=lambda rows: order.extend(row.subject for row in rows),
+    )
+    commits = database._commits._value.get()
+    futures = [journal.put(Change(ACCOUNT, new_callbacks=[a_callback(f"c{n:03}")])) for n in range(300)]
+    await asyncio.gather(*futures)
+    later = [journal.put(Change(ACCOUNT, new_callbacks=[a_callback(f"c{n:03}")])) for n in range(300, 400)]
+    await asyncio.gather(*later)
+    assert order == [f"c{n:03}" for n in range(400)]
+    assert database._commits._value.get() - commits == 2
+    async with database.reading() as connection:
+        rows = await callbacks.list_pending(connection, 0, after=0, limit=1000)
+    assert [row.subject for row in rows] == order
+    await journal.close()
+
+
+async def test_seqs_grow_over_restarts_and_a_clock_that_goes_back_and_never_meet_another_shards(
+    database_factory: DatabaseFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = await database_factory("business")
+    lease = await a_lease(database)
+    seqs: list[int] = []
+
+    async def write(shard: int, last: int) -> None:
+        mine = shards.Lease(shard, lease.owner, lease.epoch)
+        journal = Journal(database, mine, last_seq=last, committed=lambda rows: seqs.extend(row.seq for row in rows))
+        await journal.write(Change(ACCOUNT, new_callbacks=[a_callback(f"{n}") for n in range(50)]))
+        await journal.close()
+
+    await write(0, 0)
+    monkeypatch.setattr("coreapp.journal.time.time_ns", lambda: 1_000_000_000)
+    async with database.transaction() as connection:
+        highest = await callbacks.highest_seq(connection)
+        await connection.execute(
+            shards.table.insert(),
+            [{"shard": 1, "owner": "me", "address": "", "epoch": lease.epoch, "heartbeat_at": 0}],
+        )
+    assert highest == seqs[-1]
+    await write(0, highest)
+    assert seqs == sorted(set(seqs))
+    first_shard, seqs[:] = set(seqs), []
+    await write(1, highest)
+    assert seqs == sorted(set(seqs))
+    assert not first_shard & set(seqs)
+
+
+PEERS = st.sampled_from(["1", "2"])
+IDS = st.sampled_from(["a", "b", "c"])
+STATUSES = st.sampled_from([Status.SENT, Status.DELIVERED, Status.READ, Status.FAILED])
+BLOBS = st.binary(min_size=1, max_size=2)
+STEPS = st.one_of(
+    st.builds(lambda peer, s, r: ("whole", peer, s, r), PEERS, BLOBS, BLOBS),
+    st.builds(lambda peer, s: ("half", peer, s), PEERS, BLOBS),
+    st.builds(lambda peer: ("drop", peer), PEERS),
+    st.builds(lambda id, status: ("status", id, status), IDS, STATUSES),
+    st.builds(lambda id, body: ("job", id, body), IDS, BLOBS),
+    st.builds(lambda peer, known: ("contact", peer, known), PEERS, st.booleans()),
+)
+
+
+def as_change(account: str, step: tuple[Any, ...]) -> Change:
+    match step:
+        case ("whole", peer, sending, receiving):
+            return Change(account, whole_sessions=[sessions.Session(account, peer, sending, receiving, False)])
+        case ("half", peer, sending):
+            return Change(account, sending_halves=[sessions.SendingHalf(account, peer, sending)])
+        case ("drop", peer):
+            return Change(account, dropped_sessions=[peer])
+        case ("status", id, status):
+            return Change(account, statuses={f"{account}-{id}": status})
+        case ("job", id, body):
+            return Change(account, enqueued_jobs=[jobs.Job(f"{account}-{id}", 0, account, "1", 1, "", body, 1)])
+        case ("contact", peer, known):
+            return Change(account, checked_contacts=[contacts.Contact(account, peer, known, 1)])
+    raise AssertionError(step)
+
+
+def sensible(steps: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Half a session is written only while there is one."""
+    there: set[str] = set()
+    kept = []
+    for step in steps:
+        if step[0] == "whole":
+            there.add(step[1])
+        elif step[0] == "drop":
+            there.discard(step[1])
+        elif step[0] == "half" and step[1] not in there:
+            continue
+        kept.append(step)
+    return kept
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps=st.lists(STEPS, max_size=12))
+async def test_a_batch_leaves_what_its_changes_one_by_one_would_have_left(
+    database_factory: DatabaseFactory, steps: list[tuple[Any, ...]]
+) -> None:
+    global _database
+    if _database is None or _database[0] is not database_factory:
+        _database = (database_factory, await database_factory("business"))
+    database = _database[1]
+    async with database.transaction() as connection:
+        for table in TABLES:
+            await connection.execute(table.delete())
+        for account in ("batch", "singly"):
+            await messages.add(
+                connection,
+                [
+                    messages.Message(f"{account}-{id}", account, 0, "1", "text", Status.ACCEPTED, 1, "")
+                    for id in ("a", "b", "c")
+                ],
+            )
+    journal = Journal(database, await a_lease(database), last_seq=0, committed=lambda rows: None)
+    steps = sensible(steps)
+    for step in steps:
+        await journal.write(as_change("singly", step))
+    futures = [journal.put(as_change("batch", step)) for step in steps]
+    await asyncio.gather(*futures)
+    await journal.close()
+
+    found = await dump(database)
+    for rows in found.values():
+        halves: dict[str, list[tuple[Any, ...]]] = {"batch": [], "singly": []}
+        for row in rows:
+            account = "batch" if "batch" in str(row[0]) + str(row[2]) else "singly"
+            halves[account].append(tuple(str(value).replace(account, "") for value in row))
+        assert halves["batch"] == halves["singly"]
+
+
+_database: tuple[DatabaseFactory, Database] | None = None

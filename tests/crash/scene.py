@@ -1,0 +1,165 @@
+"""A running installation under load, and its books: who sent what, who showed it, what the webhook got."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import random
+import time
+from collections.abc import Awaitable, Callable, Sequence
+
+from benchmarks.harness import client, ledger, measure
+from benchmarks.harness.client import Business, Sent
+from benchmarks.harness.installation import Installation
+from benchmarks.harness.sink import Record
+from benchmarks.harness.sink_process import SinkProcess
+from tests.services.mariadb import MariaDB
+
+ROBOTS = 500
+LEASE_SECONDS = 3.0
+ENVIRONMENT = {
+    "TIDINGS_MESSAGES_RATE": "0",
+    "TIDINGS_CONTACTS_RATE": "0",
+    "TIDINGS_ROBOTS_KINDS": "11",
+    "TIDINGS_ROBOTS_PER_KIND": str(ROBOTS),
+    "TIDINGS_LEASE_SECONDS": str(LEASE_SECONDS),
+}
+# The longest that recovery and delivery of everything may take after the last kill, in seconds.
+SETTLE_SECONDS = 180.0
+POLL_SECONDS = 0.25
+
+_LETTERS = "abcdefghijklmnopqrstuvwxyz äöüß你好👋\n\"'\\"
+
+
+@dataclasses.dataclass(slots=True)
+class Phase:
+    """A stretch of load with something going wrong in it. troubles: Unix seconds of each."""
+
+    name: str
+    sent: list[Sent] = dataclasses.field(default_factory=list)
+    troubles: list[float] = dataclasses.field(default_factory=list)
+    problem: str = ""
+
+    def trouble(self) -> None:
+        """Something is about to go wrong."""
+        self.troubles.append(time.time())
+
+
+Disruption = Callable[["Scene", Phase, float], Awaitable[None]]
+
+
+class Scene:
+    """An installation with a logged-in business, a webhook, and known contacts."""
+
+    def __init__(
+        self, installation: Installation, mariadb: MariaDB, sink: SinkProcess, business: Business, rng: random.Random
+    ) -> None:
+        self.installation = installation
+        self.mariadb = mariadb
+        self.rng = rng
+        self.phases: list[Phase] = []
+        self.shown: list[ledger.Shown] = []
+        self.records: list[Record] = []
+        self._sink = sink
+        self._business = business
+        self._count = 0
+
+    async def open(self) -> None:
+        """Log in, set the webhook, check every contact."""
+        await self._business.log_in()
+        await self._business.set_webhook(self._sink.url)
+        await self._business.check_contacts([_number(index) for index in range(ROBOTS)])
+
+    async def play(self, name: str, messages: int, rate: float, disruption: Disruption) -> None:
+        """Send at `rate` a second while `disruption` does its work; ends when both have ended."""
+        phase = Phase(name)
+        self.phases.append(phase)
+        print(f"{name} ...", flush=True)
+        # More recipients with every phase, so that in each some are written to for the first time.
+        reach = min(ROBOTS, 60 * len(self.phases))
+        work = [(_number(self.rng.randrange(reach)), self._text()) for _ in range(messages)]
+        loading = asyncio.create_task(client.open_loop(self._business, work, rate))
+        try:
+            await disruption(self, phase, messages / rate)
+        finally:
+            phase.sent = (await loading).sent
+
+    async def settle(self) -> bool:
+        """Wait until everything accepted was shown and reported and no queue holds anything; false at the deadline."""
+        deadline = time.monotonic() + SETTLE_SECONDS
+        while True:
+            await self.collect()
+            if self._is_balanced() and await asyncio.to_thread(self._queues_are_empty):
+                # What was in flight between the two looks is in the books now.
+                await self.collect()
+                if self._is_balanced():
+                    return True
+            if time.monotonic() > deadline:
+                return False
+            await asyncio.sleep(POLL_SECONDS)
+
+    async def collect(self) -> None:
+        """Bring the books up to date."""
+        self.shown = await asyncio.to_thread(self.installation.list_shown)
+        self.records += await self._sink.take()
+
+    def _is_balanced(self) -> bool:
+        accepted = {s.request.message_id for phase in self.phases for s in phase.sent if s.request.accepted}
+        shown = {line.message_id for line in self.shown}
+        return accepted <= shown and shown <= measure.completion_times(self.records).keys()
+
+    def _queues_are_empty(self) -> bool:
+        with self.mariadb.connect("tidings_business") as connection, connection.cursor() as cursor:
+            for table in ("jobs", "callbacks"):
+                cursor.execute(f"SELECT COUNT(*) FROM {table}")
+                (count,) = cursor.fetchone() or (0,)
+                if count:
+                    return False
+        return True
+
+    def owner(self) -> str:
+        """The node that owns the shard now, by the database."""
+        with self.mariadb.connect("tidings_business") as connection, connection.cursor() as cursor:
+            cursor.execute("SELECT owner FROM shards WHERE shard = 0")
+            row = cursor.fetchone()
+        return str(row[0]) if row else ""
+
+    def _text(self) -> str:
+        """Unlike any other of the run, of 20 to 300 characters."""
+        self._count += 1
+        rest = "".join(self.rng.choices(_LETTERS, k=self.rng.randint(10, 290)))
+        return f"#{self._count:06d} {rest}."
+
+
+def verdict(phases: Sequence[Phase], scene: Scene) -> ledger.Verdict:
+    """The balance of these phases: of all of them together also what belongs to none."""
+    requests = [sent.request for phase in phases for sent in phase.sent]
+    shown, records = scene.shown, scene.records
+    if len(phases) < len(scene.phases):
+        digests = {request.digest for request in requests}
+        ids = {request.message_id for request in requests if request.message_id}
+        shown = [line for line in shown if line.digest in digests or line.message_id in ids]
+        ids |= {line.message_id for line in shown}
+        records = [record for record in records if record.message_id in ids]
+    statuses = [ledger.Status(r.event_id, r.message_id, r.status) for r in records if r.status != "inbound"]
+    return ledger.reconcile(requests, shown, statuses)
+
+
+def recovery_seconds(phase: Phase, scene: Scene) -> float | None:
+    """The longest time from a trouble to the first callbacks, all three, of a message that was sent after it."""
+    done = measure.completion_times(scene.records)
+    waits = []
+    for trouble in phase.troubles:
+        later = [
+            done[sent.request.message_id] - trouble
+            for other in scene.phases
+            for sent in other.sent
+            if sent.started >= trouble and sent.request.message_id in done
+        ]
+        if later:
+            waits.append(min(later))
+    return max(waits) if waits else None
+
+
+def _number(index: int) -> str:
+    return f"1555011{index:04d}"

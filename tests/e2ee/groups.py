@@ -1,0 +1,39 @@
+"""A sender and members of a group, for the tests of Sender Keys."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tidings import e2ee
+
+DISTRIBUTION_ID = bytes(range(16))
+
+
+@dataclass
+class Group:
+    """A sender, and one member who has heard of the sender's chain."""
+
+    sender: e2ee.SenderKeyRecord
+    member: e2ee.SenderKeyRecord
+
+
+def group(distribution_id: bytes = DISTRIBUTION_ID) -> Group:
+    sender = e2ee.SenderKeyRecord.create(distribution_id)
+    return Group(sender, joined(sender))
+
+
+def joined(sender: e2ee.SenderKeyRecord) -> e2ee.SenderKeyRecord:
+    """The record of a member who is told of the chain now."""
+    member = e2ee.SenderKeyRecord(sender.distribution_id)
+    member.process(sender.distribution())
+    return member
+
+
+def reload(record: e2ee.SenderKeyRecord) -> e2ee.SenderKeyRecord:
+    """A crash and a restart."""
+    return e2ee.SenderKeyRecord.from_bytes(record.to_bytes())
+
+
+def skip(record: e2ee.SenderKeyRecord, count: int) -> None:
+    for _ in range(count):
+        record.encrypt(b"")

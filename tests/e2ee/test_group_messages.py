@@ -1,0 +1,149 @@
+"""Sender key messages on the wire, held against the facts; and whatever byte of them is changed on the way."""
+
+import pytest
+
+from tests.e2ee import groups
+from tidings import e2ee
+from tidings.e2ee import group_messages, messages, protobuf, xeddsa
+
+
+def with_chain_id(chain_id: int) -> e2ee.SenderKeyRecord:
+    sender = e2ee.SenderKeyRecord.create(groups.DISTRIBUTION_ID)
+    sender._states[0].chain_id = chain_id
+    return sender
+
+
+def test_a_message_of_100_bytes_has_205() -> None:
+    # 7 chains of 8 have an id from 2^28 up, which is a varint of 5 bytes.
+    assert len(with_chain_id(2**31 - 1).encrypt(bytes(100))) == 205
+    assert len(with_chain_id(2**28).encrypt(bytes(100))) == 205
+
+
+def test_a_lower_chain_id_is_a_shorter_varint_and_a_higher_iteration_a_longer_one() -> None:
+    assert len(with_chain_id(2**28 - 1).encrypt(bytes(100))) == 205 - 1
+    assert len(with_chain_id(0).encrypt(bytes(100))) == 205 - 4
+    sender = with_chain_id(2**28)
+    groups.skip(sender, 127)
+    assert len(sender.encrypt(bytes(100))) == 205
+    assert len(sender.encrypt(bytes(100))) == 205 + 1
+
+
+def test_a_message_grows_by_whole_blocks() -> None:
+    sender = with_chain_id(2**28)
+    assert [len(sender.encrypt(bytes(length))) for length in (0, 15, 16, 95, 96, 111, 112)] == [
+        109,
+        109,
+        125,
+        189,
+        205,
+        205,
+        222,  # a ciphertext of 128 bytes has a length of two
+    ]
+
+
+def test_a_group_message_is_laid_out_as_the_facts_say() -> None:
+    body = with_chain_id(0x10000000).encrypt(bytes(100))
+    assert body[:19] == b"\x33\x0a\x10" + groups.DISTRIBUTION_ID
+    assert body[19:29] == b"\x10\x80\x80\x80\x80\x01" + b"\x18\x00" + b"\x22\x70"
+    assert len(body[29:]) == 112 + 64
+    message = e2ee.GroupMessage.parse(body)
+    assert (message.signed, message.signature) == (body[:-64], body[-64:])
+    assert (message.distribution_id, message.chain_id, message.iteration) == (groups.DISTRIBUTION_ID, 0x10000000, 0)
+
+
+def test_a_distribution_message_is_laid_out_as_the_facts_say() -> None:
+    sender = with_chain_id(5)
+    sender.encrypt(b"text")
+    body = sender.distribution()
+    assert body[:23] == b"\x33\x0a\x10" + groups.DISTRIBUTION_ID + b"\x10\x05" + b"\x18\x01"
+    assert (body[23:25], body[57:60], len(body)) == (b"\x22\x20", b"\x2a\x21\x05", 92)
+    assert e2ee.DistributionMessage.parse(body).encode() == body
+
+
+def test_only_the_high_nibble_of_the_first_byte_is_read() -> None:
+    group = groups.group()
+    for body, parse in (
+        (group.sender.distribution(), e2ee.DistributionMessage.parse),
+        (group.sender.encrypt(b"text"), e2ee.GroupMessage.parse),
+    ):
+        parse(b"\x34" + body[1:])
+        for first in (0x23, 0x44, 0x03):
+            with pytest.raises(e2ee.InvalidMessage):
+                parse(bytes([first]) + body[1:])
+        with pytest.raises(e2ee.InvalidMessage):
+            parse(b"\x33" + bytes(messages.MAX_LENGTH))
+
+
+def test_a_message_tampered_with_at_any_byte_is_refused_and_changes_nothing() -> None:
+    group = groups.group()
+    group.sender.encrypt(b"passed over")
+    body = group.sender.encrypt(bytes(100))
+    before = group.member.to_bytes()
+    for position in range(len(body)):
+        for flip in (0x01, 0x40, 0x80):
+            tampered = bytearray(body)
+            tampered[position] ^= flip
+            with pytest.raises((e2ee.InvalidMessage, e2ee.NoSession)):
+                group.member.decrypt(bytes(tampered))
+    assert group.member.to_bytes() == before
+    assert group.member.decrypt(body) == bytes(100)
+
+
+def test_a_message_cut_short_or_made_longer_is_refused_and_changes_nothing() -> None:
+    group = groups.group()
+    body = group.sender.encrypt(bytes(20))
+    before = group.member.to_bytes()
+    for changed in [body[:length] for length in range(len(body))] + [body + b"\x00", body + body]:
+        with pytest.raises(e2ee.InvalidMessage):
+            group.member.decrypt(changed)
+    assert group.member.to_bytes() == before
+
+
+def test_a_distribution_message_cut_short_is_refused_and_changes_nothing() -> None:
+    group = groups.group()
+    body = e2ee.SenderKeyRecord.create(groups.DISTRIBUTION_ID).distribution()
+    before = group.member.to_bytes()
+    for length in range(len(body)):
+        with pytest.raises(e2ee.InvalidMessage):
+            group.member.process(body[:length])
+    assert group.member.to_bytes() == before
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 4, 5])
+def test_a_distribution_message_without_one_of_its_fields_or_with_a_wrong_one_is_refused(number: int) -> None:
+    body = groups.group().sender.distribution()
+    for wrong in (None, b"", bytes(15), bytes(31), bytes(33), 2**32):
+        fields = {**protobuf.parse(body, 1, len(body)), number: wrong}
+        encoded = b"".join(
+            protobuf.uint_field(name, value) if isinstance(value, int) else protobuf.bytes_field(name, value)
+            for name, value in fields.items()
+            if value is not None
+        )
+        with pytest.raises(e2ee.InvalidMessage):
+            e2ee.DistributionMessage.parse(b"\x33" + encoded)
+
+
+def test_a_signing_key_without_an_edwards_point_is_refused_at_once() -> None:
+    message = group_messages.DistributionMessage(bytes(16), 1, 0, bytes(32), b"\x05" + xeddsa._MINUS_ONE)
+    with pytest.raises(e2ee.InvalidMessage):
+        e2ee.DistributionMessage.parse(message.encode())
+
+
+@pytest.mark.parametrize("length", [0, 15, 17])
+def test_a_ciphertext_that_is_not_whole_blocks_is_refused(length: int) -> None:
+    body = group_messages.encode_group_message(groups.DISTRIBUTION_ID, 1, 0, bytes(length)) + bytes(64)
+    with pytest.raises(e2ee.InvalidMessage):
+        e2ee.GroupMessage.parse(body)
+
+
+def test_wrong_padding_under_a_right_signature_is_refused_and_changes_nothing() -> None:
+    group = groups.group()
+    state = group.sender._states[0]
+    assert state.signing_private is not None
+    body = group_messages.encode_group_message(groups.DISTRIBUTION_ID, state.chain_id, 0, bytes(16))
+    body += xeddsa.sign(state.signing_private, body)
+    before = group.member.to_bytes()
+    with pytest.raises(e2ee.InvalidMessage):
+        group.member.decrypt(body)
+    assert group.member.to_bytes() == before
+    assert group.member.decrypt(group.sender.encrypt(b"text")) == b"text"

@@ -1,0 +1,441 @@
+"""Sender Keys over lossy, reordering, duplicating lines, with restarts and rotations; and their limits."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+
+from tests.e2ee import groups
+from tidings import e2ee
+from tidings.e2ee import chains, group_messages, protobuf, sender_keys, xeddsa
+
+MEMBERS = 2
+
+
+@dataclass(frozen=True)
+class Sent:
+    """On its way to a member: a message, or (with `text` None) the distribution message of a chain."""
+
+    body: bytes
+    chain: int
+    iteration: int
+    text: bytes | None
+
+
+class Member:
+    """A member's record, and what it must be able to read by all that has arrived."""
+
+    def __init__(self) -> None:
+        self.record = e2ee.SenderKeyRecord(groups.DISTRIBUTION_ID)
+        self.flying: list[Sent] = []
+        self.starts: dict[int, int] = {}  # first readable iteration of each known chain, oldest first
+        self.read: set[tuple[int, int]] = set()
+
+    def deliver(self, position: int) -> None:
+        if self.flying:
+            sent = self.flying.pop(position % len(self.flying))
+            if sent.text is None:
+                self.hear(sent)
+            else:
+                self.receive(sent, sent.text)
+
+    def hear(self, sent: Sent) -> None:
+        before = self.record.to_bytes()
+        known = bool(self.starts) and next(reversed(self.starts)) == sent.chain
+        self.record.process(sent.body)
+        if known:
+            assert self.record.to_bytes() == before
+        start = self.starts.pop(sent.chain, sent.iteration)
+        self.starts[sent.chain] = start
+        while len(self.starts) > sender_keys.MAX_STATES:
+            forgotten = next(iter(self.starts))
+            del self.starts[forgotten]
+            # Told of the chain again by a late distribution message, the record has no memory of it.
+            self.read = {(chain, iteration) for chain, iteration in self.read if chain != forgotten}
+
+    def receive(self, sent: Sent, text: bytes) -> None:
+        before = self.record.to_bytes()
+        if sent.chain not in self.starts:
+            with pytest.raises(e2ee.NoSession):
+                self.record.decrypt(sent.body)
+        elif sent.iteration < self.starts[sent.chain] or (sent.chain, sent.iteration) in self.read:
+            with pytest.raises(e2ee.DuplicateMessage):
+                self.record.decrypt(sent.body)
+        else:
+            assert self.record.decrypt(sent.body) == text
+            self.read.add((sent.chain, sent.iteration))
+            return
+        assert self.record.to_bytes() == before
+
+
+class Line:
+    """A sender, the members, and what is on its way between them."""
+
+    def __init__(self) -> None:
+        self.sender = e2ee.SenderKeyRecord.create(groups.DISTRIBUTION_ID)
+        self.members = [Member() for _ in range(MEMBERS)]
+        self.chain = 0
+        self.iteration = 0
+        for member in range(MEMBERS):
+            self.distribute(member)
+
+    def send(self) -> None:
+        text = b"text %d of chain %d" % (self.iteration, self.chain) * (self.iteration % 4)
+        sent = Sent(self.sender.encrypt(text), self.chain, self.iteration, text)
+        self.iteration += 1
+        for member in self.members:
+            member.flying.append(sent)
+
+    def distribute(self, member: int) -> None:
+        self.members[member].flying.append(Sent(self.sender.distribution(), self.chain, self.iteration, None))
+
+    def rotate(self) -> None:
+        self.sender = e2ee.SenderKeyRecord.create(groups.DISTRIBUTION_ID)
+        self.chain += 1
+        self.iteration = 0
+        for member in range(MEMBERS):
+            self.distribute(member)
+
+    def deliver(self, member: int, position: int) -> None:
+        self.members[member].deliver(position)
+
+    def lose(self, member: int, position: int) -> None:
+        flying = self.members[member].flying
+        if flying:
+            flying.pop(position % len(flying))
+
+    def repeat(self, member: int, position: int) -> None:
+        """Something on its way arrives twice."""
+        flying = self.members[member].flying
+        if flying:
+            flying.append(flying[position % len(flying)])
+
+    def restart(self, member: int) -> None:
+        self.sender = groups.reload(self.sender)
+        self.members[member].record = groups.reload(self.members[member].record)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_thousands_of_messages_survive_loss_reordering_duplicates_restarts_and_rotations(seed: int) -> None:
+    random_ = random.Random(seed)
+    line = Line()
+    for _ in range(5_000):
+        member, position, dice = random_.randrange(MEMBERS), random_.randrange(8), random_.random()
+        if dice < 0.25:
+            line.send()
+        elif dice < 0.80:
+            line.deliver(member, position)
+        elif dice < 0.86:
+            line.lose(member, position)
+        elif dice < 0.92:
+            line.repeat(member, position)
+        elif dice < 0.97:
+            line.restart(member)
+        elif dice < 0.99:
+            line.distribute(member)
+        else:
+            line.rotate()
+    assert sum(len(member.read) for member in line.members) > 100
+
+
+class SenderKeyMachine(RuleBasedStateMachine):
+    """The same line, with hypothesis choosing what happens."""
+
+    member = st.integers(0, MEMBERS - 1)
+    position = st.integers(0, 5)
+
+    @initialize()
+    def start(self) -> None:
+        self.line = Line()
+
+    @rule(count=st.integers(1, 4))
+    def send(self, count: int) -> None:
+        for _ in range(count):
+            self.line.send()
+
+    @rule(member=member, position=position)
+    def deliver(self, member: int, position: int) -> None:
+        self.line.deliver(member, position)
+
+    @rule(member=member, position=position)
+    def lose(self, member: int, position: int) -> None:
+        self.line.lose(member, position)
+
+    @rule(member=member, position=position)
+    def repeat(self, member: int, position: int) -> None:
+        self.line.repeat(member, position)
+
+    @rule(member=member)
+    def distribute(self, member: int) -> None:
+        self.line.distribute(member)
+
+    @rule()
+    def rotate(self) -> None:
+        self.line.rotate()
+
+    @rule(member=member)
+    def restart(self, member: int) -> None:
+        self.line.restart(member)
+
+
+TestSenderKeyMachine = SenderKeyMachine.TestCase
+TestSenderKeyMachine.settings = settings(max_examples=60, stateful_step_count=50, deadline=None)
+
+
+def test_one_ciphertext_is_read_by_every_member() -> None:
+    sender = e2ee.SenderKeyRecord.create(groups.DISTRIBUTION_ID)
+    members = [groups.joined(sender) for _ in range(20)]
+    body = sender.encrypt(b"to all of you")
+    assert [member.decrypt(body) for member in members] == [b"to all of you"] * 20
+
+
+def test_a_caller_finds_the_record_by_what_the_message_says() -> None:
+    group = groups.group()
+    distribution = e2ee.DistributionMessage.parse(group.sender.distribution())
+    message = e2ee.GroupMessage.parse(group.sender.encrypt(b"text"))
+    assert message.distribution_id == distribution.distribution_id == groups.DISTRIBUTION_ID
+    assert message.chain_id == distribution.chain_id < 1 << 31
+
+
+def test_a_duplicate_is_called_a_duplicate_and_changes_nothing() -> None:
+    group = groups.group()
+    sent = [group.sender.encrypt(b"%d" % number) for number in range(3)]
+    for position in (2, 0, 1):
+        assert group.member.decrypt(sent[position]) == b"%d" % position
+    before = group.member.to_bytes()
+    for body in sent:
+        with pytest.raises(e2ee.DuplicateMessage):
+            group.member.decrypt(body)
+    assert group.member.to_bytes() == before
+
+
+def test_a_lost_advance_after_receiving_reads_the_message_again() -> None:
+    group = groups.group()
+    before = group.member.to_bytes()
+    body = group.sender.encrypt(b"text")
+    assert group.member.decrypt(body) == b"text"
+    assert e2ee.SenderKeyRecord.from_bytes(before).decrypt(body) == b"text"
+
+
+def test_a_new_member_reads_from_the_next_message_on_and_none_before() -> None:
+    group = groups.group()
+    earlier = group.sender.encrypt(b"before you came")
+    newcomer = groups.joined(group.sender)
+    with pytest.raises(e2ee.DuplicateMessage):
+        newcomer.decrypt(earlier)
+    assert newcomer.decrypt(group.sender.encrypt(b"welcome")) == b"welcome"
+    assert group.member.decrypt(earlier) == b"before you came"
+
+
+def test_a_member_who_left_reads_nothing_after_the_rotation_and_those_who_stay_read_all() -> None:
+    group = groups.group()
+    leaver, late = groups.joined(group.sender), group.sender.encrypt(b"on its way while one leaves")
+    old_key = e2ee.DistributionMessage.parse(group.sender.distribution()).signing_key[1:]
+    rotated = e2ee.SenderKeyRecord.create(groups.DISTRIBUTION_ID)
+    assert old_key not in rotated.to_bytes()
+    group.member.process(rotated.distribution())
+    body = rotated.encrypt(b"among ourselves")
+    with pytest.raises(e2ee.NoSession):
+        leaver.decrypt(body)
+    assert group.member.decrypt(body) == b"among ourselves"
+    assert group.member.decrypt(late) == b"on its way while one leaves"
+
+
+def test_a_member_cannot_write_in_the_senders_name() -> None:
+    group = groups.group()
+    known = e2ee.DistributionMessage.parse(group.sender.distribution())
+    own = e2ee.SenderKeyRecord.create(groups.DISTRIBUTION_ID)
+    body = own.encrypt(b"forged")
+    forged = group_messages.encode_group_message(
+        known.distribution_id, known.chain_id, known.iteration, e2ee.GroupMessage.parse(body).ciphertext
+    )
+    before = group.member.to_bytes()
+    for signed in (
+        forged + e2ee.IdentityKeyPair.generate().sign(forged),
+        forged + bytes(64),
+        forged + group.sender.encrypt(b"genuine")[-64:],
+    ):
+        with pytest.raises(e2ee.InvalidMessage):
+            group.member.decrypt(signed)
+    assert group.member.to_bytes() == before
+
+
+def test_a_member_can_neither_encrypt_nor_distribute() -> None:
+    group = groups.group()
+    for record in (group.member, e2ee.SenderKeyRecord(groups.DISTRIBUTION_ID)):
+        with pytest.raises(e2ee.NoSession):
+            record.encrypt(b"text")
+        with pytest.raises(e2ee.NoSession):
+            record.distribution()
+
+
+def test_a_sender_does_not_read_its_own_messages() -> None:
+    sender = groups.group().sender
+    with pytest.raises(e2ee.DuplicateMessage):
+        sender.decrypt(sender.encrypt(b"text"))
+
+
+def test_an_unknown_chain_asks_for_its_distribution_message() -> None:
+    sender = groups.group().sender
+    member = e2ee.SenderKeyRecord(groups.DISTRIBUTION_ID)
+    distribution, body = sender.distribution(), sender.encrypt(b"kept until then")
+    with pytest.raises(e2ee.NoSession):
+        member.decrypt(body)
+    member.process(distribution)
+    assert member.decrypt(body) == b"kept until then"
+
+
+def test_what_belongs_to_another_group_is_refused() -> None:
+    group, other = groups.group(), groups.group(bytes(16))
+    before = group.member.to_bytes()
+    with pytest.raises(e2ee.InvalidMessage):
+        group.member.decrypt(other.sender.encrypt(b"text"))
+    with pytest.raises(e2ee.InvalidMessage):
+        group.member.process(other.sender.distribution())
+    assert group.member.to_bytes() == before
+
+
+def test_no_two_messages_share_keys_and_equal_texts_look_different() -> None:
+    sender = groups.group().sender
+    bodies = [sender.encrypt(b"the same text") for _ in range(50)]
+    assert len({e2ee.GroupMessage.parse(body).ciphertext for body in bodies}) == 50
+
+
+def test_no_two_records_share_a_chain_or_a_signing_key() -> None:
+    made = [e2ee.DistributionMessage.parse(e2ee.SenderKeyRecord.create(bytes(16)).distribution()) for _ in range(20)]
+    assert len({message.chain_key for message in made}) == len({message.signing_key for message in made}) == 20
+
+
+def test_a_jump_of_25000_is_followed_and_one_of_25001_is_not() -> None:
+    group = groups.group()
+    groups.skip(group.sender, chains.MAX_FORWARD_JUMP)
+    last = group.sender.encrypt(b"25,000 ahead")
+    beyond = group.sender.encrypt(b"25,001 ahead")
+    before = group.member.to_bytes()
+    with pytest.raises(e2ee.TooFarAhead):
+        group.member.decrypt(beyond)
+    assert group.member.to_bytes() == before
+    assert group.member.decrypt(last) == b"25,000 ahead"
+    assert group.member.decrypt(beyond) == b"25,001 ahead"
+
+
+def test_a_member_left_behind_by_more_than_the_jump_catches_up_by_the_distribution_message() -> None:
+    group = groups.group()
+    early = group.sender.encrypt(b"early")
+    group.member.decrypt(group.sender.encrypt(b"passes one over"))
+    groups.skip(group.sender, chains.MAX_FORWARD_JUMP)
+    group.member.process(group.sender.distribution())  # within the jump: stays
+    within = group.sender.encrypt(b"within the jump of the next to come")
+    group.sender.encrypt(b"")
+    distribution, body = group.sender.distribution(), group.sender.encrypt(b"far ahead")
+    with pytest.raises(e2ee.TooFarAhead):
+        group.member.decrypt(body)
+    group.member.process(distribution)
+    assert group.member.decrypt(body) == b"far ahead"
+    assert group.member.decrypt(early) == b"early"
+    with pytest.raises(e2ee.DuplicateMessage):
+        group.member.decrypt(within)
+
+
+def test_of_the_keys_passed_over_the_newest_2000_are_kept() -> None:
+    group = groups.group()
+    early = [group.sender.encrypt(b"%d" % number) for number in range(3)]
+    groups.skip(group.sender, chains.MAX_STORED_KEYS - 2)
+    group.member.decrypt(group.sender.encrypt(b"after 2,001 others"))
+    group.member = groups.reload(group.member)
+    with pytest.raises(e2ee.DuplicateMessage):
+        group.member.decrypt(early[0])
+    assert group.member.decrypt(early[1]) == b"1"
+    assert group.member.decrypt(early[2]) == b"2"
+    assert len(group.member.to_bytes()) < 36 * chains.MAX_STORED_KEYS + 200
+
+
+def test_the_last_5_chains_are_kept() -> None:
+    member = e2ee.SenderKeyRecord(groups.DISTRIBUTION_ID)
+    late = []
+    for number in range(sender_keys.MAX_STATES + 1):
+        sender = e2ee.SenderKeyRecord.create(groups.DISTRIBUTION_ID)
+        member.process(sender.distribution())
+        late.append(sender.encrypt(b"%d" % number))
+    with pytest.raises(e2ee.NoSession):
+        member.decrypt(late[0])
+    assert [member.decrypt(body) for body in late[1:]] == [b"%d" % number for number in range(1, len(late))]
+
+
+def test_a_distribution_message_heard_again_turns_nothing_back() -> None:
+    group = groups.group()
+    first = groups.reload(group.sender).distribution()
+    body = group.sender.encrypt(b"text")
+    group.member.decrypt(body)
+    before = group.member.to_bytes()
+    for distribution in (first, group.sender.distribution()):
+        group.member.process(distribution)
+        assert group.member.to_bytes() == before
+    with pytest.raises(e2ee.DuplicateMessage):
+        group.member.decrypt(body)
+
+
+def test_a_chain_id_with_another_signing_key_is_another_chain_in_its_place() -> None:
+    group = groups.group()
+    old = group.sender.encrypt(b"old")
+    fields = e2ee.DistributionMessage.parse(group.sender.distribution())
+    pair = e2ee.IdentityKeyPair.generate()
+    group.member.process(
+        group_messages.DistributionMessage(fields.distribution_id, fields.chain_id, 0, bytes(32), pair.public).encode()
+    )
+    with pytest.raises(e2ee.InvalidMessage):
+        group.member.decrypt(old)
+    assert len(group.member.to_bytes()) == 18 + 79  # one chain
+
+
+def test_used_up_iterations_ask_for_a_new_chain() -> None:
+    sender = groups.group().sender
+    sender._states[0].chain.next_index = protobuf.MAX_UINT32
+    sender = groups.reload(sender)
+    assert e2ee.GroupMessage.parse(sender.encrypt(b"the last")).iteration == protobuf.MAX_UINT32
+    for action in (lambda: sender.encrypt(b"one too many"), sender.distribution):
+        with pytest.raises(e2ee.NoSession):
+            action()
+
+
+def test_a_record_comes_back_byte_for_byte() -> None:
+    group = groups.group()
+    group.member.process(e2ee.SenderKeyRecord.create(groups.DISTRIBUTION_ID).distribution())
+    group.member.decrypt([group.sender.encrypt(b"%d" % number) for number in range(5)][4])
+    for record in (group.sender, group.member, e2ee.SenderKeyRecord(groups.DISTRIBUTION_ID)):
+        again = groups.reload(record)
+        assert again.to_bytes() == record.to_bytes()
+        assert again.distribution_id == groups.DISTRIBUTION_ID
+    assert groups.joined(groups.reload(group.sender)).decrypt(group.sender.encrypt(b"text")) == b"text"
+
+
+def test_a_damaged_blob_or_one_of_an_unknown_version_is_corrupt() -> None:
+    group = groups.group()
+    group.member.decrypt([group.sender.encrypt(b"%d" % number) for number in range(3)][2])
+    for blob in (group.sender.to_bytes(), group.member.to_bytes()):
+        minus_one = blob[:22] + xeddsa._MINUS_ONE + blob[54:]
+        too_many = blob[:17] + b"\x06" + blob[18:] + blob[18:] * 5
+        cut = [blob[:length] for length in range(len(blob))]
+        for damaged in [b"\x02" + blob[1:], blob + b"\x00", minus_one, too_many, *cut]:
+            with pytest.raises(e2ee.CorruptState):
+                e2ee.SenderKeyRecord.from_bytes(damaged)
+
+
+@pytest.mark.parametrize("distribution_id", [b"", bytes(15), bytes(17)])
+def test_a_distribution_id_of_another_length_is_refused(distribution_id: bytes) -> None:
+    for make in (e2ee.SenderKeyRecord, e2ee.SenderKeyRecord.create):
+        with pytest.raises(e2ee.InvalidKey):
+            make(distribution_id)
+
+
+def test_no_secret_shows_in_a_repr() -> None:
+    group = groups.group()
+    message = e2ee.DistributionMessage.parse(group.sender.distribution())
+    for shown in (repr(message), repr(group.sender), repr(group.sender._states)):
+        assert repr(message.chain_key) not in shown
+        assert "chain_key" not in shown

@@ -1,0 +1,114 @@
+"""One-time pre-keys, on both databases."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tests.conftest import DatabaseFactory
+from tidings.storage import prekeys
+from tidings.storage.database import is_transient
+from tidings.storage.prekeys import Counts, KyberPreKey, PreKey
+
+ALICE, BOB, CAROL = "15550000001", "15550000002", "15550000003"
+
+
+def keys(number: str, *ids: int) -> list[PreKey]:
+    return [PreKey(number, id, bytes([5]) + id.to_bytes(32, "big")) for id in ids]
+
+
+def kyber_keys(number: str, *ids: int) -> list[KyberPreKey]:
+    return [KyberPreKey(number, id, bytes([8]) + id.to_bytes(1568, "big"), bytes([id % 256]) * 64) for id in ids]
+
+
+async def test_taking_reads_and_deletes_one_key_of_each_number(database_factory: DatabaseFactory) -> None:
+    database = await database_factory("network")
+    async with database.transaction() as connection:
+        await prekeys.put(connection, [])
+        await prekeys.put(connection, keys(ALICE, 3, 7, 2**32 - 1) + keys(BOB, 3))
+        await prekeys.put_kyber(connection, kyber_keys(ALICE, 1))
+    async with database.transaction() as connection:
+        assert await prekeys.take_one_each(connection, [ALICE, BOB, CAROL, ALICE]) == {
+            ALICE: keys(ALICE, 3)[0],
+            BOB: keys(BOB, 3)[0],
+        }
+        assert await prekeys.take_one_kyber_each(connection, [ALICE, BOB]) == {ALICE: kyber_keys(ALICE, 1)[0]}
+    async with database.transaction() as connection:
+        assert await prekeys.take_one_each(connection, [ALICE, BOB]) == {ALICE: keys(ALICE, 7)[0]}
+        assert await prekeys.take_one_kyber_each(connection, [ALICE, BOB]) == {}
+        assert await prekeys.take_one_each(connection, []) == {}
+        assert await prekeys.count_left(connection, [ALICE, BOB]) == {ALICE: Counts(1, 0), BOB: Counts(0, 0)}
+
+
+async def test_a_transaction_that_fails_has_taken_nothing(database_factory: DatabaseFactory) -> None:
+    database = await database_factory("network")
+    async with database.transaction() as connection:
+        await prekeys.put(connection, keys(ALICE, 1))
+
+    class Trouble(Exception):
+        pass
+
+    try:
+        async with database.transaction() as connection:
+            await prekeys.take_one_each(connection, [ALICE])
+            raise Trouble
+    except Trouble:
+        pass
+    async with database.transaction() as connection:
+        assert await prekeys.take_one_each(connection, [ALICE]) == {ALICE: keys(ALICE, 1)[0]}
+
+
+async def test_transactions_at_the_same_time_never_take_the_same_key(database_factory: DatabaseFactory) -> None:
+    database = await database_factory("network")
+    numbers = [f"1555000{i:04}" for i in range(20)]
+    async with database.transaction() as connection:
+        await prekeys.put(connection, [key for number in numbers for key in keys(number, *range(1, 11))])
+
+    async def take() -> dict[str, PreKey]:
+        while True:
+            try:
+                async with database.transaction() as connection:
+                    return await prekeys.take_one_each(connection, numbers)
+            except prekeys.TakenMeanwhile:
+                continue
+            except Exception as error:
+                if not is_transient(error):
+                    raise
+
+    taken = [key for answer in await asyncio.gather(*(take() for _ in range(8))) for key in answer.values()]
+    assert len(taken) == 8 * 20
+    assert len({(key.number, key.key_id) for key in taken}) == 8 * 20
+
+
+async def test_the_same_keys_put_again_are_left_as_they_are(database_factory: DatabaseFactory) -> None:
+    database = await database_factory("network")
+    async with database.transaction() as connection:
+        await prekeys.put(connection, keys(ALICE, 1, 2))
+        await prekeys.put(connection, [PreKey(ALICE, 2, bytes(33)), *keys(ALICE, 3)])
+        await prekeys.put_kyber(connection, kyber_keys(ALICE, 1) * 2)
+        assert await prekeys.count_left(connection, [ALICE]) == {ALICE: Counts(3, 1)}
+        taken = [await prekeys.take_one_each(connection, [ALICE]) for _ in range(3)]
+    assert [entry[ALICE] for entry in taken] == keys(ALICE, 1, 2, 3)
+
+
+async def test_dropping_leaves_other_numbers_alone(database_factory: DatabaseFactory) -> None:
+    database = await database_factory("network")
+    async with database.transaction() as connection:
+        await prekeys.put(connection, keys(ALICE, 1) + keys(BOB, 1))
+        await prekeys.put_kyber(connection, kyber_keys(ALICE, 1) + kyber_keys(BOB, 1))
+        await prekeys.drop(connection, [ALICE])
+        await prekeys.drop(connection, [])
+        left = await prekeys.count_left(connection, [ALICE, BOB])
+    assert left == {ALICE: Counts(0, 0), BOB: Counts(1, 1)}
+
+
+async def test_fetchers_are_remembered_once_and_taken_once(database_factory: DatabaseFactory) -> None:
+    database = await database_factory("network")
+    async with database.transaction() as connection:
+        await prekeys.remember_fetchers(connection, [])
+        await prekeys.remember_fetchers(connection, [(ALICE, BOB), (ALICE, CAROL), (ALICE, BOB), (BOB, CAROL)])
+        await prekeys.remember_fetchers(connection, [(ALICE, BOB)])
+        assert sorted(await prekeys.take_fetchers(connection, [ALICE])) == [(ALICE, BOB), (ALICE, CAROL)]
+        assert await prekeys.take_fetchers(connection, [ALICE]) == []
+        assert await prekeys.take_fetchers(connection, []) == []
+        assert await prekeys.take_fetchers(connection, [BOB, ALICE]) == [(BOB, CAROL)]
+

@@ -1,0 +1,61 @@
+"""The users of the API."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from tidings.storage import users
+from tidings.storage.database import Database
+from tidings.storage.users import User
+
+ADMIN = User("admin", "15550000000", users.ADMIN, "$argon2id$first", True, 1_700_000_000_000)
+
+
+@pytest.fixture
+async def database(database_factory: Callable[[str], Awaitable[Database]]) -> Database:
+    return await database_factory("business")
+
+
+async def find(database: Database, username: str) -> User | None:
+    async with database.reading() as connection:
+        return await users.find_user(connection, username)
+
+
+async def add(database: Database, user: User) -> None:
+    async with database.transaction() as connection:
+        await users.add_user_if_missing(connection, user)
+
+
+async def test_a_user_is_found_as_it_was_added(database: Database) -> None:
+    assert await find(database, "admin") is None
+    await add(database, ADMIN)
+    assert await find(database, "admin") == ADMIN
+
+
+async def test_adding_again_leaves_the_first_one(database: Database) -> None:
+    await add(database, ADMIN)
+    await add(database, dataclasses.replace(ADMIN, password_hash="$argon2id$second", must_change_password=False))
+    assert await find(database, "admin") == ADMIN
+
+
+@pytest.mark.parametrize("other", ["Admin", "ADMIN", "admin ", "ádmin", "admin\u0000", ""])
+async def test_only_exactly_this_name_is_this_user(database: Database, other: str) -> None:
+    await add(database, ADMIN)
+    assert await find(database, other) is None
+
+
+async def test_a_password_is_changed_only_from_the_one_that_was_read(database: Database) -> None:
+    await add(database, ADMIN)
+    async with database.transaction() as connection:
+        assert await users.change_password(connection, ADMIN, "$argon2id$second")
+    async with database.transaction() as connection:
+        assert not await users.change_password(connection, ADMIN, "$argon2id$third")
+    expected = dataclasses.replace(ADMIN, password_hash="$argon2id$second", must_change_password=False)
+    assert await find(database, "admin") == expected
+
+
+def test_a_user_is_printed_without_its_hash() -> None:
+    assert "argon2" not in repr(ADMIN)
