@@ -38,7 +38,7 @@ class Transmitter:
     """The encrypted jobs of one shard, from commit to acceptance.
 
     At most `window` jobs and `window_bytes` are unanswered. When the servers are overloaded everything waits: what
-    they refused goes out again first, so that messages to one peer keep their order.
+    they refused goes out again first, so that messages to one peer keep their order, but for those that were under way.
     """
 
     def __init__(

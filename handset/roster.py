@@ -31,6 +31,7 @@ class Roster:
         # Bounded by the number of robots.
         self._void: dict[str, Device] = {}
         self._renewed: set[str] = set()
+        self._offline: list[Device] = []
         self._wakeup = Wakeup()
         self.log_in: Callable[[Device], None] | None = None
 
@@ -42,6 +43,7 @@ class Roster:
         known = await self._enrolment.load()
         devices = [known.get(number) or keys.new_device(number) for number in wanted]
         await self._register(devices, stop)
+        self._offline = [device for device in devices if not self.is_online(device)]
         return devices
 
     def void(self, device: Device) -> None:
@@ -66,14 +68,18 @@ class Roster:
             stopping.cancel()
 
     async def run_once(self, stop: asyncio.Event) -> None:
-        """Register all that are void now, and log them in."""
-        devices = list(self._void.values())
+        """Register all that are void now, and log them in.
+
+        Those that never log in would never find out that the network has lost them: the first time, they go along.
+        """
+        devices = [*self._void.values(), *self._offline]
         self._void.clear()
+        self._offline.clear()
         for device in devices:
             device.token = None
         await self._register(devices, stop)
         for device in devices:
-            if device.token is not None and self.log_in is not None:
+            if device.token is not None and self.log_in is not None and self.is_online(device):
                 self.log_in(device)
 
     async def _register(self, devices: Sequence[Device], stop: asyncio.Event) -> None:
@@ -89,3 +95,9 @@ class Roster:
             except errors.NetworkAway as error:
                 log.warning("blocking.waiting", extra={"error": str(error)})
                 await wait_for(stop, RETRY_SECONDS)
+
+    @staticmethod
+    def is_online(device: Device) -> bool:
+        """Whether this robot ever logs in."""
+        behaviour = behaviours.behaviour_of(device.number)
+        return behaviour is not None and behaviour.is_online

@@ -7,7 +7,6 @@ import logging
 from typing import Any
 
 from handset import lock, robots, websocket
-from handset.behaviours import behaviour_of
 from handset.enrolment import Enrolment
 from handset.fleet import Fleet
 from handset.link import Dial, Peer
@@ -81,11 +80,7 @@ async def _run(
     devices = await roster.enrol(robots.numbers(settings.kinds, settings.per_kind), stop)
     if stop.is_set():
         return
-    online = []
-    for device in devices:
-        behaviour = behaviour_of(device.number)
-        if behaviour is not None and behaviour.is_online:
-            online.append(device)
+    online = [device for device in devices if roster.is_online(device)]
     refill = Refill(enrolment, one_time=settings.prekeys, kyber_one_time=0)
     fleet = Fleet(
         robots.FLEET,

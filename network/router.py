@@ -270,7 +270,7 @@ class Router:
             self._lanes.pop(lane.number, None)
 
     def _deliver(self, lane: Lane, session: Recipient, transit: Transit) -> None:
-        lane.cursor = transit.seq
+        lane.cursor = 1
         lane.in_flight[session.deliver(transit.frame, lane)] = transit
         transit.in_flight = True
         self._delivered += 1
@@ -347,7 +347,7 @@ class Router:
             return
         now = int(self._clock.now() * 1000)
         for row in page:
-            if False:
+            if floor is not None and row.seq >= floor:
                 break
             if row.expires_at <= now or row.seq in self._writer.removing:
                 lane.cursor = row.seq

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import sqlalchemy.exc
 from fastapi import APIRouter, FastAPI
 from starlette.exceptions import HTTPException
 
 from tidings import __version__
+from tidings.storage.database import DatabaseError
 from webapp import envelope, instrumentation, openapi
 from webapp.application_settings.schemas import Changes
 from webapp.contacts.schemas import Contacts
@@ -33,7 +33,7 @@ def create(routers: Sequence[APIRouter], *, max_requests: int) -> FastAPI:
         app.include_router(router)
     openapi.describe(app, _BODIES)
     app.add_exception_handler(APIError, envelope.answer_error)
-    app.add_exception_handler(sqlalchemy.exc.SQLAlchemyError, envelope.answer_error)
+    app.add_exception_handler(DatabaseError, envelope.answer_error)
     app.add_exception_handler(HTTPException, envelope.answer_http_exception)
     instrumentation.instrument(app)
     # Added last, so it is outside of everything else.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import random
@@ -37,6 +38,8 @@ Make = Callable[[int], Any]
 CALM, ANXIOUS = 5.0, 1.0
 # Seconds between attempts to connect, and for one attempt.
 FIRST_RETRY, LAST_RETRY, CONNECT_TIMEOUT = 0.05, 1.0, 5.0
+# Seconds between asking a Coreapp that does not own the shard, and asking whoever does by then.
+NOT_OWNER_RETRY = 0.25
 # Requests that wait for a Coreapp to come back; one more is refused with `TryLater`.
 MAX_WAITING = 5_000
 
@@ -94,7 +97,7 @@ class Peer:
             while True:
                 try:
                     await self._connect()
-                except (OSError, TimeoutError, wire.Disconnected) as error:
+                except (OSError, TimeoutError, ValueError, wire.Disconnected) as error:
                     self._note(_cause(error))
                     if self._connection is not None:
                         self._connection.abort("not greeted")
@@ -277,9 +280,10 @@ class CoreappLinks:
                 raise CoreappAway(f"the Coreapp at {peer.address} answered with {type(answer).__name__}")
             if answer.code != NOT_PRIMARY_COREAPP or loop.time() >= started + patience:
                 raise CoreappRefused(answer.code, answer.details, retry_after=answer.retry_after)
-            # It does not own the shard any more and has done nothing: the map will say who does.
+            # It does not own the shard, not any more or not yet, and has done nothing: look who does, then ask again.
             self._look.kick()
-            await self._wait_for_change(recipient, started + patience)
+            with contextlib.suppress(CoreappAway):
+                await self._wait_for_change(recipient, loop.time() + NOT_OWNER_RETRY)
 
     async def _wait_for_change(self, recipient: str | None, deadline: float) -> None:
         if self._waiting >= MAX_WAITING:

@@ -6,12 +6,12 @@ import logging
 import os
 import re
 
-import sqlalchemy.exc
 from fastapi import Request, Response
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from tidings.storage.database import DatabaseError, is_transient
 from webapp import headers
 from webapp.answers import error_answer
 from webapp.errors import (
@@ -81,7 +81,7 @@ def as_answer(error: Exception, request_id: str) -> Response:
     """An error of any kind in the API's format."""
     if isinstance(error, APIError):
         return error_answer(error)
-    if isinstance(error, sqlalchemy.exc.SQLAlchemyError | ConnectionError):
+    if isinstance(error, DatabaseError) or is_transient(error):
         return error_answer(DatabaseFailed())
     return error_answer(Unexpected(request_id))
 

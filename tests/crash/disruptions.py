@@ -94,7 +94,7 @@ async def _hold_up_the_robots(scene: Scene, ended: asyncio.Task[int]) -> None:
 
 async def _until_owned_by(scene: Scene, node: str) -> None:
     async with asyncio.timeout(PATIENCE):
-        while await asyncio.to_thread(scene.owner) != node:
+        while await asyncio.to_thread(scene.owner) != node:  # noqa: ASYNC110 (only the database can say)
             await asyncio.sleep(0.05)
 
 

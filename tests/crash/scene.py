@@ -25,7 +25,8 @@ ENVIRONMENT = {
     "TIDINGS_LEASE_SECONDS": str(LEASE_SECONDS),
 }
 # The longest that recovery and delivery of everything may take after the last kill, in seconds.
-SETTLE_SECONDS = 180.0
+SETTLE_SECONDS = 120.0
+SETTLE_AGAIN_SECONDS = 15.0
 POLL_SECONDS = 0.25
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz äöüß你好👋\n\"'\\"
@@ -63,6 +64,7 @@ class Scene:
         self._sink = sink
         self._business = business
         self._count = 0
+        self._patience = SETTLE_SECONDS
 
     async def open(self) -> None:
         """Log in, set the webhook, check every contact."""
@@ -86,7 +88,7 @@ class Scene:
 
     async def settle(self) -> bool:
         """Wait until everything accepted was shown and reported and no queue holds anything; false at the deadline."""
-        deadline = time.monotonic() + SETTLE_SECONDS
+        deadline = time.monotonic() + self._patience
         while True:
             await self.collect()
             if self._is_balanced() and await asyncio.to_thread(self._queues_are_empty):
@@ -95,6 +97,8 @@ class Scene:
                 if self._is_balanced():
                     return True
             if time.monotonic() > deadline:
+                # What is missing now will hardly come later: the phases after this one wait for it only briefly.
+                self._patience = SETTLE_AGAIN_SECONDS
                 return False
             await asyncio.sleep(POLL_SECONDS)
 

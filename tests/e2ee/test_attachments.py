@@ -111,16 +111,16 @@ def test_whoever_has_the_key_cannot_swap_the_blob() -> None:
     _, digest = attachments.encrypt(KEY, b"the picture that was sent")
     other, _ = attachments.encrypt(KEY, b"the picture that was not!")
     with pytest.raises(e2ee.InvalidMessage):
-        attachments.decrypt(KEY, digest, other)
+        verify(KEY, digest, [other])
 
 
 def test_another_key_or_digest_gives_no_plaintext() -> None:
     blob, digest = attachments.encrypt(KEY, b"text")
     with pytest.raises(e2ee.InvalidMessage):
-        attachments.decrypt(attachments.generate_key(), digest, blob)
+        verify(attachments.generate_key(), digest, [blob])
     for wrong in (bytes(32), b"", digest[:-1], digest + b"\x00"):
         with pytest.raises(e2ee.InvalidMessage):
-            attachments.decrypt(KEY, wrong, blob)
+            verify(KEY, wrong, [blob])
 
 
 def test_a_blob_that_changes_between_the_passes_is_found_out() -> None:
@@ -148,6 +148,14 @@ def test_wrong_padding_under_a_right_mac_is_refused(last: bytes) -> None:
     blob += hmac.digest(KEY[32:], blob, hashlib.sha256)
     with pytest.raises(e2ee.InvalidMessage):
         attachments.decrypt(KEY, hashlib.sha256(blob).digest(), blob)
+
+
+@pytest.mark.parametrize("length", [0, 5, 15, 17])
+def test_a_ciphertext_that_is_not_whole_blocks_under_a_right_mac_is_refused(length: int) -> None:
+    blob = bytes(16 + length)
+    blob += hmac.digest(KEY[32:], blob, hashlib.sha256)
+    with pytest.raises(e2ee.InvalidMessage):
+        verify(KEY, hashlib.sha256(blob).digest(), [blob])
 
 
 @pytest.mark.parametrize("key", [b"", bytes(32), bytes(63), bytes(65)])

@@ -146,9 +146,11 @@ def test_mutated_sender_key_records_load_or_are_corrupt(data: bytes) -> None:
         record = e2ee.SenderKeyRecord.from_bytes(data)
     except e2ee.CorruptState:
         return
-    for use in (lambda: record.encrypt(b"text"), record.distribution, lambda: record.decrypt(GROUP_MESSAGES[0])):
-        with contextlib.suppress(e2ee.E2EEError):
-            use()
+    with contextlib.suppress(e2ee.E2EEError):
+        record.distribution()
+        record.encrypt(b"text")
+    with contextlib.suppress(e2ee.E2EEError):
+        record.decrypt(GROUP_MESSAGES[0])
     record.to_bytes()
 
 

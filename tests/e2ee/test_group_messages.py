@@ -89,6 +89,17 @@ def test_a_message_tampered_with_at_any_byte_is_refused_and_changes_nothing() ->
     assert group.member.decrypt(body) == bytes(100)
 
 
+def test_the_signature_is_checked_before_anything_is_made_of_the_message() -> None:
+    group = groups.group()
+    first = group.sender.encrypt(b"first")
+    assert group.member.decrypt(first) == b"first"
+    groups.skip(group.sender, 25_001)
+    for body in (first, group.sender.encrypt(b"too far ahead")):
+        with pytest.raises(e2ee.InvalidMessage) as caught:
+            group.member.decrypt(body[:-1] + bytes([body[-1] ^ 1]))
+        assert caught.type is e2ee.InvalidMessage  # neither a duplicate nor too far ahead, for all that we know
+
+
 def test_a_message_cut_short_or_made_longer_is_refused_and_changes_nothing() -> None:
     group = groups.group()
     body = group.sender.encrypt(bytes(20))

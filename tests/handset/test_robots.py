@@ -84,7 +84,7 @@ async def test_robots_register_anew_when_the_network_has_forgotten_them(
     await live_network.start()
     reader, blocker = number_of(Behaviour.READS, 0), number_of(Behaviour.BLOCKS, 0)
     async with business(live_network, tmp_path) as sender, robots_running(robots_settings):
-        await sender.until_registered(reader, blocker)
+        await sender.until_registered(reader, blocker, number_of(Behaviour.OFFLINE, 1))
         message = await sender.send(reader, "hello again")
         await sender.until(lambda: "read" in sender.events(message))
 

@@ -129,10 +129,15 @@ async def database(database_factory: Callable[[str], Awaitable[Database]]) -> Da
 
 @pytest.fixture
 async def serve(coreapp: FakeCoreapp, database: Database) -> AsyncIterator[Serve]:
-    """`await serve(**changes of the settings)` starts a Webapp on the test's database; all stop with the test."""
+    """`await serve(**changes of the settings)` starts a Webapp on the test's database; all stop with the test.
+
+    `over_socket` serves it by uvicorn; without, requests reach the application in this process.
+    """
     async with contextlib.AsyncExitStack() as stack:
 
-        async def start(clock: Clock | None = None, shard_map: ShardMap | None = None, **changes: Any) -> Served:
+        async def start(
+            clock: Clock | None = None, shard_map: ShardMap | None = None, over_socket: bool = False, **changes: Any
+        ) -> Served:
             settings = make_settings(database, **changes)
             hasher = Hasher(memory_kib=8)
             stack.callback(hasher.close)
@@ -140,20 +145,27 @@ async def serve(coreapp: FakeCoreapp, database: Database) -> AsyncIterator[Serve
             parts = services.assemble(settings, database, shard_map, hasher, clock or SystemClock())
             await parts.credentials.start()
             await parts.users.ensure_administrator()
-            listener = server.listen("127.0.0.1", 0)
-            port = listener.getsockname()[1]
+            running: list[service.Service] = [parts.links]
+            transport: httpx.AsyncBaseTransport = httpx.ASGITransport(parts.app)
+            port = 0
             started = asyncio.Event()
-            http = server.HTTPServer(parts.app, [listener], started.set)
+            if over_socket:
+                listener = server.listen("127.0.0.1", 0)
+                port = listener.getsockname()[1]
+                running.append(server.HTTPServer(parts.app, [listener], started.set))
+                transport = httpx.AsyncHTTPTransport()
+            else:
+                started.set()
             stop = asyncio.Event()
-            running = asyncio.create_task(service.run_services([parts.links, http], stop))
+            task = asyncio.create_task(service.run_services(running, stop))
 
             async def end() -> None:
                 stop.set()
-                await running
+                await task
 
             stack.push_async_callback(end)
             client = await stack.enter_async_context(
-                httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=20, trust_env=False)
+                httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=20, trust_env=False, transport=transport)
             )
             await started.wait()
             return Served(parts, settings, client, port)
@@ -161,10 +173,19 @@ async def serve(coreapp: FakeCoreapp, database: Database) -> AsyncIterator[Serve
         yield start
 
 
-@pytest.fixture
-async def api(serve: Serve, coreapp: FakeCoreapp) -> Served:
-    """A Webapp without rate limits, logged in and connected to `coreapp`."""
-    served = await serve()
+async def _logged_in(served: Served, coreapp: FakeCoreapp) -> Served:
     await served.log_in()
     await coreapp.until(lambda: coreapp.greetings > 0)
     return served
+
+
+@pytest.fixture
+async def api(serve: Serve, coreapp: FakeCoreapp) -> Served:
+    """A Webapp without rate limits, logged in and connected to `coreapp`; called without a socket."""
+    return await _logged_in(await serve(), coreapp)
+
+
+@pytest.fixture
+async def served_api(serve: Serve, coreapp: FakeCoreapp) -> Served:
+    """As `api`, served by uvicorn over a real socket."""
+    return await _logged_in(await serve(over_socket=True), coreapp)

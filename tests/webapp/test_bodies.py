@@ -17,6 +17,12 @@ GOOD = json.dumps(body("message_text")).encode()
 MIB = 1024 * 1024
 
 
+@pytest.fixture
+def api(served_api: Served) -> Served:
+    """Everything here goes over a real socket."""
+    return served_api
+
+
 async def post(api: Served, content: bytes, path: str = "/v1/messages") -> tuple[int, int]:
     answer = await api.http.post(path, content=content, headers={"Content-Type": "application/json"})
     if answer.status_code < 400:

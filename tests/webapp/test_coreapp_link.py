@@ -213,6 +213,28 @@ async def test_who_is_not_the_owner_any_more_says_so_and_the_new_one_is_asked(li
     await new.stop()
 
 
+async def test_a_coreapp_that_does_not_own_its_shard_yet_is_asked_again(coreapp: FakeCoreapp, link: Link) -> None:
+    links = await link(FixedShardMap("127.0.0.1", coreapp.port))
+    refused = 0
+
+    def not_yet(question: core.AcceptMessage) -> core.Frame:
+        nonlocal refused
+        refused += 1
+        if refused <= 2:
+            return core.Refused(n=question.n, code=1018, details="not the owner", retry_after=1)
+        return core.Accepted(n=question.n, id="x", wa_id=question.to)
+
+    coreapp.answer(core.AcceptMessage, not_yet)
+    assert (await accept(links)).id == "x"
+
+
+async def test_a_coreapp_that_never_owns_its_shard_is_a_refusal_in_the_end(coreapp: FakeCoreapp, link: Link) -> None:
+    links = await link(FixedShardMap("127.0.0.1", coreapp.port), patience=0.4)
+    coreapp.refuse(core.AcceptMessage, 1018, "not the owner", retry_after=1)
+    with pytest.raises(CoreappRefused, match="1018 not the owner"):
+        await accept(links)
+
+
 async def test_a_map_that_cannot_be_read_keeps_what_is_known(coreapp: FakeCoreapp, link: Link) -> None:
     shard_map = ScriptedMap(owner(coreapp))
     links = await link(shard_map)

@@ -16,6 +16,12 @@ from tidings.storage.database import Database
 from tidings.wire import core
 
 
+@pytest.fixture
+def api(served_api: Served) -> Served:
+    """Everything here goes over a real socket."""
+    return served_api
+
+
 @pytest.mark.parametrize(
     "path",
     ["/v1/messages", "/v1/messages/", "//v1/messages", "/v1//messages", "///v1///messages///", "/v1/messages?x=1"],

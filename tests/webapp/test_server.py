@@ -19,6 +19,12 @@ from tidings.wire import core
 from webapp import server, services
 
 
+@pytest.fixture
+def api(served_api: Served) -> Served:
+    """Everything here goes over a real socket."""
+    return served_api
+
+
 @pytest.mark.parametrize(
     "sent",
     [

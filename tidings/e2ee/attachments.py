@@ -141,7 +141,7 @@ class Verifier:
 class Decryptor:
     """The second pass: the blob in again, plaintext out. Made by `Verifier.finalize`."""
 
-    __slots__ = ("_aes_key", "_cipher", "_digest", "_hash", "_held", "_iv", "_left")
+    __slots__ = ("_aes_key", "_cipher", "_digest", "_hash", "_iv", "_last", "_left")
 
     def __init__(self, key: bytes, digest: bytes, ciphertext: int) -> None:
         self._aes_key, _ = _split(key)
@@ -150,7 +150,7 @@ class Decryptor:
         self._hash = hashlib.sha256()
         self._iv = b""
         self._cipher: CipherContext | None = None  # None until the IV is complete
-        self._held = b""  # the last 16 bytes of plaintext so far, which may be padding
+        self._last = b""  # the last 16 bytes of plaintext, padding among them
 
     def update(self, chunk: bytes) -> bytes:
         """The next bytes of the plaintext: those that were verified, if the blob is still what it was.
@@ -166,16 +166,18 @@ class Decryptor:
                 return b""
             self._cipher = Cipher(AES(self._aes_key), CBC(self._iv)).decryptor()
         chunk = chunk[: self._left]
+        plaintext = self._cipher.update(chunk)
         self._left -= len(chunk)
-        plaintext = self._held + self._cipher.update(chunk)
-        self._held = plaintext[-cbc.BLOCK :]
+        if self._left or not chunk:
+            return plaintext
+        self._last = plaintext[-cbc.BLOCK :]
         return plaintext[: -cbc.BLOCK]
 
     def finalize(self) -> bytes:
         """The last bytes of the plaintext. Raises InvalidMessage when the blob has changed since it was verified."""
         if not hmac.compare_digest(self._digest, self._hash.digest()):
             raise errors.InvalidMessage("the attachment has changed since it was verified")
-        return cbc.unpad(self._held)
+        return cbc.unpad(self._last)
 
 
 def _split(key: bytes) -> tuple[bytes, bytes]:

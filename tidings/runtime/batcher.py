@@ -1,7 +1,8 @@
 """The one batching tool: what arrives while a flush is in flight goes into the next.
 
 Unless `spacing` is asked for, it never waits on a timer. An item that arrives when a slot is free is flushed at the end
-of the current turn of the event loop, so one lone item goes straight through, while items that arrive together or behind a busy flush share it.
+of the current turn of the event loop, so one lone item goes straight through, while items that arrive together or
+behind a busy flush share it.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from sqlalchemy.dialects import sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from tidings.runtime.settings import DatabaseSettings, describe_url
+from tidings.storage import sqlite_driver
 
 Value = TypeVar("Value")
 
@@ -239,6 +240,7 @@ def _set_up_mysql(connection: Any, record: Any) -> None:
 
 
 def _set_up_sqlite(connection: Any, record: Any) -> None:
+    sqlite_driver.install(connection.driver_connection)
     # The driver must not begin transactions by itself: `_begin_sqlite` does.
     connection.isolation_level = None
     cursor = connection.cursor()

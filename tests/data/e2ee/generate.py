@@ -1,6 +1,7 @@
 """Writes the stored states that this code must be able to read for ever.
 
-Run it once for a new `state.STATE_VERSION` or `sender_keys.RECORD_VERSION`, from the top of the repository: `python -m tests.data.e2ee.generate`.
+Run it once for a new `state.STATE_VERSION` or `sender_keys.RECORD_VERSION`, from the top of the repository:
+`python -m tests.data.e2ee.generate`.
 Files that exist are never written again.
 """
 

@@ -1,0 +1,140 @@
+"""Contacts: one call at a time with accumulation, seven days of memory, and every way to write a number."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coreapp import phone_numbers
+from tests.coreapp.conftest import World
+from tests.coreapp.signals import soon
+from tidings.runtime.clock import ManualClock
+from tidings.wire import core
+from tidings.wire import device as frames
+
+NUMBERS = [f"155501100{n:02}" for n in range(40)]
+WEEK = 7 * 24 * 3600
+
+
+async def test_while_one_call_is_in_flight_all_that_is_asked_makes_up_the_next(world: World) -> None:
+    world.add_phones(*NUMBERS)
+    world.network.gates[frames.Check] = asyncio.Event()
+    running = await world.start()
+    await world.connected(running)
+    first = asyncio.create_task(running.client.check(NUMBERS[0]))
+    await world.network.signals.until(lambda: len(world.network.checks) == 1)
+    others = [asyncio.create_task(running.client.check(number, "+" + number)) for number in NUMBERS[1:]]
+    await soon(lambda: running.shard.contacts._syncs.pending == 39)
+    assert len(world.network.checks) == 1
+    world.network.gates[frames.Check].set()
+    answers = [await first, *[await task for task in others]]
+    assert all(contact.status == "valid" for contacts in answers for contact in contacts)
+    assert [len(numbers) for numbers in world.network.checks] == [1, 39]
+
+
+async def test_an_answer_holds_for_seven_days_also_over_a_restart(world: World) -> None:
+    clock = ManualClock()
+    world.add_phones(NUMBERS[0])
+    running = await world.start(clock=clock)
+    await world.connected(running)
+    asked = (NUMBERS[0], NUMBERS[1])
+    expected = ["valid", "invalid"]
+    for _ in range(2):
+        assert [contact.status for contact in await running.client.check(*asked)] == expected
+    await running.stopped()
+    clock.advance(WEEK - 1)
+    running = await world.start(clock=clock, node="second")
+    await world.connected(running)
+    assert [contact.status for contact in await running.client.check(*asked)] == expected
+    assert len(world.network.checks) == 1
+    assert isinstance(await running.client.send(NUMBERS[0]), core.Accepted)
+    clock.advance(2)
+    refused = await running.client.send(NUMBERS[0])
+    assert (refused.code, refused.details) == (1006, "unknown contact")
+    assert [contact.status for contact in await running.client.check(*asked)] == expected
+    assert len(world.network.checks) == 2
+
+
+async def test_force_check_asks_again_and_its_answer_counts(world: World) -> None:
+    running = await world.start()
+    await world.connected(running)
+    assert (await running.client.check(NUMBERS[0]))[0].status == "invalid"
+    refused = await running.client.send(NUMBERS[0])
+    assert refused.code == 1013
+    world.add_phones(NUMBERS[0])
+    assert (await running.client.check(NUMBERS[0]))[0].status == "invalid"
+    assert (await running.client.check(NUMBERS[0], force=True))[0] == core.Contact(NUMBERS[0], "valid", NUMBERS[0])
+    assert isinstance(await running.client.send(NUMBERS[0]), core.Accepted)
+    assert len(world.network.checks) == 2
+
+
+async def test_no_wait_answers_processing_and_tells_the_webhook(world: World) -> None:
+    world.add_phones(NUMBERS[0])
+    running = await world.start()
+    await world.connected(running)
+    inputs = ["+1 (555) 011-0000", NUMBERS[1], "nonsense"]
+    contacts = await running.client.check(*inputs, wait=False)
+    assert [contact.status for contact in contacts] == ["processing", "processing", "invalid"]
+    await world.sink.signals.until(lambda: len(world.sink.taken()) == 1)
+    assert world.sink.posts[0].body == {
+        "contacts": [
+            {"input": "+1 (555) 011-0000", "status": "valid", "wa_id": NUMBERS[0]},
+            {"input": NUMBERS[1], "status": "invalid"},
+        ]
+    }
+
+
+async def test_without_the_network_a_check_fails_and_what_is_known_is_still_answered(world: World) -> None:
+    world.add_phones(NUMBERS[0], NUMBERS[1])
+    running = await world.start()
+    await world.connected(running)
+    await running.client.check(NUMBERS[0])
+    world.network.away()
+    await soon(lambda: not running.shard.link.connected)
+    statuses = [contact.status for contact in await running.client.check(NUMBERS[0], NUMBERS[1])]
+    assert statuses == ["valid", "failed"]
+    assert (await running.client.check(NUMBERS[1], wait=False))[0].status == "processing"
+    await world.sink.signals.until(lambda: len(world.sink.taken()) == 1)
+    assert world.sink.posts[0].body == {"contacts": [{"input": NUMBERS[1], "status": "failed"}]}
+    health = await running.client.ask(core.GetHealth)
+    assert health.gateway_status == "connecting"
+
+
+async def test_an_unknown_recipient_and_oneself_are_refused(world: World) -> None:
+    running = await world.start()
+    await world.connected(running)
+    unknown = await running.client.send(NUMBERS[0])
+    assert (unknown.code, unknown.details) == (1006, "unknown contact")
+    assert (await running.client.send("15550000000")).code == 1021
+
+
+@pytest.mark.parametrize(
+    ("text", "wa_id"),
+    [
+        ("+1 555 011 0001", "15550110001"),
+        ("15550110001", "15550110001"),
+        (" +49 (30) 901820 ", "4930901820"),
+        ("+1.555.011-0001", "15550110001"),
+        ("+4930901820", "4930901820"),
+        ("+", None),
+        ("", None),
+        ("hello", None),
+        ("0123", None),
+        ("9" * 16, None),
+        ("+1" * 100, None),
+    ],
+)
+def test_how_numbers_are_written(text: str, wa_id: str | None) -> None:
+    assert phone_numbers.normalise(text) == wa_id
+
+
+@given(st.one_of(st.text(max_size=70), st.text("+0123456789 ()-./x;=ext٣٤", max_size=40)))
+def test_any_text_is_a_wa_id_of_digits_or_nothing(text: str) -> None:
+    found = phone_numbers.normalise(text)
+    assert found is None or re.fullmatch("[1-9][0-9]{3,19}", found)
+    if found is not None:
+        assert phone_numbers.normalise("+" + found) is not None

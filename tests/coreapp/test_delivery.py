@@ -1,0 +1,233 @@
+"""Callbacks on their way to a real webhook: what counts as success, retries, dead letters, signatures, concurrency."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+
+import pytest
+
+from coreapp.webhook import retry, signature
+from tests.coreapp.conftest import Running, World
+from tests.coreapp.signals import soon
+from tests.coreapp.sink import Post, verify
+from tidings.runtime.clock import ManualClock
+from tidings.storage import callbacks
+from tidings.wire import core
+
+NUMBERS = [f"155501100{n:02}" for n in range(30)]
+
+
+async def running_with(world: World, phones: int, **more: object) -> Running:
+    world.add_phones(*NUMBERS[:phones])
+    running = await world.start(**more)  # type: ignore[arg-type]
+    await world.connected(running)
+    await running.client.check(*NUMBERS[:phones])
+    return running
+
+
+def test_the_signature_of_the_specifications_own_example() -> None:
+    key = signature.secret_bytes("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
+    made = signature.headers(key, "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, b'{"test": 2432232314}')
+    assert made == {
+        "webhook-id": "msg_p5jXN8AQM9LWM0D4loKWxJek",
+        "webhook-timestamp": "1614265330",
+        "webhook-signature": "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=",
+    }
+    verify("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", made, b'{"test": 2432232314}')
+
+
+@pytest.mark.parametrize("secret", ["whsec_", "whsec_!!!", "whsec_" + base64.b64encode(b"x" * 23).decode(), "é"])
+def test_a_secret_that_the_specification_does_not_allow_is_refused(secret: str) -> None:
+    with pytest.raises(ValueError):
+        signature.secret_bytes(secret)
+
+
+@pytest.mark.parametrize(
+    ("status", "any_2xx", "expected"),
+    [
+        (200, False, retry.Delivered()),
+        (201, False, retry.RetryAfter(3.0)),
+        (201, True, retry.Delivered()),
+        (204, True, retry.Delivered()),
+        (301, True, retry.RetryAfter(3.0)),
+        (410, False, retry.RetryAfter(3.0)),
+        (500, True, retry.RetryAfter(3.0)),
+        (None, True, retry.RetryAfter(3.0)),
+    ],
+)
+def test_what_counts_as_success(status: int | None, any_2xx: bool, expected: retry.Decision) -> None:
+    assert retry.decide(status, 1, 0.0, retry.Policy(any_2xx=any_2xx)) == expected
+
+
+def test_the_delay_grows_by_the_backoff_up_to_its_limit_and_ends_after_a_day() -> None:
+    policy = retry.Policy(backoff=3.0, max_backoff=10.0)
+    delays = [retry.decide(500, attempt, 60.0, policy) for attempt in range(1, 6)]
+    assert delays == [retry.RetryAfter(seconds) for seconds in (3.0, 6.0, 9.0, 10.0, 10.0)]
+    assert retry.decide(500, 6, 24 * 3600.0, policy) == retry.GiveUp()
+    assert retry.decide(200, 6, 25 * 3600.0, policy) == retry.Delivered()
+
+
+@pytest.mark.parametrize("status", [201, 302, 404, 500])
+async def test_what_is_not_200_comes_again_with_the_same_event_id_and_redirects_are_not_followed(
+    world: World, status: int
+) -> None:
+    running = await running_with(world, 1)
+    world.sink.answer = lambda post: status if len(world.sink.posts) < 3 else 200
+    await running.client.send(NUMBERS[0])
+    await world.sink.signals.until(lambda: len(world.sink.taken()) == 1)
+    assert [post.status for post in world.sink.posts] == [status, status, 200]
+    assert len({post.event_id for post in world.sink.posts}) == 1
+    assert world.sink.redirected == 0
+
+
+async def test_any_2xx_is_success_when_asked_for(world: World) -> None:
+    running = await running_with(world, 1, accept_any_2xx=True)
+    world.sink.answer = lambda post: 201
+    await running.client.send(NUMBERS[0])
+    await world.sink.signals.until(lambda: len(world.sink.posts) == 1)
+    shard = running.shard
+    await running.stopped()
+    assert len(shard.queue) == 0
+    async with world.database.reading() as connection:
+        assert await callbacks.count_pending(connection, 0) == 0
+
+
+async def test_a_connection_that_is_reset_is_a_failed_attempt(world: World) -> None:
+    running = await running_with(world, 1)
+
+    def answer(post: Post) -> int:
+        if len(world.sink.posts) == 1:
+            raise ConnectionResetError
+        return 200
+
+    world.sink.answer = answer
+    await running.client.send(NUMBERS[0])
+    await world.sink.signals.until(lambda: len(world.sink.taken()) == 1)
+    assert len(world.sink.posts) == 2
+
+
+async def test_the_statuses_of_one_message_keep_their_order_under_retries(world: World) -> None:
+    running = await running_with(world, 10)
+    world.network.receipts = ("delivered", "read")
+    counts: dict[str, int] = {}
+
+    def answer(post: Post) -> int:
+        counts[post.event_id] = counts.get(post.event_id, 0) + 1
+        return 200 if counts[post.event_id] > int(post.event_id[-2:], 16) % 3 else 503
+
+    world.sink.answer = answer
+    sent = [(await running.client.send(number)).id for number in NUMBERS[:10]]
+    await world.sink.signals.until(lambda: len(world.sink.taken()) == 30)
+    for message_id in sent:
+        assert world.sink.statuses_of(message_id) == ["sent", "delivered", "read"]
+
+
+async def test_callbacks_wait_while_there_is_no_url_and_flow_when_it_is_set(world: World) -> None:
+    await world.configure(webhooks={"url": ""})
+    running = await running_with(world, 3)
+    sent = [(await running.client.send(number)).id for number in NUMBERS[:3]]
+    await world.network.signals.until(lambda: len(world.network.sends) == 3)
+    assert world.sink.posts == []
+    await world.configure(webhooks={"url": world.sink.url})
+    assert isinstance(await running.client.ask(lambda n: core.SettingsChanged(n, "15550000000")), core.Done)
+    await world.sink.signals.until(lambda: len(world.sink.taken()) == 3)
+    assert sorted(label[0] for label in world.sink.labels()) == sorted(sent)
+
+
+async def test_a_slow_receiver_is_never_posted_more_at_a_time_than_configured_and_a_change_acts_at_once(
+    world: World,
+) -> None:
+    opened = asyncio.Event()
+
+    async def wait(post: Post) -> int:
+        await opened.wait()
+        return 200
+
+    world.sink.answer = wait
+    running = await running_with(world, 30)
+    await asyncio.gather(*(running.client.send(number) for number in NUMBERS))
+    await world.sink.signals.until(lambda: world.sink.in_flight == 6)
+    await world.configure(webhooks={"max_concurrent_requests": 12})
+    await running.client.ask(lambda n: core.SettingsChanged(n, "15550000000"))
+    await world.sink.signals.until(lambda: world.sink.in_flight == 12)
+    opened.set()
+    await world.sink.signals.until(lambda: len(world.sink.taken()) == 30)
+    assert world.sink.most_in_flight == 12
+
+
+async def test_what_is_not_taken_for_a_day_is_a_dead_letter_and_can_be_replayed_with_its_event_id(
+    world: World,
+) -> None:
+    clock = ManualClock()
+    running = await running_with(world, 1, clock=clock)
+    world.sink.answer = lambda post: 500
+    message = (await running.client.send(NUMBERS[0])).id
+    await world.sink.signals.until(lambda: len(world.sink.posts) == 1)
+    clock.advance(24 * 3600)
+    running.shard.queue.release_due()
+    await world.sink.signals.until(lambda: len(world.sink.posts) == 2)
+    shard = running.shard
+
+    async def dead() -> int:
+        async with world.database.reading() as connection:
+            return len(await callbacks.list_dead(connection))
+
+    async with asyncio.timeout(10):
+        while not await dead():  # noqa: ASYNC110
+            await asyncio.sleep(0)
+    assert len(shard.queue) == 0
+    world.sink.answer = lambda post: 200
+    assert (await running.client.ask(core.ReplayCallbacks)).count == 1
+    await world.sink.signals.until(lambda: len(world.sink.taken()) == 1)
+    assert len({post.event_id for post in world.sink.posts}) == 1
+    assert world.sink.labels() == [(message, "sent")]
+    assert (await running.client.ask(core.ReplayCallbacks)).count == 0
+
+
+async def test_messages_are_refused_while_the_callback_queue_is_full_until_it_has_drained_to_half(
+    world: World,
+) -> None:
+    await world.configure(webhooks={"url": ""})
+    running = await running_with(world, 1, callback_queue_limit=4)
+    for count in range(1, 5):
+        assert isinstance(await running.client.send(NUMBERS[0]), core.Accepted)
+        await soon(lambda count=count: len(running.shard.queue) == count)  # type: ignore[misc]
+    refused = await running.client.send(NUMBERS[0])
+    assert isinstance(refused, core.Refused)
+    assert (refused.code, refused.retry_after > 0) == (1016, True)
+    await world.configure(webhooks={"url": world.sink.url})
+    await running.client.ask(lambda n: core.SettingsChanged(n, "15550000000"))
+    await world.sink.signals.until(lambda: len(world.sink.taken()) == 4)
+    await soon(lambda: not len(running.shard.queue))
+    assert isinstance(await running.client.send(NUMBERS[0]), core.Accepted)
+
+
+async def test_callbacks_that_spill_to_the_database_all_come_and_none_twice(world: World) -> None:
+    await world.configure(webhooks={"url": ""})
+    running = await running_with(world, 30, callback_queue_limit=5)
+    world.network.receipts = ("delivered", "read")
+    # Admission looks at the queue before the statuses are there, so all of these get in.
+    answers = await asyncio.gather(*(running.client.send(number) for number in NUMBERS))
+    sent = [answer.id for answer in answers if isinstance(answer, core.Accepted)]
+    assert len(sent) == 30
+    await soon(lambda: len(running.shard.queue) == 90)
+    await world.configure(webhooks={"url": world.sink.url})
+    await running.client.ask(lambda n: core.SettingsChanged(n, "15550000000"))
+    await world.sink.signals.until(lambda: len(world.sink.taken()) == 90)
+    for message_id in sent:
+        assert world.sink.statuses_of(message_id) == ["sent", "delivered", "read"]
+    assert len({post.event_id for post in world.sink.posts}) == 90
+
+
+async def test_with_persistence_off_callbacks_are_posted_and_never_in_the_database(world: World) -> None:
+    await world.configure(webhooks={"url": world.sink.url}, callback_persist=False)
+    running = await running_with(world, 1)
+    world.sink.answer = lambda post: 500
+    message = (await running.client.send(NUMBERS[0])).id
+    await world.sink.signals.until(lambda: len(world.sink.posts) >= 2)
+    async with world.database.reading() as connection:
+        assert await callbacks.count_pending(connection, 0) == 0
+    world.sink.answer = lambda post: 200
+    await world.sink.signals.until(lambda: len(world.sink.taken()) == 1)
+    assert world.sink.labels() == [(message, "sent")]

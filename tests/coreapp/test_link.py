@@ -1,0 +1,81 @@
+"""The link for Webapps: who may ask, and how questions in flight are answered."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from coreapp.ids import MessageIds
+from tests.coreapp.conftest import Client, World
+from tidings.wire import connection as wire
+from tidings.wire import core
+
+NUMBER = "15550110001"
+
+
+async def connect(world: World) -> Client:
+    running = await world.start()
+    client = Client()
+    await wire.connect(*running.server.sockets[0].getsockname()[:2], core.Answer, client)
+    return client
+
+
+async def test_a_wrong_key_closes_the_connection(world: World) -> None:
+    client = await connect(world)
+    with pytest.raises(wire.Disconnected):
+        await client.ask(lambda n: core.Hello(n, "wrong"))
+    await client.gone.wait()
+
+
+async def test_a_question_before_the_hello_closes_the_connection(world: World) -> None:
+    client = await connect(world)
+    with pytest.raises(wire.Disconnected):
+        await client.ask(core.GetHealth)
+    await client.gone.wait()
+
+
+async def test_hundreds_of_questions_in_flight_get_each_its_own_answer(world: World) -> None:
+    world.add_phones(NUMBER)
+    running = await world.start()
+    await world.connected(running)
+    await running.client.check(NUMBER)
+    questions = [running.client.send(NUMBER, str(n)) for n in range(300)]
+    checks = [running.client.check(f"1555011{n:04}") for n in range(300)]
+    answers = await asyncio.gather(*questions)
+    contacts = await asyncio.gather(*checks)
+    ids = [answer.id for answer in answers]
+    assert ids == sorted(set(ids)), "the order of ids is the order accepted"
+    assert [found[0].input for found in contacts] == [f"1555011{n:04}" for n in range(300)]
+
+
+async def test_health_and_metrics_are_answered(world: World) -> None:
+    running = await world.start()
+    await world.connected(running)
+    health = await running.client.ask(core.GetHealth)
+    assert (health.gateway_status, health.node, health.shards) == ("connected", "first", [0])
+    metrics = await running.client.ask(core.GetMetrics)
+    assert 'tidings_shard_epoch{shard="0"} 1.0' in metrics.text
+
+
+async def test_a_message_that_was_committed_while_the_shard_closed_is_answered_as_accepted(world: World) -> None:
+    """Else the Webapp would ask another Coreapp, and the recipient would get it twice."""
+    world.add_phones(NUMBER)
+    running = await world.start()
+    await world.connected(running)
+    await running.client.check(NUMBER)
+    await running.shard.encryption.close()
+    assert isinstance(await running.client.send(NUMBER), core.Accepted)
+
+
+def test_ids_grow_within_a_millisecond_and_when_the_clock_goes_back() -> None:
+    now = 1_700_000_000_000
+    ids = MessageIds(lambda: now)
+    made = [ids.new() for _ in range(1000)]
+    now -= 5_000
+    made += [ids.new() for _ in range(1000)]
+    now += 10_000
+    made += [ids.new() for _ in range(1000)]
+    assert made == sorted(set(made))
+    assert {len(made_id) for made_id in made} == {27}
+    assert all(made_id.isascii() and made_id.isalnum() for made_id in made)

@@ -1,0 +1,146 @@
+"""Sending: within a window, again after every reconnect, in order, until the network accepts or refuses."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from coreapp import transmission
+from coreapp.transmission import Transmitter
+from tests.coreapp.conftest import World
+from tests.coreapp.scripted_network import HOLD
+from tidings.storage import jobs
+from tidings.wire import device as frames
+
+NUMBER = "15550110001"
+
+
+async def test_at_most_a_window_of_messages_is_unanswered(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(Transmitter.__init__.__kwdefaults__, "window", 3)
+    world.add_phones(NUMBER)
+    world.network.policy = lambda send: HOLD
+    running = await world.start()
+    await world.connected(running)
+    await running.client.check(NUMBER)
+    ids = [(await running.client.send(NUMBER, str(n))).id for n in range(8)]
+    await world.network.signals.until(lambda: len(world.network.sends) == 3)
+    # Answered out of order, one more goes out for each.
+    for count, answered in enumerate((1, 0, 2, 4, 3), 4):
+        world.network.accept(ids[answered])
+        await world.network.signals.until(lambda count=count: len(world.network.sends) == count)  # type: ignore[misc]
+    assert world.network.ids_sent() == ids
+    assert len(running.shard.transmitter._unanswered) == 3
+
+
+async def test_the_window_is_also_one_of_bytes(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(Transmitter.__init__.__kwdefaults__, "window_bytes", 8000)
+    world.add_phones(NUMBER)
+    world.network.policy = lambda send: HOLD
+    running = await world.start()
+    await world.connected(running)
+    await running.client.check(NUMBER)
+    ids = [(await running.client.send(NUMBER, "x" * 3000)).id for _ in range(5)]
+    await world.network.signals.until(lambda: len(world.network.sends) == 2)
+    world.network.accept(ids[0])
+    await world.network.signals.until(lambda: len(world.network.sends) == 3)
+
+
+async def test_all_that_is_unanswered_goes_out_again_after_a_reconnect_in_order_with_the_same_bytes(
+    world: World,
+) -> None:
+    world.add_phones(NUMBER)
+    world.network.policy = lambda send: HOLD
+    running = await world.start()
+    await world.connected(running)
+    await running.client.check(NUMBER)
+    ids = [(await running.client.send(NUMBER, str(n))).id for n in range(5)]
+    await world.network.signals.until(lambda: len(world.network.sends) == 5)
+    world.network.accept(ids[2])
+    await world.sink.signals.until(lambda: len(world.sink.taken()) == 1)
+    before = {send.id: send.body for send in world.network.sends}
+    world.network.drop()
+    await world.network.signals.until(lambda: len(world.network.sends) == 9)
+    again = world.network.sends[5:]
+    assert [send.id for send in again] == [ids[0], ids[1], ids[3], ids[4]]
+    assert all(send.body == before[send.id] for send in again)
+
+
+@pytest.mark.parametrize(
+    ("reason", "code"),
+    [(frames.BLOCKED, 1007), (frames.NO_SUCH_NUMBER, 1013), (frames.TOO_LARGE, 500), (frames.INVALID, 500)],
+)
+async def test_a_refusal_is_the_status_failed_with_its_code(world: World, reason: str, code: int) -> None:
+    world.add_phones(NUMBER)
+    world.network.policy = lambda send: reason
+    running = await world.start()
+    await world.connected(running)
+    await running.client.check(NUMBER)
+    message = (await running.client.send(NUMBER)).id
+    await world.sink.signals.until(lambda: len(world.sink.taken()) == 1)
+    assert world.sink.labels() == [(message, "failed")]
+    (status,) = world.sink.posts[0].body["statuses"]
+    assert status["errors"][0]["code"] == code
+    assert status["recipient_id"] == status["message"]["recipient_id"] == NUMBER
+    async with world.database.reading() as connection:
+        assert await jobs.count(connection) == 0
+
+
+async def test_overloaded_servers_are_asked_again_later_and_nothing_overtakes(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transmission, "RETRY_SECONDS", 0.05)
+    world.add_phones(NUMBER)
+    refused: set[str] = set()
+    accepted: list[str] = []
+
+    def policy(send: Any) -> str | None:
+        # Overloaded until the first one comes again.
+        if not accepted and send.id not in refused:
+            refused.add(send.id)
+            return frames.OVERLOADED
+        accepted.append(send.id)
+        return None
+
+    running = await world.start()
+    await world.connected(running)
+    await running.client.check(NUMBER)
+    world.network.policy = policy
+    ids = [(await running.client.send(NUMBER, str(n))).id for n in range(6)]
+    await world.sink.signals.until(lambda: len(world.sink.taken()) == 6)
+    assert accepted == ids
+    assert {label[1] for label in world.sink.labels()} == {"sent"}
+
+
+async def test_messages_are_accepted_while_the_network_is_away_and_go_out_when_it_is_back(world: World) -> None:
+    world.add_phones(NUMBER)
+    running = await world.start()
+    await world.connected(running)
+    await running.client.check(NUMBER)
+    await running.client.send(NUMBER, "first")
+    await world.sink.signals.until(lambda: len(world.sink.taken()) == 1)
+    world.network.away()
+    ids = [(await running.client.send(NUMBER, str(n))).id for n in range(5)]
+    await world.network.listen()
+    await world.sink.signals.until(lambda: len(world.sink.taken()) == 6)
+    assert world.network.ids_sent()[1:] == ids
+
+
+async def test_the_job_queues_limit_holds_under_a_burst_and_opens_at_half(world: World) -> None:
+    world.add_phones(NUMBER)
+    world.network.policy = lambda send: HOLD
+    running = await world.start(job_queue_limit=10)
+    await world.connected(running)
+    await running.client.check(NUMBER)
+    answers = await asyncio.gather(*(running.client.send(NUMBER, str(n)) for n in range(50)))
+    ids = [answer.id for answer in answers if hasattr(answer, "id")]
+    assert len(ids) == 10
+    assert {answer.code for answer in answers if not hasattr(answer, "id")} == {1016}
+    await world.network.signals.until(lambda: len(world.network.sends) == 10)
+    world.network.accept(*ids[:4])
+    await world.sink.signals.until(lambda: len(world.sink.taken()) == 4)
+    assert (await running.client.send(NUMBER)).code == 1016
+    world.network.accept(ids[4])
+    await world.sink.signals.until(lambda: len(world.sink.taken()) == 5)
+    assert hasattr(await running.client.send(NUMBER), "id")

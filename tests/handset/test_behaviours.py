@@ -1,0 +1,107 @@
+"""What numbers mean, and what each robot does with a message."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from handset import behaviours, content, ids
+from handset.behaviours import Behaviour, Message, Receipt, Reply, actions, behaviour_of, number_of
+from handset.settings import read_robots
+from tidings.runtime.settings import Environment, SettingsError
+from tidings.wire import device as wire
+
+
+def message(number: str, *, kind: str = "text") -> Message:
+    return Message(number, "15550000000", "m1", 1, 1, 1_700_000_000_000, kind, "hello")
+
+
+@given(st.sampled_from(Behaviour), st.integers(0, behaviours.MAX_PER_KIND - 1))
+def test_a_number_says_how_its_robot_behaves(behaviour: Behaviour, index: int) -> None:
+    number = number_of(behaviour, index)
+    assert len(number) == 11
+    assert behaviour_of(number) is behaviour
+
+
+@given(st.one_of(st.text(max_size=12), st.from_regex(r"\A1555[0-9]{7}\Z")))
+def test_any_other_number_is_no_robot(number: str) -> None:
+    expected = number.startswith("1555011") or any(number.startswith(f"155501{n}") for n in "234567")
+    if len(number) != 11 or not number.isascii() or not number.isdigit():
+        expected = False
+    assert (behaviour_of(number) is not None) == expected
+
+
+def test_what_each_kind_does_with_a_text() -> None:
+    delivered, read = Receipt(wire.DELIVERED), Receipt(wire.READ)
+    done = {kind: tuple(actions(kind, message(number_of(kind, 1)))) for kind in Behaviour if kind is not Behaviour.SLOW}
+    assert done == {
+        Behaviour.READS: (delivered, read),
+        Behaviour.DELIVERED_ONLY: (delivered,),
+        Behaviour.OFFLINE: (),
+        Behaviour.ECHOES: (delivered, read, Reply("hello")),
+        Behaviour.UNKNOWN: (),
+        Behaviour.BLOCKS: (delivered, read),
+    }
+
+
+def test_only_a_text_is_echoed() -> None:
+    number = number_of(Behaviour.ECHOES, 1)
+    assert actions(Behaviour.ECHOES, message(number, kind="image")) == (Receipt(wire.DELIVERED), Receipt(wire.READ))
+
+
+@given(st.text(max_size=64))
+def test_a_slow_robot_takes_one_to_five_seconds_and_always_as_long(message_id: str) -> None:
+    delay = behaviours.slow_delay(message_id)
+    assert 1.0 <= delay <= 5.0
+    assert delay == behaviours.slow_delay(message_id)
+
+
+def test_ids_look_like_inbound_ids_and_sort_by_time() -> None:
+    made = [ids.make(1_700_000_000 + n) for n in range(100)]
+    assert made == sorted(made)
+    assert all(len(each) == 27 and each.startswith("ABGG") and each.isalnum() and each.isascii() for each in made)
+    assert len({ids.make(1_700_000_000) for _ in range(1000)}) == 1000
+
+
+@given(st.text())
+def test_a_text_survives_its_encoding(text: str) -> None:
+    if any(0xD800 <= ord(c) < 0xE000 for c in text):
+        return
+    decoded = content.decode(content.encode_text(text))
+    assert decoded.text is not None
+    assert decoded.text.body == text
+
+
+@pytest.mark.parametrize(
+    "plaintext", [b"", b"\xff", b"[]", b"{}", b'{"type":1}', b'{"type":"text"}', b'{"type":"text","text":{}}']
+)
+def test_what_is_no_content_is_not_understood(plaintext: bytes) -> None:
+    with pytest.raises(content.NotUnderstood):
+        content.decode(plaintext)
+
+
+def test_a_type_that_we_do_not_know_is_kept_as_such() -> None:
+    assert content.decode(b'{"type":"image","image":{"id":"1"}}').type == "image"
+
+
+def test_settings_of_robots_name_every_mistake_at_once(tmp_path: object) -> None:
+    environment = {
+        "TIDINGS_DATA_DIR": str(tmp_path),
+        "TIDINGS_ROBOTS_KINDS": "11,99",
+        "TIDINGS_ROBOTS_PER_KIND": "many",
+        "TIDINGS_ROBOTS_BLOCK": "nobody",
+        "TIDINGS_NETWORK_HTTP_URL": "127.0.0.1",
+    }
+    with pytest.raises(SettingsError) as raised:
+        read_robots(Environment(environment))
+    for name in ("KINDS", "PER_KIND", "BLOCK", "HTTP_URL"):
+        assert name in str(raised.value)
+
+
+def test_settings_of_robots_have_the_documented_defaults(tmp_path: object) -> None:
+    settings = read_robots(Environment({"TIDINGS_DATA_DIR": str(tmp_path), "TIDINGS_ROBOTS_KINDS": "11, 14"}))
+    assert settings.kinds == (Behaviour.READS, Behaviour.ECHOES)
+    assert (settings.per_kind, settings.prekeys, settings.connections) == (100, 5, 2)
+    assert str(settings.log_path) == f"{tmp_path}/robots.jsonl"
+    assert "handset.db" in settings.database.url

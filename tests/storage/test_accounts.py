@@ -1,0 +1,41 @@
+"""The business's registration and its private pre-keys."""
+
+from __future__ import annotations
+
+from tests.conftest import DatabaseFactory
+from tidings.storage import accounts
+from tidings.storage.accounts import Account, OwnPreKey
+
+NUMBER = "15550000000"
+
+
+async def test_a_registration_is_found_and_a_new_one_replaces_it_with_its_pre_keys(
+    database_factory: DatabaseFactory,
+) -> None:
+    database = await database_factory("business")
+    first = Account(NUMBER, 7, b"\0identity", b"token", b"key")
+    async with database.transaction() as connection:
+        assert await accounts.find_account(connection, NUMBER) is None
+        await accounts.add_account(connection, first)
+        await accounts.add_prekeys(connection, [OwnPreKey(NUMBER, accounts.SIGNED, 1, b"s" * 100)])
+    async with database.reading() as connection:
+        assert await accounts.find_account(connection, NUMBER) == first
+    second = Account(NUMBER, 8, b"other", b"token", b"key")
+    async with database.transaction() as connection:
+        await accounts.add_account(connection, second)
+        assert await accounts.find_account(connection, NUMBER) == second
+        assert await accounts.list_prekeys(connection, NUMBER) == []
+
+
+async def test_only_the_pre_keys_named_are_deleted_however_many(database_factory: DatabaseFactory) -> None:
+    database = await database_factory("business")
+    keys = [OwnPreKey(NUMBER, accounts.ONE_TIME, n, b"k") for n in range(1, 2501)]
+    other = [OwnPreKey(NUMBER, accounts.SIGNED, 1, b"s"), OwnPreKey("1", accounts.ONE_TIME, 1, b"o")]
+    async with database.transaction() as connection:
+        await accounts.add_prekeys(connection, [*keys, *other])
+        await accounts.add_prekeys(connection, [])
+        for _ in range(2):
+            await accounts.delete_prekeys(connection, NUMBER, accounts.ONE_TIME, list(range(1, 2500)))
+        left = await accounts.list_prekeys(connection, NUMBER)
+        assert sorted((key.kind, key.key_id) for key in left) == [("one_time", 2500), ("signed", 1)]
+        assert await accounts.list_prekeys(connection, "1") == [other[1]]

@@ -1,0 +1,68 @@
+"""The callback queue on disk and its dead letters."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from tests.conftest import DatabaseFactory
+from tidings.storage import callbacks
+from tidings.storage.callbacks import Callback
+
+ME = "15550000000"
+
+
+def callback(seq: int, shard: int = 0) -> Callback:
+    return Callback(seq, shard, ME, f"m{seq}", "status_change", b'{"\xc3\xa9":1}', 1000)
+
+
+async def test_pending_ones_come_in_pages_in_order_and_of_one_shard(database_factory: DatabaseFactory) -> None:
+    database = await database_factory("business")
+    async with database.transaction() as connection:
+        assert await callbacks.highest_seq(connection) == 0
+        await callbacks.enqueue(connection, [callback(seq) for seq in (5, 3, 2**62, 4)] + [callback(9, 1)])
+        for _ in range(2):
+            await callbacks.enqueue(connection, [dataclasses.replace(callback(3), body=b"other")])
+        first = await callbacks.list_pending(connection, 0, after=0, limit=2)
+        rest = await callbacks.list_pending(connection, 0, after=4, limit=100)
+        assert [row.seq for row in first] == [3, 4]
+        assert [row.seq for row in rest] == [5, 2**62]
+        assert first[0] == callback(3)
+        assert await callbacks.count_pending(connection, 0) == 4
+        assert await callbacks.highest_seq(connection) == 2**62
+        await callbacks.finish(connection, [3, 4, 77])
+        assert await callbacks.count_pending(connection, 0) == 2
+        await callbacks.finish(connection, [])
+
+
+async def test_a_failed_attempt_and_its_due_time_are_kept(database_factory: DatabaseFactory) -> None:
+    database = await database_factory("business")
+    failed = [
+        dataclasses.replace(callback(1), attempt=2, due_at=99_000, last_error="é" * 300),
+        dataclasses.replace(callback(2), attempt=1, due_at=5, last_error="HTTP 500"),
+    ]
+    async with database.transaction() as connection:
+        await callbacks.enqueue(connection, [callback(1), callback(2), callback(3)])
+        for _ in range(2):
+            await callbacks.reschedule(connection, failed)
+        await callbacks.reschedule(connection, [])
+        rows = await callbacks.list_pending(connection, 0, after=0, limit=10)
+    assert rows == [dataclasses.replace(failed[0], last_error="é" * 255), failed[1], callback(3)]
+
+
+async def test_dead_letters_are_set_apart_and_come_back_with_their_seq(database_factory: DatabaseFactory) -> None:
+    database = await database_factory("business")
+    dead = [dataclasses.replace(callback(seq), attempt=9, last_error="HTTP 404") for seq in (1, 2, 3)]
+    async with database.transaction() as connection:
+        await callbacks.enqueue(connection, [callback(seq) for seq in (1, 2, 3, 4)] + [callback(5, 1)])
+        await callbacks.bury(connection, [*dead, dataclasses.replace(callback(5, 1), attempt=9)])
+        await callbacks.bury(connection, [])
+        assert [row.seq for row in await callbacks.list_pending(connection, 0, after=0, limit=10)] == [4]
+        assert [row.seq for row in await callbacks.list_dead(connection)] == [1, 2, 3, 5]
+        assert [row.seq for row in await callbacks.list_dead(connection, after=2, limit=1)] == [3]
+        assert [row.seq for row in await callbacks.take_dead(connection, 0, 2000, [2, 5, 77])] == [2]
+        (back, _) = await callbacks.list_pending(connection, 0, after=0, limit=10)
+        assert back == dataclasses.replace(callback(2), created_at=2000)
+        assert back.event_id == "evt_2"
+        assert [row.seq for row in await callbacks.take_dead(connection, 0, 2000)] == [1, 3]
+        assert await callbacks.take_dead(connection, 0, 2000) == []
+        assert await callbacks.take_dead(connection, 0, 2000, []) == []

@@ -1,0 +1,45 @@
+"""The job queue as a log: what is there, in the order accepted, until it is finished."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from tests.conftest import DatabaseFactory
+from tidings.storage import jobs
+from tidings.storage.jobs import Job, State
+
+
+def job(id: str, shard: int = 0) -> Job:
+    return Job(id, shard, "15550000000", "15550110001", State.NEW, "", b"\0sealed", 1_700_000_000_000)
+
+
+async def test_jobs_are_listed_in_the_order_of_their_ids_and_of_one_shard(database_factory: DatabaseFactory) -> None:
+    database = await database_factory("business")
+    async with database.transaction() as connection:
+        # Upper case before lower case, digits before both: the order of bytes.
+        await jobs.enqueue(connection, [job("b"), job("B"), job("1"), job("a"), job("other", 1)])
+        await jobs.enqueue(connection, [])
+        assert [found.id for found in await jobs.list_jobs(connection, 0)] == ["1", "B", "a", "b"]
+        assert await jobs.count(connection) == 5
+
+
+async def test_a_job_becomes_encrypted_in_place_and_is_finished_once(database_factory: DatabaseFactory) -> None:
+    database = await database_factory("business")
+    encrypted = dataclasses.replace(job("a"), state=State.ENCRYPTED, kind="prekey", body=bytes(range(256)))
+    async with database.transaction() as connection:
+        await jobs.enqueue(connection, [job("a"), job("b")])
+        for _ in range(2):
+            await jobs.enqueue(connection, [encrypted])
+        assert await jobs.list_jobs(connection, 0) == [encrypted, job("b")]
+        for _ in range(2):
+            await jobs.finish(connection, ["a", "x"])
+        assert await jobs.list_jobs(connection, 0) == [job("b")]
+
+
+async def test_tens_of_thousands_are_finished_at_once(database_factory: DatabaseFactory) -> None:
+    database = await database_factory("business")
+    ids = [f"j{n:05}" for n in range(33_000)]
+    async with database.transaction() as connection:
+        await jobs.enqueue(connection, [job(id) for id in ids])
+        await jobs.finish(connection, ids[:-1])
+        assert [found.id for found in await jobs.list_jobs(connection, 0)] == ["j32999"]

@@ -1,0 +1,47 @@
+"""Messages and how far they got."""
+
+from __future__ import annotations
+
+from tests.conftest import DatabaseFactory
+from tidings.storage import messages
+from tidings.storage.messages import Message, Progress, Status
+
+ME = "15550000000"
+
+
+def message(id: str, status: Status = Status.ACCEPTED) -> Message:
+    return Message(id, ME, 0, "15550110001", "text", status, 1_700_000_000_000, "r" * 32)
+
+
+async def test_a_status_only_ever_grows(database_factory: DatabaseFactory) -> None:
+    database = await database_factory("business")
+    async with database.transaction() as connection:
+        await messages.add(connection, [message("a"), message("b"), message("c")])
+        await messages.advance(connection, {"a": Status.READ, "b": Status.SENT, "c": Status.FAILED})
+        await messages.advance(
+            connection, {"a": Status.SENT, "b": Status.DELIVERED, "c": Status.READ, "x": Status.READ}
+        )
+        await messages.advance(connection, {})
+        found = await messages.list_progress(connection, ME, ["a", "b", "c", "x"])
+    assert {row.id: row.status for row in found} == {"a": Status.READ, "b": Status.DELIVERED, "c": Status.FAILED}
+    assert found[0] == Progress(found[0].id, "15550110001", found[0].status)
+
+
+async def test_a_message_that_is_there_already_stays_as_it_is(database_factory: DatabaseFactory) -> None:
+    database = await database_factory("business")
+    async with database.transaction() as connection:
+        await messages.add(connection, [message("a", Status.READ)])
+        await messages.add(connection, [message("a"), message("A"), message("b")])
+        assert await messages.count_by_status(connection) == {Status.READ: 1, Status.ACCEPTED: 2}
+        assert await messages.list_progress(connection, "other", ["a"]) == []
+
+
+async def test_tens_of_thousands_at_once(database_factory: DatabaseFactory) -> None:
+    """More than one statement takes parameters on SQLite."""
+    database = await database_factory("business")
+    ids = [f"m{n}" for n in range(33_000)]
+    async with database.transaction() as connection:
+        await messages.add(connection, [message(id) for id in ids])
+        await messages.advance(connection, dict.fromkeys(ids, Status.SENT))
+        assert await messages.count_by_status(connection) == {Status.SENT: 33_000}
+        assert len(await messages.list_progress(connection, ME, ids)) == 33_000

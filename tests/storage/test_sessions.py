@@ -1,0 +1,41 @@
+"""Sealed sessions: whole, by their sending half, gone."""
+
+from __future__ import annotations
+
+from tests.conftest import DatabaseFactory
+from tidings.storage import sessions
+from tidings.storage.sessions import SendingHalf, Session
+
+ME = "15550000000"
+
+
+async def test_a_sending_half_leaves_the_rest_of_its_session_as_it_is(database_factory: DatabaseFactory) -> None:
+    database = await database_factory("business")
+    blob = bytes(range(256)) * 20
+    async with database.transaction() as connection:
+        await sessions.save(connection, [Session(ME, "1", b"s1", blob, True), Session(ME, "2", b"s2", b"r2", False)])
+        await sessions.save_sending(connection, [SendingHalf(ME, "1", b"new"), SendingHalf(ME, "2", blob)])
+    async with database.reading() as connection:
+        found = await sessions.list_sessions(connection, ME, ["1", "2", "3"])
+    assert sorted(found, key=lambda s: s.peer) == [
+        Session(ME, "1", b"new", blob, True),
+        Session(ME, "2", blob, b"r2", False),
+    ]
+
+
+async def test_a_whole_session_writes_over_and_a_deleted_one_is_gone(database_factory: DatabaseFactory) -> None:
+    database = await database_factory("business")
+    peers = [f"{n}" for n in range(1500)]
+    async with database.transaction() as connection:
+        await sessions.save(connection, [Session(ME, peer, b"s", b"r", False) for peer in peers])
+        await sessions.save(
+            connection, [Session(ME, "7", b"s7", b"r7", True), Session("other", "7", b"o", b"o", False)]
+        )
+        assert await sessions.list_sessions(connection, ME, ["7"]) == [Session(ME, "7", b"s7", b"r7", True)]
+        await sessions.delete(connection, ME, peers[:1400])
+        assert len(await sessions.list_sessions(connection, ME, peers)) == 100
+        await sessions.clear(connection, ME)
+        assert await sessions.list_sessions(connection, ME, peers) == []
+        assert len(await sessions.list_sessions(connection, "other", ["7"])) == 1
+        for nothing in (sessions.save, sessions.save_sending):
+            await nothing(connection, [])

@@ -1,0 +1,111 @@
+"""Leases: claimed by one, kept by signs of life, fenced by their epoch."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from tests.conftest import DatabaseFactory
+from tidings.storage import shards
+from tidings.storage.database import Database
+from tidings.storage.shards import Lease, LeaseLost
+
+
+async def fresh(database_factory: DatabaseFactory) -> Database:
+    database = await database_factory("business")
+    async with database.transaction() as connection:
+        await shards.create_shards(connection, 2)
+    return database
+
+
+async def claim(database: Database, owner: str, *, shard: int = 0, silence: float = 30.0) -> Lease | None:
+    async with database.transaction() as connection:
+        return await shards.claim(connection, shard, owner=owner, address=f"{owner}:1", silence=silence)
+
+
+async def test_a_free_shard_is_taken_once_and_its_epoch_grows(database_factory: DatabaseFactory) -> None:
+    database = await fresh(database_factory)
+    assert await claim(database, "a") == Lease(0, "a", 1)
+    assert await claim(database, "b") is None
+    assert await claim(database, "a") == Lease(0, "a", 2), "one's own, after a restart"
+    assert await claim(database, "b", shard=1) == Lease(1, "b", 1)
+    assert await claim(database, "b", shard=7) is None
+    async with database.reading() as connection:
+        owners = await shards.list_owners(connection)
+    assert [(owner.shard, owner.node, owner.address, owner.epoch) for owner in owners] == [
+        (0, "a", "a:1", 2),
+        (1, "b", "b:1", 1),
+    ]
+
+
+async def test_shards_that_are_there_stay_as_they_are(database_factory: DatabaseFactory) -> None:
+    database = await fresh(database_factory)
+    await claim(database, "a")
+    async with database.transaction() as connection:
+        await shards.create_shards(connection, 4)
+        owners = await shards.list_owners(connection)
+    assert [owner.node for owner in owners] == ["a", "", "", ""]
+
+
+async def test_silence_loses_a_lease_and_a_sign_of_life_keeps_it(database_factory: DatabaseFactory) -> None:
+    database = await fresh(database_factory)
+    lease = await claim(database, "a")
+    assert lease is not None
+    async with database.transaction() as connection:
+        await connection.execute(shards.table.update().values(heartbeat_at=shards.table.c.heartbeat_at - 40_000))
+        await shards.renew(connection, lease)
+        # Twice in one millisecond is no loss.
+        await shards.renew(connection, lease)
+    assert await claim(database, "b") is None
+    async with database.transaction() as connection:
+        await connection.execute(shards.table.update().values(heartbeat_at=shards.table.c.heartbeat_at - 40_000))
+    assert await claim(database, "b") == Lease(0, "b", 2)
+    for question in (shards.renew, shards.fence):
+        with pytest.raises(LeaseLost):
+            async with database.transaction() as connection:
+                await question(connection, lease)
+
+
+async def test_releasing_frees_at_once_and_a_lost_lease_releases_nothing(database_factory: DatabaseFactory) -> None:
+    database = await fresh(database_factory)
+    first = await claim(database, "a")
+    assert first is not None
+    async with database.transaction() as connection:
+        await shards.release(connection, first)
+    second = await claim(database, "b")
+    assert second == Lease(0, "b", 2)
+    async with database.transaction() as connection:
+        await shards.release(connection, first)
+        await shards.fence(connection, second)
+    assert await claim(database, "a") is None
+
+
+async def test_a_takeover_waits_for_the_owners_transaction(database_factory: DatabaseFactory) -> None:
+    """So what the old owner commits comes before the new owner reads, and nothing of it after."""
+    database = await fresh(database_factory)
+    lease = await claim(database, "a")
+    assert lease is not None
+    async with database.transaction() as connection:
+        await shards.fence(connection, lease)
+        taking = asyncio.create_task(claim(database, "b", silence=-1.0))
+        done, _ = await asyncio.wait([taking], timeout=0.2)
+        assert not done
+    taken = await taking
+    assert taken is not None
+    assert taken.epoch == 2
+
+
+async def test_the_databases_clock_is_unix_time(database_factory: DatabaseFactory) -> None:
+    database = await fresh(database_factory)
+    await claim(database, "a")
+    async with database.reading() as connection:
+        row = (await connection.execute(shards.table.select().where(shards.table.c.shard == 0))).one()
+    assert abs(row.heartbeat_at / 1000 - time.time()) < 30
+
+
+def test_every_recipient_has_one_shard_and_all_shards_are_used() -> None:
+    found = {shards.shard_of(f"1555011{n:04}", 8) for n in range(1000)}
+    assert found == set(range(8))
+    assert shards.shard_of("15550110001", 1) == 0

@@ -1,0 +1,66 @@
+"""The cheaper cursors of SQLite: nothing about results, errors or cancelled transactions changes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from tidings.runtime.settings import DatabaseSettings
+from tidings.storage.database import Database
+
+table = sa.Table("things", sa.MetaData(), sa.Column("id", sa.Integer, primary_key=True), sa.Column("name", sa.String))
+
+
+@pytest.fixture
+async def database(tmp_path: Path) -> AsyncIterator[Database]:
+    made = Database(DatabaseSettings(f"sqlite+aiosqlite:///{tmp_path / 'things.db'}", pool_size=1), "handset")
+    async with made.engine.begin() as connection:
+        await connection.run_sync(table.metadata.create_all)
+    yield made
+    await made.close()
+
+
+async def test_results_counts_and_returned_rows_are_as_ever(database: Database) -> None:
+    async with database.transaction() as connection:
+        inserted = await connection.execute(table.insert().returning(table.c.id), [{"name": "a"}, {"name": "b"}])
+        assert list(inserted.scalars()) == [1, 2]
+        one = await connection.execute(table.insert(), {"name": "c"})
+        assert one.inserted_primary_key == (3,)
+        many = await connection.execute(table.insert(), [{"name": "d"}, {"name": "e"}])
+        assert many.rowcount == 2
+        assert (await connection.execute(table.update().where(table.c.id > 3).values(name="z"))).rowcount == 2
+        rows = await connection.execute(sa.select(table.c.id, table.c.name).order_by(table.c.id))
+        assert rows.keys() == ["id", "name"]
+        assert [tuple(row) for row in rows] == [(1, "a"), (2, "b"), (3, "c"), (4, "z"), (5, "z")]
+        assert (await connection.execute(sa.select(table).where(table.c.id == 9))).first() is None
+
+
+async def test_an_error_rolls_back_and_leaves_a_connection_that_works(database: Database) -> None:
+    with pytest.raises(sa.exc.IntegrityError):
+        async with database.transaction() as connection:
+            await connection.execute(table.insert(), {"id": 1, "name": "a"})
+            await connection.execute(table.insert(), {"id": 1, "name": "b"})
+    async with database.transaction() as connection:
+        assert (await connection.execute(sa.select(sa.func.count()).select_from(table))).scalar() == 0
+
+
+async def test_a_transaction_cancelled_at_any_turn_of_the_loop_leaves_no_lock_behind(database: Database) -> None:
+    async def work() -> None:
+        async with database.transaction() as connection:
+            await connection.execute(table.insert(), [{"name": "x"}])
+            await connection.execute(table.insert(), [{"name": "y"}])
+
+    for turns in range(60):
+        task = asyncio.create_task(work())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        async with asyncio.timeout(5), database.transaction() as connection:
+            count = (await connection.execute(sa.select(sa.func.count()).select_from(table))).scalar()
+            assert count is not None
+            assert count % 2 == 0
