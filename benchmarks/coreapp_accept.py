@@ -350,12 +350,13 @@ async def measure(options: argparse.Namespace) -> dict[str, float]:
 
 
 def main() -> None:
-    if sys.argv[1:2] == ["network"]:
-        uvloop.run(play_network(int(sys.argv[2])))
-    elif sys.argv[1:2] == ["webhook"]:
-        uvloop.run(play_webhook())
-    elif sys.argv[1:2] == ["webapp"]:
-        uvloop.run(play_webapp(*map(int, sys.argv[2:5])))
+    match sys.argv[1:]:
+        case ["network", recipients]:
+            return uvloop.run(play_network(int(recipients)))
+        case ["webhook"]:
+            return uvloop.run(play_webhook())
+        case ["webapp", *numbers]:
+            return uvloop.run(play_webapp(*map(int, numbers)))
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--database", choices=("mysql", "sqlite"), default="mysql")
     parser.add_argument("--messages", type=int, default=5000)

@@ -270,7 +270,7 @@ class Router:
             self._lanes.pop(lane.number, None)
 
     def _deliver(self, lane: Lane, session: Recipient, transit: Transit) -> None:
-        lane.cursor = 1
+        lane.cursor = transit.seq
         lane.in_flight[session.deliver(transit.frame, lane)] = transit
         transit.in_flight = True
         self._delivered += 1

@@ -9,11 +9,11 @@ import logging
 import time
 from collections.abc import Callable
 
-import aiohttp
 from prometheus_client import Counter
 
 from coreapp.journal import Change, Journal
 from coreapp.webhook import retry, signature
+from coreapp.webhook.poster import Poster
 from coreapp.webhook.queue import CallbackQueue
 from tidings.runtime import crashpoints
 from tidings.runtime.batcher import BatcherClosed, BatcherFull
@@ -27,7 +27,6 @@ DURATION_SUM = Counter("callback_requests_duration_ms_sum", "Time spent in attem
 DEAD = Counter("tidings_callbacks_dead_total", "Callbacks given up and kept as dead letters")
 
 UNMARKED_SECONDS = 1.0  # until a callback comes again whose outcome could not be written
-READ_LIMIT = 64 * 1024  # bytes of an answer that are read so that the connection can be kept
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -60,7 +59,7 @@ class Deliveries:
         self._target = target
         self._key = key
         self._clock = clock
-        self._timeout = aiohttp.ClientTimeout(total=timeout)
+        self._poster = Poster(timeout=timeout)
         self._changed = asyncio.Event()
         self._workers: list[asyncio.Task[None]] = []
 
@@ -70,26 +69,23 @@ class Deliveries:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Deliver until `stop`; what is being posted then is cut short and comes again."""
-        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=60)
-        async with aiohttp.ClientSession(
-            connector=connector, timeout=self._timeout, cookie_jar=aiohttp.DummyCookieJar(), trust_env=False
-        ) as session:
-            stopping = asyncio.create_task(stop.wait())
-            try:
-                while not stop.is_set():
-                    self._staff(session)
-                    self._changed.clear()
-                    changed = asyncio.create_task(self._changed.wait())
-                    await asyncio.wait([stopping, changed], return_when=asyncio.FIRST_COMPLETED)
-                    changed.cancel()
-            finally:
-                stopping.cancel()
-                for worker in self._workers:
-                    worker.cancel()
-                await asyncio.gather(*self._workers, return_exceptions=True)
-                self._workers.clear()
+        stopping = asyncio.create_task(stop.wait())
+        try:
+            while not stop.is_set():
+                self._staff()
+                self._changed.clear()
+                changed = asyncio.create_task(self._changed.wait())
+                await asyncio.wait([stopping, changed], return_when=asyncio.FIRST_COMPLETED)
+                changed.cancel()
+        finally:
+            stopping.cancel()
+            for worker in self._workers:
+                worker.cancel()
+            await asyncio.gather(*self._workers, return_exceptions=True)
+            self._workers.clear()
+            self._poster.close()
 
-    def _staff(self, session: aiohttp.ClientSession) -> None:
+    def _staff(self) -> None:
         """As many workers as may post at a time: none while there is no URL."""
         target = self._target()
         wanted = target.concurrency if target.url else 0
@@ -98,13 +94,13 @@ class Deliveries:
         while len(self._workers) > wanted:
             self._workers.pop().cancel()
         while len(self._workers) < wanted:
-            self._workers.append(asyncio.create_task(self._work(session), name="callback worker"))
+            self._workers.append(asyncio.create_task(self._work(), name="callback worker"))
 
-    async def _work(self, session: aiohttp.ClientSession) -> None:
+    async def _work(self) -> None:
         while True:
             callback = await self._queue.take()
             try:
-                await self.run_once(session, callback)
+                await self.run_once(callback)
             except asyncio.CancelledError:
                 self._queue.retry(callback)
                 raise
@@ -115,20 +111,17 @@ class Deliveries:
                 callback.due_at = int((self._clock.now() + UNMARKED_SECONDS) * 1000)
                 self._queue.retry(callback)
 
-    async def run_once(self, session: aiohttp.ClientSession, callback: Callback) -> None:
+    async def run_once(self, callback: Callback) -> None:
         """One attempt at one callback, and what follows from it."""
         target = self._target()
         now = self._clock.now()
         headers = signature.headers(self._key, callback.event_id, int(now), callback.body)
-        headers["Content-Type"] = "application/json"
         started = time.perf_counter()
         status: int | None = None
         error = ""
         try:
-            async with session.post(target.url, data=callback.body, headers=headers, allow_redirects=False) as answer:
-                status = answer.status
-                await answer.content.read(READ_LIMIT)
-        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as failure:
+            status = await self._poster.post(target.url, headers, callback.body)
+        except (TimeoutError, OSError, ValueError) as failure:
             error = f"{type(failure).__name__}: {failure}"
         took = (time.perf_counter() - started) * 1000
         attempt = callback.attempt + 1

@@ -9,8 +9,6 @@ from tests.crash.scene import LEASE_SECONDS, Disruption, Phase, Scene
 from tidings.runtime import crashpoints
 
 KILLS = 3
-# The part of a phase in which kills fall, so that the load goes on after the last.
-UNTIL = 0.85
 # Seconds in which a process must reach the point at which it is to die, or a standby take over.
 PATIENCE = 60.0
 
@@ -99,9 +97,9 @@ async def _until_owned_by(scene: Scene, node: str) -> None:
 
 
 def _moments(scene: Scene, duration: float) -> list[float]:
-    """Random ones, in order, in monotonic seconds."""
+    """A random one in each third of the phase, in monotonic seconds."""
     now = time.monotonic()
-    return sorted(now + scene.rng.uniform(0, UNTIL * duration) for _ in range(KILLS))
+    return [now + (part + scene.rng.random()) * duration / KILLS for part in range(KILLS)]
 
 
 async def _until(moment: float) -> None:

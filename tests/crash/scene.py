@@ -73,18 +73,23 @@ class Scene:
         await self._business.check_contacts([_number(index) for index in range(ROBOTS)])
 
     async def play(self, name: str, messages: int, rate: float, disruption: Disruption) -> None:
-        """Send at `rate` a second while `disruption` does its work; ends when both have ended."""
+        """Send at `rate` a second while `disruption` does its work.
+
+        The last tenth is sent when both are over, to see that everything has recovered.
+        """
         phase = Phase(name)
         self.phases.append(phase)
         print(f"{name} ...", flush=True)
         # More recipients with every phase, so that in each some are written to for the first time.
         reach = min(ROBOTS, 60 * len(self.phases))
         work = [(_number(self.rng.randrange(reach)), self._text()) for _ in range(messages)]
-        loading = asyncio.create_task(client.open_loop(self._business, work, rate))
+        during = messages - messages // 10
+        loading = asyncio.create_task(client.open_loop(self._business, work[:during], rate))
         try:
-            await disruption(self, phase, messages / rate)
+            await disruption(self, phase, during / rate)
         finally:
             phase.sent = (await loading).sent
+        phase.sent += (await client.open_loop(self._business, work[during:], rate)).sent
 
     async def settle(self) -> bool:
         """Wait until everything accepted was shown and reported and no queue holds anything; false at the deadline."""

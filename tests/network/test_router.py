@@ -140,9 +140,10 @@ async def test_whatever_happens_every_envelope_arrives_and_each_connection_sees_
         if action < 0.45:
             for _ in range(rng.choice([1, 1, 1, 8])):
                 sent += 1
-                router.send(
-                    sender, device.Send(n=sent, sender="15550000001", to=RECIPIENT, id=f"m{sent:05}", kind="message")
-                )
+                id = f"m{sent}"
+                router.send(sender, device.Send(n=sent, sender="15550000001", to=RECIPIENT, id=id, kind="message"))
+                # Between this one's number and the next one's.
+                arrivals[id] = numbers.next()
         elif action < 0.65 and online:
             acknowledge(rng.choice([1, 2, 100]))
         elif action < 0.72:

@@ -1,0 +1,192 @@
+"""POSTs over kept-alive HTTP/1.1 connections, for little CPU: of the answer only the status matters.
+
+Redirects are not followed, no cookies are kept, no proxies are asked. At most one request is on a connection at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import collections
+import dataclasses
+import functools
+import ssl
+import urllib.parse
+from collections.abc import Mapping
+from typing import Any
+
+import httptools
+
+ANSWER_LIMIT = 64 * 1024  # bytes of an answer that are read so that the connection can be kept
+MAX_IDLE = 64  # kept connections; they are as many as posts were in flight
+
+Origin = tuple[str, int, bool]  # host, port, TLS
+
+
+class Closed(ConnectionError):
+    """The receiver closed the connection before it answered. unused: and before it had sent a single byte."""
+
+    def __init__(self, *, unused: bool) -> None:
+        super().__init__("the connection was closed before an answer came")
+        self.unused = unused
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Address:
+    origin: Origin
+    head: bytes  # the request line, and the headers that are the same for every post
+
+
+class Poster:
+    """Posts JSON. Close it when it is no longer used."""
+
+    def __init__(self, *, timeout: float, tls: ssl.SSLContext | None = None) -> None:
+        """timeout: seconds for one post, with the connection set-up."""
+        self._timeout = timeout
+        self._tls = tls
+        self._idle: collections.deque[_Exchange] = collections.deque()
+
+    async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> int:
+        """The status of the answer. Raises `OSError`, `TimeoutError`, and `ValueError` for what is no URL or answer.
+
+        A kept connection that turns out to be closed is replaced by a new one at once.
+        """
+        address = _address(url)
+        lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+        request = b"%s%sContent-Length: %d\r\n\r\n%s" % (address.head, lines.encode("latin-1"), len(body), body)
+        async with asyncio.timeout(self._timeout):
+            kept = self._take_idle(address.origin)
+            if kept is not None:
+                try:
+                    return await self._exchange(kept, request)
+                except Closed as closed:
+                    if not closed.unused:
+                        raise
+            return await self._exchange(await self._connect(address.origin), request)
+
+    def close(self) -> None:
+        """Close the connections that are kept."""
+        while self._idle:
+            self._idle.pop().abort()
+
+    def _take_idle(self, origin: Origin) -> _Exchange | None:
+        while self._idle:
+            exchange = self._idle.pop()
+            if exchange.reusable and exchange.origin == origin:
+                return exchange
+            exchange.abort()
+        return None
+
+    async def _connect(self, origin: Origin) -> _Exchange:
+        host, port, secure = origin
+        if secure and self._tls is None:
+            self._tls = ssl.create_default_context()
+        loop = asyncio.get_running_loop()
+        _, exchange = await loop.create_connection(
+            lambda: _Exchange(origin), host, port, ssl=self._tls if secure else None
+        )
+        return exchange
+
+    async def _exchange(self, exchange: _Exchange, request: bytes) -> int:
+        try:
+            status = await exchange.send(request)
+        except BaseException:
+            exchange.abort()
+            raise
+        if exchange.reusable and len(self._idle) < MAX_IDLE:
+            self._idle.append(exchange)
+        else:
+            exchange.abort()
+        return status
+
+
+class _Exchange(asyncio.Protocol):
+    """One connection: a request, its answer, and so on."""
+
+    def __init__(self, origin: Origin) -> None:
+        self.origin = origin
+        self.reusable = False
+        # An `asyncio.Transport`, but for uvloop not an instance of it.
+        self._transport: Any = None
+        self._parser: Any = None
+        self._answer: asyncio.Future[int] | None = None
+        self._received = 0
+        self._status = 0
+
+    async def send(self, request: bytes) -> int:
+        """The status, once the answer has been read to its end or to the limit."""
+        self.reusable = False
+        self._received = self._status = 0
+        self._parser = httptools.HttpResponseParser(self)
+        self._answer = asyncio.get_running_loop().create_future()
+        if self._transport is None or self._transport.is_closing():
+            raise Closed(unused=True)
+        self._transport.write(request)
+        return await self._answer
+
+    def abort(self) -> None:
+        self.reusable = False
+        if self._transport is not None:
+            self._transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        if self._answer is None or self._answer.done():
+            # Nobody asked.
+            self.abort()
+            return
+        self._received += len(data)
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError as error:
+            if not self._answer.done():
+                self._answer.set_exception(ValueError(f"not an answer of HTTP/1.1: {error}"))
+            return
+        if self._received > ANSWER_LIMIT:
+            self._end()
+
+    def on_headers_complete(self) -> None:
+        self._status = self._parser.get_status_code()
+
+    def on_message_complete(self) -> None:
+        # 100 Continue and its like come before the answer.
+        if self._status >= 200 and self._answer is not None and not self._answer.done():
+            self.reusable = bool(self._parser.should_keep_alive())
+            self._end()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.reusable = False
+        self._transport = None
+        if self._status >= 200:
+            # An answer may end with its connection.
+            self._end()
+        elif self._answer is not None and not self._answer.done():
+            self._answer.set_exception(exc or Closed(unused=not self._received))
+
+    def _end(self) -> None:
+        if self._answer is not None and not self._answer.done() and self._status >= 200:
+            self._answer.set_result(self._status)
+
+
+@functools.lru_cache(8)
+def _address(url: str) -> _Address:
+    """Raises `ValueError`."""
+    parts = urllib.parse.urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError("the webhook's URL is neither http:// nor https://")
+    secure = parts.scheme == "https"
+    host = parts.hostname if ":" in parts.hostname else parts.hostname.encode("idna").decode()
+    port = parts.port or (443 if secure else 80)
+    named = f"[{host}]" if ":" in host else host
+    if parts.port is not None:
+        named += f":{port}"
+    path = urllib.parse.quote(parts.path or "/", safe="/%:@!$&'()*+,;=~")
+    if parts.query:
+        path += "?" + urllib.parse.quote(parts.query, safe="/?%:@!$&'()*+,;=~")
+    lines = [f"POST {path} HTTP/1.1", f"Host: {named}", "Content-Type: application/json", "User-Agent: tidings"]
+    if parts.username is not None:
+        credentials = f"{urllib.parse.unquote(parts.username)}:{urllib.parse.unquote(parts.password or '')}"
+        lines.append(f"Authorization: Basic {base64.b64encode(credentials.encode()).decode()}")
+    return _Address((host, port, secure), "\r\n".join([*lines, ""]).encode("latin-1"))

@@ -1,0 +1,223 @@
+"""The HTTP client of callbacks against receivers of every kind, on real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+
+from coreapp.webhook import poster
+from coreapp.webhook.poster import Poster
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+Script = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+class Receiver:
+    """Runs `script` on each connection; remembers the requests."""
+
+    def __init__(self) -> None:
+        self.requests: list[bytes] = []
+        self.connections = 0
+        self.script: Script = self.keep_answering
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> None:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}/hook?x=1"
+
+    async def stop(self) -> None:
+        self._server.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def request(self, reader: asyncio.StreamReader) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+        self.requests.append(head + await reader.readexactly(length))
+
+    async def keep_answering(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            await self.request(reader)
+            writer.write(OK)
+
+    def answering(self, *parts: bytes, close: bool = False) -> Script:
+        async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            while True:
+                await self.request(reader)
+                for part in parts:
+                    writer.write(part)
+                    await writer.drain()
+                    await asyncio.sleep(0)
+                if close:
+                    return
+
+        return script
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        try:
+            await self.script(reader, writer)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+
+@pytest.fixture
+async def receiver() -> AsyncIterator[Receiver]:
+    receiver = Receiver()
+    await receiver.start()
+    yield receiver
+    await receiver.stop()
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[Poster]:
+    client = Poster(timeout=5)
+    yield client
+    client.close()
+
+
+async def test_a_post_says_what_it_must_and_its_connection_is_kept(receiver: Receiver, client: Poster) -> None:
+    for n in range(3):
+        assert await client.post(receiver.url, {"webhook-id": f"evt_{n}"}, b'{"n":%d}' % n) == 200
+    assert receiver.connections == 1
+    head, _, body = receiver.requests[2].partition(b"\r\n\r\n")
+    assert body == b'{"n":2}'
+    lines = head.decode().split("\r\n")
+    assert lines[0] == "POST /hook?x=1 HTTP/1.1"
+    assert set(lines[1:]) == {
+        f"Host: 127.0.0.1:{receiver.port}",
+        "Content-Type: application/json",
+        "User-Agent: tidings",
+        "webhook-id: evt_2",
+        "Content-Length: 7",
+    }
+
+
+async def test_posts_at_the_same_time_have_a_connection_each(receiver: Receiver, client: Poster) -> None:
+    assert await asyncio.gather(*(client.post(receiver.url, {}, b"{}") for _ in range(10))) == [200] * 10
+    assert receiver.connections == 10
+    assert await asyncio.gather(*(client.post(receiver.url, {}, b"{}") for _ in range(10))) == [200] * 10
+    assert receiver.connections == 10
+
+
+@pytest.mark.parametrize(
+    ("parts", "status", "kept"),
+    [
+        ((b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"2\r\nok\r\n", b"0\r\n\r\n"), 200, True),
+        ((b"HTTP/1.1 204 No Content\r\n\r\n",), 204, True),
+        ((b"HTTP/1.1 2", b"00 OK\r\nContent-Le", b"ngth: 0\r\n\r\n"), 200, True),
+        ((b"HTTP/1.1 100 Continue\r\n\r\n", OK), 200, True),
+        ((b"HTTP/1.1 302 Found\r\nLocation: /x\r\nContent-Length: 0\r\n\r\n",), 302, True),
+        ((b"HTTP/1.1 500 Oh\r\nConnection: close\r\nContent-Length: 0\r\n\r\n",), 500, False),
+        ((b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n", b"x" * 200_000), 200, False),
+        ((OK + b"HTTP/1.1 500 unasked\r\n\r\n",), 200, False),
+    ],
+)
+async def test_answers_of_many_forms(
+    receiver: Receiver, client: Poster, parts: tuple[bytes, ...], status: int, kept: bool
+) -> None:
+    receiver.script = receiver.answering(*parts)
+    for _ in range(2):
+        assert await client.post(receiver.url, {}, b"{}") == status
+    if kept:
+        assert receiver.connections == 1
+
+
+async def test_an_answer_may_end_with_its_connection(receiver: Receiver, client: Poster) -> None:
+    receiver.script = receiver.answering(b"HTTP/1.0 200 OK\r\n\r\nall of it", close=True)
+    for _ in range(2):
+        assert await client.post(receiver.url, {}, b"{}") == 200
+    assert receiver.connections == 2
+
+
+async def test_a_kept_connection_that_was_closed_meanwhile_is_replaced(receiver: Receiver, client: Poster) -> None:
+    receiver.script = receiver.answering(OK, close=True)
+    for _ in range(5):
+        assert await client.post(receiver.url, {}, b"{}") == 200
+    assert len(receiver.requests) == 5
+
+
+async def test_what_is_no_answer_is_an_error_and_never_a_success(receiver: Receiver, client: Poster) -> None:
+    receiver.script = receiver.answering(b"SSH-2.0-OpenSSH_9\r\n")
+    with pytest.raises(ValueError):
+        await client.post(receiver.url, {}, b"{}")
+    receiver.script = receiver.answering(b"HTTP/1.1 200 O", close=True)
+    with pytest.raises(OSError):
+        await client.post(receiver.url, {}, b"{}")
+    receiver.script = receiver.answering(close=True)
+    with pytest.raises(OSError):
+        await client.post(receiver.url, {}, b"{}")
+
+
+async def test_a_receiver_that_never_answers_is_given_up_and_its_connection_not_used_again(
+    receiver: Receiver,
+) -> None:
+    client = Poster(timeout=0.05)
+    receiver.script = receiver.answering()
+    for _ in range(2):
+        with pytest.raises(TimeoutError):
+            await client.post(receiver.url, {}, b"{}")
+    assert receiver.connections == 2
+    client.close()
+
+
+async def test_nobody_there_is_an_error(client: Poster) -> None:
+    with pytest.raises(OSError):
+        await client.post("http://127.0.0.1:1/", {}, b"{}")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "nonsense",
+        "ftp://host/",
+        "http://",
+        "http:///path",
+        "http://host:99999/",
+        "http://[::1/",
+        "http://" + "a" * 70,
+    ],
+)
+async def test_what_is_no_url_is_an_error(client: Poster, url: str) -> None:
+    with pytest.raises((ValueError, OSError)):
+        await client.post(url, {}, b"{}")
+
+
+@pytest.mark.parametrize(
+    ("url", "origin", "request_line"),
+    [
+        ("http://example.com", ("example.com", 80, False), b"POST / HTTP/1.1\r\nHost: example.com\r\n"),
+        (
+            "https://example.com:8443/a b",
+            ("example.com", 8443, True),
+            b"POST /a%20b HTTP/1.1\r\nHost: example.com:8443\r\n",
+        ),
+        (
+            "https://u:p%40@example.com/?a=b",
+            ("example.com", 443, True),
+            b"POST /?a=b HTTP/1.1\r\nHost: example.com\r\n",
+        ),
+        ("http://[::1]:8080/x#f", ("::1", 8080, False), b"POST /x HTTP/1.1\r\nHost: [::1]:8080\r\n"),
+        (
+            "http://bücher.example/",
+            ("xn--bcher-kva.example", 80, False),
+            b"POST / HTTP/1.1\r\nHost: xn--bcher-kva.example\r\n",
+        ),
+        ("http://h/\r\nX: y", ("h", 80, False), b"POST /X:%20y HTTP/1.1\r\nHost: h\r\n"),
+    ],
+)
+def test_urls_become_requests(url: str, origin: tuple[str, int, bool], request_line: bytes) -> None:
+    address = poster._address(url)
+    assert address.origin == origin
+    assert address.head.startswith(request_line)
+    assert (b"Authorization: Basic dTpwQA==\r\n" in address.head) == ("u:p" in url)
