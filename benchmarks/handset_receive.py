@@ -33,14 +33,33 @@ from tidings.runtime.settings import DatabaseSettings
 from tidings.storage import handset as storage
 from tidings.storage import schema
 from tidings.storage.database import Database
+from tidings.wire import device as wire
 
 BODY = "x" * 100
 TICK = 0.01  # seconds between two bursts of a steady rate
 
 
+class _Answers:
+    """Accepts what came in one turn of the loop with one frame, as the network does."""
+
+    def __init__(self, network: ScriptedNetwork) -> None:
+        self._network = network
+        self._accepted: list[int] = []
+
+    def accept(self, frame: wire.Send) -> None:
+        if not self._accepted:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._accepted.append(frame.n)
+
+    def _flush(self) -> None:
+        self._network.send(wire.Accepted(self._accepted))
+        self._accepted = []
+
+
 async def _play_network(pipe: multiprocessing.connection.Connection, rate: int) -> None:
     """The other process: waits for the robots, sets sessions up, then delivers at the rate it is told."""
     network, business = ScriptedNetwork(), Business()
+    network.answer = _Answers(network).accept
     pipe.send(await network.start())
     loop = asyncio.get_running_loop()
     registered: list[tuple[Any, Any]] = await loop.run_in_executor(None, pipe.recv)

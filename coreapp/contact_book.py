@@ -30,6 +30,7 @@ log = logging.getLogger(__name__)
 ANSWERS = Counter("tidings_contacts_answered_total", "Numbers asked about, by where the answer was", ["source"])
 
 LIFETIME = 7 * 24 * 3600.0  # seconds
+PATIENCE = 10.0  # seconds that a caller waits for a database that is away
 MAX_SYNC = 10_000  # numbers in one call to the servers
 MAX_WAITING = 200_000  # numbers that wait for a call; beyond that, callers get 1016
 
@@ -118,8 +119,10 @@ class ContactBook:
 
     async def _read(self, wa_ids: Sequence[str]) -> Sequence[bool | None]:
         since = int((self._clock.now() - LIFETIME) * 1000)
-        async with self._database.reading() as connection:
-            rows = await contacts.list_checked(connection, self._account, list(dict.fromkeys(wa_ids)), since)
+        numbers = list(dict.fromkeys(wa_ids))
+        rows = await self._database.query(
+            lambda connection: contacts.list_checked(connection, self._account, numbers, since), patience=PATIENCE
+        )
         found: dict[str, bool] = {}
         for row in rows:
             known = self._cache.get(row.wa_id)

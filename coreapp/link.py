@@ -14,6 +14,7 @@ from coreapp import codes
 from coreapp.errors import Refused
 from coreapp.shard import Shard
 from tidings.runtime.batcher import BatcherClosed, BatcherFull
+from tidings.storage.database import describe_outage, is_transient
 from tidings.storage.shards import LeaseLost
 from tidings.wire import connection as wire
 from tidings.wire import core
@@ -66,9 +67,15 @@ class LinkHandler:
             answer = core.Refused(question.n, codes.NOT_PRIMARY_COREAPP, "this Coreapp has just lost its shard", 1)
         except BatcherFull as error:
             answer = core.Refused(question.n, codes.OVERLOADED, f"the {error} queue is full", 1)
-        except Exception:
-            log.exception("link.question_failed", extra={"question": type(question).__name__})
-            answer = core.Refused(question.n, codes.INTERNAL_ERROR, "the Coreapp could not do this")
+        except Exception as error:
+            # An outage is said in one line: every question that meets it says so.
+            outage = describe_outage(error) if is_transient(error) else None
+            log.error(
+                "link.question_failed",
+                extra={"question": type(question).__name__, "error": outage or repr(error)},
+                exc_info=None if outage else error,
+            )
+            answer = core.Refused(question.n, codes.INTERNAL_ERROR, outage or "the Coreapp could not do this")
         connection.send(answer)
 
     async def _ask(self, question: Any) -> core.Answer:

@@ -98,6 +98,7 @@ class Link:
         self._peer: Any = None
         self._closed = asyncio.Event()
         self._answered_all = asyncio.Event()
+        self._stopping = False
         self._number = 0
         self._to_log_in: collections.deque[Device] = collections.deque()
         self._logins: dict[int, Device] = {}
@@ -144,6 +145,7 @@ class Link:
             while peer is not None and not closing.done():
                 await asyncio.wait((stopping, closing), timeout=PING_SECONDS, return_when=asyncio.FIRST_COMPLETED)
                 if stopping.done():
+                    self._stopping = True
                     peer.close("shutdown")
                     await asyncio.wait((closing,), timeout=1.0)
                     if not closing.done():
@@ -219,7 +221,8 @@ class Link:
             if not future.done():
                 future.set_exception(errors.NetworkAway("the connection was lost"))
         self._closed.set()
-        self._owner.lost(self, reason)
+        if not self._stopping:
+            self._owner.lost(self, reason)
 
     def received(self, connection: Any, frame: Any) -> None:
         kind = type(frame)

@@ -297,6 +297,8 @@ class Mailroom:
             self._sessions.put(key, record)
         for key in digest.dropped:
             self._sessions.drop(key)
+        for notice in digest.notices:
+            self._application.notice(notice)
         if digest.shown:
             self._application.show(digest.shown)
             RECEIVED.labels("shown").inc(len(digest.shown))
@@ -308,8 +310,6 @@ class Mailroom:
         for first, numbers in acks.values():
             first.peer.send(wire.Ack(numbers))
         self._dispatch.post(envelopes)
-        for notice in digest.notices:
-            self._application.notice(notice)
         for device, peer in digest.to_heal:
             self._heal(device, peer)
         if self._dispatch.accepted or self._shown != self._shown_saved:

@@ -106,7 +106,12 @@ async def dial(url: str, handler: Any) -> WebSocketConnection:
     """Open a connection. Raises `OSError` when nobody answers or the answer is no WebSocket."""
     try:
         socket = await connect(
-            url, subprotocols=[Subprotocol(SUBPROTOCOL)], max_size=MAX_FRAME, compression=None, proxy=None
+            url,
+            subprotocols=[Subprotocol(SUBPROTOCOL)],
+            max_size=MAX_FRAME,
+            compression=None,
+            proxy=None,
+            close_timeout=1,
         )
     except (websockets.WebSocketException, TimeoutError) as error:
         raise OSError(f"{url}: {error}") from error

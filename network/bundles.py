@@ -6,13 +6,12 @@ import math
 from collections.abc import Sequence
 
 from prometheus_client import Counter
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from network import numbers as telephone
 from network.refills import Refills
 from tidings.runtime.batcher import Batcher
 from tidings.storage import directory, prekeys
-from tidings.storage.database import Database
+from tidings.storage.database import Connection, Database
 from tidings.storage.directory import Registration
 from tidings.storage.prekeys import KyberPreKey, PreKey
 from tidings.wire import device
@@ -51,7 +50,7 @@ class Bundles:
         return [bundle for bundle in bundles if bundle is not None]
 
     async def _flush(self, wanted: Sequence[tuple[str, str]]) -> Sequence[device.Bundle | None]:
-        async def work(connection: AsyncConnection) -> list[tuple[device.Bundle | None, bool]]:
+        async def work(connection: Connection) -> list[tuple[device.Bundle | None, bool]]:
             return await _take_bundles(connection, wanted)
 
         for left in reversed(range(TRIES)):
@@ -71,7 +70,7 @@ class Bundles:
 
 
 async def _take_bundles(
-    connection: AsyncConnection, wanted: Sequence[tuple[str, str]]
+    connection: Connection, wanted: Sequence[tuple[str, str]]
 ) -> list[tuple[device.Bundle | None, bool]]:
     """For each (fetcher, number) its bundle, and whether the Kyber key in it is a one-time key."""
     devices = await directory.list_registrations(connection, {number for _, number in wanted})

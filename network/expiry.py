@@ -7,14 +7,13 @@ import logging
 from collections.abc import Sequence
 
 from prometheus_client import Counter
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from network.notices import Notices
 from network.router import Router
 from tidings.runtime.clock import Clock
 from tidings.runtime.service import wait_for
 from tidings.storage import directory, mailbox
-from tidings.storage.database import Database, is_transient
+from tidings.storage.database import Connection, Database, is_transient
 from tidings.storage.mailbox import Envelope
 from tidings.wire import device
 
@@ -73,7 +72,7 @@ class Expiry:
     async def _remove_batch(self, now: int, after: tuple[int, int]) -> tuple[Sequence[Envelope], int]:
         with self._notices.reservations() as reservations:
 
-            async def work(connection: AsyncConnection) -> tuple[Sequence[Envelope], int]:
+            async def work(connection: Connection) -> tuple[Sequence[Envelope], int]:
                 rows = await mailbox.list_expired(connection, now=now, after=after, limit=BATCH)
                 in_flight = {number: self._router.in_flight(number) for number in {row.recipient for row in rows}}
                 gone = [

@@ -8,7 +8,6 @@ import logging
 from typing import TypeVar
 
 import msgspec
-import sqlalchemy as sa
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
@@ -18,7 +17,7 @@ from network import errors
 from network.delay import Delay
 from network.logins import Logins
 from tidings.runtime.batcher import BatcherFull
-from tidings.storage.database import is_transient
+from tidings.storage.database import DatabaseError, is_transient
 
 Body = TypeVar("Body")
 
@@ -99,7 +98,7 @@ def map_errors(app: FastAPI) -> None:
 
     app.add_exception_handler(errors.RequestError, ours)
     app.add_exception_handler(HTTPException, framework)
-    app.add_exception_handler(sa.exc.SQLAlchemyError, busy)
+    app.add_exception_handler(DatabaseError, busy)
     app.add_exception_handler(BatcherFull, busy)
     app.add_exception_handler(Exception, unexpected)
 

@@ -41,21 +41,18 @@ class Lane:
     cursor:     the highest `seq` delivered on this connection.
     backlog:    the mailbox may hold envelopes above the cursor.
     reading:    a page of the mailbox is being read.
-    storing:    envelopes above the cursor on their way to the database, which were not delivered on this connection.
-    reserved:   transactions elsewhere that are about to store something in this mailbox.
-    floor:      the lowest `seq` of those; nothing from there on is delivered until they have committed.
+    storing:    the `seq` of each envelope that is on its way into the mailbox and was not delivered on this connection.
+                What the mailbox shows above the lowest of them may be incomplete.
     """
 
     __slots__ = (
         "attachment",
         "backlog",
         "cursor",
-        "floor",
         "held",
         "in_flight",
         "number",
         "reading",
-        "reserved",
         "session",
         "storing",
     )
@@ -69,16 +66,14 @@ class Lane:
         self.cursor = 0
         self.backlog = False
         self.reading = False
-        self.storing = 0
-        self.reserved = 0
-        self.floor: int | None = None
+        self.storing: dict[int, None] = {}
 
     @property
     def draining(self) -> bool:
         """Something older than whatever arrives now is, or may be, in the mailbox."""
-        return self.backlog or self.reading or self.storing > 0 or self.reserved > 0
+        return self.backlog or self.reading or bool(self.storing)
 
     @property
     def unused(self) -> bool:
         """Nothing would be lost by forgetting this lane."""
-        return self.session is None and not self.storing and not self.reserved and not self.reading
+        return self.session is None and not self.storing and not self.reading

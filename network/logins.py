@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from sqlalchemy.ext.asyncio import AsyncConnection
-
 from network import tokens
 from tidings.runtime.batcher import Batcher
 from tidings.storage import directory, prekeys
-from tidings.storage.database import Database
+from tidings.storage.database import Connection, Database
 from tidings.storage.prekeys import Counts
 
 
@@ -41,7 +39,7 @@ class Logins:
         return found[1]
 
     async def _flush(self, numbers: Sequence[str]) -> Sequence[tuple[bytes, Counts] | None]:
-        async def work(connection: AsyncConnection) -> tuple[dict[str, bytes], dict[str, Counts]]:
+        async def work(connection: Connection) -> tuple[dict[str, bytes], dict[str, Counts]]:
             hashes = await directory.list_token_hashes(connection, set(numbers))
             return hashes, await prekeys.count_left(connection, list(hashes))
 

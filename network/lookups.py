@@ -6,11 +6,10 @@ import math
 from collections.abc import Sequence
 
 from prometheus_client import Histogram
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from network import numbers as telephone
 from tidings.storage import directory
-from tidings.storage.database import Database
+from tidings.storage.database import Connection, Database
 
 CHECKED = Histogram(
     "tidings_network_checked_numbers", "Numbers in one check", buckets=(1, 2, 5, 10, 50, 100, 500, 1000, 5000, 10_000)
@@ -45,7 +44,7 @@ class Lookups:
         CHECKED.observe(len(numbers))
         wanted = dict.fromkeys(number for number in numbers if telephone.is_number(number))
 
-        async def work(connection: AsyncConnection) -> set[str]:
+        async def work(connection: Connection) -> set[str]:
             return await directory.list_registered(connection, wanted)
 
         registered = await self._database.query(work, patience=math.inf)

@@ -7,11 +7,9 @@ import math
 from collections.abc import Sequence
 from typing import Protocol
 
-from sqlalchemy.ext.asyncio import AsyncConnection
-
 from tidings.runtime.batcher import Batcher
 from tidings.storage import mailbox
-from tidings.storage.database import Database
+from tidings.storage.database import Connection, Database
 from tidings.storage.mailbox import Envelope
 
 # Pages read at the same time; the other connections of the pool are for writers and for the directory.
@@ -47,7 +45,7 @@ class SqlMailbox:
         self._any: Batcher[str, bool] = Batcher("mailbox.any", self._have_any, max_size=1000)
 
     async def change(self, stored: Sequence[Envelope], removed: Sequence[int]) -> None:
-        async def work(connection: AsyncConnection) -> None:
+        async def work(connection: Connection) -> None:
             await mailbox.insert(connection, stored)
             await mailbox.delete(connection, removed)
 
@@ -57,7 +55,7 @@ class SqlMailbox:
         return await self._any.submit(recipient)
 
     async def list_page(self, recipient: str, *, after: int, now: int, limit: int) -> Sequence[Envelope]:
-        async def work(connection: AsyncConnection) -> Sequence[Envelope]:
+        async def work(connection: Connection) -> Sequence[Envelope]:
             return await mailbox.list_page(connection, recipient, after=after, now=now, limit=limit)
 
         async with self._readers:
@@ -67,7 +65,7 @@ class SqlMailbox:
         return await self._database.query(mailbox.last_seq)
 
     async def _have_any(self, recipients: Sequence[str]) -> Sequence[bool]:
-        async def work(connection: AsyncConnection) -> set[str]:
+        async def work(connection: Connection) -> set[str]:
             return await mailbox.list_recipients(connection, list(set(recipients)))
 
         async with self._readers:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 
-from sqlalchemy.ext.asyncio import AsyncConnection
-
 from network.router import Router
 from tidings.runtime.clock import Clock
 from tidings.storage import mailbox
+from tidings.storage.database import Connection
 
 # (kind, the number it comes from, the number it goes to, refs)
 Notice = tuple[str, str, str, list[str]]
@@ -22,15 +21,15 @@ class Reservations:
         self._router = router
         self._clock = clock
         self._ttl = ttl
-        self.numbers: list[str] = []
+        self.reserved: list[tuple[str, int]] = []
 
-    async def store(self, connection: AsyncConnection, notices: Sequence[Notice]) -> None:
+    async def store(self, connection: Connection, notices: Sequence[Notice]) -> None:
         """Write notices; they are delivered when the transaction has committed."""
         now = int(self._clock.now() * 1000)
         rows = []
         for kind, sender, recipient, refs in notices:
             seq = self._router.reserve(recipient)
-            self.numbers.append(recipient)
+            self.reserved.append((recipient, seq))
             rows.append(
                 mailbox.Envelope(
                     seq=seq,
@@ -62,5 +61,5 @@ class Notices:
         try:
             yield reservations
         finally:
-            for number in reservations.numbers:
-                self._router.release(number)
+            for number, seq in reservations.reserved:
+                self._router.release(number, seq)

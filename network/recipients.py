@@ -6,12 +6,10 @@ import asyncio
 import math
 from collections.abc import Sequence
 
-from sqlalchemy.ext.asyncio import AsyncConnection
-
 from tidings.runtime.batcher import Batcher
 from tidings.runtime.lru import LRU
 from tidings.storage import directory
-from tidings.storage.database import Database
+from tidings.storage.database import Connection, Database
 
 # Recipients remembered; about 150 bytes each.
 REMEMBERED = 100_000
@@ -41,7 +39,7 @@ class Recipients:
         self._known.drop(number)
 
     async def _flush(self, numbers: Sequence[str]) -> Sequence[frozenset[str] | None]:
-        async def work(connection: AsyncConnection) -> tuple[set[str], dict[str, set[str]]]:
+        async def work(connection: Connection) -> tuple[set[str], dict[str, set[str]]]:
             registered = await directory.list_registered(connection, set(numbers))
             return registered, await directory.list_blocks(connection, registered)
 

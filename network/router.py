@@ -250,7 +250,7 @@ class Router:
             elif transit.state == STORING and not transit.counted:
                 # The next login must not be taken for drained before this one is in the mailbox.
                 transit.counted = True
-                lane.storing += 1
+                lane.storing[transit.seq] = None
         lane.in_flight.clear()
         while lane.held:
             self._put_away(lane.held.popleft())
@@ -287,7 +287,7 @@ class Router:
     def _put_away(self, transit: Transit) -> None:
         """Store an envelope that is not in flight."""
         transit.counted = True
-        transit.lane.storing += 1
+        transit.lane.storing[transit.seq] = None
         self._store_one(transit)
 
     def _store_one(self, transit: Transit) -> None:
@@ -300,7 +300,7 @@ class Router:
         if session is None:
             self._forget_if_unused(lane)
             return
-        if lane.reading or lane.reserved or self._closed:
+        if lane.reading or self._closed:
             return
         room = self._limits.window - len(lane.in_flight)
         if lane.backlog:
@@ -324,6 +324,8 @@ class Router:
     async def _read(self, lane: Lane, attachment: int) -> None:
         now = int(self._clock.now() * 1000)
         after, limit = lane.cursor, min(PAGE, self._limits.window)
+        # From here on the page may have gaps: what is on its way may commit after what comes behind it.
+        floor = min(lane.storing, default=None)
         page: Sequence[mailbox.Envelope] = ()
         failed = True
         try:
@@ -334,7 +336,6 @@ class Router:
             log.exception("mailbox.read_failed", extra={"number": lane.number})
         finally:
             lane.reading = False
-            floor, lane.floor = lane.floor, lane.floor if lane.reserved else None
         session = lane.session
         if session is None or attachment != lane.attachment:
             if session is not None:
@@ -346,16 +347,20 @@ class Router:
             self._detach(lane, device.OVERLOADED)
             return
         now = int(self._clock.now() * 1000)
+        cut = False
         for row in page:
             if floor is not None and row.seq >= floor:
+                cut = True
                 break
             if row.expires_at <= now or row.seq in self._writer.removing:
                 lane.cursor = row.seq
                 continue
             self._deliver(lane, session, from_row(row, lane))
-        if len(page) >= limit or floor is not None:
+        if cut or len(page) >= limit:
             lane.backlog = True
-        self._pump(lane)
+        # After a gap it is worth looking again only when something has been stored, and that is the next pump.
+        if not (cut and lane.storing):
+            self._pump(lane)
 
     # Decisions.
 
@@ -375,7 +380,7 @@ class Router:
         for transit in transits:
             transit.state = STORED
             if transit.counted:
-                transit.lane.storing -= 1
+                del transit.lane.storing[transit.seq]
                 transit.lane.backlog = transit.lane.session is not None
                 lanes.add(transit.lane)
             if transit.acked:
@@ -398,19 +403,18 @@ class Router:
     # Transactions elsewhere that put something into a mailbox.
 
     def reserve(self, number: str) -> int:
-        """A `seq` for an envelope that the caller is about to store; the lane waits until `release`."""
+        """A `seq` for an envelope that the caller is about to store; what comes after it waits until `release`."""
         lane = self._lane(number)
+        while lane.held:
+            self._put_away(lane.held.popleft())
         seq = self._numbers.next()
-        lane.reserved += 1
-        lane.floor = seq if lane.floor is None else min(lane.floor, seq)
+        lane.storing[seq] = None
         return seq
 
-    def release(self, number: str) -> None:
+    def release(self, number: str, seq: int) -> None:
         """That transaction has ended, one way or the other."""
         lane = self._lanes[number]
-        lane.reserved -= 1
-        if not lane.reserved and not lane.reading:
-            lane.floor = None
+        del lane.storing[seq]
         if lane.session is not None:
             lane.backlog = True
         self._pump(lane)

@@ -26,6 +26,8 @@ from webapp.errors import (
 _PATIENCE = 30.0
 # Entries in `errors` of one answer.
 _MAX_PROBLEMS = 20
+# What the tags of tagged unions begin with, so that they stay out of the paths that callers read.
+TAG = "#"
 
 _decode = msgspec.json.Decoder().decode
 
@@ -46,7 +48,12 @@ def refusal(code: int, text: str, **values: Any) -> PydanticCustomError:
 
 async def read(request: Request, model: type[Model], *, limit: int) -> Model:
     """The body as a `model`; an empty one counts as `{}`. Raises `FixRequest` that names each wrong field."""
-    return check(model, _parse(await _receive(request, limit)))
+    return check(model, await read_json(request, limit=limit))
+
+
+async def read_json(request: Request, *, limit: int) -> object:
+    """The body before any model has seen it; an empty one counts as `{}`. Raises `FixRequest`."""
+    return _parse(await _receive(request, limit))
 
 
 def check(model: type[Model], value: object) -> Model:
@@ -105,5 +112,8 @@ def _problem(entry: Mapping[str, Any]) -> Problem:
 def _path(loc: tuple[int | str, ...]) -> str:
     text = ""
     for part in loc:
+        if isinstance(part, str) and part.startswith(TAG):
+            # The name of a member of a union, which the caller never wrote.
+            continue
         text += f"[{part}]" if isinstance(part, int) else f".{part}"
     return text.removeprefix(".") or "body"

@@ -43,6 +43,28 @@ BAD_USER = 1021
 DATABASE_ERROR = 1023
 PASSWORD_CHANGE_REQUIRED = 1024
 INVALID_REQUEST = 1025
+TEMPLATE_PARAMETER_COUNT = 2000
+TEMPLATE_MISSING = 2001
+TEMPLATE_PARAMETER_TOO_LONG = 2004
+TEMPLATE_TEXT_TOO_LONG = 2005
+TEMPLATE_WHITE_SPACE = 2006
+TEMPLATE_COMPONENT_MISSING = 2009
+TEMPLATE_PARAMETER_FORMAT = 2012
+TEMPLATE_BUTTON_UNSUPPORTED = 2013
+NAMESPACE_EMPTY = 2014
+SECTION_COUNT = 2015
+ROW_COUNT = 2016
+CHARACTER_POLICY = 2017
+PRODUCT_COUNT = 2023
+CATALOG_MISSING = 2024
+PRODUCTS_MISSING = 2027
+HEADER_STRUCTURE = 2036
+TEMPLATE_REJECTED = 2060
+TEMPLATE_PAUSED = 2061
+TEMPLATE_DISABLED = 2062
+FLOW_ID = 2064
+FLOW_VERSION = 2065
+FLOW_MODE = 2066
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -74,6 +96,28 @@ CODES: Mapping[int, Code] = {
     DATABASE_ERROR: Code("Database error occurred", 500),
     PASSWORD_CHANGE_REQUIRED: Code("Password change required", 403),
     INVALID_REQUEST: Code("Invalid request", 400),
+    TEMPLATE_PARAMETER_COUNT: Code("Template param count mismatch", 400),
+    TEMPLATE_MISSING: Code("Template missing", 404),
+    TEMPLATE_PARAMETER_TOO_LONG: Code("Parameter too long", 400),
+    TEMPLATE_TEXT_TOO_LONG: Code("Hydrated text too long", 400),
+    TEMPLATE_WHITE_SPACE: Code("White-space policy violated", 400),
+    TEMPLATE_COMPONENT_MISSING: Code("Required component missing", 400),
+    TEMPLATE_PARAMETER_FORMAT: Code("Parameter format mismatch", 400),
+    TEMPLATE_BUTTON_UNSUPPORTED: Code("Buttons unsupported", 400),
+    NAMESPACE_EMPTY: Code("Expected namespace is empty", 400),
+    SECTION_COUNT: Code("Invalid number of sections", 400),
+    ROW_COUNT: Code("Invalid number of rows", 400),
+    CHARACTER_POLICY: Code("Character policy violated", 400),
+    PRODUCT_COUNT: Code("Invalid number of products", 400),
+    CATALOG_MISSING: Code("Catalogue id missing", 400),
+    PRODUCTS_MISSING: Code("No products", 400),
+    HEADER_STRUCTURE: Code("Invalid header structure", 400),
+    TEMPLATE_REJECTED: Code("Template rejected", 400),
+    TEMPLATE_PAUSED: Code("Template paused", 400),
+    TEMPLATE_DISABLED: Code("Template disabled", 400),
+    FLOW_ID: Code("Flow: invalid id", 400),
+    FLOW_VERSION: Code("Flow: invalid message version", 400),
+    FLOW_MODE: Code("Flow: invalid mode", 400),
 }
 
 

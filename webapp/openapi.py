@@ -10,8 +10,6 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
 
-from webapp.bodies import Body
-
 BASIC = "basic"
 BEARER = "bearer"
 API_KEY = "apikey"
@@ -58,7 +56,7 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
 }
 
 
-def operation(*schemes_and_body: str | type[Body], required: bool = True) -> dict[str, Any]:
+def operation(*schemes_and_body: str | type[pydantic.BaseModel], required: bool = True) -> dict[str, Any]:
     """What a route adds to its operation: the schemes that open it, each enough by itself, and its body."""
     schemes = [scheme for scheme in schemes_and_body if isinstance(scheme, str)]
     extra: dict[str, Any] = {"security": [{scheme: []} for scheme in schemes]}
@@ -69,7 +67,7 @@ def operation(*schemes_and_body: str | type[Body], required: bool = True) -> dic
     return extra
 
 
-def describe(app: FastAPI, bodies: Sequence[type[Body]]) -> None:
+def describe(app: FastAPI, bodies: Sequence[type[pydantic.BaseModel]]) -> None:
     """Have `app` serve a document that has the schemas of all `bodies`."""
 
     def document() -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import hashlib
 import logging
 import secrets
 from typing import Any
@@ -41,17 +42,23 @@ REVOKED = Counter("tidings_tokens_revoked_total", "Tokens revoked, here or by an
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Caller:
-    """Whom a token speaks for. expires_at: Unix seconds."""
+    """Whom a token speaks for. mark: of its user, see `mark_of`; expires_at: Unix seconds."""
 
     username: str
     account: str
     role: str
     jti: str
+    mark: str
     expires_at: int
 
     @property
     def is_admin(self) -> bool:
         return self.role == users.ADMIN
+
+
+def mark_of(user: User) -> str:
+    """What all tokens of a user share, and no token of another user that once had, or will have, its name."""
+    return "user-" + hashlib.sha256(f"{user.created_at} {user.username}".encode()).hexdigest()[:27]
 
 
 class Tokens:
@@ -69,12 +76,15 @@ class Tokens:
     def issue(self, user: User) -> tuple[str, int]:
         """A new token and the Unix second of its end."""
         now = int(self._clock.now())
-        caller = Caller(user.username, user.account, user.role, secrets.token_hex(16), now + LIFETIME)
+        caller = Caller(
+            user.username, user.account, user.role, secrets.token_hex(16), mark_of(user), now + LIFETIME
+        )
         claims = {
             "user": caller.username,
             "iat": now,
             "exp": caller.expires_at,
             "jti": caller.jti,
+            "mark": caller.mark,
             "account": caller.account,
         }
         token = jwt.encode(claims, self._key, _ALGORITHM)
@@ -84,8 +94,10 @@ class Tokens:
     async def identify(self, token: bytes) -> Caller:
         """Whose token it is. Raises `LogIn` when it is wrong, expired or revoked."""
         known = self._good.get(token)
-        if known is not None and self._clock.now() < known[1] and known[0].jti not in self._revoked:
-            return known[0]
+        if known is not None and self._clock.now() < known[1]:
+            caller, revoked = known[0], self._revoked
+            if caller.jti not in revoked and caller.mark not in revoked:
+                return caller
         return await self._look_up(token)
 
     async def revoke(self, caller: Caller) -> None:
@@ -93,6 +105,15 @@ class Tokens:
         revocation = tokens.Revocation(caller.jti, caller.expires_at * 1000, self._milliseconds())
         await self._database.persist(lambda connection: tokens.revoke(connection, revocation), patience=5.0)
         self._learn(caller.jti)
+
+    def revocation_of(self, user: User) -> tokens.Revocation:
+        """What ends every token of a user once it is stored: in other Webapps within `POLL` seconds."""
+        now = self._milliseconds()
+        return tokens.Revocation(mark_of(user), now + LIFETIME * 1000, now)
+
+    def learn(self, revocation: tokens.Revocation) -> None:
+        """It is stored: heed it here at once."""
+        self._learn(revocation.jti)
 
     async def poll(self) -> int:
         """Learn what other Webapps revoked; returns how many tokens are new."""
@@ -116,10 +137,11 @@ class Tokens:
             raise LogIn("the token has expired")
         async with self._database.reading() as connection:
             user = await users.find_user(connection, claims["user"])
-            revoked = await tokens.is_revoked(connection, jti)
-        if user is None or revoked:
+            revoked = user is None or await tokens.is_revoked(connection, [jti, mark_of(user)])
+        # Another user may have the name by now.
+        if user is None or revoked or claims.get("mark") not in (None, mark_of(user)):
             raise LogIn("the token was revoked")
-        caller = Caller(user.username, claims["account"], user.role, jti, expires_at)
+        caller = Caller(user.username, claims["account"], user.role, jti, mark_of(user), expires_at)
         self._remember(token, caller)
         return caller
 
@@ -169,7 +191,7 @@ class RevocationWatch:
     async def run_once(self) -> None:
         gone = await self._tokens.poll()
         if gone:
-            log.info("revocations.learnt", extra={"tokens": gone})
+            log.info("revocations.learnt", extra={"revocations": gone})
         if self._clock.monotonic() >= self._next_sweep:
             deleted = await self._tokens.sweep()
             # A full pass leaves more to do.

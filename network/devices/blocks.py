@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from sqlalchemy.ext.asyncio import AsyncConnection
-
 from network.errors import BadRequest
 from network.recipients import Recipients
 from tidings.storage import directory
-from tidings.storage.database import Database
+from tidings.storage.database import Connection, Database
 
 MAX_BLOCKED = 1000
 
@@ -22,7 +20,7 @@ class Blocks:
     async def block(self, number: str, other: str) -> None:
         """Raises `BadRequest` when the number blocks too many already."""
 
-        async def work(connection: AsyncConnection) -> None:
+        async def work(connection: Connection) -> None:
             await directory.block(connection, number, other)
             if await directory.count_blocks(connection, number) > MAX_BLOCKED:
                 raise BadRequest(f"at most {MAX_BLOCKED} numbers can be blocked", reason="too_many")

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy.ext.asyncio import AsyncConnection
-
 from network.devices import schemas, signatures
 from network.errors import BadRequest, NotFound
 from network.refills import Refills
 from tidings.storage import directory, prekeys
-from tidings.storage.database import Database
+from tidings.storage.database import Connection, Database
 from tidings.storage.prekeys import Counts
 
 # One-time pre-keys of each kind that are kept for one device.
@@ -46,7 +44,7 @@ class Keys:
             raise NotFound(f"{number} is not registered")
         await signatures.check([("", device.identity_key, keys)])
 
-        async def work(connection: AsyncConnection) -> Counts:
+        async def work(connection: Connection) -> Counts:
             if keys.signed_prekey is not None:
                 key = keys.signed_prekey
                 await directory.rotate_signed_prekey(connection, number, key.key_id, key.public, key.signature)

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Sequence
 
 from prometheus_client import Counter
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from network import tokens
 from network.devices import schemas, signatures
@@ -18,7 +17,7 @@ from network.recipients import Recipients
 from network.router import Router
 from tidings.runtime.clock import Clock
 from tidings.storage import directory, prekeys
-from tidings.storage.database import Database
+from tidings.storage.database import Connection, Database
 from tidings.storage.directory import Registration
 from tidings.wire import device
 
@@ -61,7 +60,7 @@ class Registrations:
 
         with self._notices.reservations() as reservations:
 
-            async def work(connection: AsyncConnection) -> None:
+            async def work(connection: Connection) -> None:
                 before = await directory.list_identity_keys(connection, numbers)
                 changed = [
                     body.number for body in devices if before.get(body.number, b"") not in (b"", body.identity_key)
@@ -84,7 +83,7 @@ class Registrations:
     async def unregister(self, number: str) -> None:
         """The number is no longer known; what waits for it expires in its time."""
 
-        async def work(connection: AsyncConnection) -> None:
+        async def work(connection: Connection) -> None:
             await directory.unregister(connection, number)
             await prekeys.drop(connection, [number])
 

@@ -60,7 +60,7 @@ def crash_at(point: str, name: str) -> Disruption:
 
     async def disrupt(scene: Scene, phase: Phase, duration: float) -> None:
         process = scene.installation.processes[name]
-        count = scene.rng.randint(2, 8)
+        count = scene.rng.randint(1, 4)
         await process.stop()
         await process.start({"TIDINGS_CRASH_AT": f"{point}:{count}"})
         ended = asyncio.create_task(process.wait())

@@ -23,9 +23,10 @@ class SlowMailbox:
     def __init__(self, rng: random.Random) -> None:
         self.rows: dict[int, Envelope] = {}
         self.rng = rng
+        self.slowness = rng.choice([1, 6, 60])
 
     async def pause(self) -> None:
-        for _ in range(self.rng.randrange(6)):
+        for _ in range(self.rng.randrange(self.slowness)):
             await asyncio.sleep(0)
 
     async def change(self, stored: Sequence[Envelope], removed: Sequence[int]) -> None:
@@ -119,7 +120,7 @@ async def test_whatever_happens_every_envelope_arrives_and_each_connection_sees_
         await store.pause()
         store.rows[seq] = Envelope(seq, RECIPIENT, "15550000003", id, device.IDENTITY, 0, 2**60, b"", [])
         await store.pause()
-        router.release(RECIPIENT)
+        router.release(RECIPIENT, seq)
 
     def acknowledge(count: int) -> None:
         connection = connections[-1]

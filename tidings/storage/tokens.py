@@ -1,4 +1,4 @@
-"""The tokens of the v1 API that were revoked before they expired."""
+"""The tokens of the v1 API that were revoked before they expired: one by its id, or all of a user by the user's mark."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ table = sa.Table(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Revocation:
-    """One revoked token; times are Unix milliseconds by the clock of the Webapp that revoked it."""
+    """One revoked token, or all tokens of a deleted user. jti: the token's id or the user's mark; times are Unix milliseconds by the clock of the
+    Webapp that revoked it.
+    """
 
     jti: str
     expires_at: int
@@ -38,9 +40,9 @@ async def revoke(connection: AsyncConnection, revocation: Revocation) -> None:
     await connection.execute(insert_or_ignore(connection, table), [dataclasses.asdict(revocation)])
 
 
-async def is_revoked(connection: AsyncConnection, jti: str) -> bool:
-    """Was this token revoked?"""
-    return (await connection.execute(sa.select(table.c.jti).where(table.c.jti == jti))).first() is not None
+async def is_revoked(connection: AsyncConnection, jtis: Sequence[str]) -> bool:
+    """Was any of these revoked?"""
+    return (await connection.execute(sa.select(table.c.jti).where(table.c.jti.in_(jtis)))).first() is not None
 
 
 async def list_revoked_since(connection: AsyncConnection, since: int) -> Sequence[Revocation]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -58,6 +59,41 @@ async def find_user(connection: AsyncConnection, username: str) -> User | None:
 async def add_user_if_missing(connection: AsyncConnection, user: User) -> None:
     """Keep a new user; one of the same name that is there already stays as it is."""
     await connection.execute(insert_or_ignore(connection, table), [dataclasses.asdict(user)])
+
+
+async def list_users(connection: AsyncConnection, account: str) -> Sequence[User]:
+    """Every user of an account, by name."""
+    rows = await connection.execute(sa.select(table).where(table.c.account == account).order_by(table.c.username))
+    return [User(*row) for row in rows]
+
+
+async def add_user(connection: AsyncConnection, user: User) -> bool:
+    """Keep a new user; false, and nothing is changed, when there is one of that name."""
+    if await find_user(connection, user.username) is not None:
+        return False
+    try:
+        await connection.execute(table.insert(), [dataclasses.asdict(user)])
+    except sa.exc.IntegrityError:
+        # Added by somebody else just now.
+        return False
+    return True
+
+
+async def delete_user(connection: AsyncConnection, user: User) -> bool:
+    """Forget a user; false when it is gone already, or another one has its name by now."""
+    deleted = await connection.execute(
+        table.delete().where(table.c.username == user.username, table.c.created_at == user.created_at)
+    )
+    return deleted.rowcount == 1
+
+
+async def set_password(connection: AsyncConnection, username: str, password_hash: str) -> None:
+    """Replace the password, whatever it was."""
+    await connection.execute(
+        table.update()
+        .where(table.c.username == username)
+        .values(password_hash=password_hash, must_change_password=False)
+    )
 
 
 async def change_password(connection: AsyncConnection, user: User, password_hash: str) -> bool:

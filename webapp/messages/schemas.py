@@ -1,52 +1,169 @@
-"""What `/v1/messages` takes and answers."""
+"""What `/v1/messages` takes and answers: one model for each type of message."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import ClassVar, Literal
 
 import pydantic
 
-from webapp.bodies import Body, refusal
-from webapp.errors import MESSAGE_TOO_LONG, PARAMETER_INVALID
+from webapp import bodies
+from webapp.bodies import Body
+from webapp.errors import PARAMETER_INVALID, FixRequest, Problem
+from webapp.messages.contacts import Cards
+from webapp.messages.fields import Document as DocumentContent
+from webapp.messages.fields import Picture, Sound
+from webapp.messages.hsm import Hsm
+from webapp.messages.interactive.union import Interactive
+from webapp.messages.location import Location
+from webapp.messages.template import Template
+from webapp.messages.text import Text
 from webapp.openapi import Meta
 
-MAX_TEXT = 4096  # characters
+# Types whose content is checked but cannot be sent, because nothing carries their files yet.
+NOT_YET = frozenset({"image", "audio", "video", "document", "sticker"})
 
 
-def _fits(body: str) -> str:
-    if len(body) > MAX_TEXT:
-        raise refusal(
-            MESSAGE_TOO_LONG, "has {length} characters, the limit is {limit}", length=len(body), limit=MAX_TEXT
-        )
-    if not body:
-        raise refusal(PARAMETER_INVALID, "should not be empty")
-    return body
+class Addressed(Body):
+    """What every message has.
 
-
-TextBody = Annotated[
-    str,
-    pydantic.AfterValidator(_fits),
-    pydantic.Field(json_schema_extra={"minLength": 1, "maxLength": MAX_TEXT}, examples=["Hello"]),
-]
-
-
-class Text(Body):
-    """The content of a text message."""
-
-    body: TextBody
-
-
-class Message(Body):
-    """One message; `type` names the field that has its content.
-
-    `to` is a phone number, with or without `+`. `preview_url` stands beside `text`, not in it.
+    `to` is a phone number, with or without `+`. Of the fields of contents only the one that `type` names is looked at.
     """
 
     to: str = pydantic.Field(max_length=64, examples=["15550110001"])
-    type: str | None = pydantic.Field(default="text", max_length=64)
     recipient_type: str | None = pydantic.Field(default="individual", max_length=64)
+
+
+class TextMessage(Addressed):
+    """`preview_url` stands beside `text`, not in it."""
+
+    kind: ClassVar[str] = "text"
+    type: Literal["text"] | None = "text"
     preview_url: bool | None = None
-    text: Text | None = None
+    text: Text
+
+
+class ImageMessage(Addressed):
+    kind: ClassVar[str] = "image"
+    type: Literal["image"]
+    image: Picture
+
+
+class AudioMessage(Addressed):
+    kind: ClassVar[str] = "audio"
+    type: Literal["audio"]
+    audio: Sound
+
+
+class VideoMessage(Addressed):
+    kind: ClassVar[str] = "video"
+    type: Literal["video"]
+    video: Picture
+
+
+class DocumentMessage(Addressed):
+    kind: ClassVar[str] = "document"
+    type: Literal["document"]
+    document: DocumentContent
+
+
+class StickerMessage(Addressed):
+    kind: ClassVar[str] = "sticker"
+    type: Literal["sticker"]
+    sticker: Sound
+
+
+class LocationMessage(Addressed):
+    kind: ClassVar[str] = "location"
+    type: Literal["location"]
+    location: Location
+
+
+class ContactsMessage(Addressed):
+    kind: ClassVar[str] = "contacts"
+    type: Literal["contacts"]
+    contacts: Cards
+
+
+class InteractiveMessage(Addressed):
+    kind: ClassVar[str] = "interactive"
+    type: Literal["interactive"]
+    interactive: Interactive
+
+
+class TemplateMessage(Addressed):
+    kind: ClassVar[str] = "template"
+    type: Literal["template"]
+    template: Template
+
+
+class HsmMessage(Addressed):
+    kind: ClassVar[str] = "hsm"
+    type: Literal["hsm"]
+    hsm: Hsm
+
+
+AnyMessage = (
+    TextMessage
+    | ImageMessage
+    | AudioMessage
+    | VideoMessage
+    | DocumentMessage
+    | StickerMessage
+    | LocationMessage
+    | ContactsMessage
+    | InteractiveMessage
+    | TemplateMessage
+    | HsmMessage
+)
+
+MODELS: Mapping[str, type[AnyMessage]] = {
+    model.kind: model
+    for model in (
+        TextMessage,
+        ImageMessage,
+        AudioMessage,
+        VideoMessage,
+        DocumentMessage,
+        StickerMessage,
+        LocationMessage,
+        ContactsMessage,
+        InteractiveMessage,
+        TemplateMessage,
+        HsmMessage,
+    )
+}
+
+
+class Message(pydantic.RootModel[AnyMessage]):
+    """One message; `type` names the field that has its content. Described here, checked by `read`."""
+
+
+def read(value: object) -> AnyMessage:
+    """A parsed body as the message that its `type` says. Raises `FixRequest`."""
+    kind = value.get("type") if isinstance(value, dict) else None
+    if kind is None:
+        return bodies.check(TextMessage, value)
+    model = MODELS.get(kind) if isinstance(kind, str) else None
+    if model is None or kind in NOT_YET:
+        raise FixRequest([*_problems(value), Problem(PARAMETER_INVALID, f"type: {_why_not(kind)}")])
+    return bodies.check(model, value)
+
+
+def _problems(value: object) -> list[Problem]:
+    try:
+        bodies.check(Addressed, value)
+    except FixRequest as error:
+        return list(error.problems)
+    return []
+
+
+def _why_not(kind: object) -> str:
+    if not isinstance(kind, str):
+        return "should be a valid string"
+    if kind in NOT_YET:
+        return "not supported yet"
+    return f"should be one of {', '.join(sorted(MODELS))}"
 
 
 class MessageId(pydantic.BaseModel):

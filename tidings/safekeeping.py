@@ -1,0 +1,32 @@
+"""Seals what an installation keeps for itself in its database: private keys of certificates, credentials of providers.
+
+The key is derived from the master key, so every process of the installation opens what another has sealed.
+"""
+
+from __future__ import annotations
+
+from tidings import e2ee
+
+_KEY_ID = 1
+
+
+class Unreadable(Exception):
+    """It was sealed under another master key, or is damaged: it has to be set again."""
+
+
+class Safe:
+    """`owner` and `name` say what a blob is: it opens under the same ones only."""
+
+    def __init__(self, master_key: bytes) -> None:
+        self._sealer = e2ee.Sealer(e2ee.Keyring.from_master(master_key, _KEY_ID), cache_size=64)
+
+    def seal(self, owner: str, name: str, content: bytes) -> bytes:
+        """`content` as it may be stored."""
+        return self._sealer.seal(content, context=(owner, "", "installation", name))
+
+    def open(self, owner: str, name: str, sealed: bytes) -> bytes:
+        """What `seal` was given. Raises `Unreadable`."""
+        try:
+            return self._sealer.open(sealed, (owner, "", "installation", name))
+        except (e2ee.CorruptState, e2ee.UnknownSealingKey) as error:
+            raise Unreadable(f"{name} of {owner}: {error}") from error

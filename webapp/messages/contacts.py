@@ -1,0 +1,111 @@
+"""The content of a contacts message: cards of people."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from typing import Annotated
+
+import pydantic
+
+from webapp.bodies import Body, refusal
+from webapp.errors import PARAMETER_INVALID, PARAMETER_MISSING
+from webapp.messages.fields import Length
+
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
+_PARTS = ("first_name", "last_name", "middle_name", "suffix", "prefix")
+
+Word = Annotated[str, Length(1024, least=0)]
+
+
+def _is_date(text: str) -> str:
+    try:
+        good = _DATE.fullmatch(text) is not None and bool(datetime.date.fromisoformat(text))
+    except ValueError:
+        good = False
+    if not good:
+        raise refusal(PARAMETER_INVALID, "should be a date such as 1990-12-31")
+    return text
+
+
+Date = Annotated[str, pydantic.AfterValidator(_is_date), pydantic.Field(json_schema_extra={"format": "date"})]
+
+
+class Name(Body):
+    """`formatted_name` and at least one of the others."""
+
+    formatted_name: Annotated[str, Length(1024)]
+    first_name: Word | None = None
+    last_name: Word | None = None
+    middle_name: Word | None = None
+    suffix: Word | None = None
+    prefix: Word | None = None
+
+    @pydantic.model_validator(mode="after")
+    def _has_a_part(self) -> Name:
+        if not any(getattr(self, part) for part in _PARTS):
+            raise refusal(PARAMETER_MISSING, "one of {parts} is missing", parts=", ".join(_PARTS))
+        return self
+
+
+class Address(Body):
+    street: Word | None = None
+    city: Word | None = None
+    state: Word | None = None
+    zip: Word | None = None
+    country: Word | None = None
+    country_code: Word | None = None
+    type: Word | None = None
+
+
+class Email(Body):
+    email: Word | None = None
+    type: Word | None = None
+
+
+class Phone(Body):
+    """`wa_id` makes the number one that can be written to."""
+
+    phone: Word | None = None
+    type: Word | None = None
+    wa_id: Word | None = None
+
+
+class Url(Body):
+    url: Word | None = None
+    type: Word | None = None
+
+
+class Messenger(Body):
+    service: Word | None = None
+    user_id: Word | None = None
+
+
+class Organisation(Body):
+    company: Word | None = None
+    department: Word | None = None
+    title: Word | None = None
+
+
+class Card(Body):
+    """One person. Types are HOME, WORK and, of phones, CELL, MAIN and IPHONE; others are passed on as they are."""
+
+    name: Name
+    addresses: list[Address] | None = None
+    birthday: Date | None = None
+    emails: list[Email] | None = None
+    org: Organisation | None = None
+    phones: list[Phone] | None = None
+    urls: list[Url] | None = None
+    ims: list[Messenger] | None = None
+
+
+def _is_some(cards: list[Card]) -> list[Card]:
+    if not cards:
+        raise refusal(PARAMETER_MISSING, "has no contact")
+    return cards
+
+
+Cards = Annotated[
+    list[Card], pydantic.AfterValidator(_is_some), pydantic.Field(json_schema_extra={"minItems": 1})
+]

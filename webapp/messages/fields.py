@@ -1,0 +1,156 @@
+"""The pieces that message types share: bounded words, links, and media objects."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+
+import pydantic
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, core_schema
+
+from webapp.bodies import Body, refusal
+from webapp.errors import (
+    CHARACTER_POLICY,
+    MESSAGE_TOO_LONG,
+    PARAMETER_INVALID,
+    PARAMETER_MISSING,
+    PARAMETER_NOT_REQUIRED,
+)
+
+MAX_CAPTION = 1024
+MAX_URL = 2048
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Length:
+    """Bounds of a string in characters. codes: `over` for one that is too long, `empty` for one that is empty."""
+
+    most: int
+    over: int = PARAMETER_INVALID
+    empty: int = PARAMETER_INVALID
+    least: int = 1
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(self.check, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return handler(schema) | {"minLength": self.least, "maxLength": self.most}
+
+    def check(self, text: str) -> str:
+        if len(text) > self.most:
+            raise refusal(
+                self.over, "has {length} characters, the limit is {limit}", length=len(text), limit=self.most
+            )
+        if len(text) < self.least:
+            raise refusal(self.empty, "should not be empty")
+        return text
+
+
+def _is_id(text: str) -> str:
+    if text != text.strip() or not text.isprintable():
+        raise refusal(CHARACTER_POLICY, "should have no blanks around it and no control characters")
+    return text
+
+
+def _is_link(link: str) -> str:
+    try:
+        parts = urlsplit(link)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        usable = False
+    if not usable or any(character.isspace() or not character.isprintable() for character in link):
+        raise refusal(PARAMETER_INVALID, "should be an absolute URL that begins with http:// or https://")
+    return link
+
+
+PLAIN = pydantic.AfterValidator(_is_id)  # for ids that come back in webhooks
+
+Link = Annotated[
+    str,
+    Length(MAX_URL),
+    pydantic.AfterValidator(_is_link),
+    pydantic.Field(json_schema_extra={"format": "uri", "pattern": "^https?://"}, examples=["https://example.com/a.png"]),
+]
+Caption = Annotated[str, Length(MAX_CAPTION, over=MESSAGE_TOO_LONG, least=0)]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Degrees:
+    """A number, or a string that is one, between -most and most."""
+
+    most: int
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_before_validator_function(self.check, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        number = {"type": "number", "minimum": -self.most, "maximum": self.most}
+        return {"anyOf": [number, {"type": "string", "pattern": r"^-?[0-9]{1,2}(\.[0-9]{1,20})?$"}]}
+
+    def check(self, value: object) -> float:
+        number = math.nan
+        if isinstance(value, str) and len(value) <= 40 or isinstance(value, int | float) and not isinstance(value, bool):
+            try:
+                number = float(value)
+            except (ValueError, OverflowError):
+                number = math.nan
+        if not -self.most <= number <= self.most:
+            raise refusal(PARAMETER_INVALID, "should be a number from -{most} to {most}", most=self.most)
+        return number
+
+
+class Provider(Body):
+    """Names the configuration with which the link is fetched."""
+
+    name: Annotated[str, Length(255)]
+
+
+class Media(Body):
+    """A file: `id` of one that was uploaded, or the `link` where it is."""
+
+    id: Annotated[str, Length(64), PLAIN] | None = None
+    link: Link | None = None
+    provider: Provider | None = None
+
+    @pydantic.model_validator(mode="after")
+    def _has_one_source(self) -> Media:
+        if self.id is None and self.link is None:
+            raise refusal(PARAMETER_MISSING, "id or link is missing")
+        if self.id is not None and self.link is not None:
+            raise refusal(PARAMETER_NOT_REQUIRED, "link is not required beside id")
+        if self.provider is not None and self.link is None:
+            raise refusal(PARAMETER_NOT_REQUIRED, "provider is not required without link")
+        return self
+
+
+def _refuse(field: str) -> Any:
+    def check(value: object) -> None:
+        if value is not None:
+            raise refusal(PARAMETER_NOT_REQUIRED, "is not required here", field=field)
+
+    return check
+
+
+class Sound(Media):
+    """A file without words: no caption, no file name."""
+
+    caption: Annotated[None, pydantic.BeforeValidator(_refuse("caption"))] = None
+    filename: Annotated[None, pydantic.BeforeValidator(_refuse("filename"))] = None
+
+
+class Picture(Media):
+    """A file with a caption."""
+
+    caption: Caption | None = None
+    filename: Annotated[None, pydantic.BeforeValidator(_refuse("filename"))] = None
+
+
+class Document(Media):
+    """A file with a caption and a name."""
+
+    caption: Caption | None = None
+    filename: Annotated[str, Length(255)] | None = None

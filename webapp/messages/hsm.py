@@ -1,0 +1,66 @@
+"""The content of an hsm message: the old form of a template message, with one list of parameters for the body."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import pydantic
+
+from webapp.bodies import Body, refusal
+from webapp.errors import PARAMETER_INVALID, PARAMETER_MISSING
+from webapp.messages.fields import Length
+from webapp.messages.template import Language, Namespace
+
+
+class Currency(Body):
+    """`amount_1000` is the amount times 1,000."""
+
+    currency_code: Annotated[str, pydantic.Field(pattern="^[A-Za-z]{3}$")]
+    amount_1000: int
+
+
+class Moment(Body):
+    """day_of_week: 1 for Monday to 7."""
+
+    day_of_week: Annotated[int, pydantic.Field(ge=1, le=7)] | None = None
+    day_of_month: Annotated[int, pydantic.Field(ge=1, le=31)] | None = None
+    year: int | None = None
+    month: Annotated[int, pydantic.Field(ge=1, le=12)] | None = None
+    hour: Annotated[int, pydantic.Field(ge=0, le=23)] | None = None
+    minute: Annotated[int, pydantic.Field(ge=0, le=59)] | None = None
+
+
+class Epoch(Body):
+    """Unix seconds."""
+
+    timestamp: int
+
+
+class DateTime(Body):
+    """By its components or as a Unix time."""
+
+    component: Moment | None = None
+    unix_epoch: Epoch | None = None
+
+    @pydantic.model_validator(mode="after")
+    def _is_one(self) -> DateTime:
+        if (self.component is None) == (self.unix_epoch is None):
+            raise refusal(PARAMETER_INVALID, "should have either component or unix_epoch")
+        return self
+
+
+class Localizable(Body):
+    """`default` is what is shown; the others say what it means."""
+
+    default: Annotated[str, Length(32_768, empty=PARAMETER_MISSING)]
+    currency: Currency | None = None
+    date_time: DateTime | None = None
+
+
+class Hsm(Body):
+    """`element_name` is the template's name."""
+
+    namespace: Namespace
+    element_name: Annotated[str, Length(512)]
+    language: Language
+    localizable_params: list[Localizable] | None = None

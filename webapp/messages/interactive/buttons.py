@@ -1,0 +1,50 @@
+"""A message with up to three reply buttons."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import pydantic
+
+from webapp.bodies import Body, refusal
+from webapp.errors import PARAMETER_INVALID
+from webapp.messages.fields import PLAIN, Length
+from webapp.messages.interactive.parts import BodyText, FooterText, Header
+
+MAX_BUTTONS = 3
+
+
+class Reply(Body):
+    """`id` comes back in the webhook."""
+
+    id: Annotated[str, Length(256), PLAIN]
+    title: Annotated[str, Length(20)]
+
+
+class Button(Body):
+    type: Literal["reply"]
+    reply: Reply
+
+
+class ButtonAction(Body):
+    buttons: Annotated[list[Button], pydantic.Field(json_schema_extra={"minItems": 1, "maxItems": MAX_BUTTONS})]
+
+    @pydantic.model_validator(mode="after")
+    def _counts(self) -> ButtonAction:
+        if not 1 <= len(self.buttons) <= MAX_BUTTONS:
+            raise refusal(
+                PARAMETER_INVALID, "buttons has {count} entries, 1 to {most} are taken", count=len(self.buttons),
+                most=MAX_BUTTONS,
+            )
+        for name in ("id", "title"):
+            if len({getattr(button.reply, name) for button in self.buttons}) < len(self.buttons):
+                raise refusal(PARAMETER_INVALID, "buttons has two with the same {name}", name=name)
+        return self
+
+
+class ButtonMessage(Body):
+    type: Literal["button"]
+    header: Header | None = None
+    body: BodyText
+    footer: FooterText | None = None
+    action: ButtonAction

@@ -1,0 +1,68 @@
+"""A message with a button that opens a list of rows."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import pydantic
+
+from webapp.bodies import Body, refusal
+from webapp.errors import PARAMETER_INVALID, PARAMETER_MISSING, ROW_COUNT, SECTION_COUNT
+from webapp.messages.fields import PLAIN, Length
+from webapp.messages.interactive.parts import BodyText, FooterText, TextHeader
+
+MAX_SECTIONS = 10
+MAX_ROWS = 10  # in all sections
+
+
+class Row(Body):
+    """`id` comes back in the webhook."""
+
+    id: Annotated[str, Length(200), PLAIN]
+    title: Annotated[str, Length(24)]
+    description: Annotated[str, Length(72, least=0)] | None = None
+
+
+class Section(Body):
+    """The title is needed where there is more than one section."""
+
+    title: Annotated[str, Length(24, least=0)] | None = None
+    rows: list[Row]
+
+
+class ListAction(Body):
+    """At most ten rows in all."""
+
+    button: Annotated[str, Length(20)]
+    sections: Annotated[list[Section], pydantic.Field(json_schema_extra={"minItems": 1, "maxItems": MAX_SECTIONS})]
+
+    @pydantic.model_validator(mode="after")
+    def _counts(self) -> ListAction:
+        if not 1 <= len(self.sections) <= MAX_SECTIONS:
+            raise refusal(
+                SECTION_COUNT, "sections has {count} entries, 1 to {most} are taken", count=len(self.sections),
+                most=MAX_SECTIONS,
+            )
+        for index, section in enumerate(self.sections):
+            if not section.rows:
+                raise refusal(ROW_COUNT, "sections[{index}].rows has no row", index=index)
+            if len(self.sections) > 1 and not section.title:
+                raise refusal(
+                    PARAMETER_MISSING, "sections[{index}].title is missing, which several sections need", index=index
+                )
+        rows = [row.id for section in self.sections for row in section.rows]
+        if len(rows) > MAX_ROWS:
+            raise refusal(
+                ROW_COUNT, "sections has {count} rows in all, the limit is {most}", count=len(rows), most=MAX_ROWS
+            )
+        if len(set(rows)) < len(rows):
+            raise refusal(PARAMETER_INVALID, "sections has two rows with the same id")
+        return self
+
+
+class ListMessage(Body):
+    type: Literal["list"]
+    header: TextHeader | None = None
+    body: BodyText
+    footer: FooterText | None = None
+    action: ListAction

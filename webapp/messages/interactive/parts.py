@@ -1,0 +1,48 @@
+"""Header, body and footer of interactive messages."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import pydantic
+
+from webapp.bodies import Body, refusal
+from webapp.errors import HEADER_STRUCTURE, PARAMETER_MISSING
+from webapp.messages.fields import Document, Length, Picture
+
+MAX_HEADER = 60
+MAX_BODY = 1024
+MAX_FOOTER = 60
+
+
+class BodyText(Body):
+    text: Annotated[str, Length(MAX_BODY)]
+
+
+class FooterText(Body):
+    text: Annotated[str, Length(MAX_FOOTER)]
+
+
+class Header(Body):
+    """Text, or a file under the name of its type."""
+
+    type: Literal["text", "image", "video", "document"]
+    text: Annotated[str, Length(MAX_HEADER)] | None = None
+    image: Picture | None = None
+    video: Picture | None = None
+    document: Document | None = None
+
+    @pydantic.model_validator(mode="after")
+    def _has_its_content(self) -> Header:
+        if getattr(self, self.type) is None:
+            raise refusal(PARAMETER_MISSING, "{kind} is missing, which type {kind} needs", kind=self.type)
+        return self
+
+
+def _is_text(header: Header) -> Header:
+    if header.type != "text":
+        raise refusal(HEADER_STRUCTURE, "should be of type text in a message of this type")
+    return header
+
+
+TextHeader = Annotated[Header, pydantic.AfterValidator(_is_text)]

@@ -1,0 +1,123 @@
+"""Messages that show products of a catalogue: one, a list, or the catalogue itself."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import pydantic
+
+from webapp.bodies import Body, refusal
+from webapp.errors import (
+    CATALOG_MISSING,
+    PARAMETER_MISSING,
+    PARAMETER_NOT_REQUIRED,
+    PRODUCT_COUNT,
+    PRODUCTS_MISSING,
+    SECTION_COUNT,
+)
+from webapp.messages.fields import PLAIN, Length
+from webapp.messages.interactive.parts import BodyText, FooterText, TextHeader
+
+MAX_SECTIONS = 10
+MAX_PRODUCTS = 30  # in all sections
+
+RetailerId = Annotated[str, Length(100, empty=PRODUCTS_MISSING), PLAIN]
+Catalog = Annotated[str, Length(100, least=0), PLAIN, pydantic.Field(json_schema_extra={"minLength": 1})]
+
+
+def _needs_catalog(catalog: str | None) -> None:
+    if not catalog:
+        raise refusal(CATALOG_MISSING, "catalog_id is missing")
+
+
+def _refuse(value: object) -> None:
+    if value is not None:
+        raise refusal(PARAMETER_NOT_REQUIRED, "is not required in a message of this type")
+
+
+class ProductAction(Body):
+    catalog_id: Catalog | None = None
+    product_retailer_id: RetailerId
+
+    @pydantic.model_validator(mode="after")
+    def _has_catalog(self) -> ProductAction:
+        _needs_catalog(self.catalog_id)
+        return self
+
+
+class ProductMessage(Body):
+    """It has no header; the body may be left out."""
+
+    type: Literal["product"]
+    header: Annotated[None, pydantic.BeforeValidator(_refuse)] = None
+    body: BodyText | None = None
+    footer: FooterText | None = None
+    action: ProductAction
+
+
+class ProductItem(Body):
+    product_retailer_id: RetailerId
+
+
+class ProductSection(Body):
+    """The title is needed where there is more than one section."""
+
+    title: Annotated[str, Length(24, least=0)] | None = None
+    product_items: list[ProductItem]
+
+
+class ProductListAction(Body):
+    """At most thirty products in all."""
+
+    catalog_id: Catalog | None = None
+    sections: Annotated[
+        list[ProductSection], pydantic.Field(json_schema_extra={"minItems": 1, "maxItems": MAX_SECTIONS})
+    ]
+
+    @pydantic.model_validator(mode="after")
+    def _counts(self) -> ProductListAction:
+        _needs_catalog(self.catalog_id)
+        if not 1 <= len(self.sections) <= MAX_SECTIONS:
+            raise refusal(
+                SECTION_COUNT, "sections has {count} entries, 1 to {most} are taken", count=len(self.sections),
+                most=MAX_SECTIONS,
+            )
+        for index, section in enumerate(self.sections):
+            if not section.product_items:
+                raise refusal(PRODUCTS_MISSING, "sections[{index}].product_items has no product", index=index)
+            if len(self.sections) > 1 and not section.title:
+                raise refusal(
+                    PARAMETER_MISSING, "sections[{index}].title is missing, which several sections need", index=index
+                )
+        count = sum(len(section.product_items) for section in self.sections)
+        if count > MAX_PRODUCTS:
+            raise refusal(
+                PRODUCT_COUNT, "sections has {count} products in all, the limit is {most}", count=count,
+                most=MAX_PRODUCTS,
+            )
+        return self
+
+
+class ProductListMessage(Body):
+    type: Literal["product_list"]
+    header: TextHeader
+    body: BodyText
+    footer: FooterText | None = None
+    action: ProductListAction
+
+
+class CatalogParameters(Body):
+    thumbnail_product_retailer_id: RetailerId | None = None
+
+
+class CatalogAction(Body):
+    name: Literal["catalog_message"]
+    parameters: CatalogParameters | None = None
+
+
+class CatalogMessage(Body):
+    type: Literal["catalog_message"]
+    header: Annotated[None, pydantic.BeforeValidator(_refuse)] = None
+    body: BodyText
+    footer: FooterText | None = None
+    action: CatalogAction

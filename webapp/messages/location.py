@@ -1,0 +1,21 @@
+"""The content of a location message."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import pydantic
+
+from webapp.bodies import Body
+from webapp.messages.fields import Degrees, Length
+
+Name = Annotated[str, Length(1024, least=0)]
+
+
+class Location(Body):
+    """Degrees, as numbers or strings. Handsets show `address` only beside a `name`."""
+
+    latitude: Annotated[float, Degrees(90), pydantic.Field(examples=[48.2082])]
+    longitude: Annotated[float, Degrees(180), pydantic.Field(examples=[16.3738])]
+    name: Name | None = None
+    address: Name | None = None

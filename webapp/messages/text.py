@@ -1,0 +1,19 @@
+"""The content of a text message."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import pydantic
+
+from webapp.bodies import Body
+from webapp.errors import MESSAGE_TOO_LONG
+from webapp.messages.fields import Length
+
+MAX_TEXT = 4096  # characters
+
+
+class Text(Body):
+    """Whether links in it are previewed is said by `preview_url` beside `text`."""
+
+    body: Annotated[str, Length(MAX_TEXT, over=MESSAGE_TOO_LONG), pydantic.Field(examples=["Hello"])]
