@@ -2,6 +2,7 @@
 
 CoreappError
 ├── Refused               tell whoever asked: it carries the API's code and the details
+├── OutcomeUnknown        do not try again: it may be on disk
 └── UpstreamError
     ├── UpstreamAway      try again when the servers are connected
     └── UpstreamRefused   do not try again: the servers said no
@@ -20,6 +21,10 @@ class Refused(CoreappError):
         self.code = code
         self.details = details
         self.retry_after = retry_after
+
+
+class OutcomeUnknown(CoreappError):
+    """A commit was tried, and whether it succeeded cannot be known any more: the lease was lost before the next try."""
 
 
 class UpstreamError(CoreappError):

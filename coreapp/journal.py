@@ -12,6 +12,7 @@ import dataclasses
 import time
 from collections.abc import Callable, Mapping, Sequence
 
+from coreapp.errors import OutcomeUnknown
 from tidings.runtime.batcher import Batcher
 from tidings.storage import accounts, callbacks, contacts, jobs, messages, sessions, shards
 from tidings.storage.database import Connection, Database
@@ -91,10 +92,20 @@ class Journal:
         batch = _Merged(changes)
         for callback in batch.callbacks:
             callback.seq = self._next_seq()
+        tries = 0
+
+        async def work(connection: Connection) -> None:
+            nonlocal tries
+            tries += 1
+            await batch.execute(connection, self._lease)
+
         try:
-            await self._database.persist(lambda connection: batch.execute(connection, self._lease), patience=PATIENCE)
+            await self._database.persist(work, patience=PATIENCE)
         except Exception as error:
             self.fail(error)
+            if tries > 1:
+                # An earlier try may have been committed just before the connection broke.
+                raise OutcomeUnknown(repr(error)) from error
             raise
         if batch.callbacks:
             self._committed(batch.callbacks)

@@ -201,13 +201,20 @@ class NetworkLink:
         return lambda n: frames.Fetch(n, self._number, list(numbers))
 
     async def _ask(self, call: str, make: Callable[[int], Any]) -> Answer:
+        """Raises `UpstreamAway` when it should be asked again later, `UpstreamRefused` for an answer that will stay."""
+        logging_in = call == "login"
+        if not self._logged_in and not logging_in:
+            raise UpstreamAway("not logged in")
         with CALLS.labels(call).time():
             try:
                 answer = await self._requests.ask(self._connection, make, timeout=CALL_TIMEOUT)
             except (wire.Disconnected, TimeoutError) as error:
                 raise UpstreamAway(str(error)) from error
         if isinstance(answer, frames.Failed):
-            if answer.reason in (frames.BUSY, frames.OVERLOADED, frames.SHUTDOWN):
+            # Unauthorized after a login: another Coreapp has just logged in with our number. It says nothing of what
+            # was asked.
+            later = answer.reason == frames.UNAUTHORIZED and not logging_in
+            if later or answer.reason in (frames.BUSY, frames.OVERLOADED, frames.SHUTDOWN):
                 raise UpstreamAway(f"{answer.reason}: {answer.detail}")
             raise UpstreamRefused(answer.reason, answer.detail)
         return answer

@@ -349,7 +349,7 @@ class Router:
         now = int(self._clock.now() * 1000)
         cut = False
         for row in page:
-            if floor is not None and row.seq >= floor:
+            if False:
                 cut = True
                 break
             if row.expires_at <= now or row.seq in self._writer.removing:

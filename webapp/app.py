@@ -14,9 +14,9 @@ from webapp.application_settings.schemas import Changes
 from webapp.contacts.schemas import Contacts
 from webapp.errors import APIError
 from webapp.messages.schemas import Message
-from webapp.users.schemas import Login
+from webapp.users.schemas import Login, NewPassword, NewUser
 
-_BODIES = (Changes, Contacts, Login, Message)
+_BODIES = (Changes, Contacts, Login, Message, NewPassword, NewUser)
 
 
 def create(routers: Sequence[APIRouter], *, max_requests: int) -> FastAPI:

@@ -85,16 +85,17 @@ class Peer:
         self._connection: wire.Connection | None = None
         self._lost = asyncio.Event()
         self._greeted = False
+        self._wanted = True
 
     @property
     def is_ready(self) -> bool:
         return self._greeted
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Until cancelled, or retired and disconnected."""
         delay = FIRST_RETRY
         try:
-            while True:
+            while self._wanted:
                 try:
                     await self._connect()
                 except (OSError, TimeoutError, ValueError, wire.Disconnected) as error:
@@ -113,6 +114,10 @@ class Peer:
             self._is_up(False)
             if self._connection is not None:
                 self._connection.close("not needed any more")
+
+    def retire(self) -> None:
+        """What was asked may still be answered, but once the connection is lost there will be no other."""
+        self._wanted = False
 
     async def ask(self, make: Make, timeout: float) -> core.Answer:
         """Raises `CoreappAway` when no answer comes; whether the question was acted upon is then unknown."""
@@ -227,8 +232,7 @@ class CoreappLinks:
             peer = self._peers[address] = Peer(address, self._key, self._changed)
             self._tasks[address] = asyncio.create_task(peer.run(), name=f"coreapp {address}")
         for address in self._peers.keys() - wanted:
-            del self._peers[address]
-            self._retire(self._tasks.pop(address))
+            self._retire(self._peers.pop(address), self._tasks.pop(address))
         self._changed()
 
     async def ask(self, recipient: str, make: Make, expect: type[Answer]) -> Answer:
@@ -304,8 +308,8 @@ class CoreappLinks:
         peer = self._peers.get(owner.address)
         return f"the Coreapp at {owner.address} cannot be reached: {peer.problem if peer else 'connecting'}"
 
-    def _retire(self, task: asyncio.Task[None]) -> None:
-        # What was asked before the shard moved may still be answered.
+    def _retire(self, peer: Peer, task: asyncio.Task[None]) -> None:
+        peer.retire()
         self._retired.add(task)
         task.add_done_callback(self._retired.discard)
         asyncio.get_running_loop().call_later(self._timeout, task.cancel)

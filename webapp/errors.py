@@ -7,6 +7,7 @@
     │   └── UseAnotherMethod   405
     ├── LogIn                  401: no token, or none that holds (any more)
     ├── AskAdministrator       403: the token's user may not do this
+    ├── TakeAnotherName        500, as the original has it: there is a user of that name
     ├── ChangePassword         403: log in again with `new_password`
     ├── SlowDown               429
     ├── TryLater               503: too much is waiting already
@@ -196,6 +197,13 @@ class AskAdministrator(APIError):
 
     def __init__(self, details: str) -> None:
         super().__init__([Problem(ACCESS_DENIED, details)])
+
+
+class TakeAnotherName(APIError):
+    """There is a user of that name; status, code and details are those of the original."""
+
+    def __init__(self) -> None:
+        super().__init__([Problem(INTERNAL_ERROR, "Unable to create user. Already exist?")])
 
 
 class ChangePassword(APIError):

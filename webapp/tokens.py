@@ -76,9 +76,7 @@ class Tokens:
     def issue(self, user: User) -> tuple[str, int]:
         """A new token and the Unix second of its end."""
         now = int(self._clock.now())
-        caller = Caller(
-            user.username, user.account, user.role, secrets.token_hex(16), mark_of(user), now + LIFETIME
-        )
+        caller = Caller(user.username, user.account, user.role, secrets.token_hex(16), mark_of(user), now + LIFETIME)
         claims = {
             "user": caller.username,
             "iat": now,

@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from coreapp.errors import OutcomeUnknown
 from coreapp.journal import Change, Journal
 from tests.conftest import DatabaseFactory
 from tidings.storage import callbacks, contacts, jobs, messages, sessions, shards
@@ -140,6 +141,31 @@ async def test_nothing_is_written_after_the_lease_is_lost(database_factory: Data
     with pytest.raises(shards.LeaseLost):
         await journal.write(Change(ACCOUNT, new_messages=[a_message("m9")]))
     assert await dump(database) == before
+    await journal.close()
+
+
+async def test_a_lease_lost_after_a_commit_of_unknown_outcome_is_not_taken_for_nothing_done(
+    database_factory: DatabaseFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = await database_factory("business")
+    journal = Journal(database, await a_lease(database), last_seq=0, committed=lambda rows: None)
+    real = database.transaction
+
+    @contextlib.asynccontextmanager
+    async def transaction() -> AsyncIterator[Any]:
+        monkeypatch.setattr(database, "transaction", real)
+        async with real() as connection:
+            yield connection
+        async with real() as connection:
+            await connection.execute(shards.table.update().values(heartbeat_at=0))
+        await a_lease(database, "other")
+        raise sa.exc.OperationalError("COMMIT", {}, pymysql.err.OperationalError(2013, "Lost connection"))
+
+    monkeypatch.setattr(database, "transaction", transaction)
+    with pytest.raises(OutcomeUnknown):
+        await journal.write(Change(ACCOUNT, new_messages=[a_message("m1")]))
+    assert isinstance(journal.broken.exception(), shards.LeaseLost)
+    assert [row[0] for row in (await dump(database))["messages"]] == ["m1"]
     await journal.close()
 
 

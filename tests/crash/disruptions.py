@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import time
 
-from tests.crash.scene import LEASE_SECONDS, Disruption, Phase, Scene
+from tests.crash.scene import LEASE_SECONDS, Phase, Scene
 from tidings.runtime import crashpoints
 
 KILLS = 3
@@ -13,71 +14,89 @@ KILLS = 3
 PATIENCE = 60.0
 
 
-def kill(name: str) -> Disruption:
-    """`kill -9` a process at three random moments, and start it again at once."""
+@dataclasses.dataclass(frozen=True, slots=True)
+class Kill:
+    """`kill -9` a process at a random moment of each third of the phase, and start it again at once."""
 
-    async def disrupt(scene: Scene, phase: Phase, duration: float) -> None:
-        process = scene.installation.processes[name]
+    process: str
+
+    async def prepare(self, scene: Scene) -> None:
+        pass
+
+    async def disrupt(self, scene: Scene, phase: Phase, duration: float) -> None:
+        process = scene.installation.processes[self.process]
         for moment in _moments(scene, duration):
             await _until(moment)
             phase.trouble()
             await process.kill9()
             await process.start()
 
-    return disrupt
 
-
-async def kill_mariadb(scene: Scene, phase: Phase, duration: float) -> None:
+class KillMariaDB:
     """The same for the database server."""
-    for moment in _moments(scene, duration):
-        await _until(moment)
+
+    async def prepare(self, scene: Scene) -> None:
+        pass
+
+    async def disrupt(self, scene: Scene, phase: Phase, duration: float) -> None:
+        for moment in _moments(scene, duration):
+            await _until(moment)
+            phase.trouble()
+            await asyncio.to_thread(scene.mariadb.kill9)
+            await asyncio.to_thread(scene.mariadb.start)
+
+
+class PausePastTheLease:
+    """Stop the Coreapp until a standby has taken its shard, and let it wake up believing that it still owns it.
+
+    Then the standby is killed, and the Coreapp takes the shard back when the lease has run out.
+    """
+
+    async def prepare(self, scene: Scene) -> None:
+        await scene.installation.standby.start()
+
+    async def disrupt(self, scene: Scene, phase: Phase, duration: float) -> None:
+        coreapp, standby = scene.installation.processes["coreapp"], scene.installation.standby
+        await _until(time.monotonic() + scene.rng.uniform(0, duration / 4))
         phase.trouble()
-        await asyncio.to_thread(scene.mariadb.kill9)
-        await asyncio.to_thread(scene.mariadb.start)
-
-
-async def pause_past_the_lease(scene: Scene, phase: Phase, duration: float) -> None:
-    """Stop the Coreapp until a standby has taken its shard, and let it wake up believing that it still owns it."""
-    coreapp, standby = scene.installation.processes["coreapp"], scene.installation.standby
-    await standby.start()
-    await _until(time.monotonic() + scene.rng.uniform(0, duration / 4))
-    phase.trouble()
-    coreapp.pause()
-    try:
-        await _until_owned_by(scene, "standby")
-        # It writes while both run: the one that owns the shard, and the one that owned it.
+        coreapp.pause()
+        try:
+            await _until_owned_by(scene, "standby")
+            await _until(time.monotonic() + scene.rng.uniform(0, LEASE_SECONDS))
+        finally:
+            coreapp.resume()
         await _until(time.monotonic() + scene.rng.uniform(0, LEASE_SECONDS))
-    finally:
-        coreapp.resume()
-    await _until(time.monotonic() + LEASE_SECONDS)
-    phase.trouble()
-    await standby.kill9()
-    await _until_owned_by(scene, "coreapp")
+        phase.trouble()
+        await standby.kill9()
+        await _until_owned_by(scene, "coreapp")
 
 
-def crash_at(point: str, name: str) -> Disruption:
+@dataclasses.dataclass(frozen=True, slots=True)
+class CrashAt:
     """The process dies at a named point, reached for the so-manyth time, and is started again."""
 
-    async def disrupt(scene: Scene, phase: Phase, duration: float) -> None:
-        process = scene.installation.processes[name]
-        count = scene.rng.randint(1, 4)
+    point: str
+    process: str
+    count: int
+
+    async def prepare(self, scene: Scene) -> None:
+        process = scene.installation.processes[self.process]
         await process.stop()
-        await process.start({"TIDINGS_CRASH_AT": f"{point}:{count}"})
+        await process.start({"TIDINGS_CRASH_AT": f"{self.point}:{self.count}"})
+
+    async def disrupt(self, scene: Scene, phase: Phase, duration: float) -> None:
+        process = scene.installation.processes[self.process]
         ended = asyncio.create_task(process.wait())
         started = time.monotonic()
-        try:
-            while not ended.done():
-                if point == crashpoints.AFTER_STORE_BEFORE_ACCEPTED:
-                    await _hold_up_the_robots(scene, ended)
-                await asyncio.wait([ended], timeout=0.5)
-                if time.monotonic() - started > duration + PATIENCE:
-                    phase.problem = f"{name} never reached {point}:{count}"
-                    await process.stop()
-            phase.trouble()
-        finally:
-            await process.start()
-
-    return disrupt
+        while not ended.done():
+            if self.point == crashpoints.AFTER_STORE_BEFORE_ACCEPTED:
+                await _hold_up_the_robots(scene, ended)
+            await asyncio.wait([ended], timeout=0.5)
+            if time.monotonic() - started > duration + PATIENCE:
+                phase.problem = f"{self.process} never reached {self.point}:{self.count}"
+                await process.stop()
+        phase.trouble()
+        await process.start()
 
 
 async def _hold_up_the_robots(scene: Scene, ended: asyncio.Task[int]) -> None:
@@ -106,13 +125,15 @@ async def _until(moment: float) -> None:
     await asyncio.sleep(max(0.0, moment - time.monotonic()))
 
 
-POINTS: tuple[tuple[str, str], ...] = (
-    (crashpoints.AFTER_COMMIT_BEFORE_REPLY, "coreapp"),
-    (crashpoints.AFTER_SEAL_BEFORE_COMMIT, "coreapp"),
-    (crashpoints.AFTER_SEND_BEFORE_MARK, "coreapp"),
-    (crashpoints.AFTER_ROW_BEFORE_NETWORK_ACK, "coreapp"),
-    (crashpoints.AFTER_200_BEFORE_MARK, "coreapp"),
-    (crashpoints.AFTER_DEVICE_ACK_BEFORE_ROW, "network"),
-    (crashpoints.AFTER_STORE_BEFORE_ACCEPTED, "network"),
-    (crashpoints.AFTER_ROW_BEFORE_NETWORK_ACK, "robots"),
+# Each point in each process that passes it, and the greatest count: points that are passed once for a batch come less
+# often than those that are passed once for a message.
+POINTS: tuple[tuple[str, str, int], ...] = (
+    (crashpoints.AFTER_COMMIT_BEFORE_REPLY, "coreapp", 200),
+    (crashpoints.AFTER_SEAL_BEFORE_COMMIT, "coreapp", 20),
+    (crashpoints.AFTER_SEND_BEFORE_MARK, "coreapp", 6),
+    (crashpoints.AFTER_ROW_BEFORE_NETWORK_ACK, "coreapp", 6),
+    (crashpoints.AFTER_200_BEFORE_MARK, "coreapp", 500),
+    (crashpoints.AFTER_DEVICE_ACK_BEFORE_ROW, "network", 6),
+    (crashpoints.AFTER_STORE_BEFORE_ACCEPTED, "network", 2),
+    (crashpoints.AFTER_ROW_BEFORE_NETWORK_ACK, "robots", 6),
 )

@@ -6,7 +6,8 @@ import asyncio
 import dataclasses
 import random
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
+from typing import Protocol
 
 from benchmarks.harness import client, ledger, measure
 from benchmarks.harness.client import Business, Sent
@@ -46,7 +47,16 @@ class Phase:
         self.troubles.append(time.time())
 
 
-Disruption = Callable[["Scene", Phase, float], Awaitable[None]]
+class Disruption(Protocol):
+    """What goes wrong in a phase."""
+
+    async def prepare(self, scene: Scene) -> None:
+        """Before the load begins."""
+        ...
+
+    async def disrupt(self, scene: Scene, phase: Phase, duration: float) -> None:
+        """While it flows, for `duration` seconds."""
+        ...
 
 
 class Scene:
@@ -84,9 +94,10 @@ class Scene:
         reach = min(ROBOTS, 60 * len(self.phases))
         work = [(_number(self.rng.randrange(reach)), self._text()) for _ in range(messages)]
         during = messages - messages // 10
+        await disruption.prepare(self)
         loading = asyncio.create_task(client.open_loop(self._business, work[:during], rate))
         try:
-            await disruption(self, phase, during / rate)
+            await disruption.disrupt(self, phase, during / rate)
         finally:
             phase.sent = (await loading).sent
         phase.sent += (await client.open_loop(self._business, work[during:], rate)).sent

@@ -23,12 +23,12 @@ RATE = 200.0
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 
 KILL_PHASES: tuple[tuple[str, Disruption], ...] = (
-    ("coreapp killed 3 times", disruptions.kill("coreapp")),
-    ("webapp killed 3 times", disruptions.kill("webapp")),
-    ("network killed 3 times", disruptions.kill("network")),
-    ("mariadbd killed 3 times", disruptions.kill_mariadb),
-    ("robots killed 3 times", disruptions.kill("robots")),
-    ("coreapp paused past its lease", disruptions.pause_past_the_lease),
+    ("coreapp killed 3 times", disruptions.Kill("coreapp")),
+    ("webapp killed 3 times", disruptions.Kill("webapp")),
+    ("network killed 3 times", disruptions.Kill("network")),
+    ("mariadbd killed 3 times", disruptions.KillMariaDB()),
+    ("robots killed 3 times", disruptions.Kill("robots")),
+    ("coreapp paused past its lease", disruptions.PausePastTheLease()),
 )
 
 
@@ -72,11 +72,12 @@ async def _play(scene: Scene, messages: int, point_messages: int, only: str | No
         await scene.play(name, messages // len(phases), RATE, disruption)
         print(f"  {table.describe_phase(scene.phases[-1])}", flush=True)
     settled &= await scene.settle()
-    for point, process in disruptions.POINTS:
+    for point, process, most in disruptions.POINTS:
         name = f"{process} {point}"
+        count = scene.rng.randint(1, most)
         if only and only not in name:
             continue
-        await scene.play(name, point_messages, RATE, disruptions.crash_at(point, process))
+        await scene.play(name, point_messages, RATE, disruptions.CrashAt(point, process, count))
         settled &= await scene.settle()
         print(f"  {table.describe_phase(scene.phases[-1])}{'' if settled else ', NOT SETTLED'}", flush=True)
     return settled

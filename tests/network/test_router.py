@@ -166,8 +166,10 @@ async def test_whatever_happens_every_envelope_arrives_and_each_connection_sees_
     if not connections or connections[-1].reason is not None:
         login()
     everything = {f"m{i + 1}" for i in range(sent)} | {f"notice{i + 1}" for i in range(notices)}
-    for _ in range(20_000):
+    for turn in range(20_000):
         acknowledge(100)
+        if turn == 500:
+            store.slowness = 1
         await asyncio.sleep(0)
         if acknowledged == everything and not store.rows and len(sender.accepted_numbers) == sent:
             break

@@ -25,9 +25,9 @@ async def revoke(database: Database, *revocations: Revocation) -> None:
 async def test_a_revoked_token_is_revoked_and_no_other(database: Database) -> None:
     await revoke(database, Revocation("a" * 32, 2_000, 1_000))
     async with database.reading() as connection:
-        assert await tokens.is_revoked(connection, "a" * 32)
-        assert not await tokens.is_revoked(connection, "b" * 32)
-        assert not await tokens.is_revoked(connection, "A" * 32)
+        assert await tokens.is_revoked(connection, ["a" * 32, "c" * 32])
+        assert not await tokens.is_revoked(connection, ["b" * 32])
+        assert not await tokens.is_revoked(connection, ["A" * 32])
 
 
 async def test_revoking_twice_changes_nothing(database: Database) -> None:

@@ -59,3 +59,24 @@ async def test_a_password_is_changed_only_from_the_one_that_was_read(database: D
 
 def test_a_user_is_printed_without_its_hash() -> None:
     assert "argon2" not in repr(ADMIN)
+
+
+async def test_a_second_user_of_one_name_is_told_apart_from_the_first(database: Database) -> None:
+    async with database.transaction() as connection:
+        assert await users.add_user(connection, ADMIN)
+    async with database.transaction() as connection:
+        assert not await users.add_user(connection, dataclasses.replace(ADMIN, password_hash="$argon2id$other"))
+    assert await find(database, "admin") == ADMIN
+
+
+async def test_users_are_listed_for_their_account_and_only_the_one_that_was_read_is_deleted(database: Database) -> None:
+    later = dataclasses.replace(ADMIN, username="observer", role=users.USER, created_at=ADMIN.created_at + 1)
+    async with database.transaction() as connection:
+        await users.add_user(connection, later)
+        await users.add_user(connection, ADMIN)
+        await users.add_user(connection, dataclasses.replace(ADMIN, username="elsewhere", account="15559999999"))
+    async with database.transaction() as connection:
+        assert await users.list_users(connection, ADMIN.account) == [ADMIN, later]
+        assert not await users.delete_user(connection, dataclasses.replace(later, created_at=1))
+        assert await users.delete_user(connection, later)
+        assert await users.list_users(connection, ADMIN.account) == [ADMIN]

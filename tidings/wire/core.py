@@ -41,6 +41,16 @@ class AcceptMessage(Frame, tag="accept_message"):
     request_id: str = ""
 
 
+class MarkRead(Frame, tag="mark_read"):
+    """PUT /v1/messages/{id}. Answered by `Done` when it is committed that the sender will be told, or `Refused`.
+
+    Earlier messages of the same sender become read with it. Refused with 1006 when no message of this id was received.
+    """
+
+    account: str
+    id: str
+
+
 class GetHealth(Frame, tag="get_health"):
     """GET /v1/health. Answered by `Health`."""
 
@@ -117,5 +127,5 @@ class Metrics(Frame, tag="metrics"):
     text: str
 
 
-Question = Hello | CheckContacts | AcceptMessage | GetHealth | GetMetrics | SettingsChanged | ReplayCallbacks
+Question = Hello | CheckContacts | AcceptMessage | MarkRead | GetHealth | GetMetrics | SettingsChanged | ReplayCallbacks
 Answer = Done | Contacts | Accepted | Refused | Health | Metrics | Replayed

@@ -1,4 +1,4 @@
-"""`POST /v1/messages`."""
+"""`POST /v1/messages` and `PUT /v1/messages/{id}`."""
 
 from __future__ import annotations
 
@@ -7,9 +7,13 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 
 from webapp import answers, bodies, openapi
+from webapp.errors import NOT_FOUND, FixRequest
 from webapp.gate import Gate, Limit
 from webapp.messages import schemas
 from webapp.messages.service import Messages
+from webapp.openapi import MetaAnswer
+
+MAX_ID = 64
 
 
 def routes(messages: Messages, gate: Gate, limit: Limit, *, max_body: int) -> APIRouter:
@@ -25,11 +29,27 @@ def routes(messages: Messages, gate: Gate, limit: Limit, *, max_body: int) -> AP
     async def send_message(request: Request) -> Response:
         caller = await gate.caller(request)
         limit.spend()
-        message = await bodies.read(request, schemas.Message, limit=max_body)
+        message = schemas.read(await bodies.read_json(request, limit=max_body))
         sent = await messages.send(caller, message, request.state.request_id)
         payload: dict[str, Any] = {"messages": [{"id": sent.id}]}
         if sent.wa_id:
             payload["contacts"] = [{"input": message.to, "wa_id": sent.wa_id}]
         return answers.answer(payload, status=201)
+
+    # Ids of other makers have slashes in them.
+    @router.put(
+        "/v1/messages/{message_id:path}",
+        summary="Mark a message as read, and those before it",
+        response_model=MetaAnswer,
+        openapi_extra=openapi.operation(openapi.BEARER, schemas.Marking),
+    )
+    async def mark_message(request: Request, message_id: str) -> Response:
+        caller = await gate.caller(request)
+        limit.spend()
+        await bodies.read(request, schemas.Marking, limit=max_body)
+        if not 0 < len(message_id) <= MAX_ID or not message_id.isascii() or not message_id.isprintable():
+            raise FixRequest.because(NOT_FOUND, "unknown message")
+        await messages.mark_read(caller, message_id)
+        return answers.answer({})
 
     return router

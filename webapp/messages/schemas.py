@@ -166,6 +166,12 @@ def _why_not(kind: object) -> str:
     return f"should be one of {', '.join(sorted(MODELS))}"
 
 
+class Marking(Body):
+    """What becomes of a message that a recipient sent."""
+
+    status: Literal["read"]
+
+
 class MessageId(pydantic.BaseModel):
     """The id that the message's statuses carry."""
 

@@ -3,51 +3,40 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import msgspec
 
+from tidings.storage.templates import Template
 from tidings.wire import core
 from webapp.coreapp_link import Make
-from webapp.errors import INVALID_RECIPIENT_TYPE, PARAMETER_INVALID, PARAMETER_MISSING, FixRequest
-from webapp.messages.schemas import Message
+from webapp.errors import INVALID_RECIPIENT_TYPE, MESSAGE_TOO_LONG, PARAMETER_INVALID, FixRequest
+from webapp.messages import filling
+from webapp.messages.schemas import AnyMessage, HsmMessage, TemplateMessage, TextMessage
 from webapp.tokens import Caller
 
 # A wa_id has at most 15 digits; what people write between them is left out.
 _MAX_DIGITS = 20
 _SEPARATORS = str.maketrans("", "", " -.()\u00a0")
-_TYPES = frozenset(
-    {
-        "text",
-        "template",
-        "hsm",
-        "image",
-        "audio",
-        "video",
-        "document",
-        "sticker",
-        "location",
-        "contacts",
-        "interactive",
-    }
-)
+# Bytes of a content as JSON; encrypted it must fit into one envelope of the network.
+MAX_CONTENT = 96 * 1024
 
 _encode = msgspec.json.Encoder().encode
 
 
 class AskOwner(Protocol):
-    """The Coreapp that owns a recipient's shard."""
+    """The Coreapps: the one that owns a recipient's shard, or whichever knows the answer."""
 
     async def ask(self, recipient: str, make: Make, expect: type[core.Accepted]) -> core.Accepted: ...
 
+    async def ask_until_found(self, make: Make, expect: type[core.Done]) -> core.Done: ...
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Sendable:
-    """What the Coreapp is handed; content: the JSON that is encrypted for the recipient."""
 
-    to: str
-    kind: str
-    content: bytes
+class FindTemplate(Protocol):
+    """The account's templates."""
+
+    async def find(self, name: str, language: str) -> tuple[Template | None, Mapping[str, Template]]: ...
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -59,50 +48,85 @@ class Sent:
 
 
 class Messages:
-    """Sends."""
+    """Sends, and marks as read."""
 
-    def __init__(self, coreapps: AskOwner) -> None:
+    def __init__(self, coreapps: AskOwner, templates: FindTemplate) -> None:
         self._coreapps = coreapps
+        self._templates = templates
 
-    async def send(self, caller: Caller, message: Message, request_id: str) -> Sent:
+    async def send(self, caller: Caller, message: AnyMessage, request_id: str) -> Sent:
         """The message is committed when this returns. Raises `FixRequest`, and what the Coreapp link raises."""
-        sendable = prepare(message)
+        require_individual(message.recipient_type)
+        to = digits(message.to)
+        if isinstance(message, TextMessage):
+            content = text_content(message)
+        else:
+            content = other_content(message, await self._fill(message))
         accepted = await self._coreapps.ask(
-            sendable.to,
+            to,
             lambda n: core.AcceptMessage(
                 n=n,
                 account=caller.account,
-                to=sendable.to,
-                kind=sendable.kind,
-                content=sendable.content,
+                to=to,
+                kind=message.kind,
+                content=content,
                 request_id=request_id,
             ),
             core.Accepted,
         )
-        return Sent(accepted.id, accepted.wa_id if accepted.wa_id == sendable.to else "")
+        return Sent(accepted.id, accepted.wa_id if accepted.wa_id == to else "")
+
+    async def mark_read(self, caller: Caller, message_id: str) -> None:
+        """Its sender will be told. Raises what the Coreapp link raises, 1006 for a message that nobody sent us."""
+        await self._coreapps.ask_until_found(
+            lambda n: core.MarkRead(n=n, account=caller.account, id=message_id), core.Done
+        )
+
+    async def _fill(self, message: AnyMessage) -> Mapping[str, Any]:
+        """What the content says beside what the message itself says."""
+        if isinstance(message, TemplateMessage):
+            template = message.template
+            code = template.language.code
+            found, languages = await self._templates.find(template.name, code)
+            stored = filling.choose(template.name, code, template.namespace, found, list(languages))
+            return {"filled": filling.fill(stored, template)}
+        if isinstance(message, HsmMessage):
+            hsm = message.hsm
+            found, languages = await self._templates.find(hsm.element_name, hsm.language.code)
+            stored = filling.choose(hsm.element_name, hsm.language.code, hsm.namespace, found, list(languages))
+            return {"filled": filling.fill_hsm(stored, hsm)}
+        return {}
 
 
-def prepare(message: Message) -> Sendable:
-    """Check what one field says about another. Raises `FixRequest`."""
-    recipient_type = message.recipient_type or "individual"
-    if recipient_type != "individual":
+def require_individual(recipient_type: str | None) -> None:
+    """Raises `FixRequest`."""
+    if recipient_type is not None and recipient_type != "individual":
         known = "not supported yet" if recipient_type == "group" else "should be individual"
         raise FixRequest.because(INVALID_RECIPIENT_TYPE, f"recipient_type: {known}")
-    kind = message.type or "text"
-    if kind != "text":
-        # The one place where the other types are missing.
-        known = "not supported yet" if kind in _TYPES else f"should be one of {', '.join(sorted(_TYPES))}"
-        raise FixRequest.because(PARAMETER_INVALID, f"type: {known}")
-    if message.text is None:
-        raise FixRequest.because(PARAMETER_MISSING, "text: is missing, which type text needs")
+
+
+def text_content(message: TextMessage) -> bytes:
+    """What is encrypted: by far the most frequent type, so it is written out."""
     content: dict[str, Any] = {"body": message.text.body}
     if message.preview_url is not None:
         content["preview_url"] = message.preview_url
-    return Sendable(_digits(message.to), kind, _encode({"type": kind, kind: content}))
+    return _encode({"type": "text", "text": content})
 
 
-def _digits(to: str) -> str:
-    digits = to.translate(_SEPARATORS).removeprefix("+")
-    if not (digits.isascii() and digits.isdigit()) or len(digits) > _MAX_DIGITS:
+def other_content(message: AnyMessage, more: Mapping[str, Any]) -> bytes:
+    """What is encrypted: the message as it was checked, and `more` in its content. Raises `FixRequest`."""
+    kind = message.kind
+    content = message.model_dump(include={kind}, exclude_none=True)[kind]
+    encoded = _encode({"type": kind, kind: {**content, **more} if more else content})
+    if len(encoded) > MAX_CONTENT:
+        details = f"{kind}: has {len(encoded)} bytes as JSON, the limit is {MAX_CONTENT}"
+        raise FixRequest.because(MESSAGE_TOO_LONG, details)
+    return encoded
+
+
+def digits(to: str) -> str:
+    """A phone number as the network knows it. Raises `FixRequest`."""
+    found = to.translate(_SEPARATORS).removeprefix("+")
+    if not (found.isascii() and found.isdigit()) or len(found) > _MAX_DIGITS:
         raise FixRequest.because(PARAMETER_INVALID, "to: should be a phone number, digits with or without +")
-    return digits
+    return found

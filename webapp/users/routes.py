@@ -1,4 +1,4 @@
-"""`POST /v1/users/login` and `/v1/users/logout`."""
+"""`/v1/users`: logging in and out, and the users themselves."""
 
 from __future__ import annotations
 
@@ -47,6 +47,61 @@ def routes(users: Users, gate: Gate, *, max_body: int) -> APIRouter:
     async def logout(request: Request) -> Response:
         await users.log_out(await gate.caller(request))
         return answers.answer({})
+
+    @router.post(
+        "/v1/users",
+        summary="Make an ordinary user",
+        status_code=201,
+        response_model=schemas.UserNameAnswer,
+        openapi_extra=openapi.operation(openapi.BEARER, schemas.NewUser),
+    )
+    async def create_user(request: Request) -> Response:
+        caller = await gate.administrator(request)
+        body = await bodies.read(request, schemas.NewUser, limit=max_body)
+        await users.create(caller, body.username, body.password)
+        return answers.answer({"users": [{"username": body.username}]}, status=201)
+
+    @router.get(
+        "/v1/users",
+        summary="All users",
+        response_model=schemas.UsersAnswer,
+        openapi_extra=openapi.operation(openapi.BEARER),
+    )
+    async def list_users(request: Request) -> Response:
+        found = await users.list(await gate.caller(request))
+        return answers.answer({"users": [schemas.entry(user) for user in found]})
+
+    @router.get(
+        "/v1/users/{username}",
+        summary="One user",
+        response_model=schemas.UsersAnswer,
+        openapi_extra=openapi.operation(openapi.BEARER),
+    )
+    async def get_user(request: Request, username: str) -> Response:
+        user = await users.get(await gate.caller(request), username)
+        return answers.answer({"users": [schemas.entry(user)]})
+
+    @router.put(
+        "/v1/users/{username}",
+        summary="Change a password",
+        response_model=schemas.UserNameAnswer,
+        openapi_extra=openapi.operation(openapi.BEARER, schemas.NewPassword),
+    )
+    async def change_password(request: Request, username: str) -> Response:
+        caller = await gate.caller(request)
+        body = await bodies.read(request, schemas.NewPassword, limit=max_body)
+        await users.set_password(caller, username, body.password)
+        return answers.answer({"users": [{"username": username}]})
+
+    @router.delete(
+        "/v1/users/{username}",
+        summary="Delete a user and end its tokens",
+        response_model=schemas.UserNameAnswer,
+        openapi_extra=openapi.operation(openapi.BEARER),
+    )
+    async def delete_user(request: Request, username: str) -> Response:
+        await users.delete(await gate.administrator(request), username)
+        return answers.answer({"users": [{"username": username}]})
 
     return router
 

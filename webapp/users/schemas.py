@@ -1,10 +1,14 @@
-"""What login takes and answers."""
+"""What login and the administration of users take and answer."""
 
 from __future__ import annotations
 
+from typing import Annotated, Literal
+
 import pydantic
 
-from webapp.bodies import Body
+from tidings.storage import users
+from webapp.bodies import Body, refusal
+from webapp.errors import PARAMETER_INVALID
 from webapp.openapi import Meta
 
 
@@ -26,3 +30,71 @@ class LoginAnswer(pydantic.BaseModel):
 
     users: list[Token]
     meta: Meta
+
+
+def _is_addressable(name: str) -> str:
+    # A colon would end the name in HTTP Basic authentication, the others would end it in a path.
+    if not name.isprintable() or any(character in " :/?#%\\" for character in name):
+        raise refusal(
+            PARAMETER_INVALID, "should have printable characters only, no blanks, none of : / ? # % \\"
+        )
+    return name
+
+
+Username = Annotated[
+    str,
+    pydantic.Field(min_length=4, max_length=32, examples=["observer"]),
+    pydantic.AfterValidator(_is_addressable),
+]
+Password = Annotated[
+    str,
+    pydantic.Field(
+        examples=["Tidings-2026!"],
+        description="8 to 64 characters with a digit, an upper-case and a lower-case letter, a punctuation character",
+    ),
+]
+
+
+class NewUser(Body):
+    """An ordinary user."""
+
+    username: Username
+    password: Password
+
+
+class NewPassword(Body):
+    """In place of the present one."""
+
+    password: Password
+
+
+class UserName(pydantic.BaseModel):
+    """Who it was done to."""
+
+    username: str
+
+
+class UserNameAnswer(pydantic.BaseModel):
+    """Exactly one element in `users`."""
+
+    users: list[UserName]
+    meta: Meta
+
+
+class UserEntry(pydantic.BaseModel):
+    """`ROLES` is one string, in spite of its name."""
+
+    ROLES: Literal["ROLE_ADMIN", "ROLE_USER"]
+    username: str
+
+
+class UsersAnswer(pydantic.BaseModel):
+    """The users asked for."""
+
+    users: list[UserEntry]
+    meta: Meta
+
+
+def entry(user: users.User) -> dict[str, str]:
+    """A user as it is answered."""
+    return {"ROLES": "ROLE_ADMIN" if user.role == users.ADMIN else "ROLE_USER", "username": user.username}

@@ -1,17 +1,28 @@
-"""Logging in and out, and the built-in administrator."""
+"""Logging in and out, and who the users are: the built-in administrator and those that it makes."""
 
 from __future__ import annotations
 
 import dataclasses
 import logging
+from collections.abc import Sequence
 
 from prometheus_client import Counter
 
 from tidings.runtime.clock import Clock
+from tidings.storage import tokens as revocations
 from tidings.storage import users
 from tidings.storage.database import Database
 from tidings.storage.users import User
-from webapp.errors import PARAMETER_INVALID, APIError, ChangePassword, FixRequest, LogIn
+from webapp.errors import (
+    NOT_FOUND,
+    PARAMETER_INVALID,
+    APIError,
+    AskAdministrator,
+    ChangePassword,
+    FixRequest,
+    LogIn,
+    TakeAnotherName,
+)
 from webapp.tokens import Caller, Tokens
 from webapp.users import passwords
 from webapp.users.credentials import Credentials
@@ -83,10 +94,71 @@ class Users:
         """End the caller's token; the user's other tokens stay."""
         await self._tokens.revoke(caller)
 
+    async def list(self, caller: Caller) -> Sequence[User]:
+        """Every user of the caller's account. Raises `AskAdministrator`."""
+        if not caller.is_admin:
+            raise AskAdministrator("only an administrator sees all users")
+        async with self._database.reading() as connection:
+            return await users.list_users(connection, caller.account)
+
+    async def get(self, caller: Caller, username: str) -> User:
+        """One user; ordinary users see themselves only. Raises `AskAdministrator`, `FixRequest`."""
+        _check_access(caller, username)
+        async with self._database.reading() as connection:
+            user = await users.find_user(connection, username)
+        if user is None or user.account != caller.account:
+            raise _unknown(username)
+        return user
+
+    async def create(self, caller: Caller, username: str, password: str) -> None:
+        """An ordinary user. Raises `FixRequest` for a weak password, `TakeAnotherName`, `TryLater`."""
+        _check_password("password", password)
+        user = User(
+            username=username,
+            account=caller.account,
+            role=users.USER,
+            password_hash=await self._hasher.hash(password),
+            must_change_password=False,
+            created_at=int(self._clock.now() * 1000),
+        )
+        async with self._database.transaction() as connection:
+            added = await users.add_user(connection, user)
+        if not added:
+            raise TakeAnotherName
+        log.info("user.created", extra={"username": username, "role": user.role, "by": caller.username})
+
+    async def set_password(self, caller: Caller, username: str, password: str) -> None:
+        """A new password; tokens stay. Raises `AskAdministrator`, `FixRequest`, `TryLater`."""
+        await self.get(caller, username)
+        _check_password("password", password)
+        new_hash = await self._hasher.hash(password)
+        await self._database.persist(
+            lambda connection: users.set_password(connection, username, new_hash), patience=5.0
+        )
+        self._credentials.forget(username)
+        log.info("user.password_changed", extra={"username": username, "by": caller.username})
+
+    async def delete(self, caller: Caller, username: str) -> None:
+        """Forget a user and end its tokens: here at once, in other Webapps within a second.
+
+        Raises `FixRequest`, and `AskAdministrator` for the built-in administrator, who stays.
+        """
+        user = await self.get(caller, username)
+        if username == DEFAULT_USER:
+            raise AskAdministrator(f"the user {DEFAULT_USER} cannot be deleted")
+        revocation = self._tokens.revocation_of(user)
+        async with self._database.transaction() as connection:
+            deleted = await users.delete_user(connection, user)
+            if deleted:
+                await revocations.revoke(connection, revocation)
+        if not deleted:
+            raise _unknown(username)
+        self._tokens.learn(revocation)
+        self._credentials.forget(username)
+        log.info("user.deleted", extra={"username": username, "by": caller.username})
+
     async def _change_password(self, user: User, new_password: str) -> User:
-        weakness = passwords.weakness(new_password)
-        if weakness:
-            raise FixRequest.because(PARAMETER_INVALID, f"new_password: {weakness}")
+        _check_password("new_password", new_password)
         new_hash = await self._hasher.hash(new_password)
         async with self._database.transaction() as connection:
             changed = await users.change_password(connection, user, new_hash)
@@ -95,6 +167,21 @@ class Users:
             raise LogIn("the password was changed at the same time", scheme="Basic")
         log.info("user.password_changed", extra={"username": user.username})
         return dataclasses.replace(user, password_hash=new_hash, must_change_password=False)
+
+
+def _check_access(caller: Caller, username: str) -> None:
+    if not caller.is_admin and caller.username != username:
+        raise AskAdministrator("only an administrator may do this for another user")
+
+
+def _check_password(field: str, password: str) -> None:
+    weakness = passwords.weakness(password)
+    if weakness:
+        raise FixRequest.because(PARAMETER_INVALID, f"{field}: {weakness}")
+
+
+def _unknown(username: str) -> FixRequest:
+    return FixRequest.because(NOT_FOUND, f"there is no user {username[:64]!r}")
 
 
 _RESULTS: dict[type[APIError], str] = {LogIn: "wrong", ChangePassword: "change_required"}

@@ -5,8 +5,8 @@ from alembic import op
 
 from tidings.storage import types
 
-revision = "0006"
-down_revision = "0002"
+revision = "0004"
+down_revision = "0003"
 
 
 def upgrade() -> None:

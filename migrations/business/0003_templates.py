@@ -5,7 +5,7 @@ from alembic import op
 
 from tidings.storage import types
 
-revision = "0004"
+revision = "0003"
 down_revision = "0002"
 
 

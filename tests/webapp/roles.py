@@ -1,0 +1,31 @@
+"""The three kinds of caller, and the rule that each endpoint keeps them apart."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.webapp.conftest import PASSWORD, Served, basic, code
+
+ORDINARY = "observer"
+
+
+async def ordinary(api: Served, name: str = ORDINARY) -> dict[str, str]:
+    """The header of an ordinary user, who is made when there is none of that name yet."""
+    made = await api.http.post("/v1/users", json={"username": name, "password": PASSWORD})
+    assert made.status_code in (201, 500), made.text
+    answer = await api.http.post("/v1/users/login", headers=basic(name, PASSWORD))
+    assert answer.status_code == 200, answer.text
+    return {"Authorization": "Bearer " + answer.json()["users"][0]["token"]}
+
+
+async def check_is_for_administrators(api: Served, method: str, path: str, **body: Any) -> None:
+    """Neither a stranger nor an ordinary user gets in."""
+    assert code(await api.http.request(method, path, headers=await ordinary(api), **body)) == (403, 1005)
+    await check_takes_a_token(api, method, path, **body)
+
+
+async def check_takes_a_token(api: Served, method: str, path: str, **body: Any) -> None:
+    """A stranger does not get in."""
+    for header in ("", "Bearer x", "Apikey x", "Basic eDp4"):
+        answer = await api.http.request(method, path, headers={"Authorization": header}, **body)
+        assert code(answer) == (401, 1005), (method, path)

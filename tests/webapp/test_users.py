@@ -1,0 +1,219 @@
+"""`/v1/users`: who may make, see, change and delete users, and what becomes of their tokens."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.webapp.conftest import PASSWORD, Serve, Served, basic, body, check_headers, code, errors
+from tests.webapp.roles import check_is_for_administrators, check_takes_a_token, ordinary
+from tidings.storage import tokens
+from tidings.storage.database import Database
+from tidings.storage.users import table as users_table
+
+USERS = "/v1/users"
+OTHER_PASSWORD = "Another-2026!"
+META = {"version": "2.57.2", "api_status": "stable"}
+
+
+async def make(api: Served, name: str = "observer", password: str = PASSWORD) -> Any:
+    return await api.http.post(USERS, json={"username": name, "password": password})
+
+
+async def can_log_in(api: Served, name: str, password: str) -> bool:
+    answer = await api.http.post("/v1/users/login", headers=basic(name, password))
+    assert answer.status_code in (200, 401)
+    return bool(answer.status_code == 200)
+
+
+async def opens(api: Served, header: dict[str, str]) -> bool:
+    answer = await api.http.get("/v1/health", headers=header)
+    assert answer.status_code in (200, 401)
+    return bool(answer.status_code == 200)
+
+
+async def test_a_new_user_logs_in_and_is_an_ordinary_one(api: Served) -> None:
+    answer = await make(api)
+    assert answer.status_code == 201
+    assert answer.json() == {"users": [{"username": "observer"}], "meta": META}
+    check_headers(answer)
+    assert await can_log_in(api, "observer", PASSWORD)
+    found = await api.http.get(f"{USERS}/observer")
+    assert found.status_code == 200
+    assert found.json() == {"users": [{"ROLES": "ROLE_USER", "username": "observer"}], "meta": META}
+
+
+async def test_the_built_in_user_is_an_administrator(api: Served) -> None:
+    answer = await api.http.get(f"{USERS}/admin")
+    assert answer.json()["users"] == [{"ROLES": "ROLE_ADMIN", "username": "admin"}]
+
+
+@pytest.mark.parametrize("name", ["four", "x" * 32, "ünïcodé", "a.b_c-d@e", "日本語の名"])
+async def test_names_of_4_to_32_characters_are_taken(api: Served, name: str) -> None:
+    assert (await make(api, name)).status_code == 201
+    answer = await api.http.get(f"{USERS}/{name}")
+    assert answer.json()["users"][0]["username"] == name
+    assert await can_log_in(api, name, PASSWORD)
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=case["case"]) for case in body("users_wrong")])
+async def test_a_wrong_user_is_refused_with_the_reason(api: Served, case: dict[str, Any]) -> None:
+    answer = await api.http.post(USERS, json=case["body"])
+    assert code(answer) == (400, case["code"])
+    assert errors(answer)[0]["details"].startswith(case["details"])
+    listed = (await api.http.get(USERS)).json()["users"]
+    assert [user["username"] for user in listed] == ["admin"]
+
+
+async def test_a_duplicate_is_the_documented_500(api: Served) -> None:
+    await make(api)
+    for name in ("observer", "admin"):
+        if name == "observer":
+            answer = await make(api, name, OTHER_PASSWORD)
+            assert code(answer) == (500, 1014)
+            assert errors(answer) == [
+                {"code": 1014, "title": "Internal error", "details": "Unable to create user. Already exist?"}
+            ]
+    assert code(await make(api, "admin")) == (500, 1014)
+    assert await can_log_in(api, "observer", PASSWORD)
+    assert not await can_log_in(api, "observer", OTHER_PASSWORD)
+
+
+async def test_of_many_at_the_same_time_one_gets_the_name(api: Served) -> None:
+    answers = await asyncio.gather(*(make(api, "observer", f"Tidings-{n}!") for n in range(6)))
+    assert sorted(answer.status_code for answer in answers) == [201, 500, 500, 500, 500, 500]
+
+
+async def test_all_users_are_listed_for_administrators(api: Served) -> None:
+    await make(api, "zoe-", PASSWORD)
+    answer = await api.http.get(USERS)
+    assert answer.status_code == 200
+    assert answer.json()["users"] == [
+        {"ROLES": "ROLE_ADMIN", "username": "admin"},
+        {"ROLES": "ROLE_USER", "username": "zoe-"},
+    ]
+    await check_is_for_administrators(api, "GET", USERS)
+
+
+async def test_users_are_made_and_deleted_by_administrators(api: Served) -> None:
+    await check_is_for_administrators(api, "POST", USERS, json={"username": "another", "password": PASSWORD})
+    await check_is_for_administrators(api, "DELETE", f"{USERS}/observer")
+    await check_is_for_administrators(api, "DELETE", f"{USERS}/nobody")
+
+
+async def test_an_ordinary_user_sees_and_changes_itself_only(api: Served) -> None:
+    await make(api, "somebody")
+    own = await ordinary(api)
+    assert (await api.http.get(f"{USERS}/observer", headers=own)).status_code == 200
+    for name in ("admin", "somebody", "nobody"):
+        assert code(await api.http.get(f"{USERS}/{name}", headers=own)) == (403, 1005)
+        changed = await api.http.put(f"{USERS}/{name}", headers=own, json={"password": OTHER_PASSWORD})
+        assert code(changed) == (403, 1005)
+    for method in ("GET", "PUT", "DELETE"):
+        await check_takes_a_token(api, method, f"{USERS}/observer", json={"password": OTHER_PASSWORD})
+
+
+async def test_a_password_is_changed_by_its_user_and_by_an_administrator(api: Served) -> None:
+    own = await ordinary(api)
+    answer = await api.http.put(f"{USERS}/observer", headers=own, json={"password": OTHER_PASSWORD})
+    assert answer.status_code == 200
+    assert answer.json() == {"users": [{"username": "observer"}], "meta": META}
+    assert await can_log_in(api, "observer", OTHER_PASSWORD)
+    assert not await can_log_in(api, "observer", PASSWORD)
+    assert (await api.http.put(f"{USERS}/observer", json={"password": PASSWORD})).status_code == 200
+    assert await can_log_in(api, "observer", PASSWORD)
+
+
+async def test_a_change_of_password_ends_no_token(api: Served) -> None:
+    own = await ordinary(api)
+    await api.http.put(f"{USERS}/observer", json={"password": OTHER_PASSWORD})
+    assert await opens(api, own)
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"), [({}, 1008), ({"password": "weak"}, 1009), ({"password": None}, 1009), ([], 1009)]
+)
+async def test_a_wrong_new_password_is_refused(api: Served, content: Any, expected: int) -> None:
+    await make(api)
+    answer = await api.http.put(f"{USERS}/observer", json=content)
+    assert code(answer) == (400, expected)
+    assert await can_log_in(api, "observer", PASSWORD)
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE"])
+async def test_a_user_that_does_not_exist_is_not_found(api: Served, method: str) -> None:
+    for name in ("nobody", "Admin", "admin%20", "%00", "x" * 500):
+        answer = await api.http.request(method, f"{USERS}/{name}", json={"password": PASSWORD})
+        assert code(answer) == (404, 1006), name
+
+
+async def test_a_deleted_user_is_gone_with_all_its_tokens(api: Served) -> None:
+    first, second = await ordinary(api), await ordinary(api)
+    assert await opens(api, first)
+    answer = await api.http.delete(f"{USERS}/observer")
+    assert answer.status_code == 200
+    assert answer.json() == {"users": [{"username": "observer"}], "meta": META}
+    assert not await opens(api, first)
+    assert not await opens(api, second)
+    assert not await can_log_in(api, "observer", PASSWORD)
+    assert code(await api.http.get(f"{USERS}/observer")) == (404, 1006)
+    assert code(await api.http.delete(f"{USERS}/observer")) == (404, 1006)
+
+
+async def test_a_new_user_of_the_name_of_a_deleted_one_does_not_revive_its_tokens(api: Served, serve: Serve) -> None:
+    other = await serve()
+    old = await ordinary(api)
+    assert await opens(other, old)
+    await api.http.delete(f"{USERS}/observer")
+    new = await ordinary(api)
+    for webapp in (api, other, await serve()):
+        await webapp.parts.tokens.poll()
+        assert not await opens(webapp, old)
+        assert await opens(webapp, new)
+
+
+async def test_another_webapp_learns_of_a_deletion_with_its_next_look(api: Served, serve: Serve) -> None:
+    """It looks once a second."""
+    other = await serve()
+    token = await ordinary(api)
+    assert await opens(other, token)
+    await api.http.delete(f"{USERS}/observer")
+    assert await opens(other, token), "it still believes what it knew"
+    assert await other.parts.tokens.poll() == 1
+    assert not await opens(other, token)
+
+
+async def test_a_restarted_webapp_still_refuses_the_tokens_of_a_deleted_user(api: Served, serve: Serve) -> None:
+    token = await ordinary(api)
+    await api.http.delete(f"{USERS}/observer")
+    assert not await opens(await serve(), token)
+
+
+async def test_the_built_in_administrator_stays(api: Served) -> None:
+    answer = await api.http.delete(f"{USERS}/admin")
+    assert code(answer) == (403, 1005)
+    assert "cannot be deleted" in errors(answer)[0]["details"]
+    assert await can_log_in(api, "admin", PASSWORD)
+
+
+async def test_users_of_another_number_do_not_exist_here(api: Served, serve: Serve, database: Database) -> None:
+    await make(api)
+    async with database.transaction() as connection:
+        await connection.execute(
+            users_table.update().where(users_table.c.username == "observer").values(account="15559999999")
+        )
+    assert code(await api.http.get(f"{USERS}/observer")) == (404, 1006)
+    assert code(await api.http.delete(f"{USERS}/observer")) == (404, 1006)
+
+
+async def test_the_revocation_of_a_deleted_user_is_kept_as_long_as_its_tokens_would_have_lived(
+    api: Served, database: Database
+) -> None:
+    await ordinary(api)
+    await api.http.delete(f"{USERS}/observer")
+    async with database.reading() as connection:
+        [kept] = await tokens.list_revoked_since(connection, 0)
+    assert kept.jti.startswith("user-")
+    assert kept.expires_at - kept.revoked_at == 7 * 24 * 3600 * 1000

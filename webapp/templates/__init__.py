@@ -1,0 +1,1 @@
+"""`/v1/configs/templates`: the message templates of a business."""

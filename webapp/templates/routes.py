@@ -1,0 +1,58 @@
+"""`GET`, `POST` and `DELETE /v1/configs/templates`."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request, Response
+
+from webapp import answers, bodies, openapi
+from webapp.errors import PARAMETER_INVALID, FixRequest
+from webapp.gate import Gate
+from webapp.openapi import MetaAnswer
+from webapp.templates import schemas
+from webapp.templates.service import Templates
+
+PATH = "/v1/configs/templates"
+MAX_NAME = 512
+
+
+def routes(templates: Templates, gate: Gate, *, max_body: int) -> APIRouter:
+    router = APIRouter(tags=["templates"])
+
+    @router.get(
+        PATH,
+        summary="All templates",
+        response_model=schemas.TemplatesAnswer,
+        openapi_extra=openapi.operation(openapi.BEARER),
+    )
+    async def list_templates(request: Request) -> Response:
+        found = await templates.list(await gate.administrator(request))
+        return answers.answer({"templates": [schemas.describe(template) for template in found]})
+
+    @router.post(
+        PATH,
+        summary="Create a template in one language",
+        status_code=201,
+        response_model=schemas.TemplatesAnswer,
+        openapi_extra=openapi.operation(openapi.BEARER, schemas.Definition),
+    )
+    async def create_template(request: Request) -> Response:
+        caller = await gate.administrator(request)
+        definition = await bodies.read(request, schemas.Definition, limit=max_body)
+        created = await templates.create(caller, definition)
+        return answers.answer({"templates": [schemas.describe(created)]}, status=201)
+
+    @router.delete(
+        PATH + "/{name}",
+        summary="Delete a template, in one language or in all",
+        response_model=MetaAnswer,
+        openapi_extra=openapi.operation(openapi.BEARER),
+    )
+    async def delete_template(request: Request, name: str, language: str | None = None) -> Response:
+        caller = await gate.administrator(request)
+        # No such thing is stored, and databases differ in what they make of it.
+        if not (name.isascii() and (language or "").isascii()) or len(name) > MAX_NAME or "\0" in name + (language or ""):
+            raise FixRequest.because(PARAMETER_INVALID, "name: should be the name of a template")
+        await templates.delete(caller, name, language)
+        return answers.answer({})
+
+    return router

@@ -1,0 +1,91 @@
+"""Creating, listing and deleting templates, and having those of the account at hand."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+
+from tidings.runtime import service
+from tidings.runtime.clock import Clock
+from tidings.storage import templates
+from tidings.storage.database import Database
+from tidings.storage.templates import Template
+from webapp.errors import ALREADY_EXISTS, NOT_FOUND, FixRequest
+from webapp.templates.schemas import Definition
+from webapp.tokens import Caller
+
+log = logging.getLogger(__name__)
+
+# Seconds between two looks whether the templates have changed.
+POLL = 1.0
+
+Languages = Mapping[str, Template]
+
+
+class Templates:
+    """The templates of one account, all of them in memory: what other processes change is seen within `POLL` seconds.
+
+    A name that is not at hand is looked for at once, so a new template can be used as soon as it is made.
+    """
+
+    name = "template-watch"
+
+    def __init__(self, database: Database, account: str, clock: Clock) -> None:
+        self._database = database
+        self._account = account
+        self._clock = clock
+        self._version = -1
+        self._by_name: Mapping[str, Languages] = {}
+        self._loading = asyncio.Lock()
+
+    async def find(self, name: str, language: str) -> tuple[Template | None, Languages]:
+        """The template in this language, and in all that there are."""
+        found = self._by_name.get(name, {})
+        if language not in found:
+            await self.run_once()
+            found = self._by_name.get(name, {})
+        return found.get(language), found
+
+    async def list(self, caller: Caller) -> Sequence[Template]:
+        async with self._database.reading() as connection:
+            return await templates.list_templates(connection, caller.account)
+
+    async def create(self, caller: Caller, definition: Definition) -> Template:
+        """Raises `FixRequest` when there is one of that name in that language already."""
+        row = definition.row(caller.account, int(self._clock.now() * 1000))
+        if not await self._database.persist(lambda connection: templates.add_template(connection, row), patience=5.0):
+            details = f"name: there is a template {row.name} in {row.language} already"
+            raise FixRequest.because(ALREADY_EXISTS, details)
+        await self.run_once()
+        log.info("template.created", extra={"template": row.name, "language": row.language, "username": caller.username})
+        return row
+
+    async def delete(self, caller: Caller, name: str, language: str | None) -> None:
+        """In one language, or in all. Raises `FixRequest` when there is none."""
+        deleted = await self._database.persist(
+            lambda connection: templates.delete_templates(connection, caller.account, name, language), patience=5.0
+        )
+        if not deleted:
+            raise FixRequest.because(NOT_FOUND, f"name: there is no template {name[:100]}")
+        await self.run_once()
+        log.info("template.deleted", extra={"template": name, "rows": deleted, "username": caller.username})
+
+    async def run(self, stop: asyncio.Event) -> None:
+        while not await service.wait_for(stop, POLL):
+            try:
+                await self.run_once()
+            except Exception as error:
+                log.warning("templates.not_read", extra={"error": repr(error)[:200]})
+
+    async def run_once(self) -> None:
+        """Look whether they have changed, and read them if so."""
+        # One at a time: an older reading must not replace a newer one.
+        async with self._loading, self._database.reading() as connection:
+            version = await templates.find_version(connection, self._account)
+            if version == self._version:
+                return
+            by_name: dict[str, dict[str, Template]] = {}
+            for template in await templates.list_templates(connection, self._account):
+                by_name.setdefault(template.name, {})[template.language] = template
+            self._by_name, self._version = by_name, version
