@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-RECIPIENT_BLOCKED = 1007
+ACCESS_DENIED = 1005
 NOT_FOUND = 1006
+RECIPIENT_BLOCKED = 1007
+PARAMETER_INVALID = 1009
 SERVICE_NOT_READY = 1011
 USER_NOT_VALID = 1013
 INTERNAL_ERROR = 1014
+TOO_MANY_REQUESTS = 1015
 OVERLOADED = 1016
 NOT_PRIMARY_COREAPP = 1018
 BAD_USER = 1021
 GENERIC = 500
+TYPE_UNSUPPORTED = 501
 EXPIRED = 410
+REENGAGEMENT = 470
 
 TITLES = {
     RECIPIENT_BLOCKED: "Recipient blocked to receive message",
@@ -19,6 +24,8 @@ TITLES = {
     USER_NOT_VALID: "User is not valid",
     GENERIC: "Generic error",
     EXPIRED: "Message expired",
+    REENGAGEMENT: "Re-engagement message",
+    TYPE_UNSUPPORTED: "Message type is not currently supported",
 }
 
 UNKNOWN_CONTACT = "unknown contact"

@@ -26,6 +26,7 @@ class Wishes:
 
     persist: bool
     statuses: frozenset[Status]
+    conversations: bool
 
     def wants(self, status: Status) -> bool:
         return status in self.statuses
@@ -83,7 +84,11 @@ class Config:
             wanted.add(Status.DELIVERED)
         if posted.read:
             wanted.add(Status.READ)
-        self._wishes = Wishes(settings.callback_persist, frozenset(wanted))
+        self._wishes = Wishes(
+            settings.callback_persist,
+            frozenset(wanted),
+            conversations=not settings.webhook_payload_conversation_pricingmodel_disabled,
+        )
         self._target = Target(
             settings.webhooks.url,
             settings.webhooks.max_concurrent_requests,

@@ -9,21 +9,19 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-import msgspec
 from prometheus_client import Counter
 
-from coreapp import codes
+from coreapp import codes, ids
 from coreapp.account import OwnDevice
 from coreapp.journal import Change, Journal
 from coreapp.progress import ProgressBook
 from coreapp.session_store import SessionStore
 from coreapp.status_reports import Reached, StatusReports
+from coreapp.threads import Threads
 from coreapp.upstream import Delivery, Upstream
-from coreapp.webhook import bodies
+from coreapp.webhook import bodies, inbound
 from tidings import e2ee
 from tidings.runtime import crashpoints
 from tidings.runtime.batcher import Batcher
@@ -32,6 +30,7 @@ from tidings.storage import messages
 from tidings.storage.callbacks import Callback
 from tidings.storage.database import Database
 from tidings.storage.messages import Message, Status
+from tidings.storage.threads import Unread
 from tidings.wire import device as frames
 
 log = logging.getLogger(__name__)
@@ -40,9 +39,7 @@ EVENTS = Counter("tidings_events_total", "Deliveries from the servers", ["kind",
 
 STATUSES = {frames.DELIVERED: Status.DELIVERED, frames.READ: Status.READ, frames.EXPIRED: Status.FAILED}
 EXPIRED = (codes.EXPIRED, "the message was not delivered within its time to live")
-NULL = "null"
 MAX_ID = 64
-_KIND = re.compile("[a-z_]{1,16}")
 
 
 class Events:
@@ -57,6 +54,7 @@ class Events:
         store: SessionStore,
         progress: ProgressBook,
         reports: StatusReports,
+        threads: Threads,
         clock: Clock,
         *,
         shard: int,
@@ -68,6 +66,7 @@ class Events:
         self._store = store
         self._progress = progress
         self._reports = reports
+        self._threads = threads
         self._clock = clock
         self._shard = shard
         # Bounded by the window that the network keeps for unacknowledged deliveries.
@@ -125,10 +124,14 @@ class Events:
                 dropped_sessions=change.dropped,
                 used_prekeys=change.used_prekeys,
                 statuses=report.statuses,
+                heard=change.heard,
+                unread_messages=change.unread,
+                read_messages=change.withdrawn,
                 new_callbacks=[*report.callbacks, *change.callbacks],
             )
         )
         await committed
+        self._threads.heard(change.heard)
         for key_id in change.used_prekeys:
             self._device.prekeys.pop(key_id, None)
 
@@ -163,7 +166,6 @@ class Events:
                 log.warning("event.id_taken", extra={"id": delivery.id, "from": delivery.sender})
             _count(delivery, "duplicate")
             return
-        timestamp = delivery.timestamp // 1000
         try:
             plaintext = self._decrypt(delivery, change)
         except e2ee.DuplicateMessage:
@@ -176,41 +178,50 @@ class Events:
             )
             _count(delivery, "undecryptable")
             return
-        self._progress.remember(delivery.id, delivery.sender, Status.RECEIVED)
-        content = _parse(plaintext)
-        kind = str(content["type"]) if content else "unknown"
+        message = inbound.read(plaintext)
+        self._progress.remember(delivery.id, delivery.sender, Status.RECEIVED, message.kind)
         change.messages.append(
             Message(
                 delivery.id,
                 self._device.number,
                 self._shard,
                 delivery.sender,
-                kind,
+                message.kind,
                 Status.RECEIVED,
                 delivery.timestamp,
                 "",
             )
         )
-        if kind == NULL:
+        if message.kind == inbound.NULL:
             _count(delivery, "null")
             return
         _count(delivery, "received")
-        name = delivery.sender
-        if content is None:
-            body = bodies.unsupported(delivery.id, delivery.sender, name, timestamp)
-        else:
-            body = bodies.inbound(delivery.id, delivery.sender, name, timestamp, content)
+        if isinstance(message.content, inbound.Deleted):
+            self._withdraw(delivery, message.content.id, change)
+            return
+        change.heard[delivery.sender] = delivery.timestamp
+        change.unread.append(Unread(self._device.number, delivery.sender, delivery.id, delivery.timestamp))
+        self._post(
+            delivery.id,
+            "inbound_message",
+            bodies.inbound(delivery.id, delivery.sender, delivery.timestamp // 1000, message),
+            change,
+        )
+
+    def _withdraw(self, delivery: Delivery, message_id: str, change: _Consequences) -> None:
+        """The sender takes back a message of theirs. That it is theirs is known as long as it is in the progress book;
+        ids cannot be guessed."""
+        if ids.made_at(message_id) is not None or self._progress.peer(message_id) not in (None, delivery.sender):
+            log.warning("event.not_theirs", extra={"id": message_id, "from": delivery.sender})
+            return
+        change.withdrawn.setdefault(delivery.sender, []).append(message_id)
+        body = bodies.deleted(message_id, delivery.sender, delivery.timestamp // 1000)
+        self._post(message_id, "status_change", body, change)
+
+    def _post(self, subject: str, kind: str, body: bytes, change: _Consequences) -> None:
+        now = int(self._clock.now() * 1000)
         change.callbacks.append(
-            Callback(
-                0,
-                self._shard,
-                self._device.number,
-                delivery.id,
-                "inbound_message",
-                body,
-                int(self._clock.now() * 1000),
-                volatile=not self._reports.persist,
-            )
+            Callback(0, self._shard, self._device.number, subject, kind, body, now, volatile=not self._reports.persist)
         )
 
     def _decrypt(self, delivery: Delivery, change: _Consequences) -> bytes:
@@ -263,6 +274,9 @@ class _Consequences:
         self.records: dict[str, e2ee.SessionRecord] = {}
         self.dropped: list[str] = []
         self.used_prekeys: list[int] = []
+        self.heard: dict[str, int] = {}
+        self.unread: list[Unread] = []
+        self.withdrawn: dict[str, list[str]] = {}
         self.callbacks: list[Callback] = []
 
 
@@ -276,21 +290,5 @@ def _count(delivery: Delivery, outcome: str) -> None:
 
 def _subjects(delivery: Delivery) -> Sequence[str]:
     """The messages that a delivery is about; ids that none of ours or of the network's can be are left out."""
-    ids = delivery.refs if delivery.kind in STATUSES else (delivery.id,)
-    return [message_id for message_id in ids if 0 < len(message_id) <= MAX_ID and message_id.isascii()]
-
-
-def _parse(plaintext: bytes) -> Mapping[str, Any] | None:
-    """The content, an object whose `type` names one of its fields (or is `null`); `None` when it is anything else."""
-    try:
-        content = msgspec.json.decode(plaintext)
-    except (msgspec.MsgspecError, RecursionError):
-        return None
-    if not isinstance(content, dict) or not isinstance(content.get("type"), str):
-        return None
-    kind = content["type"]
-    if kind == NULL:
-        return content
-    # The type becomes a field of the callback's message, beside those that only we fill in.
-    usable = _KIND.fullmatch(kind) and kind not in bodies.OWN_FIELDS and isinstance(content.get(kind), dict)
-    return content if usable else None
+    found = delivery.refs if delivery.kind in STATUSES else (delivery.id,)
+    return [message_id for message_id in found if 0 < len(message_id) <= MAX_ID and message_id.isascii()]

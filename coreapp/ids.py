@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+_VALUES = {digit: value for value, digit in enumerate(_DIGITS)}
 _PAIRS = tuple(first + second for first in _DIGITS for second in _DIGITS)
 _PREFIX = "gBEG"
 _TIME_LENGTH = 8
@@ -41,6 +42,20 @@ class MessageIds:
         elif self._random >= _RANDOM_LIMIT:
             self._millisecond, self._random = self._millisecond + 1, secrets.randbelow(_RANDOM_LIMIT // 2)
         return _PREFIX + _base62(self._millisecond, _TIME_LENGTH) + _base62(self._random, _RANDOM_LENGTH)
+
+
+def made_at(message_id: str) -> float | None:
+    """The Unix time in seconds at which an id of ours was made; `None` for others."""
+    digits = message_id[len(_PREFIX) : len(_PREFIX) + _TIME_LENGTH]
+    if not message_id.startswith(_PREFIX) or len(digits) < _TIME_LENGTH:
+        return None
+    milliseconds = 0
+    for digit in digits:
+        value = _VALUES.get(digit)
+        if value is None:
+            return None
+        milliseconds = milliseconds * 62 + value
+    return milliseconds / 1000
 
 
 def _base62(number: int, length: int) -> str:

@@ -16,6 +16,8 @@ from coreapp.errors import Refused
 from coreapp.ids import MessageIds
 from coreapp.journal import Change, Journal
 from coreapp.progress import ProgressBook
+from coreapp.status_reports import StatusReports
+from coreapp.threads import Threads
 from tidings import e2ee
 from tidings.runtime import crashpoints
 from tidings.runtime.clock import Clock
@@ -27,6 +29,9 @@ log = logging.getLogger(__name__)
 
 SIZE = Gauge("tidings_job_queue_size", "Messages accepted and not yet safe with the servers")
 ACCEPTED = Counter("tidings_messages_accepted_total", "Messages accepted", ["encrypted"])
+
+
+OUTSIDE_WINDOW = "the recipient did not write within the last 24 hours: only a template can be sent"
 
 
 class JobCount:
@@ -58,6 +63,8 @@ class JobQueue:
         journal: Journal,
         progress: ProgressBook,
         outlet: Outlet,
+        reports: StatusReports,
+        threads: Threads,
         clock: Clock,
         *,
         account: str,
@@ -70,12 +77,15 @@ class JobQueue:
         self._journal = journal
         self._progress = progress
         self._outlet = outlet
+        self._reports = reports
+        self._threads = threads
         self._clock = clock
         self._account = account
         self._shard = shard
         self._ids = MessageIds()
         self._at_once = ACCEPTED.labels("at once")
         self._later = ACCEPTED.labels("later")
+        self._outside = ACCEPTED.labels("never")
 
     async def accept(self, question: core.AcceptMessage) -> str:
         """The id of the message, once it is on disk. Raises `Refused`.
@@ -85,6 +95,8 @@ class JobQueue:
         if question.to == self._account:
             raise Refused(codes.BAD_USER, "a business cannot send to itself")
         await self._contacts.require_valid(question.to)
+        if self._threads.needs_window(question.kind) and not await self._threads.is_open(question.to):
+            return await self._fail(question, codes.REENGAGEMENT, OUTSIDE_WINDOW)
         # From here to the journal nothing else runs: the limit holds, and the order of ids is the order of commits.
         self._admission.check()
         now = int(self._clock.now() * 1000)
@@ -114,7 +126,7 @@ class JobQueue:
         )
         self._count.add(1)
         self._progress.hold((message_id,))
-        self._progress.remember(message_id, question.to, Status.ACCEPTED)
+        self._progress.remember(message_id, question.to, Status.ACCEPTED, question.kind)
         if half is not None:
             self._encryption.hold(question.to, committed)
         else:
@@ -130,6 +142,31 @@ class JobQueue:
             log.debug(
                 "message.accepted", extra={"id": message_id, "to": question.to, "request_id": question.request_id}
             )
+        return message_id
+
+    async def _fail(self, question: core.AcceptMessage, code: int, details: str) -> str:
+        """Accept a message that will never be sent: it gets an id, and the webhook a failed status."""
+        self._admission.check()
+        message_id = self._ids.new()
+        now = int(self._clock.now() * 1000)
+        self._progress.hold((message_id,))
+        try:
+            self._progress.remember(message_id, question.to, Status.ACCEPTED, question.kind)
+            report = self._reports.report([(message_id, Status.FAILED, None, (code, details))])
+            message = Message(
+                message_id,
+                self._account,
+                self._shard,
+                question.to,
+                question.kind,
+                Status.FAILED,
+                now,
+                question.request_id,
+            )
+            await self._journal.write(Change(self._account, new_messages=(message,), new_callbacks=report.callbacks))
+        finally:
+            self._progress.release((message_id,))
+        self._outside.inc()
         return message_id
 
     def finished(self, message_ids: Sequence[str], committed: asyncio.Future[None]) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from coreapp.errors import OutcomeUnknown
 from tidings.runtime.batcher import Batcher
-from tidings.storage import accounts, callbacks, contacts, jobs, messages, sessions, shards
+from tidings.storage import accounts, callbacks, contacts, jobs, messages, sessions, shards, threads
 from tidings.storage.database import Connection, Database
 
 PATIENCE = 600.0  # seconds that a commit waits for a database that is away
@@ -27,6 +27,8 @@ class Change:
     enqueued_jobs:    new ones, or ones that are there and have become `ENCRYPTED`.
     dropped_sessions: the peers whose session is forgotten.
     used_prekeys:     ids of own one-time pre-keys that are used up.
+    heard:            recipients who wrote, with the Unix milliseconds.
+    read_messages:    by recipient, those of theirs that are unread no longer.
     new_callbacks:    their `seq` is given by the journal, in the order of commits.
     """
 
@@ -40,6 +42,9 @@ class Change:
     used_prekeys: Sequence[int] = ()
     statuses: Mapping[str, messages.Status] | None = None
     checked_contacts: Sequence[contacts.Contact] = ()
+    heard: Mapping[str, int] | None = None
+    unread_messages: Sequence[threads.Unread] = ()
+    read_messages: Mapping[str, Sequence[str]] | None = None
     new_callbacks: Sequence[callbacks.Callback] = ()
     finished_callbacks: Sequence[int] = ()
     failed_callbacks: Sequence[callbacks.Callback] = ()
@@ -127,6 +132,9 @@ class _Merged:
         self.finished_jobs: list[str] = []
         self.statuses: dict[str, messages.Status] = {}
         self.contacts: dict[tuple[str, str], contacts.Contact] = {}
+        self.heard: dict[str, dict[str, int]] = {}
+        self.unread: list[threads.Unread] = []
+        self.read: dict[str, dict[str, list[str]]] = {}
         self.callbacks: list[callbacks.Callback] = []
         self.finished_callbacks: list[int] = []
         self.failed_callbacks: dict[int, callbacks.Callback] = {}
@@ -147,6 +155,11 @@ class _Merged:
             self.statuses[message_id] = max(status, self.statuses.get(message_id, status))
         for contact in change.checked_contacts:
             self.contacts[contact.account, contact.wa_id] = contact
+        if change.heard:
+            self.heard.setdefault(change.account, {}).update(change.heard)
+        self.unread += change.unread_messages
+        for peer, ids in (change.read_messages or {}).items():
+            self.read.setdefault(change.account, {}).setdefault(peer, []).extend(ids)
         self.callbacks += change.new_callbacks
         # Of one callback a failure always comes before its end, and the end is all that counts.
         for callback in change.failed_callbacks:
@@ -187,6 +200,11 @@ class _Merged:
         if self.statuses:
             await messages.advance(connection, self.statuses)
         await contacts.save(connection, list(self.contacts.values()))
+        for account, heard in self.heard.items():
+            await threads.save_heard(connection, account, heard)
+        await threads.add_unread(connection, self.unread)
+        for account, read in self.read.items():
+            await threads.delete_unread(connection, account, read)
         await callbacks.enqueue(connection, [callback for callback in self.callbacks if not callback.volatile])
         await callbacks.finish(connection, self.finished_callbacks)
         await callbacks.reschedule(connection, list(self.failed_callbacks.values()))

@@ -11,6 +11,7 @@ from typing import Any
 from prometheus_client import generate_latest
 
 from coreapp import codes
+from coreapp.desk import AccountDesk
 from coreapp.errors import Refused
 from coreapp.shard import Shard
 from tidings.runtime.batcher import BatcherClosed, BatcherFull
@@ -27,10 +28,12 @@ MAX_IN_FLIGHT = 10_000  # questions of one Webapp; one more is refused with 1016
 class LinkHandler:
     """One Webapp's connection. The first frame must be a `Hello` with the installation's link key."""
 
-    def __init__(self, key: str, node: str, shard: Callable[[], Shard | None]) -> None:
+    def __init__(self, key: str, node: str, shard: Callable[[], Shard | None], desk: AccountDesk | None = None) -> None:
+        """desk: takes questions about the number itself; without one they are refused."""
         self._key = key.encode()
         self._node = node
         self._shard = shard
+        self._desk = desk
         self._trusted = False
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -84,14 +87,20 @@ class LinkHandler:
             return core.Metrics(question.n, generate_latest().decode())
         if isinstance(question, core.GetHealth):
             if shard is None:
-                return core.Health(question.n, "disconnected", self._node)
+                waits = self._desk is not None and self._desk.waits_for_code
+                return core.Health(question.n, "unregistered" if waits else "disconnected", self._node)
             status = "connected" if shard.link.connected else "connecting"
             return core.Health(question.n, status, self._node, [shard.lease.shard])
+        if self._desk is not None and isinstance(question, _ABOUT_THE_NUMBER):
+            return await _ask_desk(self._desk, question)
         if shard is None:
             raise Refused(codes.NOT_PRIMARY_COREAPP, "this Coreapp does not own the shard", retry_after=1)
         if isinstance(question, core.AcceptMessage):
             message_id = await shard.jobs.accept(question)
             return core.Accepted(question.n, message_id, question.to)
+        if isinstance(question, core.MarkRead):
+            await shard.read_marks.mark(question)
+            return core.Done(question.n)
         if isinstance(question, core.CheckContacts):
             contacts = await shard.contacts.check(question.inputs, wait=question.wait, force=question.force_check)
             return core.Contacts(question.n, contacts)
@@ -101,3 +110,18 @@ class LinkHandler:
         if isinstance(question, core.ReplayCallbacks):
             return core.Replayed(question.n, await shard.replay(question.seqs))
         raise Refused(codes.INTERNAL_ERROR, f"unknown question {type(question).__name__}")
+
+
+_ABOUT_THE_NUMBER = (core.RequestCode, core.VerifyCode, core.ExportKeys, core.RestoreKeys)
+
+
+async def _ask_desk(desk: AccountDesk, question: Any) -> core.Answer:
+    if isinstance(question, core.ExportKeys):
+        return core.Exported(question.n, await desk.export_keys(question.account, question.password))
+    if isinstance(question, core.RequestCode):
+        await desk.request_code(question.account)
+    elif isinstance(question, core.VerifyCode):
+        await desk.verify(question.account, question.code)
+    else:
+        await desk.restore_keys(question.account, question.password, question.data)
+    return core.Done(question.n)

@@ -6,8 +6,8 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from coreapp.account import OwnDevice, Registrar
-from coreapp.errors import UpstreamAway
+from coreapp.account import Registrar
+from coreapp.desk import AccountDesk
 from coreapp.settings import Settings
 from coreapp.shard import Shard
 from tidings.runtime import service
@@ -39,12 +39,16 @@ class Node:
         self._address = address
         self.shard: Shard | None = None
         self.owned = asyncio.Event()
+        secrets = settings.secrets
+        self._registrar = Registrar(settings.network_http, secrets.registration_key, secrets.master_key)
+        self.desk = AccountDesk(database, self._registrar, settings.account, auto_register=settings.auto_register)
 
     async def run(self, stop: asyncio.Event) -> None:
         await self._database.persist(lambda connection: shards.create_shards(connection, self._settings.shards))
         while not stop.is_set():
             lease = await self._claim()
             if lease is None:
+                self.desk.abandon()
                 await service.wait_for(stop, self._settings.heartbeat_seconds)
                 continue
             log.info("lease.claimed", extra={"shard": lease.shard, "epoch": lease.epoch, "node": self._settings.node})
@@ -59,7 +63,10 @@ class Node:
                 log.warning("shard.left", extra={"shard": lease.shard, "error": repr(error)})
                 await service.wait_for(stop, RETRY_SECONDS)
                 continue
-            await self._release(lease)
+            # A shard that is to be opened anew stays ours meanwhile.
+            if stop.is_set() or not self.desk.reopen.is_set():
+                await self._release(lease)
+        self.desk.abandon()
 
     async def _claim(self) -> Lease | None:
         settings = self._settings
@@ -75,15 +82,17 @@ class Node:
             return None
 
     async def _serve(self, lease: Lease, stop: asyncio.Event) -> None:
-        """One term. Ends at `stop`; raises `LeaseLost`."""
+        """One term. Ends at `stop`, or when the shard is to be opened anew; raises `LeaseLost`."""
         ended = asyncio.Event()
         heartbeat = asyncio.create_task(self._keep(lease, ended), name="heartbeat")
         term = asyncio.create_task(self._work(lease, ended), name="term")
         stopping = asyncio.create_task(stop.wait())
+        reopening = asyncio.create_task(self._reopen(), name="reopen")
         try:
-            await asyncio.wait([heartbeat, term, stopping], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([heartbeat, term, stopping, reopening], return_when=asyncio.FIRST_COMPLETED)
         finally:
             stopping.cancel()
+            reopening.cancel()
             self._disown()
             ended.set()
             results = await asyncio.gather(term, heartbeat, return_exceptions=True)
@@ -96,28 +105,20 @@ class Node:
     def _disown(self) -> None:
         self.shard = None
         self.owned.clear()
+        self.desk.term_ended()
+
+    async def _reopen(self) -> None:
+        await self.desk.reopen.wait()
 
     async def _work(self, lease: Lease, ended: asyncio.Event) -> None:
-        registrar = Registrar(
-            self._settings.network_http, self._settings.secrets.registration_key, self._settings.secrets.master_key
-        )
-        device = await self._register(registrar, ended)
+        device = await self.desk.device(lease, ended)
         if device is None:
             return
-        shard = Shard(self._settings, self._database, lease, device, registrar, self._clock)
+        shard = Shard(self._settings, self._database, lease, device, self._registrar, self._clock)
         await shard.open()
         self.shard = shard
         self.owned.set()
         await shard.run(ended)
-
-    async def _register(self, registrar: Registrar, ended: asyncio.Event) -> OwnDevice | None:
-        while not ended.is_set():
-            try:
-                return await registrar.load_or_register(self._database, self._settings.account)
-            except UpstreamAway as error:
-                log.warning("account.waiting_for_network", extra={"error": str(error)})
-            await service.wait_for(ended, RETRY_SECONDS)
-        return None
 
     async def _keep(self, lease: Lease, ended: asyncio.Event) -> None:
         """Renew until `ended`. Raises `LeaseLost`.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 
 from tidings.runtime.lru import LRU
@@ -17,7 +18,7 @@ def steps_between(current: Status, reached: Status) -> Sequence[Status]:
     or is final already is not reported again. A message that failed stays failed; one that was delivered cannot fail,
     and one from a recipient to the business has no statuses.
     """
-    if current is Status.FAILED or current is Status.RECEIVED:
+    if current in (Status.FAILED, Status.RECEIVED, Status.MARKED_READ):
         return ()
     if reached is Status.FAILED:
         return (Status.FAILED,) if current < Status.DELIVERED else ()
@@ -27,12 +28,13 @@ def steps_between(current: Status, reached: Status) -> Sequence[Status]:
 class _Held:
     """A message that must not be forgotten; peer: empty while nothing is known of it."""
 
-    __slots__ = ("count", "peer", "status")
+    __slots__ = ("count", "kind", "peer", "status")
 
-    def __init__(self, peer: str, status: Status) -> None:
+    def __init__(self, peer: str, status: Status, kind: str) -> None:
         self.count = 1
         self.peer = peer
         self.status = status
+        self.kind = kind
 
 
 class ProgressBook:
@@ -44,7 +46,7 @@ class ProgressBook:
     """
 
     def __init__(self, limit: int = 100_000) -> None:
-        self._entries: LRU[str, tuple[str, Status]] = LRU(limit)
+        self._entries: LRU[str, tuple[str, Status, str]] = LRU(limit)
         self._held: dict[str, _Held] = {}
 
     def hold(self, ids: Iterable[str]) -> None:
@@ -54,8 +56,7 @@ class ProgressBook:
             if held is not None:
                 held.count += 1
             else:
-                peer, status = self._entries.get(message_id) or ("", Status.RECEIVED)
-                self._held[message_id] = _Held(peer, status)
+                self._held[message_id] = _Held(*(self._entries.get(message_id) or ("", Status.RECEIVED, "")))
                 self._entries.drop(message_id)
 
     def release(self, ids: Iterable[str]) -> None:
@@ -66,18 +67,19 @@ class ProgressBook:
             if not held.count:
                 del self._held[message_id]
                 if held.peer:
-                    self._entries.put(message_id, (held.peer, held.status))
+                    self._entries.put(message_id, (held.peer, held.status, held.kind))
 
-    def remember(self, message_id: str, peer: str, status: Status) -> None:
+    def remember(self, message_id: str, peer: str, status: Status, kind: str) -> None:
         """A new message, which must be held."""
         held = self._held[message_id]
-        held.peer, held.status = peer, status
+        # There are few kinds; each is kept once.
+        held.peer, held.status, held.kind = peer, status, sys.intern(kind)
 
     def load(self, rows: Iterable[Progress]) -> None:
         """Take over what the database says of messages that are held, and of which nothing was known."""
         for row in rows:
             if not self._held[row.id].peer:
-                self.remember(row.id, row.peer, Status(row.status))
+                self.remember(row.id, row.peer, Status(row.status), row.kind)
 
     def __contains__(self, message_id: str) -> bool:
         held = self._held.get(message_id)
@@ -90,6 +92,10 @@ class ProgressBook:
             return held.peer or None
         entry = self._entries.get(message_id)
         return entry[0] if entry else None
+
+    def kind(self, message_id: str) -> str:
+        """The type of a message that is held; empty when nothing is known of it."""
+        return self._held[message_id].kind
 
     def advance(self, message_id: str, reached: Status) -> Sequence[Status]:
         """Note that a message, which must be held, reached a status; returns the statuses to report.

@@ -37,7 +37,7 @@ async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[Addresse
     Raises `PendingMigrations`, and `OSError` when a port is taken.
     """
     log.info("coreapp.starting", extra=printable(settings))
-    database = Database(settings.database, "business")
+    database = Database(settings.database, "business", idle_timeout=settings.lease_seconds)
     server: asyncio.Server | None = None
     try:
         await schema.prepare(database, migrate=settings.embedded)
@@ -45,7 +45,7 @@ async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[Addresse
         server = await wire.listen(
             *settings.link_address,
             core.Question,
-            lambda: LinkHandler(settings.secrets.link_key, settings.node, lambda: node.shard),
+            lambda: LinkHandler(settings.secrets.link_key, settings.node, lambda: node.shard, node.desk),
         )
         host, port = server.sockets[0].getsockname()[:2]
         metrics, _ = start_http_server(settings.metrics_address[1], addr=settings.metrics_address[0])

@@ -22,6 +22,8 @@ class Settings:
     lease_seconds:       silence after which another Coreapp may take a shard; heartbeat_seconds: between signs of life.
     job_queue_limit, callback_queue_limit: rows.
     webhook_timeout:     seconds for one attempt.
+    auto_register:       register the number with the registration key at the first start; otherwise wait for a code.
+    reengagement_window: fail free-form messages to those who did not write within 24 hours.
     accept_any_2xx:      take every 2xx of a webhook for success, not only 200.
     """
 
@@ -45,6 +47,8 @@ class Settings:
     webhook_timeout: float
     accept_any_2xx: bool
     require_pq: bool
+    reengagement_window: bool = False
+    auto_register: bool = True
 
 
 def read(env: Environment) -> Settings:
@@ -83,6 +87,8 @@ def read(env: Environment) -> Settings:
         webhook_timeout=env.number("TIDINGS_WEBHOOK_TIMEOUT_S", 15.0, low=0.1, high=600.0),
         accept_any_2xx=env.flag("TIDINGS_WEBHOOK_ANY_2XX"),
         require_pq=env.flag("TIDINGS_REQUIRE_PQ"),
+        reengagement_window=env.flag("TIDINGS_REENGAGEMENT_WINDOW", default=not env.flag("TIDINGS_EMBEDDED")),
+        auto_register=env.flag("TIDINGS_AUTO_REGISTER", default=True),
     )
     if result.heartbeat_seconds >= result.lease_seconds:
         env.problem("TIDINGS_HEARTBEAT_SECONDS must be below TIDINGS_LEASE_SECONDS")

@@ -21,21 +21,25 @@ from coreapp.job_queue import JobCount, JobQueue
 from coreapp.journal import Journal
 from coreapp.network_link import NetworkLink
 from coreapp.progress import ProgressBook
+from coreapp.read_marks import ReadMarks
 from coreapp.session_store import SessionStore
 from coreapp.settings import Settings
 from coreapp.status_reports import StatusReports
+from coreapp.threads import Threads
 from coreapp.transmission import Transmitter
 from coreapp.upstream import Delivery
 from coreapp.webhook.delivery import Deliveries
 from coreapp.webhook.queue import CallbackQueue
 from tidings.runtime import service
 from tidings.runtime.clock import Clock
-from tidings.storage import callbacks, jobs, messages, shards
+from tidings.storage import callbacks, jobs, messages, shards, threads
 from tidings.storage.callbacks import Callback
 from tidings.storage.database import Database
 from tidings.storage.shards import Lease
 
 log = logging.getLogger(__name__)
+
+UNREAD_DAYS = 30  # that a message stays unread; marking it later is answered and tells nobody
 
 EPOCH = Gauge("tidings_shard_epoch", "Epoch under which this process owns the shard; 0 when it does not", ["shard"])
 
@@ -66,6 +70,8 @@ class Shard:
         settings, database, device, clock = self._settings, self._database, self._device, self._clock
         account, number = device.number, self.lease.shard
         await self.config.load()
+        forgotten = int((clock.now() - UNREAD_DAYS * 86_400) * 1000)
+        await database.persist(lambda connection: threads.delete_unread_before(connection, account, forgotten))
         async with database.reading() as connection:
             left = await jobs.list_jobs(connection, number)
             pending = await callbacks.count_pending(connection, number)
@@ -80,6 +86,7 @@ class Shard:
         progress.load(progress_rows)
         reports = StatusReports(progress, self.config.wishes, clock, account=account, shard=number)
         count = JobCount()
+        window = Threads(database, clock, account=account, enforced=settings.reengagement_window)
         store = SessionStore(database, device)
         self.transmitter = Transmitter(
             self.link,
@@ -107,11 +114,26 @@ class Shard:
             self.journal,
             progress,
             self.transmitter,
+            reports,
+            window,
             clock,
             account=account,
             shard=number,
         )
-        self.events = Events(database, self.journal, self.link, device, store, progress, reports, clock, shard=number)
+        self.read_marks = ReadMarks(
+            database,
+            admission,
+            count,
+            self.journal,
+            progress,
+            self.transmitter,
+            clock,
+            account=account,
+            shard=number,
+        )
+        self.events = Events(
+            database, self.journal, self.link, device, store, progress, reports, window, clock, shard=number
+        )
         self.deliveries = Deliveries(
             self.queue,
             self.journal,

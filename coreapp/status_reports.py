@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
+from coreapp import ids
+from coreapp.conversations import conversation_of
 from coreapp.progress import ProgressBook
 from coreapp.webhook import bodies
 from tidings.runtime.clock import Clock
@@ -21,6 +23,11 @@ class Wishes(Protocol):
 
     @property
     def persist(self) -> bool: ...
+
+    @property
+    def conversations(self) -> bool:
+        """Do statuses say to which conversation the message belongs, and what it is billed as?"""
+        ...
 
     def wants(self, status: Status) -> bool: ...
 
@@ -54,6 +61,8 @@ class StatusReports:
         """The rows for these events, in their order; each status of a message at most once."""
         wishes = self._wishes()
         now = self._clock.now()
+        # Where both are posted, the first of the two that come after `sent`.
+        second = Status.DELIVERED if wishes.wants(Status.DELIVERED) else Status.READ
         report = Report({}, [])
         for message_id, reached, timestamp, error in events:
             steps = self._progress.advance(message_id, reached)
@@ -63,7 +72,12 @@ class StatusReports:
             peer = self._progress.peer(message_id) or ""
             for step in steps:
                 if wishes.wants(step):
-                    body = bodies.status(message_id, peer, step, int(timestamp or now), error)
+                    conversation = None
+                    if wishes.conversations and (step is Status.SENT or step is second):
+                        kind = self._progress.kind(message_id)
+                        accepted_at = ids.made_at(message_id) or now
+                        conversation = conversation_of(self._account, peer, kind, accepted_at)
+                    body = bodies.status(message_id, peer, step, int(timestamp or now), error, conversation)
                     report.callbacks.append(
                         Callback(
                             0,

@@ -11,6 +11,7 @@ import collections
 import logging
 from collections.abc import Callable, Sequence
 
+import msgspec
 from prometheus_client import Counter
 
 from coreapp import codes
@@ -25,6 +26,8 @@ from tidings.wire import device
 log = logging.getLogger(__name__)
 
 SENT = Counter("tidings_messages_sent_total", "Envelopes with an answer of the servers", ["result"])
+
+_decode_refs = msgspec.json.Decoder(list[str]).decode
 
 RETRY_SECONDS = 1.0  # after the servers said that they are overloaded
 
@@ -150,4 +153,8 @@ class Transmitter:
         )
 
     def _send(self, job: Job) -> None:
-        self._upstream.send(Envelope(job.id, job.peer, job.kind, job.body))
+        if job.kind == device.READ:
+            # A receipt has nothing to encrypt: its body is the list of the messages that it is about.
+            self._upstream.send(Envelope(job.id, job.peer, job.kind, refs=tuple(_decode_refs(job.body))))
+        else:
+            self._upstream.send(Envelope(job.id, job.peer, job.kind, job.body))

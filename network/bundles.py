@@ -73,7 +73,8 @@ async def _take_bundles(
     connection: Connection, wanted: Sequence[tuple[str, str]]
 ) -> list[tuple[device.Bundle | None, bool]]:
     """For each (fetcher, number) its bundle, and whether the Kyber key in it is a one-time key."""
-    devices = await directory.list_registrations(connection, {number for _, number in wanted})
+    # Locked, so that a device which registers anew at this moment finds the fetcher that has its old keys.
+    devices = await directory.list_registrations(connection, {number for _, number in wanted}, lock=True)
     await prekeys.remember_fetchers(connection, [(number, asker) for asker, number in wanted if number in devices])
     taken: list[tuple[device.Bundle | None, bool]] = [(None, False)] * len(wanted)
     remaining = [index for index, (_, number) in enumerate(wanted) if number in devices]
@@ -83,8 +84,7 @@ async def _take_bundles(
         for index in remaining:
             this_round.setdefault(wanted[index][1], index)
         remaining = [index for index in remaining if this_round[wanted[index][1]] != index]
-        one_time = await prekeys.take_one_each(connection, this_round)
-        kyber_one_time = await prekeys.take_one_kyber_each(connection, this_round)
+        one_time, kyber_one_time = await prekeys.take_one_each(connection, this_round)
         for number, index in this_round.items():
             kyber = kyber_one_time.get(number)
             taken[index] = _bundle(devices[number], one_time.get(number), kyber), kyber is not None

@@ -42,13 +42,15 @@ class Lane:
     backlog:    the mailbox may hold envelopes above the cursor.
     reading:    a page of the mailbox is being read.
     storing:    the `seq` of each envelope that is on its way into the mailbox and was not delivered on this connection.
-                What the mailbox shows above the lowest of them may be incomplete.
+    gap:        the lowest `seq` that was on its way at some moment since the reading of a page began: from there on the
+                page may be incomplete, since what is stored may become visible in another order.
     """
 
     __slots__ = (
         "attachment",
         "backlog",
         "cursor",
+        "gap",
         "held",
         "in_flight",
         "number",
@@ -67,6 +69,19 @@ class Lane:
         self.backlog = False
         self.reading = False
         self.storing: dict[int, None] = {}
+        self.gap: int | None = None
+
+    def expect(self, seq: int) -> None:
+        """An envelope sets out for the mailbox."""
+        self.storing[seq] = None
+        if self.gap is None or seq < self.gap:
+            self.gap = seq
+
+    def begin_reading(self) -> None:
+        """A page of the mailbox is about to be read."""
+        self.reading = True
+        self.backlog = False
+        self.gap = min(self.storing, default=None)
 
     @property
     def draining(self) -> bool:

@@ -184,9 +184,8 @@ class Router:
 
     def attach(self, number: str, session: Recipient) -> None:
         """A device logged in: deliver what waits for it, then what comes. It leaves the connection it was on."""
+        self.expel(number, device.REPLACED)
         lane = self._lane(number)
-        if lane.session is not None:
-            self._detach(lane, device.REPLACED)
         lane.session = session
         lane.attachment += 1
         lane.cursor = 0
@@ -250,7 +249,7 @@ class Router:
             elif transit.state == STORING and not transit.counted:
                 # The next login must not be taken for drained before this one is in the mailbox.
                 transit.counted = True
-                lane.storing[transit.seq] = None
+                lane.expect(transit.seq)
         lane.in_flight.clear()
         while lane.held:
             self._put_away(lane.held.popleft())
@@ -287,7 +286,7 @@ class Router:
     def _put_away(self, transit: Transit) -> None:
         """Store an envelope that is not in flight."""
         transit.counted = True
-        transit.lane.storing[transit.seq] = None
+        transit.lane.expect(transit.seq)
         self._store_one(transit)
 
     def _store_one(self, transit: Transit) -> None:
@@ -315,8 +314,7 @@ class Router:
             room -= 1
 
     def _start_reading(self, lane: Lane) -> None:
-        lane.reading = True
-        lane.backlog = False
+        lane.begin_reading()
         task = asyncio.get_running_loop().create_task(self._read(lane, lane.attachment))
         self._readers.add(task)
         task.add_done_callback(self._readers.discard)
@@ -324,8 +322,6 @@ class Router:
     async def _read(self, lane: Lane, attachment: int) -> None:
         now = int(self._clock.now() * 1000)
         after, limit = lane.cursor, min(PAGE, self._limits.window)
-        # From here on the page may have gaps: what is on its way may commit after what comes behind it.
-        floor = min(lane.storing, default=None)
         page: Sequence[mailbox.Envelope] = ()
         failed = True
         try:
@@ -349,7 +345,7 @@ class Router:
         now = int(self._clock.now() * 1000)
         cut = False
         for row in page:
-            if False:
+            if lane.gap is not None and row.seq >= lane.gap:
                 cut = True
                 break
             if row.expires_at <= now or row.seq in self._writer.removing:
@@ -408,7 +404,7 @@ class Router:
         while lane.held:
             self._put_away(lane.held.popleft())
         seq = self._numbers.next()
-        lane.storing[seq] = None
+        lane.expect(seq)
         return seq
 
     def release(self, number: str, seq: int) -> None:

@@ -10,13 +10,28 @@ from starlette.exceptions import HTTPException
 from tidings import __version__
 from tidings.storage.database import DatabaseError
 from webapp import envelope, instrumentation, openapi
+from webapp.account.schemas import CodeRequest, ShardsChange, TwoStep, Verification
 from webapp.application_settings.schemas import Changes
 from webapp.contacts.schemas import Contacts
 from webapp.errors import APIError
-from webapp.messages.schemas import Message
+from webapp.messages.schemas import Marking, Message
+from webapp.templates.schemas import Definition
 from webapp.users.schemas import Login, NewPassword, NewUser
 
-_BODIES = (Changes, Contacts, Login, Message, NewPassword, NewUser)
+_BODIES = (
+    Changes,
+    CodeRequest,
+    Contacts,
+    Definition,
+    Login,
+    Marking,
+    Message,
+    NewPassword,
+    NewUser,
+    ShardsChange,
+    TwoStep,
+    Verification,
+)
 
 
 def create(routers: Sequence[APIRouter], *, max_requests: int) -> FastAPI:

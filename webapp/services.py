@@ -11,18 +11,21 @@ from typing import Any
 
 from fastapi import FastAPI
 
+import webapp.account.routes
 import webapp.app
 import webapp.application_settings.routes
 import webapp.contacts.routes
 import webapp.health.routes
 import webapp.messages.routes
 import webapp.metrics.routes
+import webapp.templates.routes
 import webapp.users.routes
 from tidings.runtime import service
 from tidings.runtime.clock import Clock, SystemClock
 from tidings.storage import schema
 from tidings.storage.database import Database
 from webapp import server
+from webapp.account.service import Account
 from webapp.application_settings.service import Settings as ApplicationSettings
 from webapp.contacts.service import Contacts
 from webapp.coreapp_link import CoreappLinks, DatabaseShardMap, FixedShardMap, ShardMap
@@ -31,6 +34,7 @@ from webapp.health.service import HealthCheck
 from webapp.messages.service import Messages
 from webapp.ratelimit import TokenBucket
 from webapp.settings import Settings
+from webapp.templates.service import Templates
 from webapp.tokens import RevocationWatch, Tokens
 from webapp.users.credentials import Credentials
 from webapp.users.guessing import Guessing
@@ -57,6 +61,7 @@ class Parts:
     links: CoreappLinks
     tokens: Tokens
     watch: RevocationWatch
+    templates: Templates
     users: Users
     credentials: Credentials
     hasher: Hasher
@@ -76,19 +81,22 @@ def assemble(settings: Settings, database: Database, shard_map: ShardMap, hasher
     gate = Gate(tokens, settings.api_key)
     messages_limit = Limit("messages", TokenBucket(settings.messages_rate, settings.messages_burst, clock))
     contacts_limit = Limit("contacts", TokenBucket(settings.contacts_rate, settings.contacts_burst, clock))
+    templates = Templates(database, settings.account, clock)
     max_body = settings.max_body
     app = webapp.app.create(
         [
-            webapp.messages.routes.routes(Messages(links), gate, messages_limit, max_body=max_body),
+            webapp.messages.routes.routes(Messages(links, templates), gate, messages_limit, max_body=max_body),
             webapp.contacts.routes.routes(Contacts(links), gate, contacts_limit, max_body=max_body),
             webapp.users.routes.routes(users, gate, max_body=max_body),
             webapp.application_settings.routes.routes(ApplicationSettings(database, links), gate, max_body=max_body),
+            webapp.templates.routes.routes(templates, gate, max_body=max_body),
+            webapp.account.routes.routes(Account(database, links, hasher), gate, max_body=max_body),
             webapp.health.routes.routes(HealthCheck(links), gate),
             webapp.metrics.routes.routes(gate),
         ],
         max_requests=settings.max_requests,
     )
-    return Parts(app, links, tokens, RevocationWatch(tokens, clock), users, credentials, hasher)
+    return Parts(app, links, tokens, RevocationWatch(tokens, clock), templates, users, credentials, hasher)
 
 
 async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[Any], None] | None = None) -> None:
@@ -118,7 +126,7 @@ async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[Any], No
                 ready(Ready(url, host, port))
 
         http = server.HTTPServer(parts.app, [listener], started)
-        await service.run_services([parts.links, parts.watch, http], stop)
+        await service.run_services([parts.links, parts.watch, parts.templates, http], stop)
     finally:
         listener.close()
         hasher.close()

@@ -108,6 +108,7 @@ class Business:
 
     def __init__(self, port: int) -> None:
         self.port = port
+        self.token = ""
         self._authorization = b""
 
     async def connect(self) -> Connection:
@@ -129,7 +130,8 @@ class Business:
             status, answer = await self.call("POST", "/v1/users/login", change, authorization=_basic("secret"))
         if status != 200:
             raise Unexpected(f"login: {status} {answer}")
-        self._authorization = f"Bearer {answer['users'][0]['token']}".encode()
+        self.token = answer["users"][0]["token"]
+        self._authorization = f"Bearer {self.token}".encode()
 
     async def call(
         self, method: str, path: str, body: Any = None, *, authorization: bytes | None = None

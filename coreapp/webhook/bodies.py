@@ -2,65 +2,76 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from coreapp import codes
+from coreapp.conversations import Conversation
+from coreapp.webhook.inbound import UNKNOWN, Inbound
 from tidings.storage.messages import Status
 
 _encode = msgspec.json.encode
 
-# The fields of an inbound message that its content cannot name as its type.
-OWN_FIELDS = frozenset(("from", "id", "timestamp", "type", "errors", "context"))
-
 _NAMES = {Status.SENT: "sent", Status.DELIVERED: "delivered", Status.READ: "read", Status.FAILED: "failed"}
+_UNSUPPORTED = {
+    "code": codes.TYPE_UNSUPPORTED,
+    "title": codes.TITLES[codes.TYPE_UNSUPPORTED],
+    "details": "Message type is not currently supported",
+}
 
 
 def status(
-    message_id: str, recipient: str, reached: Status, timestamp: int, error: tuple[int, str] | None = None
+    message_id: str,
+    recipient: str,
+    reached: Status,
+    timestamp: int,
+    error: tuple[int, str] | None = None,
+    conversation: Conversation | None = None,
 ) -> bytes:
     """A `statuses` body. timestamp: Unix seconds; error: code and details, for `FAILED`."""
-    entry: dict[str, Any] = {
-        "id": message_id,
-        "recipient_id": recipient,
-        "status": _NAMES[reached],
-        "timestamp": str(timestamp),
-        "type": "message",
-        "message": {"recipient_id": recipient},
-    }
+    entry = _status(message_id, recipient, _NAMES[reached], timestamp)
+    if conversation is not None:
+        described: dict[str, Any] = {"id": conversation.id}
+        if reached is Status.SENT:
+            described["expiration_timestamp"] = conversation.expires_at
+        described["origin"] = {"type": conversation.origin}
+        entry["conversation"] = described
+        entry["pricing"] = {"pricing_model": "CBP", "billable": True, "category": conversation.origin}
     if error is not None:
         code, details = error
         entry["errors"] = [{"code": code, "title": codes.TITLES.get(code, "Generic error"), "details": details}]
     return _encode({"statuses": [entry]})
 
 
-def inbound(message_id: str, sender: str, name: str, timestamp: int, content: Mapping[str, Any]) -> bytes:
-    """A `messages` body from a decrypted content, `{"type": …, <type>: {…}}`. timestamp: Unix seconds."""
-    kind = str(content["type"])
-    message = {"from": sender, "id": message_id, "timestamp": str(timestamp), "type": kind, kind: content[kind]}
-    return _encode({"contacts": [{"profile": {"name": name}, "wa_id": sender}], "messages": [message]})
+def deleted(message_id: str, sender: str, timestamp: int) -> bytes:
+    """A `statuses` body: the recipient has withdrawn a message of theirs. timestamp: Unix seconds."""
+    return _encode({"statuses": [_status(message_id, sender, "deleted", timestamp)]})
 
 
-def unsupported(message_id: str, sender: str, name: str, timestamp: int) -> bytes:
-    """A `messages` body of type `unknown`, for a content that we cannot read."""
-    message = {
-        "from": sender,
-        "id": message_id,
-        "timestamp": str(timestamp),
-        "type": "unknown",
-        "errors": [
-            {
-                "code": 501,
-                "title": "Message type is not currently supported",
-                "details": "Message type is not currently supported",
-            }
-        ],
-    }
-    return _encode({"contacts": [{"profile": {"name": name}, "wa_id": sender}], "messages": [message]})
+def inbound(message_id: str, sender: str, timestamp: int, message: Inbound) -> bytes:
+    """A `messages` body. timestamp: Unix seconds."""
+    entry: dict[str, Any] = {"from": sender, "id": message_id, "timestamp": str(timestamp), "type": message.kind}
+    if message.content is not None:
+        entry[message.kind] = message.content
+    if message.context is not None:
+        entry["context"] = message.context
+    if message.kind == UNKNOWN:
+        entry["errors"] = [_UNSUPPORTED]
+    return _encode({"contacts": [{"profile": {"name": message.name or sender}, "wa_id": sender}], "messages": [entry]})
 
 
 def contacts(found: list[dict[str, str]]) -> bytes:
     """What became of contacts that were asked about with `no_wait`."""
     return _encode({"contacts": found})
+
+
+def _status(message_id: str, peer: str, name: str, timestamp: int) -> dict[str, Any]:
+    return {
+        "id": message_id,
+        "recipient_id": peer,
+        "status": name,
+        "timestamp": str(timestamp),
+        "type": "message",
+        "message": {"recipient_id": peer},
+    }

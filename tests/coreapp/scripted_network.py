@@ -25,6 +25,7 @@ class ScriptedNetwork:
 
     policy(send): `None` to accept, `HOLD` to stay silent, otherwise the reason of a refusal.
     receipts:     kinds that are delivered for each accepted message.
+    statuses:     of HTTP, to answer `codes` and `registrations` with.
     gates:        frames of that type wait for the event before they are answered.
     """
 
@@ -42,6 +43,8 @@ class ScriptedNetwork:
         self.logins = 0
         self.registrations: list[dict[str, Any]] = []
         self.uploads: list[dict[str, Any]] = []
+        self.codes: list[str] = []
+        self.statuses: dict[str, int] = {}
         self.mailbox: dict[str, frames.Deliver] = {}
         self.acknowledged: list[str] = []
         self.live: wire.Connection | None = None
@@ -61,6 +64,7 @@ class ScriptedNetwork:
         await self.listen()
         app = web.Application()
         app.router.add_post("/v1/registrations", self._register)
+        app.router.add_post("/v1/codes", self._send_code)
         app.router.add_put("/v1/keys/{number}", self._upload)
         self._runner = web.AppRunner(app)
         await self._runner.setup()
@@ -204,8 +208,16 @@ class ScriptedNetwork:
             self._deliveries[frame.n] = frame.id
             self.live.send(frame)
 
+    async def _send_code(self, request: web.Request) -> web.Response:
+        self.codes.append((await request.json())["number"])
+        return web.json_response({}, status=self.statuses.get("codes", 202))
+
     async def _register(self, request: web.Request) -> web.Response:
-        self.registrations.append(await request.json())
+        body = await request.json()
+        if "registrations" in self.statuses:
+            return web.json_response({}, status=self.statuses["registrations"])
+        assert ("code" in body) != ("Authorization" in request.headers)
+        self.registrations.append(body)
         self.signals.changed()
         return web.json_response({"token": TOKEN}, status=201)
 

@@ -85,6 +85,7 @@ async def _play(scene: Scene, messages: int, point_messages: int, only: str | No
 
 def _write(scene: Scene, seed: int, problems: list[str]) -> None:
     date = datetime.date.today().isoformat()
+    RESULTS.mkdir(exist_ok=True)
     result = "\n".join(problems) or "The books balance."
     (RESULTS / f"{date}-crash.md").write_text(
         f"# Killed under load, {date}\n\n"

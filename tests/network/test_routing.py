@@ -229,6 +229,17 @@ async def test_a_newer_login_replaces_the_older_and_takes_over_what_was_in_fligh
     assert await stored(network) == ["one"]
 
 
+async def test_a_newer_login_gets_what_is_live_even_when_nothing_was_on_its_way(network: Network) -> None:
+    await network.start()
+    await network.register(ALICE, BOB)
+    alice, old = await network.connect(ALICE), await network.connect(BOB)
+    new = await network.connect(BOB)
+    assert (await old.next(device.Closing)).reason == device.REPLACED
+    n = alice.send(ALICE, BOB, "one")
+    new.ack(*await new.deliveries(1))
+    assert await alice.accepted(1) == [n]
+
+
 async def test_a_device_that_logs_out_gets_nothing_more_and_its_connection_lives_on(network: Network) -> None:
     await network.start()
     await network.register(ALICE, BOB)

@@ -27,15 +27,11 @@ async def test_taking_reads_and_deletes_one_key_of_each_number(database_factory:
         await prekeys.put(connection, keys(ALICE, 3, 7, 2**32 - 1) + keys(BOB, 3))
         await prekeys.put_kyber(connection, kyber_keys(ALICE, 1))
     async with database.transaction() as connection:
-        assert await prekeys.take_one_each(connection, [ALICE, BOB, CAROL, ALICE]) == {
-            ALICE: keys(ALICE, 3)[0],
-            BOB: keys(BOB, 3)[0],
-        }
-        assert await prekeys.take_one_kyber_each(connection, [ALICE, BOB]) == {ALICE: kyber_keys(ALICE, 1)[0]}
+        taken = await prekeys.take_one_each(connection, [ALICE, BOB, CAROL, ALICE])
+        assert taken == ({ALICE: keys(ALICE, 3)[0], BOB: keys(BOB, 3)[0]}, {ALICE: kyber_keys(ALICE, 1)[0]})
     async with database.transaction() as connection:
-        assert await prekeys.take_one_each(connection, [ALICE, BOB]) == {ALICE: keys(ALICE, 7)[0]}
-        assert await prekeys.take_one_kyber_each(connection, [ALICE, BOB]) == {}
-        assert await prekeys.take_one_each(connection, []) == {}
+        assert await prekeys.take_one_each(connection, [ALICE, BOB]) == ({ALICE: keys(ALICE, 7)[0]}, {})
+        assert await prekeys.take_one_each(connection, []) == ({}, {})
         assert await prekeys.count_left(connection, [ALICE, BOB]) == {ALICE: Counts(1, 0), BOB: Counts(0, 0)}
 
 
@@ -54,7 +50,7 @@ async def test_a_transaction_that_fails_has_taken_nothing(database_factory: Data
     except Trouble:
         pass
     async with database.transaction() as connection:
-        assert await prekeys.take_one_each(connection, [ALICE]) == {ALICE: keys(ALICE, 1)[0]}
+        assert await prekeys.take_one_each(connection, [ALICE]) == ({ALICE: keys(ALICE, 1)[0]}, {})
 
 
 async def test_transactions_at_the_same_time_never_take_the_same_key(database_factory: DatabaseFactory) -> None:
@@ -62,8 +58,9 @@ async def test_transactions_at_the_same_time_never_take_the_same_key(database_fa
     numbers = [f"1555000{i:04}" for i in range(20)]
     async with database.transaction() as connection:
         await prekeys.put(connection, [key for number in numbers for key in keys(number, *range(1, 11))])
+        await prekeys.put_kyber(connection, [key for number in numbers for key in kyber_keys(number, *range(1, 11))])
 
-    async def take() -> dict[str, PreKey]:
+    async def take() -> tuple[dict[str, PreKey], dict[str, KyberPreKey]]:
         while True:
             try:
                 async with database.transaction() as connection:
@@ -74,9 +71,11 @@ async def test_transactions_at_the_same_time_never_take_the_same_key(database_fa
                 if not is_transient(error):
                     raise
 
-    taken = [key for answer in await asyncio.gather(*(take() for _ in range(8))) for key in answer.values()]
-    assert len(taken) == 8 * 20
-    assert len({(key.number, key.key_id) for key in taken}) == 8 * 20
+    answers = await asyncio.gather(*(take() for _ in range(8)))
+    for kind in (0, 1):
+        taken = [key for answer in answers for key in answer[kind].values()]
+        assert len(taken) == 8 * 20
+        assert len({(key.number, key.key_id) for key in taken}) == 8 * 20
 
 
 async def test_the_same_keys_put_again_are_left_as_they_are(database_factory: DatabaseFactory) -> None:
@@ -87,7 +86,7 @@ async def test_the_same_keys_put_again_are_left_as_they_are(database_factory: Da
         await prekeys.put_kyber(connection, kyber_keys(ALICE, 1) * 2)
         assert await prekeys.count_left(connection, [ALICE]) == {ALICE: Counts(3, 1)}
         taken = [await prekeys.take_one_each(connection, [ALICE]) for _ in range(3)]
-    assert [entry[ALICE] for entry in taken] == keys(ALICE, 1, 2, 3)
+    assert [ordinary[ALICE] for ordinary, _ in taken] == keys(ALICE, 1, 2, 3)
 
 
 async def test_dropping_leaves_other_numbers_alone(database_factory: DatabaseFactory) -> None:
@@ -111,4 +110,3 @@ async def test_fetchers_are_remembered_once_and_taken_once(database_factory: Dat
         assert await prekeys.take_fetchers(connection, [ALICE]) == []
         assert await prekeys.take_fetchers(connection, []) == []
         assert await prekeys.take_fetchers(connection, [BOB, ALICE]) == [(BOB, CAROL)]
-

@@ -74,7 +74,7 @@ async def test_what_the_sink_refused_does_not_count(sink: SinkProcess) -> None:
 
 async def test_an_inbound_message_is_recorded_with_its_text(sink: SinkProcess) -> None:
     content = {"type": "text", "text": {"body": "hello \u00fc"}}
-    await post(sink, "in", bodies.inbound("m", "15550140001", "somebody", 1, content))
+    await post(sink, "in", bodies.inbound("m", "15550140001", 1, inbound.read(json.dumps(content).encode())))
     (record,) = await sink.take()
     assert (record.status, record.message_id, record.sender, record.text) == ("inbound", "m", "15550140001", "hello ü")
 

@@ -29,8 +29,15 @@ class FakeCoreapp:
         self._script: dict[type[core.Frame], Callable[[Any], core.Frame | None]] = {
             core.CheckContacts: _all_valid,
             core.AcceptMessage: lambda q: core.Accepted(n=q.n, id=f"gBEG{len(self.questions)}", wa_id=q.to),
+            core.MarkRead: lambda q: core.Done(n=q.n),
             core.GetHealth: lambda q: core.Health(n=q.n, gateway_status="connected", node="fake", shards=[0]),
             core.SettingsChanged: lambda q: core.Done(n=q.n),
+            core.RequestCode: lambda q: core.Done(n=q.n),
+            core.VerifyCode: lambda q: core.Done(n=q.n),
+            core.ExportKeys: lambda q: core.Exported(n=q.n, data="the keys of " + q.account),
+            core.RestoreKeys: lambda q: core.Done(n=q.n),
+            core.CollectGarbage: lambda q: core.Done(n=q.n),
+            core.GetMetrics: lambda q: core.Metrics(n=q.n, text=""),
         }
         self._server: asyncio.Server | None = None
         self.connections: set[wire.Connection] = set()

@@ -8,6 +8,10 @@ from tests.webapp.conftest import Served, body
 
 ENDPOINTS = {
     ("post", "/v1/messages"),
+    ("put", "/v1/messages/{message_id}"),
+    ("get", "/v1/configs/templates"),
+    ("post", "/v1/configs/templates"),
+    ("delete", "/v1/configs/templates/{name}"),
     ("post", "/v1/contacts"),
     ("post", "/v1/users/login"),
     ("post", "/v1/users/logout"),
@@ -51,9 +55,11 @@ async def test_every_reference_leads_somewhere(api: Served) -> None:
 
 
 async def test_the_documented_body_of_a_message_is_the_one_that_is_checked(api: Served) -> None:
-    schema = (await document(api))["components"]["schemas"]["Message"]
-    assert set(body("message_text")) <= set(schema["properties"])
-    assert schema["required"] == ["to"]
+    schemas = (await document(api))["components"]["schemas"]
+    assert {"$ref": "#/components/schemas/TextMessage"} in schemas["Message"]["anyOf"]
+    assert len(schemas["Message"]["anyOf"]) == 11
+    assert set(body("message_text")) <= set(schemas["TextMessage"]["properties"])
+    assert schemas["TextMessage"]["required"] == ["to", "text"]
 
 
 async def test_the_page_is_served(api: Served) -> None:

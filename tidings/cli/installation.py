@@ -36,7 +36,10 @@ class Where:
 
 
 class Installation:
-    """Everything that belongs to one data directory. `variables` is the environment that it is told by."""
+    """Everything that belongs to one data directory. `variables` is the environment that it is told by.
+
+    Raises `SettingsError` when there is no using the directory.
+    """
 
     def __init__(self, variables: Mapping[str, str], say: Callable[[str], None]) -> None:
         # The name of the node stays the same from start to start, so that the next Coreapp need not wait for the
@@ -48,6 +51,7 @@ class Installation:
         }
         env = Environment(self._variables)
         self.data_dir = settings.data_dir(env)
+        env.check()
         self._business = settings.read_database(env, self.data_dir, "business")
         self._network = settings.read_database(env, self.data_dir, "network")
         # Made here, before several children could each want to.

@@ -19,6 +19,7 @@ COMMANDS = {
     "network": "run the message network that recipients are connected to",
     "robots": "run the simulated recipients",
     "listen": "print the callbacks that arrive here, as a business would receive them",
+    "template": "make, list and delete the templates of messages",
     "callbacks": "list the callbacks that were given up, or send them again",
     "migrate": "bring the tables of the database to this version",
     "version": "print the version",

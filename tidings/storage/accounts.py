@@ -69,6 +69,13 @@ async def find_account(connection: AsyncConnection, number: str) -> Account | No
     return Account(*row) if row else None
 
 
+async def is_registered(connection: AsyncConnection, number: str) -> bool:
+    """Is the number registered with the network?"""
+    return (
+        await connection.execute(sa.select(accounts.c.number).where(accounts.c.number == number))
+    ).first() is not None
+
+
 async def add_account(connection: AsyncConnection, account: Account) -> None:
     """Keep a new registration, or replace the one of the same number with its pre-keys."""
     await connection.execute(own_prekeys.delete().where(own_prekeys.c.account == account.number))

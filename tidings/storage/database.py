@@ -6,7 +6,9 @@ import asyncio
 import contextlib
 import functools
 import logging
+import math
 import random
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from typing import Any, TypeAlias, TypeVar
 
@@ -65,10 +67,12 @@ class Database:
     Writing transactions on SQLite begin with `BEGIN IMMEDIATE`, so that two of them queue rather than collide.
     """
 
-    def __init__(self, settings: DatabaseSettings, family: str) -> None:
+    def __init__(self, settings: DatabaseSettings, family: str, *, idle_timeout: float | None = None) -> None:
+        """idle_timeout: seconds after which a MySQL server ends a connection of ours that asks nothing, even within a
+        transaction, so that a process that hangs does not keep its locks."""
         self.settings = settings
         self.family = family
-        self.engine: AsyncEngine = _make_engine(settings)
+        self.engine: AsyncEngine = _make_engine(settings, idle_timeout)
         self._commits = COMMITS.labels(family)
         self._seconds = COMMIT_SECONDS.labels(family)
         self._retries = OUTAGES.labels(family)
@@ -211,10 +215,14 @@ def _brief(error: BaseException) -> str:
     return f"{type(original).__name__}: {original}"[:200]
 
 
-def _make_engine(settings: DatabaseSettings) -> AsyncEngine:
+def _make_engine(settings: DatabaseSettings, idle_timeout: float | None) -> AsyncEngine:
     if settings.engine == "sqlite":
         engine = create_async_engine(
-            settings.url, pool_size=settings.pool_size, max_overflow=0, connect_args={"timeout": 30}
+            settings.url,
+            pool_size=settings.pool_size,
+            max_overflow=0,
+            pool_reset_on_return=None,
+            connect_args={"timeout": 30},
         )
         sa.event.listen(engine.sync_engine, "connect", _set_up_sqlite)
         sa.event.listen(engine.sync_engine, "begin", _begin_sqlite)
@@ -225,11 +233,37 @@ def _make_engine(settings: DatabaseSettings) -> AsyncEngine:
         max_overflow=0,
         pool_recycle=1800,
         pool_timeout=10,
+        # Every transaction here is ended by its block; a rollback for good measure would be one more round trip each.
+        pool_reset_on_return=None,
         isolation_level="READ COMMITTED",
         connect_args={"charset": "utf8mb4", "connect_timeout": 5},
     )
     sa.event.listen(engine.sync_engine, "connect", _set_up_mysql)
+    if idle_timeout is not None:
+        _end_when_idle(engine, idle_timeout)
     return engine
+
+
+def _end_when_idle(engine: AsyncEngine, seconds: float) -> None:
+    """Have the server end idle connections, and do not use one that it may be ending now."""
+
+    def connected(connection: Any, record: Any) -> None:
+        cursor = connection.cursor()
+        cursor.execute(f"SET SESSION wait_timeout = {max(1, math.ceil(seconds))}")
+        cursor.close()
+
+    def checked_in(connection: Any, record: Any) -> None:
+        record.info["idle_since"] = time.monotonic()
+
+    def checked_out(connection: Any, record: Any, proxy: Any) -> None:
+        idle_since = record.info.get("idle_since")
+        if idle_since is not None and time.monotonic() - idle_since > seconds / 2:
+            # The pool makes a new connection in its place.
+            raise sa.exc.DisconnectionError("idle for too long")
+
+    sa.event.listen(engine.sync_engine, "connect", connected)
+    sa.event.listen(engine.sync_engine, "checkin", checked_in)
+    sa.event.listen(engine.sync_engine, "checkout", checked_out)
 
 
 def _set_up_mysql(connection: Any, record: Any) -> None:

@@ -141,11 +141,14 @@ async def list_registered(connection: AsyncConnection, numbers: Iterable[str]) -
     return found
 
 
-async def list_registrations(connection: AsyncConnection, numbers: Iterable[str]) -> dict[str, Registration]:
-    """The devices of those numbers that are registered."""
+async def list_registrations(
+    connection: AsyncConnection, numbers: Iterable[str], *, lock: bool = False
+) -> dict[str, Registration]:
+    """The devices of those numbers that are registered; with `lock` they cannot change before the transaction ends."""
     found: dict[str, Registration] = {}
     for chunk in _chunks(numbers):
-        rows = await connection.execute(sa.select(registrations).where(registrations.c.number.in_(chunk)))
+        query = sa.select(registrations).where(registrations.c.number.in_(chunk))
+        rows = await connection.execute(query.with_for_update() if lock else query)
         found.update((row[0], Registration(*row)) for row in rows)
     return found
 

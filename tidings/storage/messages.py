@@ -23,6 +23,7 @@ class Status(enum.IntEnum):
     DELIVERED = 3
     READ = 4
     FAILED = 9
+    MARKED_READ = 10  # from a recipient to the business, which has marked it as read
 
 
 table = sa.Table(
@@ -94,6 +95,7 @@ class Progress:
     id: str
     peer: str
     status: int
+    kind: str = ""
 
 
 async def list_progress(connection: AsyncConnection, account: str, ids: Sequence[str]) -> Sequence[Progress]:
@@ -101,7 +103,9 @@ async def list_progress(connection: AsyncConnection, account: str, ids: Sequence
     found: list[Progress] = []
     for page in pages(ids):
         rows = await connection.execute(
-            sa.select(table.c.id, table.c.peer, table.c.status).where(table.c.account == account, table.c.id.in_(page))
+            sa.select(table.c.id, table.c.peer, table.c.status, table.c.kind).where(
+                table.c.account == account, table.c.id.in_(page)
+            )
         )
         found += [Progress(*row) for row in rows]
     return found

@@ -96,39 +96,51 @@ async def put_kyber(connection: AsyncConnection, keys: Sequence[KyberPreKey]) ->
         )
 
 
-async def take_one_each(connection: AsyncConnection, numbers: Iterable[str]) -> dict[str, PreKey]:
-    """Read and delete one key of each number, exactly once; numbers that have none left are left out.
+async def take_one_each(
+    connection: AsyncConnection, numbers: Iterable[str]
+) -> tuple[dict[str, PreKey], dict[str, KyberPreKey]]:
+    """Read and delete one key of each kind for each number, exactly once; who has none left is left out.
 
     Raises `TakenMeanwhile` when another process was faster with one of them; the transaction must be rolled back.
     """
-    return {number: PreKey(number, *rest) for number, *rest in await _take_one_each(connection, table, numbers)}
-
-
-async def take_one_kyber_each(connection: AsyncConnection, numbers: Iterable[str]) -> dict[str, KyberPreKey]:
-    """`take_one_each` for Kyber keys."""
-    return {number: KyberPreKey(number, *rest) for number, *rest in await _take_one_each(connection, kyber, numbers)}
-
-
-async def _take_one_each(connection: AsyncConnection, keys: sa.Table, numbers: Iterable[str]) -> list[Sequence[Any]]:
     everything = sorted(set(numbers))
-    taken: list[Sequence[Any]] = []
+    ordinary: dict[str, PreKey] = {}
+    post_quantum: dict[str, KyberPreKey] = {}
     for start in range(0, len(everything), CHUNK):
-        first = (
-            sa.select(keys.c.number, sa.func.min(keys.c.key_id).label("key_id"))
-            .where(keys.c.number.in_(everything[start : start + CHUNK]))
-            .group_by(keys.c.number)
-            .subquery()
-        )
-        joined = keys.join(first, (keys.c.number == first.c.number) & (keys.c.key_id == first.c.key_id))
-        rows = (await connection.execute(sa.select(*keys.columns).select_from(joined))).all()
-        if not rows:
-            continue
-        ids = [(row[0], row[1]) for row in rows]
-        deleted = await connection.execute(keys.delete().where(sa.tuple_(keys.c.number, keys.c.key_id).in_(ids)))
-        if deleted.rowcount != len(rows):
-            raise TakenMeanwhile(f"{len(rows) - deleted.rowcount} of {len(rows)} keys")
-        taken.extend(rows)
-    return taken
+        chunk = everything[start : start + CHUNK]
+        query = sa.union_all(_first_of_each(table, chunk, sa.null()), _first_of_each(kyber, chunk, kyber.c.signature))
+        rows: Sequence[Any] = (await connection.execute(query)).all()
+        found = {number: PreKey(number, key_id, public) for number, key_id, public, signature in rows if not signature}
+        found_kyber = {
+            number: KyberPreKey(number, key_id, public, signature)
+            for number, key_id, public, signature in rows
+            if signature
+        }
+        await _delete_all(connection, table, found.values())
+        await _delete_all(connection, kyber, found_kyber.values())
+        ordinary |= found
+        post_quantum |= found_kyber
+    return ordinary, post_quantum
+
+
+def _first_of_each(keys: sa.Table, numbers: Sequence[str], signature: sa.ColumnElement[Any]) -> sa.Select[Any]:
+    first = (
+        sa.select(keys.c.number, sa.func.min(keys.c.key_id).label("key_id"))
+        .where(keys.c.number.in_(numbers))
+        .group_by(keys.c.number)
+        .subquery()
+    )
+    joined = keys.join(first, (keys.c.number == first.c.number) & (keys.c.key_id == first.c.key_id))
+    return sa.select(keys.c.number, keys.c.key_id, keys.c.public, signature).select_from(joined)
+
+
+async def _delete_all(connection: AsyncConnection, keys: sa.Table, taken: Iterable[PreKey | KyberPreKey]) -> None:
+    ids = [(key.number, key.key_id) for key in taken]
+    if not ids:
+        return
+    deleted = await connection.execute(keys.delete().where(sa.tuple_(keys.c.number, keys.c.key_id).in_(ids)))
+    if deleted.rowcount != len(ids):
+        raise TakenMeanwhile(f"{len(ids) - deleted.rowcount} of {len(ids)} keys")
 
 
 async def count_left(connection: AsyncConnection, numbers: Sequence[str]) -> dict[str, Counts]:

@@ -65,6 +65,7 @@ async def create_shards(connection: AsyncConnection, count: int) -> None:
 
 async def claim(connection: AsyncConnection, shard: int, *, owner: str, address: str, silence: float) -> Lease | None:
     """Take a shard that is free, one's own, or whose owner has been silent for `silence` seconds; `None` otherwise."""
+    await _lock(connection, shard)
     now = _database_now(connection)
     taken = await connection.execute(
         table.update()
@@ -86,6 +87,7 @@ async def claim(connection: AsyncConnection, shard: int, *, owner: str, address:
 
 async def renew(connection: AsyncConnection, lease: Lease) -> None:
     """The owner's heartbeat. Raises `LeaseLost`."""
+    await _lock(connection, lease.shard)
     renewed = await connection.execute(
         table.update()
         .where(table.c.shard == lease.shard, table.c.epoch == lease.epoch)
@@ -124,6 +126,11 @@ async def list_owners(connection: AsyncConnection) -> Sequence[Owner]:
         sa.select(table.c.shard, table.c.owner, table.c.address, table.c.epoch).order_by(table.c.shard)
     )
     return [Owner(shard, owner, address, epoch) for shard, owner, address, epoch in rows]
+
+
+async def _lock(connection: AsyncConnection, shard: int) -> None:
+    """Wait for the row. A statement's time is that of its begin: one that then waited would write an old heartbeat."""
+    await connection.execute(sa.select(table.c.shard).where(table.c.shard == shard).with_for_update())
 
 
 def _database_now(connection: AsyncConnection) -> sa.ColumnElement[int]:

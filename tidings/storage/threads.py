@@ -57,9 +57,7 @@ async def list_heard(connection: AsyncConnection, account: str, peers: Sequence[
     found: dict[str, int] = {}
     for page in pages(peers):
         rows = await connection.execute(
-            sa.select(threads.c.peer, threads.c.heard_at).where(
-                threads.c.account == account, threads.c.peer.in_(page)
-            )
+            sa.select(threads.c.peer, threads.c.heard_at).where(threads.c.account == account, threads.c.peer.in_(page))
         )
         found |= {row[0]: row[1] for row in rows}
     return found
@@ -74,9 +72,7 @@ async def add_unread(connection: AsyncConnection, messages: Sequence[Unread]) ->
         )
 
 
-async def list_unread(
-    connection: AsyncConnection, account: str, peer: str, until: str, *, limit: int
-) -> Sequence[str]:
+async def list_unread(connection: AsyncConnection, account: str, peer: str, until: str, *, limit: int) -> Sequence[str]:
     """The unread messages of a recipient that came no later than the message `until`, the newest `limit` of them.
 
     None when that one is read already.

@@ -71,6 +71,52 @@ class ReplayCallbacks(Frame, tag="replay_callbacks"):
     seqs: list[int] = []
 
 
+class RequestCode(Frame, tag="request_code"):
+    """POST /v1/account: have the network send a code to the account's number. Answered by `Done` or `Refused`."""
+
+    account: str
+
+
+class VerifyCode(Frame, tag="verify_code"):
+    """POST /v1/account/verify: register with the code. Answered by `Done` or `Refused`."""
+
+    account: str
+    code: str
+
+
+class ExportKeys(Frame, tag="export_keys"):
+    """The account's private keys, without sessions, sealed under a password. Answered by `Exported` or `Refused`."""
+
+    account: str
+    password: str
+
+
+class RestoreKeys(Frame, tag="restore_keys"):
+    """What `ExportKeys` gave takes the place of the account's keys; its sessions are forgotten.
+
+    Answered by `Done`, once the account is registered with these keys, or `Refused`.
+    """
+
+    account: str
+    password: str
+    data: str
+
+
+class CollectGarbage(Frame, tag="collect_garbage"):
+    """PUT /v1/services/{kind}/gc. Answered by `Done` once it has begun, or is running already, or `Refused`.
+
+    kind: `message` or `media`. The result goes to the webhook.
+    """
+
+    kind: str
+
+
+class Exported(Frame, tag="exported"):
+    """data: text that only the password opens."""
+
+    data: str
+
+
 class Replayed(Frame, tag="replayed"):
     """How many dead letters are pending again."""
 
@@ -127,5 +173,19 @@ class Metrics(Frame, tag="metrics"):
     text: str
 
 
-Question = Hello | CheckContacts | AcceptMessage | MarkRead | GetHealth | GetMetrics | SettingsChanged | ReplayCallbacks
-Answer = Done | Contacts | Accepted | Refused | Health | Metrics | Replayed
+Question = (
+    Hello
+    | CheckContacts
+    | AcceptMessage
+    | MarkRead
+    | GetHealth
+    | GetMetrics
+    | SettingsChanged
+    | ReplayCallbacks
+    | RequestCode
+    | VerifyCode
+    | ExportKeys
+    | RestoreKeys
+    | CollectGarbage
+)
+Answer = Done | Contacts | Accepted | Refused | Health | Metrics | Replayed | Exported

@@ -106,6 +106,4 @@ def _is_some(cards: list[Card]) -> list[Card]:
     return cards
 
 
-Cards = Annotated[
-    list[Card], pydantic.AfterValidator(_is_some), pydantic.Field(json_schema_extra={"minItems": 1})
-]
+Cards = Annotated[list[Card], pydantic.AfterValidator(_is_some), pydantic.Field(json_schema_extra={"minItems": 1})]

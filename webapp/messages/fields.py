@@ -42,9 +42,7 @@ class Length:
 
     def check(self, text: str) -> str:
         if len(text) > self.most:
-            raise refusal(
-                self.over, "has {length} characters, the limit is {limit}", length=len(text), limit=self.most
-            )
+            raise refusal(self.over, "has {length} characters, the limit is {limit}", length=len(text), limit=self.most)
         if len(text) < self.least:
             raise refusal(self.empty, "should not be empty")
         return text
@@ -73,7 +71,9 @@ Link = Annotated[
     str,
     Length(MAX_URL),
     pydantic.AfterValidator(_is_link),
-    pydantic.Field(json_schema_extra={"format": "uri", "pattern": "^https?://"}, examples=["https://example.com/a.png"]),
+    pydantic.Field(
+        json_schema_extra={"format": "uri", "pattern": "^https?://"}, examples=["https://example.com/a.png"]
+    ),
 ]
 Caption = Annotated[str, Length(MAX_CAPTION, over=MESSAGE_TOO_LONG, least=0)]
 
@@ -93,7 +93,9 @@ class Degrees:
 
     def check(self, value: object) -> float:
         number = math.nan
-        if isinstance(value, str) and len(value) <= 40 or isinstance(value, int | float) and not isinstance(value, bool):
+        if (isinstance(value, str) and len(value) <= 40) or (
+            isinstance(value, int | float) and not isinstance(value, bool)
+        ):
             try:
                 number = float(value)
             except (ValueError, OverflowError):

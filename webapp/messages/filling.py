@@ -160,7 +160,11 @@ def _button(part: Mapping[str, Any], number: int, index: int, component: Compone
                 TEMPLATE_COMPONENT_MISSING, f"template.components: button {number} needs the end of its url"
             )
         filled["url"] = _hydrate(
-            part["url"], values, f"{where}.parameters", lambda n: f"{where}.parameters[{n}]", MAX_URL_PART,
+            part["url"],
+            values,
+            f"{where}.parameters",
+            lambda n: f"{where}.parameters[{n}]",
+            MAX_URL_PART,
             f"button {number}",
         )
     elif kind == "PHONE_NUMBER":

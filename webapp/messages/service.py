@@ -26,11 +26,11 @@ _encode = msgspec.json.Encoder().encode
 
 
 class AskOwner(Protocol):
-    """The Coreapps: the one that owns a recipient's shard, or whichever knows the answer."""
+    """The Coreapps: the one that owns a recipient's shard, or the one that owns the first."""
 
     async def ask(self, recipient: str, make: Make, expect: type[core.Accepted]) -> core.Accepted: ...
 
-    async def ask_until_found(self, make: Make, expect: type[core.Done]) -> core.Done: ...
+    async def ask_first(self, make: Make, expect: type[core.Done]) -> core.Done: ...
 
 
 class FindTemplate(Protocol):
@@ -78,9 +78,7 @@ class Messages:
 
     async def mark_read(self, caller: Caller, message_id: str) -> None:
         """Its sender will be told. Raises what the Coreapp link raises, 1006 for a message that nobody sent us."""
-        await self._coreapps.ask_until_found(
-            lambda n: core.MarkRead(n=n, account=caller.account, id=message_id), core.Done
-        )
+        await self._coreapps.ask_first(lambda n: core.MarkRead(n=n, account=caller.account, id=message_id), core.Done)
 
     async def _fill(self, message: AnyMessage) -> Mapping[str, Any]:
         """What the content says beside what the message itself says."""

@@ -131,9 +131,7 @@ class Component(Body):
 
     type: Annotated[Literal["header", "body", "button"], pydantic.BeforeValidator(_in_lower_case)]
     sub_type: (
-        Annotated[
-            Literal["quick_reply", "url", "copy_code", "catalog"], pydantic.BeforeValidator(_in_lower_case)
-        ]
+        Annotated[Literal["quick_reply", "url", "copy_code", "catalog"], pydantic.BeforeValidator(_in_lower_case)]
         | None
     ) = None
     index: (

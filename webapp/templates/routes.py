@@ -50,7 +50,11 @@ def routes(templates: Templates, gate: Gate, *, max_body: int) -> APIRouter:
     async def delete_template(request: Request, name: str, language: str | None = None) -> Response:
         caller = await gate.administrator(request)
         # No such thing is stored, and databases differ in what they make of it.
-        if not (name.isascii() and (language or "").isascii()) or len(name) > MAX_NAME or "\0" in name + (language or ""):
+        if (
+            not (name.isascii() and (language or "").isascii())
+            or len(name) > MAX_NAME
+            or "\0" in name + (language or "")
+        ):
             raise FixRequest.because(PARAMETER_INVALID, "name: should be the name of a template")
         await templates.delete(caller, name, language)
         return answers.answer({})

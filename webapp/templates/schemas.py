@@ -35,7 +35,13 @@ def gaps(text: str) -> int:
     numbers = set()
     for name in _GAP.findall(text):
         if not (name.isascii() and name.isdigit() and 1 <= len(name) <= 2):
-            raise refusal(PARAMETER_INVALID, "has the gap {{{{{name}}}}}; gaps are {{{{1}}}}, {{{{2}}}} …", name=name)
+            raise refusal(
+                PARAMETER_INVALID,
+                "has the gap {gap}; gaps are {first}, {second} …",
+                gap=f"{{{{{name[:50]}}}}}",
+                first="{{1}}",
+                second="{{2}}",
+            )
         numbers.add(int(name))
     if numbers != set(range(1, len(numbers) + 1)):
         raise refusal(PARAMETER_INVALID, "should number its gaps from 1 without leaving one out")
@@ -119,7 +125,9 @@ class Button(Body):
         needed = {"URL": ("text", "url"), "PHONE_NUMBER": ("text", "phone_number"), "COPY_CODE": ()}
         for name in needed.get(self.type, ("text",)):
             if getattr(self, name) is None:
-                raise refusal(PARAMETER_MISSING, "{name} is missing, which type {type} needs", name=name, type=self.type)
+                raise refusal(
+                    PARAMETER_MISSING, "{name} is missing, which type {type} needs", name=name, type=self.type
+                )
         return self
 
 

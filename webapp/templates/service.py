@@ -58,7 +58,9 @@ class Templates:
             details = f"name: there is a template {row.name} in {row.language} already"
             raise FixRequest.because(ALREADY_EXISTS, details)
         await self.run_once()
-        log.info("template.created", extra={"template": row.name, "language": row.language, "username": caller.username})
+        log.info(
+            "template.created", extra={"template": row.name, "language": row.language, "username": caller.username}
+        )
         return row
 
     async def delete(self, caller: Caller, name: str, language: str | None) -> None:

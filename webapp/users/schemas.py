@@ -35,9 +35,7 @@ class LoginAnswer(pydantic.BaseModel):
 def _is_addressable(name: str) -> str:
     # A colon would end the name in HTTP Basic authentication, the others would end it in a path.
     if not name.isprintable() or any(character in " :/?#%\\" for character in name):
-        raise refusal(
-            PARAMETER_INVALID, "should have printable characters only, no blanks, none of : / ? # % \\"
-        )
+        raise refusal(PARAMETER_INVALID, "should have printable characters only, no blanks, none of : / ? # % \\")
     return name
 
 

@@ -33,7 +33,9 @@ class ButtonAction(Body):
     def _counts(self) -> ButtonAction:
         if not 1 <= len(self.buttons) <= MAX_BUTTONS:
             raise refusal(
-                PARAMETER_INVALID, "buttons has {count} entries, 1 to {most} are taken", count=len(self.buttons),
+                PARAMETER_INVALID,
+                "buttons has {count} entries, 1 to {most} are taken",
+                count=len(self.buttons),
                 most=MAX_BUTTONS,
             )
         for name in ("id", "title"):

@@ -43,7 +43,8 @@ class FlowParameters(Body):
     flow_cta: Annotated[str, Length(20)]
     flow_action: Literal["navigate", "data_exchange"] | None = None
     mode: (
-        Annotated[str, pydantic.AfterValidator(_is_mode), pydantic.Field(json_schema_extra={"enum": list(MODES)})] | None
+        Annotated[str, pydantic.AfterValidator(_is_mode), pydantic.Field(json_schema_extra={"enum": list(MODES)})]
+        | None
     ) = None
     flow_action_payload: FlowPayload | None = None
 

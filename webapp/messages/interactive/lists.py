@@ -40,7 +40,9 @@ class ListAction(Body):
     def _counts(self) -> ListAction:
         if not 1 <= len(self.sections) <= MAX_SECTIONS:
             raise refusal(
-                SECTION_COUNT, "sections has {count} entries, 1 to {most} are taken", count=len(self.sections),
+                SECTION_COUNT,
+                "sections has {count} entries, 1 to {most} are taken",
+                count=len(self.sections),
                 most=MAX_SECTIONS,
             )
         for index, section in enumerate(self.sections):

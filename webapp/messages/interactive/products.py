@@ -79,7 +79,9 @@ class ProductListAction(Body):
         _needs_catalog(self.catalog_id)
         if not 1 <= len(self.sections) <= MAX_SECTIONS:
             raise refusal(
-                SECTION_COUNT, "sections has {count} entries, 1 to {most} are taken", count=len(self.sections),
+                SECTION_COUNT,
+                "sections has {count} entries, 1 to {most} are taken",
+                count=len(self.sections),
                 most=MAX_SECTIONS,
             )
         for index, section in enumerate(self.sections):
@@ -92,7 +94,9 @@ class ProductListAction(Body):
         count = sum(len(section.product_items) for section in self.sections)
         if count > MAX_PRODUCTS:
             raise refusal(
-                PRODUCT_COUNT, "sections has {count} products in all, the limit is {most}", count=count,
+                PRODUCT_COUNT,
+                "sections has {count} products in all, the limit is {most}",
+                count=count,
                 most=MAX_PRODUCTS,
             )
         return self

@@ -1,0 +1,171 @@
+"""What is done to the business's number itself: registering it, backing up its keys and restoring them."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+
+from coreapp import codes, key_backup
+from coreapp.account import OwnDevice, Registrar
+from coreapp.errors import Refused, UpstreamAway, UpstreamError, UpstreamRefused
+from coreapp.key_backup import Keys, WrongBackup
+from tidings.runtime import service
+from tidings.runtime.service import Wakeup
+from tidings.storage.database import Database
+from tidings.storage.shards import Lease
+
+log = logging.getLogger(__name__)
+
+RETRY_SECONDS = 0.5  # between attempts to register while the network is away
+RESTORE_SECONDS = 25.0  # for a restoration; a Webapp waits 30
+LOOK_SECONDS = 2.0  # between looks whether the number was registered, by another process say
+SENT_JUST_NOW_SECONDS = 30  # what the network waits between two codes
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Restoration:
+    keys: Keys
+    done: asyncio.Future[None]
+
+
+class AccountDesk:
+    """Answers for one process. What it changes takes effect when the owner opens its shard, which `reopen` asks for."""
+
+    def __init__(self, database: Database, registrar: Registrar, number: str, *, auto_register: bool) -> None:
+        """auto_register: register with the registration key at the first start, rather than wait for a code."""
+        self._database = database
+        self._registrar = registrar
+        self._number = number
+        self._auto_register = auto_register
+        self._changed = Wakeup()
+        self._device: OwnDevice | None = None
+        self._restoration: _Restoration | None = None
+        self._has_term = False
+        self.reopen = asyncio.Event()
+        self.waits_for_code = False
+
+    async def device(self, lease: Lease, ended: asyncio.Event) -> OwnDevice | None:
+        """The number's device for a new term, registered if need be; `None` when the term ended before that.
+
+        A restoration that was asked for is done first. Raises `LeaseLost` and `UpstreamRefused`.
+        """
+        self._has_term = True
+        await self._restore(lease)
+        try:
+            while not ended.is_set():
+                try:
+                    self._device = await self._registrar.load(self._database, self._number)
+                    if self._device is None and self._auto_register:
+                        self._device = await self._registrar.register(self._database, self._number)
+                    if self._device is not None:
+                        return self._device
+                except UpstreamAway as error:
+                    log.warning("account.waiting_for_network", extra={"error": str(error)})
+                    await service.wait_for(ended, RETRY_SECONDS)
+                    continue
+                if not self.waits_for_code:
+                    self.waits_for_code = True
+                    log.warning("account.unregistered", extra={"number": self._number})
+                await self._changed.wait(LOOK_SECONDS)
+        finally:
+            self.waits_for_code = False
+        return None
+
+    def term_ended(self) -> None:
+        """The shard is not ours any more, or will be opened anew."""
+        self._device = None
+        self._has_term = False
+        self._changed.kick()
+
+    def abandon(self) -> None:
+        """The shard went to somebody else: what was asked for will not be done here."""
+        if self._restoration is not None and not self._restoration.done.done():
+            self._restoration.done.set_exception(
+                Refused(codes.NOT_PRIMARY_COREAPP, "this Coreapp has just lost its shard", 1)
+            )
+        self._restoration = None
+        self.reopen.clear()
+
+    async def request_code(self, account: str) -> None:
+        """Raises `Refused`."""
+        self._check(account)
+        try:
+            await self._registrar.request_code(account)
+        except UpstreamError as error:
+            raise _refusal(error) from error
+
+    async def verify(self, account: str, code: str) -> None:
+        """Register with a code. Raises `Refused`."""
+        self._check(account)
+        if not self.waits_for_code:
+            if self._device is None:
+                raise Refused(codes.SERVICE_NOT_READY, "the Coreapp is starting", 1)
+            return
+        try:
+            await self._registrar.register(self._database, account, code=code)
+        except UpstreamError as error:
+            raise _refusal(error) from error
+        self._changed.kick()
+
+    async def export_keys(self, account: str, password: str) -> str:
+        """The keys under a password. Raises `Refused` while the number is not registered and in use here."""
+        self._check(account)
+        if self._device is None:
+            raise Refused(codes.SERVICE_NOT_READY, "the number is not registered, or not in use", 1)
+        keys = Keys.of(self._device)
+        return await asyncio.to_thread(key_backup.seal, keys, password)
+
+    async def restore_keys(self, account: str, password: str, data: str) -> None:
+        """Put the keys of a backup in force. Raises `Refused`; nothing is changed then."""
+        self._check(account)
+        try:
+            keys = await asyncio.to_thread(key_backup.open_keys, data, password)
+        except WrongBackup as error:
+            raise Refused(codes.PARAMETER_INVALID, f"data: {error}") from error
+        if keys.number != account:
+            raise Refused(codes.PARAMETER_INVALID, f"data: holds the keys of {keys.number}, not of {account}")
+        self._check(account)
+        if self._restoration is not None:
+            raise Refused(codes.OVERLOADED, "a backup is being restored", 5)
+        self._restoration = _Restoration(keys, asyncio.get_running_loop().create_future())
+        done = self._restoration.done
+        self.reopen.set()
+        self._changed.kick()
+        try:
+            async with asyncio.timeout(RESTORE_SECONDS):
+                await done
+        except TimeoutError:
+            self.abandon()
+            raise Refused(codes.INTERNAL_ERROR, "the backup was not restored in time") from None
+
+    def _check(self, account: str) -> None:
+        if account != self._number:
+            raise Refused(codes.ACCESS_DENIED, f"this Coreapp serves {self._number}, not {account}")
+        if not self._has_term:
+            raise Refused(codes.NOT_PRIMARY_COREAPP, "this Coreapp does not own the shard", 1)
+
+    async def _restore(self, lease: Lease) -> None:
+        self.reopen.clear()
+        asked, self._restoration = self._restoration, None
+        if asked is None or asked.done.done():
+            return
+        try:
+            await self._registrar.restore(self._database, lease, asked.keys)
+        except UpstreamError as error:
+            asked.done.set_exception(_refusal(error))
+        except BaseException as error:
+            asked.done.set_exception(Refused(codes.INTERNAL_ERROR, f"the backup was not restored: {error!r}"[:200]))
+            raise
+        else:
+            asked.done.set_result(None)
+
+
+def _refusal(error: UpstreamError) -> Refused:
+    if isinstance(error, UpstreamRefused) and error.reason == "HTTP 429":
+        return Refused(codes.TOO_MANY_REQUESTS, "a code was sent just now, or too many today", SENT_JUST_NOW_SECONDS)
+    if isinstance(error, UpstreamRefused) and error.reason == "HTTP 401":
+        return Refused(codes.PARAMETER_INVALID, "code: is wrong, used, expired, or was guessed at too often")
+    if isinstance(error, UpstreamRefused):
+        return Refused(codes.ACCESS_DENIED, f"the network refused: {error.reason}")
+    return Refused(codes.INTERNAL_ERROR, "the network cannot be reached")

@@ -1,0 +1,106 @@
+"""Marking messages of recipients as read: a receipt for their sender, queued like any message."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import msgspec
+
+from coreapp import codes
+from coreapp.admission import Admission
+from coreapp.encryption import Outlet
+from coreapp.errors import Refused
+from coreapp.ids import MessageIds
+from coreapp.journal import Change, Journal
+from coreapp.progress import ProgressBook
+from tidings.runtime.clock import Clock
+from tidings.storage import messages, threads
+from tidings.storage.database import Database
+from tidings.storage.jobs import Job, State
+from tidings.storage.messages import Status
+from tidings.wire import core
+from tidings.wire import device as frames
+
+MAX_REFS = 100  # messages in one receipt; older ones are marked with the next
+
+
+class Count(Protocol):
+    """The jobs in the queue."""
+
+    def add(self, count: int) -> None: ...
+
+
+class ReadMarks:
+    """Those of one account. A mark that was answered is on disk, and reaches the sender whatever crashes."""
+
+    def __init__(
+        self,
+        database: Database,
+        admission: Admission,
+        count: Count,
+        journal: Journal,
+        progress: ProgressBook,
+        outlet: Outlet,
+        clock: Clock,
+        *,
+        account: str,
+        shard: int,
+    ) -> None:
+        self._database = database
+        self._admission = admission
+        self._count = count
+        self._journal = journal
+        self._progress = progress
+        self._outlet = outlet
+        self._clock = clock
+        self._account = account
+        self._shard = shard
+        self._ids = MessageIds()
+        # Being committed: two marks at the same time make one receipt.
+        self._marking: dict[str, asyncio.Future[None]] = {}
+
+    async def mark(self, question: core.MarkRead) -> None:
+        """Mark a message and the unread ones before it. Raises `Refused` with 1006 when nobody sent us such a one."""
+        async with self._database.reading() as connection:
+            found = await messages.list_progress(connection, self._account, [question.id])
+            if not found or found[0].status not in (Status.RECEIVED, Status.MARKED_READ):
+                raise Refused(codes.NOT_FOUND, "unknown message")
+            peer = found[0].peer
+            unread = await threads.list_unread(connection, self._account, peer, question.id, limit=MAX_REFS)
+        ids = [message_id for message_id in unread if message_id not in self._marking]
+        if ids:
+            self._admission.check()
+            self._send(peer, ids)
+        committing = {self._marking[message_id] for message_id in unread if message_id in self._marking}
+        if committing:
+            await asyncio.gather(*committing)
+
+    def _send(self, peer: str, ids: Sequence[str]) -> None:
+        receipt = self._ids.new()
+        now = int(self._clock.now() * 1000)
+        body = msgspec.json.encode(ids)
+        job = Job(receipt, self._shard, self._account, peer, State.ENCRYPTED, frames.READ, body, now)
+        committed = self._journal.put(
+            Change(
+                self._account,
+                enqueued_jobs=(job,),
+                statuses=dict.fromkeys(ids, Status.MARKED_READ),
+                read_messages={peer: ids},
+            )
+        )
+        self._count.add(1)
+        # No message of ours: nothing will be reported of it.
+        self._progress.hold((receipt,))
+        self._marking.update(dict.fromkeys(ids, committed))
+        committed.add_done_callback(self._done(job, ids))
+
+    def _done(self, job: Job, ids: Sequence[str]) -> Callable[[asyncio.Future[None]], None]:
+        def done(committed: asyncio.Future[None]) -> None:
+            for message_id in ids:
+                self._marking.pop(message_id, None)
+            if not committed.cancelled() and committed.exception() is None:
+                self._outlet.offer((job,))
+
+        return done

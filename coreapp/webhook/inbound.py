@@ -1,0 +1,263 @@
+"""What recipients may send: the contents we know, each read into the form in which the webhook gets it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+NULL = "null"  # completes a key exchange; nothing is posted of it
+DELETED = "deleted"  # withdraws an earlier message
+UNKNOWN = "unknown"
+MAX_NAME = 128  # characters of a profile name; what is longer is cut
+MAX_ID = 64
+
+Words = Annotated[str, Meta(max_length=65_536)]
+Id = Annotated[str, Meta(max_length=MAX_ID, pattern="^[!-~]+$")]
+Whole = Annotated[int, Meta(ge=0)]
+
+
+class _Part(msgspec.Struct, omit_defaults=True, gc=False):
+    """Base of all parts: fields that we do not know are left out."""
+
+
+class Text(_Part):
+    body: Words
+
+
+class Location(_Part):
+    """Degrees."""
+
+    latitude: Annotated[float, Meta(ge=-90, le=90)]
+    longitude: Annotated[float, Meta(ge=-180, le=180)]
+    name: Words | None = None
+    address: Words | None = None
+    url: Words | None = None
+
+
+class Media(_Part):
+    """A file that was not fetched."""
+
+    mime_type: Words
+    sha256: Words
+    caption: Words | None = None
+    filename: Words | None = None
+    status: str = ""
+
+
+class ButtonReply(_Part):
+    id: Words
+    title: Words
+
+
+class ListReply(_Part):
+    id: Words
+    title: Words
+    description: Words | None = None
+
+
+class FlowReply(_Part):
+    """What was filled into a form."""
+
+    name: Words
+    body: Words
+    response_json: Words
+
+
+class InteractiveButton(_Part, tag_field="type", tag="button_reply"):
+    button_reply: ButtonReply
+
+
+class InteractiveList(_Part, tag_field="type", tag="list_reply"):
+    list_reply: ListReply
+
+
+class InteractiveFlow(_Part, tag_field="type", tag="nfm_reply"):
+    nfm_reply: FlowReply
+
+
+class Button(_Part, omit_defaults=False):
+    """A quick reply of a template. The payload may be null."""
+
+    text: Words
+    payload: Words | None = None
+
+
+class OrderItem(_Part):
+    product_retailer_id: Words
+    quantity: Whole
+    item_price: float
+    currency: Words
+
+
+class Order(_Part):
+    catalog_id: Words
+    product_items: list[OrderItem]
+    text: Words | None = None
+
+
+class Reaction(_Part, omit_defaults=False):
+    """An empty emoji takes the reaction back."""
+
+    message_id: Id
+    emoji: Annotated[str, Meta(max_length=64)]
+
+
+class System(_Part):
+    """The recipient tells a new number of theirs."""
+
+    type: Literal["user_changed_number"]
+    new_wa_id: Annotated[str, Meta(pattern="^[0-9]{5,20}$")]
+    body: Words = ""
+
+
+class Deleted(_Part):
+    """The message that is withdrawn."""
+
+    id: Id
+
+
+class Name(_Part):
+    formatted_name: Words
+    first_name: Words | None = None
+    last_name: Words | None = None
+    middle_name: Words | None = None
+    suffix: Words | None = None
+    prefix: Words | None = None
+
+
+class Address(_Part):
+    street: Words | None = None
+    city: Words | None = None
+    state: Words | None = None
+    zip: Words | None = None
+    country: Words | None = None
+    country_code: Words | None = None
+    type: Words | None = None
+
+
+class Email(_Part):
+    email: Words | None = None
+    type: Words | None = None
+
+
+class Phone(_Part):
+    phone: Words | None = None
+    type: Words | None = None
+    wa_id: Words | None = None
+
+
+class Url(_Part):
+    url: Words | None = None
+    type: Words | None = None
+
+
+class Messenger(_Part):
+    service: Words | None = None
+    user_id: Words | None = None
+
+
+class Organisation(_Part):
+    company: Words | None = None
+    department: Words | None = None
+    title: Words | None = None
+
+
+class Card(_Part):
+    """One person."""
+
+    name: Name
+    addresses: list[Address] | None = None
+    birthday: Words | None = None
+    emails: list[Email] | None = None
+    org: Organisation | None = None
+    phones: list[Phone] | None = None
+    urls: list[Url] | None = None
+    ims: list[Messenger] | None = None
+
+
+class Context(msgspec.Struct, omit_defaults=True, gc=False, rename={"sender": "from"}):
+    """The message that this one answers, and whose it was."""
+
+    id: Id | None = None
+    sender: Annotated[str, Meta(pattern="^[0-9]{5,20}$")] | None = None
+    forwarded: bool = False
+    frequently_forwarded: bool = False
+
+
+class Profile(_Part):
+    name: str
+
+
+MEDIA = ("image", "video", "audio", "voice", "document", "sticker")
+_CONTENTS: Mapping[str, Any] = {
+    "text": Text,
+    "location": Location,
+    "contacts": Annotated[list[Card], Meta(min_length=1)],
+    "interactive": InteractiveButton | InteractiveList | InteractiveFlow,
+    "button": Button,
+    "order": Order,
+    "reaction": Reaction,
+    "system": System,
+    DELETED: Deleted,
+    **dict.fromkeys(MEDIA, Media),
+}
+_decoders = {kind: msgspec.json.Decoder(type_).decode for kind, type_ in _CONTENTS.items()}
+_decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_decode_type = msgspec.json.Decoder(str).decode
+_decode_profile = msgspec.json.Decoder(Profile).decode
+_decode_context = msgspec.json.Decoder(Context).decode
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Inbound:
+    """One message as it was understood. content: what the webhook gets under the kind's name; None for none.
+
+    kind: `unknown` for what is no content of ours, `ephemeral` for what disappears and is not shown to a business.
+    name: of the sender's profile; empty when they told none.
+    """
+
+    kind: str
+    content: Any = None
+    name: str = ""
+    context: Context | None = None
+
+
+def read(plaintext: bytes) -> Inbound:
+    """Never raises: what cannot be read is `unknown`."""
+    try:
+        fields = _decode_fields(plaintext)
+        kind = _decode_type(fields["type"])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, KeyError):
+        return Inbound(UNKNOWN)
+    if kind in (NULL, "ephemeral"):
+        return Inbound(kind)
+    name = _find_name(fields.get("profile"))
+    decode = _decoders.get(kind)
+    try:
+        if decode is None:
+            return Inbound(UNKNOWN, name=name)
+        content = decode(fields[kind])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, KeyError):
+        return Inbound(UNKNOWN, name=name)
+    if isinstance(content, Media):
+        content.status = "undownloaded"
+    return Inbound(kind, content, name, _find_context(fields.get("context")))
+
+
+def _find_name(raw: msgspec.Raw | None) -> str:
+    try:
+        name = _decode_profile(raw).name if raw is not None else ""
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return ""
+    return name[:MAX_NAME].strip()
+
+
+def _find_context(raw: msgspec.Raw | None) -> Context | None:
+    try:
+        return _decode_context(raw) if raw is not None else None
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None

@@ -1,0 +1,238 @@
+"""The business's number itself: registered by a code, its keys backed up and restored."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from coreapp import key_backup
+from coreapp.errors import Refused
+from coreapp.key_backup import Keys, WrongBackup
+from tests.conftest import DatabaseFactory
+from tests.coreapp.conftest import BUSINESS, Running, World, make_settings
+from tests.coreapp.signals import soon
+from tidings.runtime import password_box
+from tidings.storage import accounts, registrations, sessions
+from tidings.wire import core
+
+NUMBER = "15550110001"
+PASSWORD = "under seal"
+
+
+async def until_unregistered(running: Running) -> None:
+    await soon(lambda: running.node.desk.waits_for_code)
+    assert (await running.client.ask(core.GetHealth)).gateway_status == "unregistered"
+
+
+async def export(running: Running, password: str = PASSWORD) -> str:
+    answer = await running.client.ask(lambda n: core.ExportKeys(n, BUSINESS, password))
+    assert isinstance(answer, core.Exported), answer
+    return answer.data
+
+
+async def restore(running: Running, data: str, password: str = PASSWORD) -> Any:
+    return await running.client.ask(lambda n: core.RestoreKeys(n, BUSINESS, password, data))
+
+
+async def count(world: World, table: sa.Table) -> int:
+    async with world.database.reading() as connection:
+        return int((await connection.execute(sa.select(sa.func.count()).select_from(table))).scalar_one())
+
+
+async def test_a_number_that_waits_for_its_code_is_unregistered_and_the_code_registers_it(world: World) -> None:
+    world.add_phones(NUMBER)
+    running = await world.start(owned=False, auto_register=False)
+    await until_unregistered(running)
+    assert not world.network.registrations
+    assert isinstance(await running.client.ask(lambda n: core.RequestCode(n, BUSINESS)), core.Done)
+    assert world.network.codes == [BUSINESS]
+    assert isinstance(await running.client.ask(lambda n: core.VerifyCode(n, BUSINESS, "123456")), core.Done)
+    assert [body["code"] for body in world.network.registrations] == ["123456"]
+    await world.owner(running)
+    await world.connected(running)
+    assert (await running.client.ask(core.GetHealth)).gateway_status == "connected"
+    await running.client.check(NUMBER)
+    assert isinstance(await running.client.send(NUMBER), core.Accepted)
+    async with world.database.reading() as connection:
+        kept = await registrations.find_registration(connection, BUSINESS)
+    assert kept.registered_at > 1_700_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "words"),
+    [(401, 1009, "code: is wrong"), (429, 1015, "too many"), (400, 1005, "refused"), (500, 1014, "cannot be reached")],
+)
+async def test_what_the_network_says_to_a_code_reaches_the_caller(
+    world: World, status: int, code: int, words: str
+) -> None:
+    running = await world.start(owned=False, auto_register=False)
+    await until_unregistered(running)
+    world.network.statuses["registrations"] = status
+    answer = await running.client.ask(lambda n: core.VerifyCode(n, BUSINESS, "000000"))
+    assert (answer.code, words in answer.details) == (code, True)
+    world.network.statuses["codes"] = 429
+    answer = await running.client.ask(lambda n: core.RequestCode(n, BUSINESS))
+    assert (answer.code, answer.retry_after) == (1015, 30)
+    assert (await running.client.ask(core.GetHealth)).gateway_status == "unregistered"
+
+
+async def test_questions_about_another_number_are_refused(world: World) -> None:
+    running = await world.start()
+    for question in (
+        lambda n: core.RequestCode(n, NUMBER),
+        lambda n: core.VerifyCode(n, NUMBER, "123456"),
+        lambda n: core.ExportKeys(n, NUMBER, PASSWORD),
+        lambda n: core.RestoreKeys(n, NUMBER, PASSWORD, "x"),
+    ):
+        answer = await running.client.ask(question)
+        assert answer.code == 1005
+
+
+async def test_an_unregistered_number_has_nothing_to_back_up(world: World) -> None:
+    running = await world.start(owned=False, auto_register=False)
+    await until_unregistered(running)
+    answer = await running.client.ask(lambda n: core.ExportKeys(n, BUSINESS, PASSWORD))
+    assert answer.code == 1011
+
+
+async def test_restored_keys_are_registered_sessions_are_gone_and_messages_go_on(world: World) -> None:
+    [phone] = world.add_phones(NUMBER)
+    running = await world.start()
+    await world.connected(running)
+    await running.client.check(NUMBER)
+    await running.client.send(NUMBER)
+    await world.network.signals.until(lambda: len(world.network.sends) == 1)
+    phone.read(world.network.sends[0].kind, world.network.sends[0].body)
+    before = world.network.registrations[-1]
+    data = await export(running)
+    term = running.shard
+    assert await count(world, sessions.table) == 1
+    assert isinstance(await restore(running, data), core.Done)
+    assert await count(world, sessions.table) == 0
+    await world.owner(running)
+    assert running.shard is not term
+    await world.connected(running)
+    after = world.network.registrations[-1]
+    assert len(world.network.registrations) == 2
+    for same in ("registration_id", "identity_key", "signed_prekey", "kyber_prekey"):
+        assert after[same] == before[same]
+    ids = {key["key_id"] for key in after["prekeys"]}
+    assert len(ids) == 100
+    assert not ids & {key["key_id"] for key in before["prekeys"]}
+    assert isinstance(await running.client.send(NUMBER, "again"), core.Accepted)
+    await world.network.signals.until(lambda: len(world.network.sends) == 2)
+    sent = world.network.sends[1]
+    assert sent.kind == "prekey"
+    assert phone.read(sent.kind, sent.body) == {"type": "text", "text": {"body": "again"}}
+
+
+async def test_keys_of_one_installation_are_restored_in_another(
+    world: World, database_factory: DatabaseFactory, tmp_path: Any
+) -> None:
+    running = await world.start()
+    data = await export(running)
+    first = world.network.registrations[-1]
+    await running.stopped()
+    database = await database_factory("business")
+    settings = make_settings(tmp_path, database, world.network)
+    secrets = dataclasses.replace(settings.secrets, master_key=b"n" * 32)
+    other = World(database, world.network, world.sink, dataclasses.replace(settings, secrets=secrets))
+    try:
+        fresh = await other.start()
+        assert world.network.registrations[-1]["identity_key"] != first["identity_key"]
+        assert isinstance(await restore(fresh, data), core.Done)
+        assert world.network.registrations[-1]["identity_key"] == first["identity_key"]
+        await other.owner(fresh)
+        assert fresh.shard._device.prekeys.keys() >= {key["key_id"] for key in first["prekeys"]}
+    finally:
+        await other.close()
+
+
+async def test_messages_accepted_before_a_restoration_are_sent_after_it(world: World) -> None:
+    world.add_phones(NUMBER)
+    running = await world.start()
+    await world.connected(running)
+    await running.client.check(NUMBER)
+    data = await export(running)
+    world.network.policy = lambda send: "hold"
+    accepted = await running.client.send(NUMBER)
+    await world.network.signals.until(lambda: len(world.network.sends) == 1)
+    assert isinstance(await restore(running, data), core.Done)
+    world.network.policy = lambda send: None
+    await world.network.signals.until(lambda: world.network.ids_sent().count(accepted.id) >= 2)
+
+
+async def test_a_wrong_password_changes_nothing(world: World) -> None:
+    running = await world.start()
+    data = await export(running)
+    term = running.shard
+    for password, content in (
+        ("wrong", data),
+        (PASSWORD, data[:-8] + "AAAAAAAA"),
+        (PASSWORD, "AAAA"),
+        (PASSWORD, "{}"),
+    ):
+        answer = await restore(running, content, password)
+        assert answer.code == 1009
+        assert answer.details.startswith("data: ")
+    assert running.shard is term
+    assert len(world.network.registrations) == 1
+
+
+async def test_with_the_network_away_nothing_is_restored_and_the_old_keys_stay(world: World) -> None:
+    running = await world.start()
+    data = await export(running)
+    world.network.statuses["registrations"] = 500
+    rows = await count(world, accounts.own_prekeys)
+    answer = await restore(running, data)
+    assert answer.code == 1014
+    assert await count(world, accounts.own_prekeys) == rows
+    await world.owner(running)
+
+
+async def test_a_coreapp_that_does_not_own_the_shard_says_so(world: World) -> None:
+    first = await world.start()
+    data = await export(first)
+    second = await world.start(owned=False, node="second")
+    answer = await restore(second, data)
+    assert answer.code == 1018
+    await first.stopped()
+    await world.owner(second)
+    assert isinstance(await restore(second, data), core.Done)
+
+
+async def test_a_restoration_that_the_end_of_the_process_overtakes_is_refused(world: World) -> None:
+    running = await world.start()
+    data = await export(running)
+    desk = running.node.desk
+    asking = asyncio.create_task(desk.restore_keys(BUSINESS, PASSWORD, data))
+    await desk.reopen.wait()
+    running.stop.set()
+    await running.task
+    with pytest.raises(Refused):
+        await asking
+
+
+def test_a_backup_says_nothing_without_its_password() -> None:
+    keys = Keys(1, BUSINESS, 7, bytes(32), [])
+    text = key_backup.seal(keys, PASSWORD)
+    assert text.isascii()
+    assert text != key_backup.seal(keys, PASSWORD)
+    with pytest.raises(WrongBackup, match="later version"):
+        key_backup.open_keys(text, PASSWORD)
+    with pytest.raises(WrongBackup, match="password is wrong"):
+        key_backup.open_keys(text, PASSWORD + " ")
+
+
+def test_a_box_opens_with_its_password_for_its_purpose_only() -> None:
+    box = password_box.seal(PASSWORD, b"content", purpose="tests")
+    assert password_box.open_box(PASSWORD, box, purpose="tests") == b"content"
+    with pytest.raises(password_box.CannotOpen):
+        password_box.open_box(PASSWORD, box, purpose="another")
+    for text in ("", "AAAA", "not base64", box[:40], "VEJYAQ" + "A" * 80, "VEJYAf8" + "A" * 81):
+        with pytest.raises(ValueError, match=r"base64|later version|password"):
+            password_box.open_box(PASSWORD, text, purpose="tests")

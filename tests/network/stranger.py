@@ -1,0 +1,320 @@
+"""A device written from docs/device-api.md alone: WebSocket with JSON, and `tidings.e2ee` for the cryptography.
+
+It shares no code with the network or with our own handset. Its disk is a few dictionaries: what the page wants in one
+transaction changes here without an `await` in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import json
+import secrets
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from typing import Any
+
+import websockets
+
+from tidings import e2ee
+
+PATIENCE = 10.0
+
+Frame = dict[str, Any]
+
+
+def to_text(data: bytes) -> str:
+    """Bytes in JSON."""
+    return base64.b64encode(data).decode()
+
+
+def to_bytes(text: str) -> bytes:
+    """Bytes from JSON."""
+    return base64.b64decode(text, validate=True)
+
+
+class Stranger:
+    """One device.
+
+    shown:    (sender, id, content) of each message, in the order shown.
+    statuses: how far each message of our own has come: the kinds of receipts, in order.
+    outbox:   sends that were not accepted yet, by id, with everything but `n`.
+    """
+
+    def __init__(self, url: str, number: str, *, kyber: bool) -> None:
+        self._url = url
+        self.number = number
+        self._kyber = kyber
+        self._identity = e2ee.IdentityKeyPair.generate()
+        self._registration_id = 1 + secrets.randbelow(16380)
+        self._next_key_id = 1
+        self._signed: dict[int, e2ee.SignedPreKey] = {}
+        self._prekeys: dict[int, e2ee.PreKey] = {}
+        self._last_resort: dict[int, e2ee.KyberPreKey] = {}
+        self._kyber_prekeys: dict[int, e2ee.KyberPreKey] = {}
+        self._token = ""
+        self._sessions: dict[str, e2ee.SessionRecord] = {}
+        self._handled: set[tuple[str, str]] = set()
+        self.shown: list[tuple[str, str, Frame]] = []
+        self.statuses: dict[str, list[str]] = {}
+        self.refused: dict[str, str] = {}
+        self.outbox: dict[str, Frame] = {}
+        self.duplicates = 0
+        self.frames: list[tuple[str, Frame]] = []
+        self.acknowledging = True
+        self._socket: Any = None
+        self._reader: asyncio.Task[None] | None = None
+        self._n = 0
+        self._asked: dict[int, asyncio.Future[Frame]] = {}
+        self._sent: dict[int, str] = {}
+        self._refilling: set[asyncio.Task[Any]] = set()
+        self._changed = asyncio.Event()
+
+    # HTTP.
+
+    async def call(self, method: str, path: str, body: Any = None, bearer: str = "") -> tuple[int, Any]:
+        """One request: the status and the JSON of the answer."""
+        headers = {"Authorization": f"Bearer {bearer}"} if bearer else {}
+        data = None if body is None else json.dumps(body).encode()
+
+        def request() -> tuple[int, Any]:
+            asking = urllib.request.Request(self._url + path, data, headers, method=method)
+            try:
+                with urllib.request.urlopen(asking, timeout=PATIENCE) as answer:
+                    return answer.status, json.load(answer)
+            except urllib.error.HTTPError as error:
+                with error:
+                    return error.code, json.load(error)
+
+        return await asyncio.to_thread(request)
+
+    async def register(self, *, code: str = "", key: str = "", prekeys: int = 2) -> None:
+        """Keys are stored first, the token afterwards."""
+        signed = e2ee.SignedPreKey.generate(self._identity, self._key_id())
+        self._signed[signed.key_id] = signed
+        body: dict[str, Any] = {
+            "number": self.number,
+            "registration_id": self._registration_id,
+            "identity_key": to_text(self._identity.public),
+            "signed_prekey": _signed_key(signed),
+            "prekeys": self._make_prekeys(prekeys),
+        }
+        if self._kyber:
+            last = e2ee.KyberPreKey.generate(self._identity, self._key_id())
+            one = e2ee.KyberPreKey.generate(self._identity, self._key_id())
+            self._last_resort[last.key_id], self._kyber_prekeys[one.key_id] = last, one
+            body.update(kyber_prekey=_signed_key(last), kyber_prekeys=[_signed_key(one)])
+        if code:
+            body["code"] = code
+        status, answer = await self.call("POST", "/v1/registrations", body, key)
+        assert status == 201, answer
+        self._token = answer["token"]
+
+    async def refill(self, count: int) -> None:
+        """Upload more one-time pre-keys."""
+        body = {"prekeys": self._make_prekeys(count)}
+        status, answer = await self.call("PUT", f"/v1/keys/{self.number}", body, self._token)
+        assert status == 200, answer
+
+    async def count_prekeys(self) -> int:
+        status, answer = await self.call("GET", f"/v1/keys/{self.number}", None, self._token)
+        assert status == 200, answer
+        return int(answer["prekeys"])
+
+    def _key_id(self) -> int:
+        self._next_key_id += 1
+        return self._next_key_id - 1
+
+    def _make_prekeys(self, count: int) -> list[dict[str, Any]]:
+        made = [e2ee.PreKey.generate(self._key_id()) for _ in range(count)]
+        self._prekeys.update((key.key_id, key) for key in made)
+        return [{"key_id": key.key_id, "public": to_text(key.public)} for key in made]
+
+    # The connection.
+
+    async def connect(self) -> None:
+        """Connect, log in, and send again what was not accepted."""
+        name = websockets.Subprotocol("tidings.v1.json")
+        address = self._url.replace("http", "ws", 1) + "/v1/connect"
+        self._socket = await websockets.connect(address, subprotocols=[name], close_timeout=1)
+        assert self._socket.subprotocol == name
+        self._n = 0
+        self._sent.clear()
+        self._reader = asyncio.create_task(self._read())
+        answer = await self.ask({"t": "login", "number": self.number, "token": self._token})
+        assert answer["t"] == "ok", answer
+        for send in list(self.outbox.values()):
+            await self._post(send)
+
+    async def disconnect(self) -> None:
+        """Leave, and say nothing more."""
+        if self._reader is None:
+            return
+        await self._socket.close()
+        reader, self._reader = self._reader, None
+        await reader
+        await asyncio.gather(*self._refilling)
+
+    async def ask(self, request: Frame) -> Frame:
+        """A login, check or fetch, and its answer."""
+        self._n += 1
+        n = self._n
+        future: asyncio.Future[Frame] = asyncio.get_running_loop().create_future()
+        self._asked[n] = future
+        await self._put({**request, "n": n})
+        async with asyncio.timeout(PATIENCE):
+            return await future
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Returns when it holds; it is looked at after each frame."""
+        async with asyncio.timeout(PATIENCE):
+            while not condition():
+                self._changed.clear()
+                await self._changed.wait()
+
+    async def ping(self) -> None:
+        """Returns when everything that was on its way before has arrived."""
+        before = sum(frame["t"] == "pong" for _, frame in self.frames)
+        await self._put({"t": "ping"})
+        await self.until(lambda: sum(frame["t"] == "pong" for _, frame in self.frames) > before)
+
+    async def _put(self, frame: Frame) -> None:
+        self.frames.append(("→", frame))
+        await self._socket.send(json.dumps(frame))
+
+    async def _post(self, send: Frame) -> None:
+        self._n += 1
+        self._sent[self._n] = send["id"]
+        await self._put({**send, "n": self._n})
+
+    async def _read(self) -> None:
+        with contextlib.suppress(websockets.ConnectionClosed):
+            async for text in self._socket:
+                frame = json.loads(text)
+                self.frames.append(("←", frame))
+                await self._handle(frame)
+                self._changed.set()
+
+    async def _handle(self, frame: Frame) -> None:
+        kind = frame["t"]
+        if kind in ("ok", "failed", "checked", "bundles"):
+            self._asked.pop(frame["n"]).set_result(frame)
+        elif kind == "deliver":
+            await self._receive(frame)
+        elif kind == "accepted":
+            for n in frame["n"]:
+                self.outbox.pop(self._sent.pop(n), None)
+        elif kind == "refused":
+            message_id = self._sent.pop(frame["n"])
+            self.outbox.pop(message_id, None)
+            self.refused[message_id] = frame["reason"]
+        elif kind == "prekeys_low":
+            task = asyncio.create_task(self.refill(20))
+            self._refilling.add(task)
+            task.add_done_callback(self._refilling.discard)
+
+    # Messages.
+
+    async def write(self, peer: str, text: str) -> str:
+        """Send a text, with a session set up first if there is none; its id."""
+        if peer not in self._sessions:
+            answer = await self.ask({"t": "check", "number": self.number, "numbers": [peer]})
+            assert answer["registered"] == [peer], answer
+            answer = await self.ask({"t": "fetch", "number": self.number, "numbers": [peer]})
+            (bundle,) = answer["bundles"]
+            record = e2ee.SessionRecord.initiate(self._identity, self._registration_id, _bundle(bundle))
+            self._sessions[peer] = record
+        send = self._encrypt(peer, {"type": "text", "text": {"body": text}})
+        await self._post(send)
+        return str(send["id"])
+
+    async def read(self, peer: str, message_id: str) -> None:
+        """A person has seen it."""
+        await self._post(self._store("read", peer, refs=[message_id]))
+
+    async def _receive(self, frame: Frame) -> None:
+        key = (frame["from"], frame["id"])
+        answers: list[Frame] = []
+        if key in self._handled:
+            self.duplicates += 1
+        else:
+            # From here to `add` nothing waits: this is the transaction.
+            if frame["kind"] in ("prekey", "message"):
+                answers = self._decrypt(frame)
+            elif frame["kind"] in ("delivered", "read", "expired"):
+                for message_id in frame["refs"]:
+                    self.statuses.setdefault(message_id, []).append(frame["kind"])
+            elif frame["kind"] == "identity":
+                self._sessions.pop(frame["from"], None)
+            self._handled.add(key)
+        if not self.acknowledging:
+            return
+        await self._put({"t": "ack", "n": [frame["n"]]})
+        for answer in answers:
+            await self._post(answer)
+
+    def _decrypt(self, frame: Frame) -> list[Frame]:
+        """What is to be sent in answer; it is in the outbox."""
+        peer, body = frame["from"], to_bytes(frame["body"])
+        record, fresh = self._sessions.get(peer), False
+        kind = e2ee.MESSAGE
+        if frame["kind"] == "prekey":
+            kind = e2ee.PREKEY
+            first = e2ee.PreKeySignalMessage.parse(body)
+            if record is None or record.needs_setup(first):
+                record, fresh = self._respond(record, first), True
+        assert record is not None
+        content = json.loads(record.decrypt(kind, body))
+        self._sessions[peer] = record
+        if fresh:
+            self._prekeys.pop(first.prekey_id or 0, None)
+            self._kyber_prekeys.pop(first.kyber_prekey_id or 0, None)
+        answers = [self._encrypt(peer, {"type": "null"})] if fresh else []
+        if content["type"] != "null":
+            self.shown.append((peer, frame["id"], content))
+            answers.append(self._store("delivered", peer, refs=[frame["id"]]))
+        return answers
+
+    def _respond(self, existing: e2ee.SessionRecord | None, first: e2ee.PreKeySignalMessage) -> e2ee.SessionRecord:
+        kyber = self._kyber_prekeys | self._last_resort
+        return e2ee.SessionRecord.respond(
+            existing,
+            self._identity,
+            first,
+            self._signed[first.signed_prekey_id],
+            self._prekeys.get(first.prekey_id or 0),
+            kyber.get(first.kyber_prekey_id or 0),
+        )
+
+    def _encrypt(self, peer: str, content: Frame) -> Frame:
+        kind, body = self._sessions[peer].encrypt(json.dumps(content).encode())
+        return self._store("prekey" if kind == e2ee.PREKEY else "message", peer, body=to_text(body))
+
+    def _store(self, kind: str, to: str, **more: Any) -> Frame:
+        send = {"t": "send", "from": self.number, "to": to, "id": secrets.token_hex(16), "kind": kind, **more}
+        self.outbox[send["id"]] = send
+        return send
+
+
+def _signed_key(key: e2ee.SignedPreKey | e2ee.KyberPreKey) -> dict[str, Any]:
+    return {"key_id": key.key_id, "public": to_text(key.public), "signature": to_text(key.signature)}
+
+
+def _bundle(fields: Frame) -> e2ee.PreKeyBundle:
+    def optional(name: str) -> bytes | None:
+        return to_bytes(fields[name]) if name in fields else None
+
+    return e2ee.PreKeyBundle(
+        registration_id=fields["registration_id"],
+        identity_key=to_bytes(fields["identity_key"]),
+        signed_prekey_id=fields["signed_prekey_id"],
+        signed_prekey=to_bytes(fields["signed_prekey"]),
+        signed_prekey_signature=to_bytes(fields["signed_prekey_signature"]),
+        prekey_id=fields.get("prekey_id"),
+        prekey=optional("prekey"),
+        kyber_prekey_id=fields.get("kyber_prekey_id"),
+        kyber_prekey=optional("kyber_prekey"),
+        kyber_prekey_signature=optional("kyber_prekey_signature"),
+    )

@@ -1,0 +1,519 @@
+"""docs/device-api.md tells the truth, all of it, and is enough to write a client from."""
+
+from __future__ import annotations
+
+import ast
+import base64
+import json
+import logging
+import re
+import types
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+import msgspec
+import pytest
+import starlette.routing
+
+import network.app
+from network import bundles, http, http_server, lookups, numbers, refills, session, websocket
+from network.connections import Connections
+from network.delay import Delay
+from network.devices import blocks, codes, keys, routes, schemas
+from network.settings import Limits, Settings
+from tests.conftest import DatabaseFactory
+from tests.network import stranger as stranger_module
+from tests.network.stranger import Stranger
+from tests.network.support import REGISTRATION_KEY, Network
+from tidings import e2ee
+from tidings.e2ee import chains, curve, kdf, kem, pq_ratchet, ratchet, record, session_setup
+from tidings.wire import connection as wire
+from tidings.wire import device
+
+PAGE = Path(__file__).parents[2] / "docs" / "device-api.md"
+TEXT = PAGE.read_text(encoding="utf-8")
+
+FROM_DEVICE = {frame.__struct_config__.tag: frame for frame in get_args(device.FromDevice)}
+FROM_NETWORK = {frame.__struct_config__.tag: frame for frame in get_args(device.FromNetwork)}
+ALL_FRAMES = {**FROM_DEVICE, **FROM_NETWORK}
+
+BUSINESS, HANDSET = "15550000000", "15550100001"
+
+
+@pytest.fixture
+def database_engine() -> str:
+    return "sqlite"
+
+
+@pytest.fixture
+async def net(database_factory: DatabaseFactory) -> AsyncIterator[Network]:
+    database = await database_factory("network")
+    net = Network(database.settings, "json")
+    await net.start()
+    yield net
+    await net.remove()
+
+
+# Reading the page.
+
+
+def section(title: str) -> str:
+    """The text under a heading, up to the next heading of its level or above."""
+    found = re.search(rf"^(#+) {re.escape(title)}\n", TEXT, re.MULTILINE)
+    assert found, f"the page has no section {title!r}"
+    end = re.search(rf"^#{{1,{len(found[1])}}} ", TEXT[found.end() :], re.MULTILINE)
+    return TEXT[found.end() : found.end() + end.start() if end else len(TEXT)]
+
+
+def fences(language: str, text: str = TEXT) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
+def example_frames(text: str = TEXT) -> list[tuple[str, str]]:
+    """(arrow, JSON) of each frame."""
+    return [(arrow, body) for arrow, body in re.findall(r"^([→←]) (.*)$", text, re.MULTILINE)]
+
+
+def table(text: str, heading: str) -> list[list[str]]:
+    """The cells of the table whose first column has this heading."""
+    found = re.search(rf"^\| {heading} \|.*\n\|[-| ]+\|\n((?:\|.*\n)*)", text, re.MULTILINE)
+    return [[cell.strip() for cell in row.strip("|").split(" | ")] for row in found[1].splitlines()] if found else []
+
+
+def hex_dump(text: str) -> bytes:
+    (dump,) = fences("hex", text)
+    return bytes.fromhex("".join(re.split(r" {2,}", line)[0] for line in dump.splitlines()))
+
+
+def values(block: str) -> dict[str, bytes]:
+    joined = re.sub(r"\n +", "", block)
+    return {name: bytes.fromhex(text) for name, text in re.findall(r"^(.+?) = *([0-9a-f]+)$", joined, re.MULTILINE)}
+
+
+# Frames.
+
+TYPES = {
+    "int": "integer",
+    "int | None": "integer",
+    "str": "string",
+    "bytes": "bytes",
+    "bytes | None": "bytes",
+    "list[int]": "list of integers",
+    "list[str]": "list of strings",
+    "list[Bundle]": "list of bundles",
+}
+
+
+def check_fields(kind: type[msgspec.Struct], rows: list[list[str]]) -> None:
+    described = {row[0].strip("`"): row[1] for row in rows}
+    fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
+    assert list(described) == list(fields)
+    for name, field in fields.items():
+        told, _, default = described[name].partition(", default ")
+        assert told == TYPES[kind.__annotations__[field.name]], f"{kind.__name__}.{name}"
+        assert bool(default) is not field.required, f"{kind.__name__}.{name}"
+
+
+@pytest.mark.parametrize("tag", ALL_FRAMES)
+def test_every_frame_has_its_fields_types_defaults_and_an_example(tag: str) -> None:
+    text = section(f"`{tag}`")
+    check_fields(ALL_FRAMES[tag], table(text, "field"))
+    arrow = "→" if tag in FROM_DEVICE else "←"
+    assert any(found == arrow and json.loads(body)["t"] == tag for found, body in example_frames(text))
+
+
+def test_a_bundle_is_described() -> None:
+    check_fields(device.Bundle, table(section("`bundles`"), "bundle field"))
+
+
+@pytest.mark.parametrize(("arrow", "body"), sorted(set(example_frames())))
+def test_every_example_is_a_frame_that_comes_out_as_it_went_in(arrow: str, body: str) -> None:
+    frames: Any = device.FromDevice if arrow == "→" else device.FromNetwork
+    frame = msgspec.json.decode(body, type=frames)
+    assert json.loads(msgspec.json.encode(frame)) == json.loads(body)
+
+
+def test_every_kind_of_envelope_and_every_reason_is_explained() -> None:
+    constants = {value for name, value in vars(device).items() if name.isupper() and isinstance(value, str)}
+    kinds = {row[0].strip("`") for row in table(section("Kinds of envelope"), "`kind`")}
+    reasons = {row[0].strip("`") for row in table(section("Reasons"), "reason")}
+    assert kinds | reasons == constants
+    assert kinds == {device.PREKEY, device.MESSAGE, device.DELIVERED, device.READ, device.EXPIRED, device.IDENTITY}
+
+
+def test_the_messagepack_example_is_the_frame_beside_it() -> None:
+    text = section("Encoding of frames")
+    ((_, body),) = example_frames(text)
+    data = hex_dump(text)
+    frame = msgspec.msgpack.decode(data, type=device.FromDevice)
+    assert frame == msgspec.json.decode(body, type=device.FromDevice)
+    assert msgspec.msgpack.encode(frame) == data
+    assert f"`{len(data).to_bytes(4, 'big').hex(' ')}` would stand before it" in text
+
+
+def test_the_tcp_example_is_its_length_and_the_frame_beside_it() -> None:
+    text = section("TCP")
+    ((_, body),) = example_frames(text)
+    data = hex_dump(text)
+    assert int.from_bytes(data[:4], "big") == len(data) - 4
+    assert msgspec.msgpack.decode(data[4:], type=device.FromDevice) == msgspec.json.decode(body, type=device.FromDevice)
+
+
+# Limits and reasons in figures.
+
+
+def limit(name: str) -> str:
+    rows = {row[0].removesuffix(" ¹"): row[1] for row in table(section("Limits"), "what")}
+    return rows[name]
+
+
+def figures(text: str) -> list[int]:
+    return [int(figure.replace(",", "")) for figure in re.findall(r"\d[\d,]*", text)]
+
+
+def test_the_limits_are_those_of_the_code() -> None:
+    limits = Limits()
+    mib = 1024 * 1024
+    default_ttl = Settings.__dataclass_fields__["message_ttl"].default
+    expected = {
+        "digits of a number": [numbers.MIN_DIGITS, numbers.MAX_DIGITS],
+        "`id`": [session.MAX_ID],
+        "`body` of an envelope": [session.MAX_BODY],
+        "`refs` of an envelope": [session.MAX_REFS, session.MAX_ID],
+        "a frame, or WebSocket message": [wire.MAX_FRAME],
+        "numbers in a `check`": [lookups.MAX_NUMBERS],
+        "numbers in a `fetch`": [bundles.MAX_NUMBERS],
+        "requests in flight on a connection": [limits.requests],
+        "unacknowledged deliveries to a device": [limits.window],
+        "unaccepted envelopes in the network": [limits.undecided, limits.undecided_bytes // mib],
+        "open connections": [limits.connections],
+        "bytes waiting for one reader": [limits.write_buffer // mib],
+        "silence": [int(limits.idle)],
+        "`ttl`": [default_ttl, 30],
+        "repeats recognised": [limits.remembered],
+        "a body over HTTP": [http.MAX_BODY, routes.MAX_BULK_BODY],
+        "registrations in a bulk": [schemas.MAX_BULK],
+        "one-time pre-keys kept, of each kind": [keys.MAX_KEPT],
+        "blocked numbers": [blocks.MAX_BLOCKED],
+        "a code": [
+            6,
+            codes.VALID_MS // 1000,
+            codes.ATTEMPTS,
+            codes.SPACING_MS // 1000,
+            codes.PER_WINDOW,
+            codes.WINDOW_MS // 1000,
+        ],
+        "an HTTP call": [int(http.TIMEOUT)],
+    }
+    assert {name: figures(limit(name)) for name in expected} == expected
+    assert websocket.MAX_MESSAGE == wire.MAX_FRAME == 4_194_304
+    assert default_ttl == 30 * 86_400
+    assert (refills.LOW, limits.store_after) == (20, 0.5)
+    assert f"fewer than {refills.LOW} ordinary" in section("`prekeys_low`")
+    assert (chains.MAX_FORWARD_JUMP, chains.MAX_STORED_KEYS, ratchet.MAX_CHAINS) == (25_000, 2_000, 5)
+    assert record.MAX_ARCHIVED == 40
+
+
+def test_every_close_code_is_told() -> None:
+    text = section("WebSocket")
+    for reason, code in websocket._CLOSE_CODES.items():
+        assert f"{code} (`{reason}`)" in text
+    assert f"{websocket._POLICY} (everything else)" in text
+
+
+def test_every_subprotocol_and_every_path_is_told() -> None:
+    assert {row[0].strip("`") for row in table(section("WebSocket"), "subprotocol")} == set(websocket._CODECS)
+    anything: Any = types.SimpleNamespace()
+    app = network.app.create(
+        anything, Connections.__new__(Connections), anything, anything, Delay(0, 0), write_buffer=1
+    )
+    told = "\n".join(" | ".join(row) for row in table(section("HTTP"), "method and path"))
+    seen = set()
+    for path, methods in paths(app.routes):
+        seen.add(path)
+        own = methods - {"HEAD"}
+        assert f"{path}`" in told, path
+        if path.startswith("/v1/"):
+            for method in own:
+                assert f"`{method} {path}`" in told, (method, path)
+    assert {"/v1/codes", "/v1/connect", "/health"} <= seen
+    assert set(re.findall(r"(/[^`\s]*)`", told)) == seen
+
+
+def paths(found: list[Any]) -> Iterator[tuple[str, set[str]]]:
+    """Of every route, those of included routers among them."""
+    for route in found:
+        if isinstance(route, starlette.routing.WebSocketRoute):
+            yield route.path, {"GET"}
+        elif isinstance(route, starlette.routing.Route):
+            yield route.path, set(route.methods or ())
+        else:
+            raise AssertionError(f"a kind of route that this test does not know: {route!r}")
+
+
+def test_every_status_and_reason_over_http_is_told() -> None:
+    told = {(int(row[0]), row[1].strip("`")) for row in table(section("Errors"), "status")}
+    source = "\n".join(path.read_text() for path in Path(network.app.__file__).parent.rglob("*.py"))
+    kinds = {kind.reason: kind.status for kind in errors_of(network.errors.RequestError)}
+    own = set(re.findall(r"reason=\"(\w+)\"", source))
+    assert {reason for _, reason in told} == set(kinds) | own
+    assert {(status, reason) for reason, status in kinds.items()} <= told
+
+
+def errors_of(kind: type[network.errors.RequestError]) -> list[type[network.errors.RequestError]]:
+    return [kind, *(below for child in kind.__subclasses__() for below in errors_of(child))]
+
+
+# HTTP, played against the network in the order of the page.
+
+
+def exchanges() -> list[tuple[str, str]]:
+    blocks_ = fences("http")
+    assert len(blocks_) % 2 == 0
+    return list(zip(blocks_[::2], blocks_[1::2], strict=True))
+
+
+def split(block: str) -> tuple[str, dict[str, str], Any]:
+    """First line, headers, and JSON body."""
+    head, _, body = block.partition("\n\n")
+    first, *lines = head.splitlines()
+    return first, dict(line.split(": ", 1) for line in lines), json.loads(body) if body.strip() else None
+
+
+def without_tokens(answer: Any) -> Any:
+    if isinstance(answer, dict):
+        return {key: "…" if key == "token" else without_tokens(value) for key, value in answer.items()}
+    return [without_tokens(value) for value in answer] if isinstance(answer, list) else answer
+
+
+async def test_every_http_example_gets_the_answer_beside_it(net: Network, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    tokens: dict[str, str] = {}
+    for request, expected in exchanges():
+        first, headers, body = split(request)
+        method, path = first.split()
+        if "Authorization" in headers:
+            bearer = headers["Authorization"].removeprefix("Bearer ")
+            number = bearer.removeprefix("TOKEN-OF-")
+            bearer = REGISTRATION_KEY if bearer == "REGISTRATION-KEY" else tokens.get(number, bearer)
+            headers["Authorization"] = f"Bearer {bearer}"
+        if body and "code" in body:
+            body["code"] = next(r.__dict__["code"] for r in caplog.records if r.message == "code.issued")
+        data = json.dumps(body).encode() if body is not None else None
+        async with net.http.request(method, path, data=data, headers=headers) as answer:
+            status, expected_headers, expected_body = split(expected)
+            assert f"HTTP/1.1 {answer.status} {answer.reason}" == status, (first, await answer.text())
+            assert set(expected_headers) <= set(answer.headers)
+            if "Retry-After" in expected_headers:
+                assert 25 <= int(answer.headers["Retry-After"]) <= int(expected_headers["Retry-After"])
+            if expected_body is None:
+                continue
+            got = await answer.json()
+        assert without_tokens(got) == without_tokens(expected_body), first
+        for entry in got.get("registrations", [got]):
+            if "token" in entry:
+                tokens[entry["number"]] = entry["token"]
+                assert re.fullmatch(r"[\w-]{43}", entry["token"], re.ASCII)
+    assert len(tokens) == 3
+
+
+# Cryptography.
+
+
+def test_the_values_of_the_session_are_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = values(fences("values", section("Values to check a program against"))[0])
+    queue = [told[f"{name} private"] for name in ("business base", "business ratchet", "handset ratchet")]
+    queue.append(bytes([7]) * 32)
+    monkeypatch.setattr(curve.KeyPair, "generate", lambda: curve.KeyPair.from_private(queue.pop(0)))
+
+    business = e2ee.IdentityKeyPair.from_private(told["business identity private"])
+    handset = e2ee.IdentityKeyPair.from_private(told["handset identity private"])
+    pairs = {
+        name: curve.KeyPair.from_private(told[f"{name} private"])
+        for name in ("business base", "business ratchet", "signed pre-key", "one-time pre-key", "handset ratchet")
+    }
+    pairs |= {"business identity": business, "handset identity": handset}
+    for name, pair in pairs.items():
+        assert pair.public == told[f"{name} public"], name
+    signed_pair, one_time_pair = pairs["signed pre-key"], pairs["one-time pre-key"]
+    signature = told["signed pre-key signature"]
+
+    bundle = e2ee.PreKeyBundle(
+        registration_id=4711,
+        identity_key=handset.public,
+        signed_prekey_id=1,
+        signed_prekey=signed_pair.public,
+        signed_prekey_signature=signature,
+        prekey_id=2,
+        prekey=one_time_pair.public,
+    )
+    sender = e2ee.SessionRecord.initiate(business, 12345, bundle)
+    assert sender.encrypt(told["plaintext"]) == (e2ee.PREKEY, told["PreKeySignalMessage"])
+
+    first = e2ee.PreKeySignalMessage.parse(told["PreKeySignalMessage"])
+    assert first.message.authenticated + first.message.mac == told["SignalMessage"]
+    signed = e2ee.SignedPreKey(1, signed_pair.public, signed_pair.private, signature)
+    one_time = e2ee.PreKey(2, one_time_pair.public, one_time_pair.private)
+    receiver = e2ee.SessionRecord.respond(None, handset, first, signed, one_time)
+    assert receiver.decrypt(e2ee.PREKEY, told["PreKeySignalMessage"]) == told["plaintext"]
+    assert receiver.encrypt(b'{"type":"null"}') == (e2ee.MESSAGE, told["null SignalMessage"])
+    reply = b'{"type":"text","text":{"body":"Hello yourself"}}'
+    assert receiver.encrypt(reply) == (e2ee.MESSAGE, told["reply SignalMessage"])
+    assert sender.decrypt(e2ee.MESSAGE, told["reply SignalMessage"]) == reply
+
+    keys_ = session_setup.respond(handset, first, signed_pair, one_time_pair, None)
+    assert (keys_.root_key, keys_.chain_key) == (told["root key 0"], told["chain key of the signed pre-key"])
+    base = pairs["business base"]
+    assert business.agree(signed_pair.public) == told["DH1"]
+    assert base.agree(handset.public) == told["DH2"]
+    assert base.agree(signed_pair.public) == told["DH3"]
+    assert base.agree(one_time_pair.public) == told["DH4"]
+    step = ratchet.kdf_rk(told["root key 0"], pairs["business ratchet"].agree(signed_pair.public))
+    assert step == (told["root key 1"], told["business chain key 0"])
+    assert chains.step(step[1], 0) == (told["next chain key"], told["message seed"])
+    message_keys = kdf.hkdf(bytes(32), told["message seed"], b"WhisperMessageKeys", 80)
+    assert message_keys == told["AES key"] + told["MAC key"] + told["IV"]
+    step = ratchet.kdf_rk(step[0], pairs["handset ratchet"].agree(pairs["business ratchet"].public))
+    assert step == (told["root key 2"], told["handset chain key 0"])
+
+
+def test_the_walk_through_carries_the_values() -> None:
+    told = values(fences("values")[0])
+    bodies = [json.loads(body).get("body") for _, body in example_frames(section("A client in 12 steps"))]
+    sent = {base64.b64decode(body) for body in bodies if body}
+    assert sent == {told["PreKeySignalMessage"], told["null SignalMessage"], told["reply SignalMessage"]}
+
+
+def test_the_values_of_the_quiet_ratchet_and_of_kyber_are_right() -> None:
+    told = values(fences("values")[1])
+    initiator, responder = pq_ratchet.start(told["third key"])
+    assert (initiator, responder) == (told["initiator chain key"], told["responder chain key"])
+    following, salt = pq_ratchet.step(initiator, 1)
+    assert (following, salt) == (told["next initiator chain key"], told["salt of index 1"])
+    assert pq_ratchet.step(following, 2)[1] == told["salt of index 2"]
+    for index in (1, 300):
+        assert pq_ratchet.encode(index) == told[f"field 5 of index {index}"]
+    ciphertext = told["ML-KEM ciphertext, 1568 bytes, all"] * 1568
+    assert kem._round_3(told["ML-KEM secret"], ciphertext) == told["round 3 secret"]
+
+
+@pytest.mark.parametrize("line", [line for block in fences("json") for line in block.splitlines()])
+def test_every_json_example_is_json(line: str) -> None:
+    assert isinstance(json.loads(line), dict)
+
+
+def test_every_link_within_the_page_and_to_other_pages_leads_somewhere() -> None:
+    headings = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```$", "", TEXT, flags=re.MULTILINE | re.DOTALL), re.MULTILINE)
+    anchors = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    for target in re.findall(r"\]\(([^)]+)\)", TEXT):
+        if target.startswith("#"):
+            assert target[1:] in anchors, target
+        elif not target.startswith("https://"):
+            assert (PAGE.parent / target.partition("#")[0]).exists(), target
+
+
+# The proof: a client that knows nothing but the page.
+
+
+def test_the_stranger_shares_only_the_cryptography_with_us() -> None:
+    tree = ast.parse(Path(stranger_module.__file__).read_text())
+    imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    imported |= {
+        f"{node.module}.{alias.name}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    ours = ("tidings", "network", "handset", "coreapp", "webapp", "tests")
+    assert [name for name in imported if name.split(".")[0] in ours] == ["tidings.e2ee"]
+
+
+@pytest.fixture
+async def strangers(net: Network, caplog: pytest.LogCaptureFixture) -> AsyncIterator[tuple[Stranger, Stranger]]:
+    """A business with the registration key, without Kyber, and a handset with a code and with Kyber."""
+    url = f"http://127.0.0.1:{net.addresses.http[1]}"
+    business, handset = Stranger(url, BUSINESS, kyber=False), Stranger(url, HANDSET, kyber=True)
+    await business.register(key=REGISTRATION_KEY)
+    with caplog.at_level(logging.INFO):
+        assert (await handset.call("POST", "/v1/codes", {"number": HANDSET}))[0] == 202
+    (code,) = [r.__dict__["code"] for r in caplog.records if r.message == "code.issued"]
+    await handset.register(code=code)
+    yield business, handset
+    await business.disconnect()
+    await handset.disconnect()
+
+
+async def test_a_stranger_receives_acknowledges_sends_receipts_and_replies(
+    strangers: tuple[Stranger, Stranger],
+) -> None:
+    business, handset = strangers
+    await handset.connect()
+    await business.connect()
+    message_id = await business.write(HANDSET, "Hello")
+    await handset.until(lambda: bool(handset.shown))
+    assert handset.shown == [(BUSINESS, message_id, {"type": "text", "text": {"body": "Hello"}})]
+    await business.until(lambda: business.statuses.get(message_id) == ["delivered"] and not business.outbox)
+    await handset.read(BUSINESS, message_id)
+    await business.until(lambda: business.statuses[message_id] == ["delivered", "read"])
+    await handset.until(lambda: not handset.outbox)
+
+    reply_id = await handset.write(BUSINESS, "Hello yourself")
+    await handset.until(lambda: handset.statuses.get(reply_id) == ["delivered"])
+    assert [(peer, content["text"]["body"]) for peer, _, content in business.shown] == [(HANDSET, "Hello yourself")]
+    again = await business.write(HANDSET, "And again")
+    await handset.until(lambda: len(handset.shown) == 2)
+    await business.until(lambda: business.statuses.get(again) == ["delivered"])
+    kinds = [frame["kind"] for arrow, frame in business.frames if arrow == "→" and frame["t"] == "send"]
+    assert kinds == ["prekey", "delivered", "message"]
+    assert (business.duplicates, handset.duplicates, business.refused, handset.refused) == (0, 0, {}, {})
+
+
+async def test_a_stranger_shows_a_message_once_that_is_delivered_until_it_acknowledges(
+    strangers: tuple[Stranger, Stranger],
+) -> None:
+    business, handset = strangers
+    await business.connect()
+    ids = [await business.write(HANDSET, text) for text in ("one", "two", "three")]
+    await business.until(lambda: not business.outbox)
+    # The power fails twice between the commit and the acknowledgement.
+    handset.acknowledging = False
+    for _ in range(2):
+        await handset.connect()
+        await handset.until(lambda: len(handset.shown) == 3)
+        await handset.ping()
+        await handset.disconnect()
+    handset.acknowledging = True
+    await handset.connect()
+    await business.until(lambda: all(business.statuses.get(message_id) == ["delivered"] for message_id in ids))
+    assert [(message_id, content["text"]["body"]) for _, message_id, content in handset.shown] == list(
+        zip(ids, ("one", "two", "three"), strict=True)
+    )
+    assert handset.duplicates >= 3
+
+
+async def test_a_stranger_uploads_keys_when_the_network_asks_and_hears_of_refusals_and_new_identities(
+    net: Network, strangers: tuple[Stranger, Stranger]
+) -> None:
+    business, handset = strangers
+    await handset.connect()
+    await handset.until(lambda: any(frame["t"] == "prekeys_low" for _, frame in handset.frames))
+    await business.connect()
+    first = await business.write(HANDSET, "Hello")
+    await business.until(lambda: business.statuses.get(first) == ["delivered"])
+    await handset.disconnect()
+    assert await handset.count_prekeys() == 2 + 20 - 1
+
+    renewed = Stranger(f"http://127.0.0.1:{net.addresses.http[1]}", HANDSET, kyber=True)
+    await renewed.register(key=REGISTRATION_KEY)
+    await business.until(lambda: any(frame.get("kind") == "identity" for _, frame in business.frames))
+    await renewed.connect()
+    second = await business.write(HANDSET, "Who are you?")
+    await business.until(lambda: business.statuses.get(second) == ["delivered"])
+    assert [content["text"]["body"] for _, _, content in renewed.shown] == ["Who are you?"]
+
+    status, answer = await renewed.call("PUT", f"/v1/blocks/{HANDSET}/{BUSINESS}", None, renewed._token)
+    assert (status, answer["blocked"]) == (200, True)
+    third = await business.write(HANDSET, "Are you there?")
+    await business.until(lambda: business.refused.get(third) == "blocked")
+    await renewed.disconnect()

@@ -1,0 +1,64 @@
+"""Templates, and what is known of threads."""
+
+from __future__ import annotations
+
+from tests.conftest import DatabaseFactory
+from tidings.storage import templates, threads
+from tidings.storage.templates import Template
+from tidings.storage.threads import Unread
+
+ACCOUNT = "15550000000"
+
+
+def make(name: str, language: str = "en", account: str = ACCOUNT) -> Template:
+    return Template(account, name, language, "ns", "UTILITY", "APPROVED", [{"type": "BODY", "text": "你好 {{1}}"}], 5)
+
+
+async def test_a_template_is_kept_once_for_each_language_and_each_change_has_its_version(
+    database_factory: DatabaseFactory,
+) -> None:
+    database = await database_factory("business")
+    async with database.transaction() as connection:
+        assert await templates.find_version(connection, ACCOUNT) == 0
+        assert await templates.add_template(connection, make("b"))
+        assert await templates.add_template(connection, make("b", "de"))
+        assert await templates.add_template(connection, make("a"))
+        assert not await templates.add_template(connection, make("a"))
+        assert await templates.add_template(connection, make("a", account="1"))
+        assert await templates.find_version(connection, ACCOUNT) == 3
+    async with database.transaction() as connection:
+        assert await templates.list_templates(connection, ACCOUNT) == [make("a"), make("b", "de"), make("b")]
+        assert await templates.delete_templates(connection, ACCOUNT, "b", "fr") == 0
+        assert await templates.find_version(connection, ACCOUNT) == 3
+        assert await templates.delete_templates(connection, ACCOUNT, "b") == 2
+        assert await templates.delete_templates(connection, ACCOUNT, "a", "en") == 1
+        assert await templates.find_version(connection, ACCOUNT) == 5
+        assert await templates.list_templates(connection, ACCOUNT) == []
+        assert await templates.list_templates(connection, "1") == [make("a", account="1")]
+
+
+async def test_the_latest_word_of_each_recipient_is_remembered(database_factory: DatabaseFactory) -> None:
+    database = await database_factory("business")
+    async with database.transaction() as connection:
+        await threads.save_heard(connection, ACCOUNT, {})
+        await threads.save_heard(connection, ACCOUNT, {"1": 10, "2": 20})
+        await threads.save_heard(connection, ACCOUNT, {"1": 30})
+        assert await threads.list_heard(connection, ACCOUNT, ["1", "2", "3"]) == {"1": 30, "2": 20}
+
+
+async def test_unread_are_those_up_to_the_one_named_of_the_same_recipient(database_factory: DatabaseFactory) -> None:
+    database = await database_factory("business")
+    rows = [Unread(ACCOUNT, "1", f"m{n}", 100 + n // 2) for n in range(10)] + [Unread(ACCOUNT, "2", "o", 1)]
+    async with database.transaction() as connection:
+        await threads.add_unread(connection, rows)
+        await threads.add_unread(connection, rows)
+        found = await threads.list_unread(connection, ACCOUNT, "1", "m4", limit=100)
+        assert found[0] == "m4"
+        assert set(found) == {"m0", "m1", "m2", "m3", "m4", "m5"}
+        assert next(iter(await threads.list_unread(connection, ACCOUNT, "1", "m4", limit=2))) == "m4"
+        assert await threads.list_unread(connection, ACCOUNT, "1", "o", limit=5) == ()
+        await threads.delete_unread(connection, ACCOUNT, {"1": list(found)})
+        assert await threads.list_unread(connection, ACCOUNT, "1", "m4", limit=5) == ()
+        assert set(await threads.list_unread(connection, ACCOUNT, "1", "m9", limit=99)) == {"m6", "m7", "m8", "m9"}
+        assert await threads.delete_unread_before(connection, ACCOUNT, 104) == 3
+        assert set(await threads.list_unread(connection, ACCOUNT, "1", "m9", limit=99)) == {"m8", "m9"}

@@ -1,0 +1,195 @@
+"""The main job on real processes: a business sends, a recipient reads and replies, the webhook hears of all of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import jwt
+import pytest
+
+from benchmarks.harness import ledger
+from benchmarks.harness.client import Business
+from benchmarks.harness.installation import FAMILIES, Installation
+from benchmarks.harness.sink import Record
+from benchmarks.harness.sink_process import SinkProcess
+
+pytestmark = pytest.mark.whole_system
+
+READER, ECHO, UNKNOWN, NEVER_CHECKED = "15550110001", "15550140001", "15550160001", "15550110002"
+SECONDS = 30.0
+# The play of a business that is kept beside the repository, for those who have it.
+PLAY = Path(__file__).parents[3] / "shared" / "acceptance" / "first_message.py"
+
+
+@pytest.fixture
+async def installation(
+    database_engine: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> AsyncIterator[Installation]:
+    """Not started; with five robots of each kind."""
+    mariadb = request.getfixturevalue("mariadb") if database_engine == "mariadb" else None
+    async with Installation(tmp_path, mariadb, {"TIDINGS_ROBOTS_PER_KIND": "5"}) as prepared:
+        yield prepared
+    if mariadb is not None:
+        with mariadb.connect() as connection, connection.cursor() as cursor:
+            for family in FAMILIES:
+                cursor.execute(f"DROP DATABASE IF EXISTS tidings_{family}")
+
+
+class Webhook:
+    """All that the sink got, looked at until something is there."""
+
+    def __init__(self, sink: SinkProcess) -> None:
+        self.sink = sink
+        self.records: list[Record] = []
+
+    async def wait_for(self, wanted: Callable[[list[Record]], bool]) -> None:
+        async with asyncio.timeout(SECONDS):
+            while not wanted(self.records):
+                await asyncio.sleep(0.05)
+                self.records += await self.sink.take()
+
+    def statuses(self, message_id: str) -> list[str]:
+        return [record.status for record in self.records if record.message_id == message_id]
+
+
+@pytest.fixture
+async def webhook(installation: Installation, tmp_path: Path) -> AsyncIterator[Webhook]:
+    async with SinkProcess(tmp_path, installation.webhook_secret, verify_every=1) as sink:
+        yield Webhook(sink)
+
+
+async def play(installation: Installation, webhook: Webhook, text: str) -> None:
+    """Contacts, a message that is read, a message that is answered."""
+    business = await installation.business()
+    await business.set_webhook(webhook.sink.url)
+    numbers = [f"+{READER}", ECHO, f"+{UNKNOWN}"]
+    contacts = (await business.must("POST", "/v1/contacts", {"blocking": "wait", "contacts": numbers}))["contacts"]
+    assert contacts == [
+        {"input": f"+{READER}", "status": "valid", "wa_id": READER},
+        {"input": ECHO, "status": "valid", "wa_id": ECHO},
+        {"input": f"+{UNKNOWN}", "status": "invalid"},
+    ]
+
+    read = await send(business, READER, text)
+    await webhook.wait_for(lambda records: "read" in webhook.statuses(read))
+    assert webhook.statuses(read) == ["sent", "delivered", "read"]
+    assert (READER, read, ledger.digest(text)) in [
+        (line.number, line.message_id, line.digest) for line in installation.list_shown()
+    ]
+
+    echoed = await send(business, ECHO, f"{text}, and back")
+    await webhook.wait_for(lambda records: any(record.text == f"{text}, and back" for record in records))
+    (reply,) = [record for record in webhook.records if record.text == f"{text}, and back"]
+    assert reply.sender == ECHO
+    await webhook.wait_for(lambda records: "read" in webhook.statuses(echoed))
+    counts = await webhook.sink.counts()
+    assert not counts.bad_signatures
+
+
+async def send(business: Business, number: str, text: str) -> str:
+    answer = await business.must("POST", "/v1/messages", {"to": number, "type": "text", "text": {"body": text}})
+    message_id: str = answer["messages"][0]["id"]
+    return message_id
+
+
+async def test_a_message_is_read_and_answered_before_and_after_a_restart(
+    installation: Installation, webhook: Webhook
+) -> None:
+    await installation.start()
+    await play(installation, webhook, "first: \u00fc \u4f60\u597d \U0001f44b")
+    await run_the_play_beside_the_repository(installation)
+    await installation.stop()
+    await installation.start()
+    await play(installation, webhook, "second, after a restart")
+    await run_the_play_beside_the_repository(installation)
+    shown = installation.list_shown()
+    assert len({line.message_id for line in shown}) == len(shown)
+    events = [record.event_id for record in webhook.records]
+    assert len(set(events)) == len(events), "nothing was repeated, since nothing failed"
+
+
+async def run_the_play_beside_the_repository(installation: Installation) -> None:
+    if not PLAY.exists():
+        return
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, str(PLAY), f"http://127.0.0.1:{installation.api_port}", "--timeout", str(SECONDS)),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    said, _ = await process.communicate()
+    assert process.returncode == 0, said.decode()
+
+
+@pytest.mark.parametrize("database_engine", ["sqlite"])
+async def test_wrong_input_gets_its_error_and_loses_nothing(installation: Installation, webhook: Webhook) -> None:
+    await installation.start()
+    business = await installation.business()
+    await business.set_webhook(webhook.sink.url)
+    await business.check_contacts([READER])
+    before = await send(business, READER, "before")
+
+    def message(**changes: Any) -> dict[str, Any]:
+        return {"to": READER, "type": "text", "text": {"body": "refused"}, **changes}
+
+    messages, settings = "/v1/messages", "/v1/settings/application"
+    await refused(business, "POST", messages, b'{"to": "1555', 400)
+    await refused(business, "POST", messages, b"[1, 2]", 400)
+    await refused(business, "POST", messages, b"\xff\xfe", 400)
+    await refused(business, "POST", messages, encode(message(text={"body": "x" * 10_000_000})), (400, 413))
+    await refused(business, "POST", messages, encode(message(text={"body": "x" * 4097})), 400, 1001)
+    await refused(business, "POST", messages, encode(message(text=None)), 400, 1008)
+    await refused(business, "POST", messages, encode(message(to=NEVER_CHECKED)), 404, 1006)
+    await refused(business, "GET", "/v1/nothing", b"", 404)
+    await refused(business, "GET", messages, b"", 405)
+    checked = {"blocking": "wait", "contacts": [UNKNOWN]}
+    assert (await business.must("POST", "/v1/contacts", checked))["contacts"][0]["status"] == "invalid"
+    await refused(business, "POST", messages, encode(message(to=UNKNOWN)), 400, 1013)
+    for url in ("no url", "ftp://127.0.0.1/", "http://", 7):
+        await refused(business, "PATCH", settings, encode({"webhooks": {"url": url}}), 400)
+    for token in ("", "wrong", expired_token(installation, business.token)):
+        await refused(business, "POST", messages, encode(message()), 401, authorization=f"Bearer {token}".encode())
+
+    after = await send(business, READER, "x" * 4096)
+    await webhook.wait_for(lambda records: "read" in webhook.statuses(after) and "read" in webhook.statuses(before))
+    assert sorted(line.message_id for line in installation.list_shown()) == sorted([before, after])
+    application = (await business.must("GET", settings))["settings"]["application"]
+    assert application["webhooks"]["url"] == webhook.sink.url
+
+
+async def refused(
+    business: Business,
+    method: str,
+    path: str,
+    body: bytes,
+    status: int | tuple[int, ...],
+    code: int | None = None,
+    *,
+    authorization: bytes | None = None,
+) -> None:
+    """The answer is an error in the API's form."""
+    connection = await business.connect()
+    try:
+        found, raw = await connection.ask(business.request(method, path, body, authorization), timeout=SECONDS)
+    finally:
+        connection.close()
+    errors = json.loads(raw)["errors"]
+    what = f"{method} {path} {body[:40]!r}: {found} {errors}"
+    assert found in (status if isinstance(status, tuple) else (status,)), what
+    assert errors[0]["title"], what
+    assert code is None or errors[0]["code"] == code, what
+
+
+def expired_token(installation: Installation, token: str) -> str:
+    """The token as it would be, signed by the installation itself, an hour after its end."""
+    key = json.loads((installation.data_dir / "secrets.json").read_text())["jwt_key"]
+    claims = jwt.decode(token, key, algorithms=["HS256"])
+    return jwt.encode({**claims, "exp": claims["iat"] - 3600}, key, algorithm="HS256")
+
+
+def encode(body: Any) -> bytes:
+    return json.dumps(body).encode()

@@ -1,0 +1,197 @@
+"""`/v1/account` and `/v1/settings/account/two-step`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.webapp.conftest import Served, body, check_headers, code, errors
+from tests.webapp.fake_coreapp import FakeCoreapp
+from tests.webapp.roles import check_is_for_administrators
+from tidings.storage import accounts, registrations
+from tidings.storage.accounts import Account
+from tidings.storage.database import Database
+from tidings.wire import core
+from webapp.account import certificate
+
+NUMBER = "15550000000"
+META = {"version": "2.57.2", "api_status": "stable"}
+SHARDS = "/v1/account/shards"
+TWO_STEP = "/v1/settings/account/two-step"
+PIN = "123456"
+
+
+async def register(database: Database) -> None:
+    async with database.transaction() as connection:
+        await accounts.add_account(connection, Account(NUMBER, 1, b"sealed", b"sealed", b"wrapped"))
+
+
+def without(content: dict[str, Any], field: str) -> dict[str, Any]:
+    return {key: value for key, value in content.items() if key != field}
+
+
+async def test_a_registered_number_has_nothing_to_do(api: Served, coreapp: FakeCoreapp, database: Database) -> None:
+    await register(database)
+    answer = await api.http.post("/v1/account", json=body("account"))
+    assert answer.status_code == 201
+    assert answer.json() == {"meta": META}
+    check_headers(answer)
+    assert (await api.http.post("/v1/account/verify", json={"code": "123456"})).status_code == 201
+    assert not coreapp.asked(core.RequestCode)
+    assert not coreapp.asked(core.VerifyCode)
+
+
+@pytest.mark.parametrize("method", ["sms", "voice"])
+async def test_a_code_is_sent_and_the_name_in_the_certificate_told(
+    api: Served, coreapp: FakeCoreapp, method: str
+) -> None:
+    answer = await api.http.post("/v1/account", json=body("account") | {"method": method})
+    assert answer.status_code == 202
+    assert answer.json() == {"account": [{"vname": "Tidings Ltd."}], "meta": META}
+    assert [question.account for question in coreapp.asked(core.RequestCode)] == [NUMBER]
+
+
+@pytest.mark.parametrize("cert", ["AAAA", "Cg==", "CgIiAA==", "eyJ4IjoxfQ=="])
+async def test_without_a_readable_name_the_number_stands_for_it(api: Served, cert: str) -> None:
+    answer = await api.http.post("/v1/account", json=body("account") | {"cert": cert})
+    assert answer.json()["account"] == [{"vname": NUMBER}]
+
+
+def test_a_name_that_would_break_a_line_is_none() -> None:
+    assert certificate.display_name("CgYiBFQKaXM=") is None
+
+
+@pytest.mark.parametrize(
+    ("cc", "phone_number"), [("+1", "555 000 0000"), (1, 5550000000), ("155", "50000000"), ("1", "(555) 000-0000")]
+)
+async def test_numbers_come_in_any_usual_form(api: Served, cc: Any, phone_number: Any) -> None:
+    answer = await api.http.post("/v1/account", json=body("account") | {"cc": cc, "phone_number": phone_number})
+    assert answer.status_code == 202
+
+
+@pytest.mark.parametrize("field", ["cc", "phone_number", "method", "cert"])
+async def test_what_is_missing_is_named(api: Served, field: str) -> None:
+    answer = await api.http.post("/v1/account", json=without(body("account"), field))
+    assert code(answer) == (400, 1008)
+    assert errors(answer)[0]["details"] == f"{field}: is missing"
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=case["case"]) for case in body("account_wrong")])
+async def test_a_wrong_request_asks_for_no_code(api: Served, coreapp: FakeCoreapp, case: dict[str, Any]) -> None:
+    answer = await api.http.post("/v1/account", json=body("account") | case["change"])
+    assert code(answer) == (case["status"], case["code"])
+    assert errors(answer)[0]["details"].startswith(case["details"])
+    assert not coreapp.asked(core.RequestCode)
+
+
+async def test_codes_asked_for_too_often_are_limited_with_the_time_to_wait(api: Served, coreapp: FakeCoreapp) -> None:
+    coreapp.refuse(core.RequestCode, 1015, "a code was sent just now", 30)
+    answer = await api.http.post("/v1/account", json=body("account"))
+    assert code(answer) == (429, 1015)
+    assert answer.headers["Retry-After"] == "30"
+
+
+@pytest.mark.parametrize("given", ["123456", "123-456", "123 456", 123456])
+async def test_the_code_registers(api: Served, coreapp: FakeCoreapp, given: Any) -> None:
+    answer = await api.http.post("/v1/account/verify", json={"code": given})
+    assert answer.status_code == 201
+    assert answer.json() == {"meta": META}
+    assert [(question.account, question.code) for question in coreapp.asked(core.VerifyCode)] == [(NUMBER, "123456")]
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"), [({}, 1008), ({"code": "12345"}, 1009), ({"code": "abcdef"}, 1009), ({"code": None}, 1009)]
+)
+async def test_what_is_no_code_is_refused_without_being_tried(
+    api: Served, coreapp: FakeCoreapp, content: Any, expected: int
+) -> None:
+    assert code(await api.http.post("/v1/account/verify", json=content)) == (400, expected)
+    assert not coreapp.asked(core.VerifyCode)
+
+
+async def test_a_wrong_code_is_told(api: Served, coreapp: FakeCoreapp) -> None:
+    coreapp.refuse(core.VerifyCode, 1009, "code: is wrong, used, expired, or was guessed at too often")
+    assert code(await api.http.post("/v1/account/verify", json={"code": "000000"})) == (400, 1009)
+
+
+def shards(count: Any, **more: Any) -> dict[str, Any]:
+    return {"cc": "1", "phone_number": "5550000000", "shards": count} | more
+
+
+@pytest.mark.parametrize("count", [1, 2, 4, 8, 16, 32, "4"])
+async def test_a_number_of_shards_is_kept_and_what_is_active_is_told(api: Served, count: Any) -> None:
+    answer = await api.http.post(SHARDS, json=shards(count))
+    assert answer.status_code == 201
+    expected = {"account": {"shards": int(count), "active_shards": 1}, "meta": META}
+    assert answer.json() == expected
+    found = await api.http.get(SHARDS)
+    assert (found.status_code, found.json()) == (200, expected)
+
+
+async def test_there_is_one_shard_unless_another_number_was_set(api: Served) -> None:
+    assert (await api.http.get(SHARDS)).json()["account"] == {"shards": 1, "active_shards": 1}
+
+
+@pytest.mark.parametrize("count", [0, 3, 5, 64, -1, "many", None, 1.5])
+async def test_other_numbers_of_shards_are_refused(api: Served, count: Any) -> None:
+    assert code(await api.http.post(SHARDS, json=shards(count))) == (400, 1009)
+    assert (await api.http.get(SHARDS)).json()["account"]["shards"] == 1
+
+
+async def test_shards_of_another_number_are_refused(api: Served) -> None:
+    assert code(await api.http.post(SHARDS, json=shards(2, phone_number="5550000009"))) == (403, 1005)
+
+
+@pytest.mark.parametrize("path", ["/v1/account", SHARDS])
+async def test_with_two_step_verification_the_pin_is_needed(api: Served, path: str) -> None:
+    content = shards(2) if path == SHARDS else body("account")
+    answer = await api.http.post(TWO_STEP, json={"pin": PIN})
+    assert (answer.status_code, answer.json()) == (200, {"meta": META})
+    missing = await api.http.post(path, json=content)
+    assert code(missing) == (400, 1008)
+    assert errors(missing)[0]["details"].startswith("pin: is missing")
+    wrong = await api.http.post(path, json=content | {"pin": "654321"})
+    assert code(wrong) == (400, 1009)
+    assert errors(wrong)[0]["details"] == "pin: is wrong"
+    assert (await api.http.post(path, json=content | {"pin": PIN})).is_success
+    assert (await api.http.delete(TWO_STEP)).status_code == 200
+    assert (await api.http.post(path, json=content)).is_success
+
+
+async def test_a_pin_is_kept_as_a_hash(api: Served, database: Database) -> None:
+    await api.http.post(TWO_STEP, json={"pin": PIN})
+    async with database.reading() as connection:
+        kept = await registrations.find_registration(connection, NUMBER)
+    assert kept.pin_hash.startswith("$argon2id$")
+    assert PIN not in repr(kept)
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [({}, 1008), ({"pin": "12345"}, 1009), ({"pin": "1234567"}, 1009), ({"pin": "１２３４５６"}, 1009), ([], 1009)],
+)
+async def test_a_pin_is_six_digits(api: Served, content: Any, expected: int) -> None:
+    assert code(await api.http.post(TWO_STEP, json=content)) == (400, expected)
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", "/v1/account"),
+        ("POST", "/v1/account/verify"),
+        ("GET", SHARDS),
+        ("POST", SHARDS),
+        ("POST", TWO_STEP),
+        ("DELETE", TWO_STEP),
+    ],
+)
+async def test_the_account_is_for_administrators(api: Served, method: str, path: str) -> None:
+    await check_is_for_administrators(api, method, path)
+
+
+@pytest.mark.parametrize("path", ["/v1/account", "/v1/account/verify"])
+async def test_with_the_coreapp_away_the_caller_is_told(api: Served, coreapp: FakeCoreapp, path: str) -> None:
+    api.parts.links._patience = 0.05
+    await coreapp.stop()
+    assert code(await api.http.post(path, json=body("account") | {"code": "123456"})) == (500, 1014)

@@ -1,0 +1,88 @@
+"""`/v1/configs/templates`: what is kept, what each wrong definition is told, and who may."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.webapp.conftest import Served, body, code, errors
+from tests.webapp.fake_coreapp import FakeCoreapp
+from tidings.storage import templates
+from tidings.storage.database import Database
+from webapp.templates.schemas import Definition, default_namespace
+
+PATH = "/v1/configs/templates"
+PLAIN = {"name": "plain", "language": "en_US", "components": [{"type": "body", "text": "Welcome!"}]}
+
+
+def key(template: dict[str, Any]) -> tuple[str, str]:
+    return template["name"], template["language"]
+
+
+def sending(name: str = "plain", language: str = "en_US") -> dict[str, Any]:
+    return {"to": "15550110001", "type": "template", "template": {"name": name, "language": {"code": language}}}
+
+
+async def test_templates_are_kept_listed_and_deleted(api: Served) -> None:
+    created = [(await api.http.post(PATH, json=one)).json()["templates"][0] for one in body("templates_good")]
+    listed = (await api.http.get(PATH)).json()["templates"]
+    assert listed == sorted(created, key=key) == sorted(body("templates_good"), key=key)
+    assert (await api.http.delete(f"{PATH}/plain?language=de")).status_code == 200
+    assert (await api.http.delete(f"{PATH}/order")).status_code == 200
+    left = [key(one) for one in (await api.http.get(PATH)).json()["templates"]]
+    assert ("plain", "en_US") in left
+    assert ("plain", "de") not in left
+    assert "order" not in [name for name, _ in left]
+
+
+async def test_what_is_left_out_gets_its_default(api: Served) -> None:
+    [created] = (await api.http.post(PATH, json=PLAIN)).json()["templates"]
+    assert created == {
+        "name": "plain",
+        "language": "en_US",
+        "namespace": default_namespace("15550000000"),
+        "category": "UTILITY",
+        "status": "APPROVED",
+        "components": [{"type": "BODY", "text": "Welcome!"}],
+    }
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=case["case"]) for case in body("templates_wrong")])
+async def test_a_wrong_definition_is_told_its_field_and_reason(api: Served, case: dict[str, Any]) -> None:
+    answer = await api.http.post(PATH, json=case["body"])
+    assert code(answer) == (400, case["code"]), answer.text
+    assert case["details"] in [error["details"][: len(case["details"])] for error in errors(answer)], answer.text
+    assert (await api.http.get(PATH)).json()["templates"] == []
+
+
+async def test_a_name_is_taken_once_in_each_language(api: Served) -> None:
+    assert (await api.http.post(PATH, json=PLAIN)).status_code == 201
+    assert code(await api.http.post(PATH, json=PLAIN)) == (400, 1004)
+    assert (await api.http.post(PATH, json=PLAIN | {"language": "de"})).status_code == 201
+
+
+@pytest.mark.parametrize("path", ["nothing", "plain?language=fr", "x" * 512])
+async def test_what_is_not_there_cannot_be_deleted(api: Served, path: str) -> None:
+    await api.http.post(PATH, json=PLAIN)
+    assert code(await api.http.delete(f"{PATH}/{path}")) == (404, 1006)
+    assert code(await api.http.delete(f"{PATH}/%C3%BC")) == (400, 1009)
+
+
+async def test_only_administrators_see_templates(api: Served) -> None:
+    del api.http.headers["Authorization"]
+    for method, path in (("GET", PATH), ("POST", PATH), ("DELETE", f"{PATH}/x")):
+        assert code(await api.http.request(method, path, json=PLAIN)) == (401, 1005)
+
+
+async def test_a_template_that_another_process_made_can_be_used_at_once_and_one_it_deleted_within_a_look(
+    api: Served, database: Database, coreapp: FakeCoreapp
+) -> None:
+    assert code(await api.http.post("/v1/messages", json=sending())) == (404, 2001)
+    async with database.transaction() as connection:
+        assert await templates.add_template(connection, Definition.model_validate(PLAIN).row("15550000000", 1))
+    assert (await api.http.post("/v1/messages", json=sending())).status_code == 201
+    async with database.transaction() as connection:
+        assert await templates.delete_templates(connection, "15550000000", "plain") == 1
+    await api.parts.templates.run_once()
+    assert code(await api.http.post("/v1/messages", json=sending())) == (404, 2001)

@@ -1,0 +1,99 @@
+"""`tidings template`: make, list and delete the templates of messages."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from tidings.cli import guard
+from tidings.runtime import settings
+from tidings.storage import templates
+from tidings.storage.database import Connection, Database
+from webapp import bodies
+from webapp.errors import FixRequest
+from webapp.templates.schemas import Definition, describe
+
+Value = TypeVar("Value")
+Work = Callable[[Connection], Awaitable[Value]]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What to do with them."""
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    create = actions.add_parser("create", help="make a template from a JSON file")
+    create.add_argument("file", metavar="FILE", help="one definition, or a list of them; - reads standard input")
+    listing = actions.add_parser("list", help="list the templates")
+    listing.add_argument("--json", action="store_true", help="as definitions that `create` takes")
+    delete = actions.add_parser("delete", help="delete a template")
+    delete.add_argument("name", metavar="NAME")
+    delete.add_argument("--language", help="only in this language (default: in all)")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Change or read the database; Webapps see a change within a second."""
+    env = settings.Environment(os.environ)
+    where = settings.read_database(env, settings.data_dir(env), "business")
+    account = env.text("TIDINGS_BUSINESS_NUMBER", "15550000000").lstrip("+")
+    env.check()
+    if options.action == "create":
+        return _create(where, account, options.file)
+    if options.action == "list":
+        return _list(where, account, as_json=options.json)
+    return _delete(where, account, options.name, options.language)
+
+
+def _create(where: settings.DatabaseSettings, account: str, file: str) -> int:
+    try:
+        found = msgspec.json.decode(sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes())
+        definitions = [bodies.check(Definition, one) for one in (found if isinstance(found, list) else [found])]
+    except OSError as error:
+        raise guard.Failure(f"{file} cannot be read: {error.strerror}") from error
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise guard.Failure(f"{file} is no JSON: {error}") from error
+    except FixRequest as error:
+        raise guard.Failure("; ".join(problem.details for problem in error.problems)) from error
+    for definition in definitions:
+        row = definition.row(account, int(time.time() * 1000))
+        if not asyncio.run(_change(where, lambda connection, row=row: templates.add_template(connection, row))):  # type: ignore[misc]
+            raise guard.Failure(f"there is a template {row.name} in {row.language} already")
+        print(f"{row.name}  {row.language}  {row.status}  namespace {row.namespace}")
+    return 0
+
+
+def _list(where: settings.DatabaseSettings, account: str, *, as_json: bool) -> int:
+    found = asyncio.run(_change(where, lambda connection: templates.list_templates(connection, account)))
+    if as_json:
+        print(msgspec.json.format(msgspec.json.encode([describe(one) for one in found])).decode())
+        return 0
+    for one in found:
+        body = next((part["text"] for part in one.components if part["type"] == "BODY"), "")
+        print(f"{one.name}  {one.language}  {one.category}  {one.status}  {' '.join(body.split())[:60]}")
+    print(f"{len(found)} templates")
+    return 0
+
+
+def _delete(where: settings.DatabaseSettings, account: str, name: str, language: str | None) -> int:
+    count = asyncio.run(
+        _change(where, lambda connection: templates.delete_templates(connection, account, name, language))
+    )
+    if not count:
+        raise guard.Failure(f"there is no template {name}{f' in {language}' if language else ''}")
+    print(f"{count} deleted")
+    return 0
+
+
+async def _change(where: settings.DatabaseSettings, work: Work[Value]) -> Value:
+    database = Database(where, "business")
+    try:
+        async with database.transaction() as connection:
+            return await work(connection)
+    finally:
+        await database.close()
