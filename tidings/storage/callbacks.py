@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage import types
 from tidings.storage.business_tables import metadata
-from tidings.storage.database import insert_or_ignore, insert_or_update, pages
+from tidings.storage.database import any_of, insert_or_ignore, insert_or_update, pages
 
 
 class State(enum.IntEnum):
@@ -70,6 +70,9 @@ class Callback:
         return f"evt_{self.seq:x}"
 
 
+_FINISH = table.delete().where(table.c.seq.in_(any_of("seqs")))
+
+
 async def enqueue(connection: AsyncConnection, callbacks: Sequence[Callback]) -> None:
     """Add callbacks; those that are there already stay as they are."""
     if callbacks:
@@ -81,7 +84,7 @@ async def enqueue(connection: AsyncConnection, callbacks: Sequence[Callback]) ->
 async def finish(connection: AsyncConnection, seqs: Sequence[int]) -> None:
     """Delete callbacks that the webhook took."""
     for page in pages(seqs):
-        await connection.execute(table.delete().where(table.c.seq.in_(page)))
+        await connection.execute(_FINISH, {"seqs": page})
 
 
 async def reschedule(connection: AsyncConnection, callbacks: Sequence[Callback]) -> None:

@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage import types
 from tidings.storage.business_tables import metadata
-from tidings.storage.database import insert_or_update, pages
+from tidings.storage.database import any_of, insert_or_update, pages
 
 table = sa.Table(
     "contacts",
@@ -44,19 +44,20 @@ async def save(connection: AsyncConnection, contacts: Sequence[Contact]) -> None
         await connection.execute(statement, rows)
 
 
+_CHECKED = sa.select(table).where(
+    table.c.account == sa.bindparam("account"),
+    table.c.wa_id.in_(any_of("wa_ids")),
+    table.c.checked_at >= sa.bindparam("since"),
+)
+
+
 async def list_checked(
     connection: AsyncConnection, account: str, wa_ids: Sequence[str], since: int
 ) -> Sequence[Contact]:
     """Those of the numbers that were checked at or after `since` (Unix milliseconds)."""
     found: list[Contact] = []
     for page in pages(wa_ids):
-        rows = await connection.execute(
-            sa.select(table).where(
-                table.c.account == account,
-                table.c.wa_id.in_(page),
-                table.c.checked_at >= since,
-            )
-        )
+        rows = await connection.execute(_CHECKED, {"account": account, "wa_ids": page, "since": since})
         found += [Contact(*row) for row in rows]
     return found
 

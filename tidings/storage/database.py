@@ -176,19 +176,24 @@ def insert_or_update(
     Execute it with a list of rows that give every column of the table: it is one statement for all of them.
     """
     if connection.dialect.name == "sqlite":
-        insert = sqlite.insert(table)
-        return insert.on_conflict_do_update(
-            index_elements=list(key), set_={name: insert.excluded[name] for name in update}
-        )
+        return _sqlite_upsert(table, key, update)
     return _mysql_upsert(table, update)
 
 
 def insert_or_ignore(connection: AsyncConnection, table: sa.Table) -> sa.Executable:
     """An insert that leaves a row that is there already as it is. Execute it as `insert_or_update`."""
     if connection.dialect.name == "sqlite":
-        return sqlite.insert(table).on_conflict_do_nothing()
+        return _sqlite_upsert(table, (), ())
     # INSERT IGNORE would also turn values that do not fit into warnings.
     return _mysql_upsert(table, ())
+
+
+@functools.cache
+def _sqlite_upsert(table: sa.Table, key: tuple[str, ...], update: tuple[str, ...]) -> sa.Executable:
+    insert = sqlite.insert(table)
+    if not update:
+        return insert.on_conflict_do_nothing()
+    return insert.on_conflict_do_update(index_elements=list(key), set_={name: insert.excluded[name] for name in update})
 
 
 @functools.cache
@@ -202,6 +207,14 @@ def _mysql_upsert(table: sa.Table, update: tuple[str, ...]) -> sa.TextClause:
         f"INSERT INTO {table.name} ({', '.join(names)}) VALUES ({', '.join(':' + name for name in names)})"  # noqa: S608
         f" ON DUPLICATE KEY UPDATE {changes}"
     )
+
+
+def any_of(name: str) -> sa.BindParameter[Any]:
+    """The parameter of `column.in_(any_of("ids"))`: a list given at execution.
+
+    A statement that is built once costs half as much CPU as one that is built for each execution.
+    """
+    return sa.bindparam(name, expanding=True)
 
 
 def pages(values: Sequence[Value], size: int = 1000) -> Iterator[Sequence[Value]]:

@@ -15,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage import types
 from tidings.storage.business_tables import metadata
-from tidings.storage.database import insert_or_update, pages
+from tidings.storage.database import any_of, insert_or_update, pages
 
 
 class State(enum.IntEnum):
@@ -54,6 +54,9 @@ class Job:
     created_at: int
 
 
+_FINISH = table.delete().where(table.c.id.in_(any_of("ids")))
+
+
 async def enqueue(connection: AsyncConnection, jobs: Sequence[Job]) -> None:
     """Add jobs, or write over those that are there: from `NEW` to `ENCRYPTED`."""
     if jobs:
@@ -78,7 +81,7 @@ async def enqueue(connection: AsyncConnection, jobs: Sequence[Job]) -> None:
 async def finish(connection: AsyncConnection, ids: Sequence[str]) -> None:
     """Delete jobs that are safe on the network, or failed for good."""
     for page in pages(ids):
-        await connection.execute(table.delete().where(table.c.id.in_(page)))
+        await connection.execute(_FINISH, {"ids": page})
 
 
 async def list_jobs(connection: AsyncConnection, shard: int) -> Sequence[Job]:

@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage import types
 from tidings.storage.business_tables import metadata
-from tidings.storage.database import insert_or_ignore, pages
+from tidings.storage.database import any_of, insert_or_ignore, pages
 
 
 class Status(enum.IntEnum):
@@ -55,6 +55,13 @@ class Message:
     request_id: str
 
 
+_ADVANCE = (
+    table.update()
+    .where(table.c.id.in_(any_of("ids")), table.c.status < sa.bindparam("reached"))
+    .values(status=sa.bindparam("reached"))
+)
+
+
 async def add(connection: AsyncConnection, messages: Sequence[Message]) -> None:
     """Keep new messages; those that are there already stay as they are."""
     if messages:
@@ -83,9 +90,7 @@ async def advance(connection: AsyncConnection, statuses: Mapping[str, Status]) -
         by_status.setdefault(status, []).append(message_id)
     for status in sorted(by_status):
         for page in pages(by_status[status]):
-            await connection.execute(
-                table.update().where(table.c.id.in_(page), table.c.status < int(status)).values(status=int(status))
-            )
+            await connection.execute(_ADVANCE, {"ids": page, "reached": int(status)})
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -98,15 +103,16 @@ class Progress:
     kind: str = ""
 
 
+_PROGRESS = sa.select(table.c.id, table.c.peer, table.c.status, table.c.kind).where(
+    table.c.account == sa.bindparam("account"), table.c.id.in_(any_of("ids"))
+)
+
+
 async def list_progress(connection: AsyncConnection, account: str, ids: Sequence[str]) -> Sequence[Progress]:
     """How far those of the messages got that exist."""
     found: list[Progress] = []
     for page in pages(ids):
-        rows = await connection.execute(
-            sa.select(table.c.id, table.c.peer, table.c.status, table.c.kind).where(
-                table.c.account == account, table.c.id.in_(page)
-            )
-        )
+        rows = await connection.execute(_PROGRESS, {"account": account, "ids": page})
         found += [Progress(*row) for row in rows]
     return found
 

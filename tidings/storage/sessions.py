@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage import types
 from tidings.storage.business_tables import metadata
-from tidings.storage.database import insert_or_update, pages
+from tidings.storage.database import any_of, insert_or_update, pages
 
 table = sa.Table(
     "sessions",
@@ -77,11 +77,14 @@ async def save_sending(connection: AsyncConnection, halves: Sequence[SendingHalf
         )
 
 
+_SESSIONS = sa.select(table).where(table.c.account == sa.bindparam("account"), table.c.peer.in_(any_of("peers")))
+
+
 async def list_sessions(connection: AsyncConnection, account: str, peers: Sequence[str]) -> Sequence[Session]:
     """The sessions that exist with these peers."""
     found: list[Session] = []
     for page in pages(peers):
-        rows = await connection.execute(sa.select(table).where(table.c.account == account, table.c.peer.in_(page)))
+        rows = await connection.execute(_SESSIONS, {"account": account, "peers": page})
         found += [Session(*row) for row in rows]
     return found
 

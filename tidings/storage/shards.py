@@ -106,16 +106,19 @@ async def release(connection: AsyncConnection, lease: Lease) -> None:
     )
 
 
+_FENCE = (
+    sa.select(table.c.epoch)
+    .where(table.c.shard == sa.bindparam("shard"), table.c.epoch == sa.bindparam("epoch"))
+    .with_for_update(read=True)
+)
+
+
 async def fence(connection: AsyncConnection, lease: Lease) -> None:
     """First statement of every transaction that writes for a shard. Raises `LeaseLost`.
 
     The row stays share-locked until the commit, so a takeover waits for this transaction or comes before it.
     """
-    found = await connection.execute(
-        sa.select(table.c.epoch)
-        .where(table.c.shard == lease.shard, table.c.epoch == lease.epoch)
-        .with_for_update(read=True)
-    )
+    found = await connection.execute(_FENCE, {"shard": lease.shard, "epoch": lease.epoch})
     if found.first() is None:
         raise LeaseLost(f"shard {lease.shard} is no longer owned under epoch {lease.epoch}")
 
