@@ -21,6 +21,8 @@ import websockets
 from tidings import e2ee
 
 PATIENCE = 10.0
+# One-time pre-keys of each kind that a device tops up to.
+KEEP, KEEP_KYBER = 40, 25
 
 Frame = dict[str, Any]
 
@@ -67,6 +69,7 @@ class Stranger:
         self._socket: Any = None
         self._reader: asyncio.Task[None] | None = None
         self._n = 0
+        self._pongs = 0
         self._asked: dict[int, asyncio.Future[Frame]] = {}
         self._sent: dict[int, str] = {}
         self._refilling: set[asyncio.Task[Any]] = set()
@@ -103,18 +106,19 @@ class Stranger:
         }
         if self._kyber:
             last = e2ee.KyberPreKey.generate(self._identity, self._key_id())
-            one = e2ee.KyberPreKey.generate(self._identity, self._key_id())
-            self._last_resort[last.key_id], self._kyber_prekeys[one.key_id] = last, one
-            body.update(kyber_prekey=_signed_key(last), kyber_prekeys=[_signed_key(one)])
+            self._last_resort[last.key_id] = last
+            body.update(kyber_prekey=_signed_key(last), kyber_prekeys=self._make_kyber_prekeys(1))
         if code:
             body["code"] = code
         status, answer = await self.call("POST", "/v1/registrations", body, key)
         assert status == 201, answer
         self._token = answer["token"]
 
-    async def refill(self, count: int) -> None:
-        """Upload more one-time pre-keys."""
-        body = {"prekeys": self._make_prekeys(count)}
+    async def refill(self, remaining: int, kyber_remaining: int) -> None:
+        """Upload more one-time pre-keys, up to `KEEP` and `KEEP_KYBER`."""
+        body: dict[str, Any] = {"prekeys": self._make_prekeys(KEEP - remaining)}
+        if self._kyber:
+            body["kyber_prekeys"] = self._make_kyber_prekeys(KEEP_KYBER - kyber_remaining)
         status, answer = await self.call("PUT", f"/v1/keys/{self.number}", body, self._token)
         assert status == 200, answer
 
@@ -131,6 +135,11 @@ class Stranger:
         made = [e2ee.PreKey.generate(self._key_id()) for _ in range(count)]
         self._prekeys.update((key.key_id, key) for key in made)
         return [{"key_id": key.key_id, "public": to_text(key.public)} for key in made]
+
+    def _make_kyber_prekeys(self, count: int) -> list[dict[str, Any]]:
+        made = [e2ee.KyberPreKey.generate(self._identity, self._key_id()) for _ in range(count)]
+        self._kyber_prekeys.update((key.key_id, key) for key in made)
+        return [_signed_key(key) for key in made]
 
     # The connection.
 
@@ -155,6 +164,10 @@ class Stranger:
         await self._socket.close()
         reader, self._reader = self._reader, None
         await reader
+        await self.refilled()
+
+    async def refilled(self) -> None:
+        """Returns when every upload that the network asked for is done."""
         await asyncio.gather(*self._refilling)
 
     async def ask(self, request: Frame) -> Frame:
@@ -175,10 +188,10 @@ class Stranger:
                 await self._changed.wait()
 
     async def ping(self) -> None:
-        """Returns when everything that was on its way before has arrived."""
-        before = sum(frame["t"] == "pong" for _, frame in self.frames)
+        """One round trip."""
+        before = self._pongs
         await self._put({"t": "ping"})
-        await self.until(lambda: sum(frame["t"] == "pong" for _, frame in self.frames) > before)
+        await self.until(lambda: self._pongs > before)
 
     async def _put(self, frame: Frame) -> None:
         self.frames.append(("→", frame))
@@ -210,10 +223,11 @@ class Stranger:
             message_id = self._sent.pop(frame["n"])
             self.outbox.pop(message_id, None)
             self.refused[message_id] = frame["reason"]
+        elif kind == "pong":
+            self._pongs += 1
         elif kind == "prekeys_low":
-            task = asyncio.create_task(self.refill(20))
+            task = asyncio.create_task(self.refill(frame["remaining"], frame["kyber_remaining"]))
             self._refilling.add(task)
-            task.add_done_callback(self._refilling.discard)
 
     # Messages.
 

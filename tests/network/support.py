@@ -253,7 +253,8 @@ class Network:
         self._stop = asyncio.Event()
         ready: asyncio.Future[Addresses] = asyncio.get_running_loop().create_future()
         self._task = asyncio.create_task(services.run(settings, self._stop, ready.set_result, clock=clock))
-        await asyncio.wait([self._task, ready], return_when=asyncio.FIRST_COMPLETED)
+        both: list[asyncio.Future[Any]] = [self._task, ready]
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
         if self._task.done():
             self._task.result()
         self.addresses = ready.result()

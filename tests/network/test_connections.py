@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import itertools
 
 import msgspec
@@ -21,7 +22,7 @@ async def test_a_login_with_a_wrong_token_or_number_fails_as_unauthorized(networ
     client = await network.connect()
     token = network.tokens[ALICE]
     for number, attempt in ((ALICE, ""), (ALICE, token[:-1]), (BOB, token), ("nobody", token), ("", "")):
-        failed = await client.ask(lambda n, number=number, attempt=attempt: device.Login(n, number, attempt))
+        failed = await client.ask(functools.partial(device.Login, number=number, token=attempt))
         assert isinstance(failed, device.Failed)
         assert failed.reason == device.UNAUTHORIZED
     await client.login(ALICE, token)
@@ -49,7 +50,8 @@ async def test_many_devices_log_in_at_once_on_one_connection(network: Network) -
     fleet = await network.connect()
     for n, number in enumerate(numbers):
         fleet.link.send(device.Login(n, number, network.tokens[number]))
-    ok, delivered = set(), set()
+    ok: set[int] = set()
+    delivered: set[str] = set()
     while len(ok) < 300 or len(delivered) < 100:
         frame = await fleet.next(msgspec.Struct)
         if isinstance(frame, device.Ok):

@@ -166,7 +166,6 @@ async def test_a_key_that_is_not_what_it_says_is_refused_with_its_place(
     await network.start()
     body = registration(ALICE, kyber_prekeys=1)
     if callable(value):
-        *_, last = path.split(".")
         old: Any = body
         for name in path.split("."):
             old = old[int(name)] if name.isdigit() else old[name]

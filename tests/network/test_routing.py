@@ -106,7 +106,7 @@ async def test_what_is_sent_while_the_backlog_is_read_comes_after_it_and_once(ne
     bob = await network.connect(BOB)
     for i in range(300, 600):
         alice.send(ALICE, BOB, f"m{i}")
-    seen = []
+    seen: list[str] = []
     while len(seen) < 600:
         (delivery,) = await bob.deliveries(1)
         seen.append(delivery.id)
@@ -201,7 +201,7 @@ async def test_what_is_held_for_too_long_is_stored_and_still_comes_in_order(netw
     assert await alice.accepted(4) == sent
     alice.send(ALICE, BOB, "m4")
     bob.ack(*first)
-    seen = []
+    seen: list[str] = []
     while len(seen) < 3:
         (delivery,) = await bob.deliveries(1)
         seen.append(delivery.id)

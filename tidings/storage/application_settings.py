@@ -100,6 +100,12 @@ async def find_settings(connection: AsyncConnection, account: str) -> Applicatio
     return DEFAULTS if document is None else _decode(document)
 
 
+async def find_document(connection: AsyncConnection, account: str) -> str:
+    """The JSON object with what was set for the account, and nothing else."""
+    document = (await connection.execute(sa.select(table.c.document).where(table.c.account == account))).scalar()
+    return "{}" if document is None else str(document)
+
+
 async def find_version(connection: AsyncConnection, account: str) -> int:
     """A number that grows with each change of the account's settings; 0 when nothing was ever set."""
     version = (await connection.execute(sa.select(table.c.version).where(table.c.account == account))).scalar()

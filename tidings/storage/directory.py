@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage import types
-from tidings.storage.database import insert_or_ignore, insert_or_update
+from tidings.storage.database import any_of, insert_or_ignore, insert_or_update
 from tidings.storage.network_tables import metadata
 
 # Numbers in one IN (…).
@@ -141,14 +141,17 @@ async def list_registered(connection: AsyncConnection, numbers: Iterable[str]) -
     return found
 
 
+_REGISTRATIONS = sa.select(registrations).where(registrations.c.number.in_(any_of("numbers")))
+_REGISTRATIONS_LOCKED = _REGISTRATIONS.with_for_update()
+
+
 async def list_registrations(
     connection: AsyncConnection, numbers: Iterable[str], *, lock: bool = False
 ) -> dict[str, Registration]:
     """The devices of those numbers that are registered; with `lock` they cannot change before the transaction ends."""
     found: dict[str, Registration] = {}
     for chunk in _chunks(numbers):
-        query = sa.select(registrations).where(registrations.c.number.in_(chunk))
-        rows = await connection.execute(query.with_for_update() if lock else query)
+        rows = await connection.execute(_REGISTRATIONS_LOCKED if lock else _REGISTRATIONS, {"numbers": list(chunk)})
         found.update((row[0], Registration(*row)) for row in rows)
     return found
 

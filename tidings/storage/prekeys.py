@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage import types
-from tidings.storage.database import insert_or_ignore
+from tidings.storage.database import any_of, insert_or_ignore
 from tidings.storage.network_tables import metadata
 
 # Rows in one IN (…).
@@ -96,6 +96,20 @@ async def put_kyber(connection: AsyncConnection, keys: Sequence[KyberPreKey]) ->
         )
 
 
+def _first_of_each(keys: sa.Table, signature: sa.ColumnElement[Any]) -> sa.Select[Any]:
+    first = (
+        sa.select(keys.c.number, sa.func.min(keys.c.key_id).label("key_id"))
+        .where(keys.c.number.in_(any_of("numbers")))
+        .group_by(keys.c.number)
+        .subquery()
+    )
+    joined = keys.join(first, (keys.c.number == first.c.number) & (keys.c.key_id == first.c.key_id))
+    return sa.select(keys.c.number, keys.c.key_id, keys.c.public, signature).select_from(joined)
+
+
+_FIRST_OF_EACH = sa.union_all(_first_of_each(table, sa.null()), _first_of_each(kyber, kyber.c.signature))
+
+
 async def take_one_each(
     connection: AsyncConnection, numbers: Iterable[str]
 ) -> tuple[dict[str, PreKey], dict[str, KyberPreKey]]:
@@ -108,8 +122,7 @@ async def take_one_each(
     post_quantum: dict[str, KyberPreKey] = {}
     for start in range(0, len(everything), CHUNK):
         chunk = everything[start : start + CHUNK]
-        query = sa.union_all(_first_of_each(table, chunk, sa.null()), _first_of_each(kyber, chunk, kyber.c.signature))
-        rows: Sequence[Any] = (await connection.execute(query)).all()
+        rows: Sequence[Any] = (await connection.execute(_FIRST_OF_EACH, {"numbers": chunk})).all()
         found = {number: PreKey(number, key_id, public) for number, key_id, public, signature in rows if not signature}
         found_kyber = {
             number: KyberPreKey(number, key_id, public, signature)
@@ -123,22 +136,16 @@ async def take_one_each(
     return ordinary, post_quantum
 
 
-def _first_of_each(keys: sa.Table, numbers: Sequence[str], signature: sa.ColumnElement[Any]) -> sa.Select[Any]:
-    first = (
-        sa.select(keys.c.number, sa.func.min(keys.c.key_id).label("key_id"))
-        .where(keys.c.number.in_(numbers))
-        .group_by(keys.c.number)
-        .subquery()
-    )
-    joined = keys.join(first, (keys.c.number == first.c.number) & (keys.c.key_id == first.c.key_id))
-    return sa.select(keys.c.number, keys.c.key_id, keys.c.public, signature).select_from(joined)
+_DELETE = {
+    keys: keys.delete().where(sa.tuple_(keys.c.number, keys.c.key_id).in_(any_of("taken"))) for keys in (table, kyber)
+}
 
 
 async def _delete_all(connection: AsyncConnection, keys: sa.Table, taken: Iterable[PreKey | KyberPreKey]) -> None:
     ids = [(key.number, key.key_id) for key in taken]
     if not ids:
         return
-    deleted = await connection.execute(keys.delete().where(sa.tuple_(keys.c.number, keys.c.key_id).in_(ids)))
+    deleted = await connection.execute(_DELETE[keys], {"taken": ids})
     if deleted.rowcount != len(ids):
         raise TakenMeanwhile(f"{len(ids) - deleted.rowcount} of {len(ids)} keys")
 

@@ -1,0 +1,82 @@
+"""The settings of the network process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from network import settings
+from network.errors import CannotListen
+from tests.network.support import Network
+from tidings.runtime.settings import Environment, SettingsError, printable
+
+
+def read(tmp_path: Path, **variables: str) -> settings.Settings:
+    env = Environment({"TIDINGS_DATA_DIR": str(tmp_path), **variables})
+    found = settings.read(env)
+    env.check()
+    return found
+
+
+def test_with_nothing_set_it_serves_loopback_from_sqlite(tmp_path: Path) -> None:
+    found = read(tmp_path)
+    assert (found.http_address, found.tcp_address) == (("127.0.0.1", 9095), ("127.0.0.1", 9096))
+    assert found.database.engine == "sqlite"
+    assert found.message_ttl == 30 * 86400
+    assert found.delay == (0.0, 0.0)
+    assert not found.embedded
+
+
+def test_every_setting_is_taken_from_its_variable(tmp_path: Path) -> None:
+    found = read(
+        tmp_path,
+        TIDINGS_NETWORK_HTTP_ADDRESS="0.0.0.0:0",
+        TIDINGS_NETWORK_TCP_ADDRESS="[::1]:7000",
+        TIDINGS_NETWORK_DELAY_MS="80..150",
+        TIDINGS_NETWORK_MESSAGE_TTL_S="60",
+        TIDINGS_NETWORK_STORE_AFTER_MS="250",
+        TIDINGS_NETWORK_WINDOW="10",
+        TIDINGS_REGISTRATION_KEY="key",
+        TIDINGS_EMBEDDED="1",
+        TIDINGS_NETWORK_TCP_CERTIFICATE="chain.pem",
+        TIDINGS_NETWORK_TCP_KEY="key.pem",
+    )
+    assert (found.http_address, found.tcp_address) == (("0.0.0.0", 0), ("::1", 7000))
+    assert found.delay == (0.08, 0.15)
+    assert (found.message_ttl, found.limits.store_after, found.limits.window) == (60, 0.25, 10)
+    assert found.secrets.registration_key == "key"
+    assert found.embedded
+    assert found.tcp_certificate == settings.Certificate("chain.pem", "key.pem")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("TIDINGS_NETWORK_DELAY_MS", "150..80"),
+        ("TIDINGS_NETWORK_DELAY_MS", "-5"),
+        ("TIDINGS_NETWORK_DELAY_MS", "fast"),
+        ("TIDINGS_NETWORK_HTTP_ADDRESS", "9095"),
+        ("TIDINGS_NETWORK_MESSAGE_TTL_S", "0"),
+        ("TIDINGS_NETWORK_TCP_CERTIFICATE", "chain.pem"),
+    ],
+)
+def test_a_value_that_cannot_be_used_is_named(tmp_path: Path, name: str, value: str) -> None:
+    with pytest.raises(SettingsError, match=name):
+        read(tmp_path, **{name: value})
+
+
+def test_nothing_secret_is_printed(tmp_path: Path) -> None:
+    found = read(tmp_path, TIDINGS_REGISTRATION_KEY="hunter2", TIDINGS_NETWORK_DB_URL="mysql+aiomysql://u:hunter2@h/n")
+    assert "hunter2" not in str(printable(found))
+
+
+async def test_an_address_in_use_is_one_clear_error(network: Network, tmp_path: Path) -> None:
+    await network.start()
+    for name in ("http", "tcp"):
+        taken = getattr(network.addresses, name)
+        second = Network(network.database, "tcp")
+        with pytest.raises(
+            CannotListen, match=rf"TIDINGS_NETWORK_{name.upper()}_ADDRESS 127.0.0.1:{taken[1]}: .*in use"
+        ):
+            await second.start(**{f"{name}_address": taken})
