@@ -132,11 +132,15 @@ async def unregister(connection: AsyncConnection, number: str) -> bool:
     return (await connection.execute(registrations.delete().where(registrations.c.number == number))).rowcount > 0
 
 
+_REGISTERED = sa.select(registrations.c.number).where(registrations.c.number.in_(any_of("numbers")))
+_BLOCKS = sa.select(blocks).where(blocks.c.number.in_(any_of("numbers")))
+
+
 async def list_registered(connection: AsyncConnection, numbers: Iterable[str]) -> set[str]:
     """Those of the numbers that are registered."""
     found: set[str] = set()
     for chunk in _chunks(numbers):
-        rows = await connection.execute(sa.select(registrations.c.number).where(registrations.c.number.in_(chunk)))
+        rows = await connection.execute(_REGISTERED, {"numbers": list(chunk)})
         found.update(rows.scalars())
     return found
 
@@ -230,6 +234,6 @@ async def list_blocks(connection: AsyncConnection, numbers: Iterable[str]) -> di
     """Whom each of the numbers has blocked; those that block nobody are left out."""
     found: dict[str, set[str]] = {}
     for chunk in _chunks(numbers):
-        for number, other in await connection.execute(sa.select(blocks).where(blocks.c.number.in_(chunk))):
+        for number, other in await connection.execute(_BLOCKS, {"numbers": list(chunk)}):
             found.setdefault(number, set()).add(other)
     return found

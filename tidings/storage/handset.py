@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from tidings.storage.database import insert_or_update
+from tidings.storage.database import any_of, insert_or_update
 from tidings.storage.handset_tables import devices, inbox, outbox, prekeys, progress, sessions
 
 # Kinds of pre-key. The ids of one device's pre-keys are unique across kinds.
@@ -137,6 +137,15 @@ async def add_prekeys(connection: AsyncConnection, rows: Sequence[PreKey]) -> No
         )
 
 
+_PREKEYS = sa.select(prekeys).where(prekeys.c.number.in_(any_of("numbers")), prekeys.c.key_id.in_(any_of("ids")))
+_DELETE_PREKEYS = prekeys.delete().where(sa.tuple_(prekeys.c.number, prekeys.c.key_id).in_(any_of("pairs")))
+_SESSIONS = sa.select(sessions).where(sa.tuple_(sessions.c.number, sessions.c.peer).in_(any_of("pairs")))
+_KNOWN = sa.select(inbox.c.number, inbox.c.peer, inbox.c.id).where(inbox.c.id.in_(any_of("ids")))
+_DELETE_ENVELOPES = outbox.delete().where(
+    outbox.c.fleet == sa.bindparam("of_fleet"), outbox.c.position.in_(any_of("positions"))
+)
+
+
 async def list_prekeys(connection: AsyncConnection, wanted: Iterable[tuple[str, int]]) -> list[PreKey]:
     """Those of these (number, key id) that are still there."""
     asked = set(wanted)
@@ -145,10 +154,7 @@ async def list_prekeys(connection: AsyncConnection, wanted: Iterable[tuple[str, 
     for start in range(0, len(numbers), _CHUNK):
         for first in range(0, len(ids), _CHUNK):
             rows = await connection.execute(
-                sa.select(prekeys).where(
-                    prekeys.c.number.in_(numbers[start : start + _CHUNK]),
-                    prekeys.c.key_id.in_(ids[first : first + _CHUNK]),
-                )
+                _PREKEYS, {"numbers": numbers[start : start + _CHUNK], "ids": ids[first : first + _CHUNK]}
             )
             found += [PreKey(*row) for row in rows if (row[0], row[1]) in asked]
     return found
@@ -158,11 +164,7 @@ async def delete_prekeys(connection: AsyncConnection, used: Iterable[tuple[str, 
     """Forget these (number, key id)."""
     pairs = list(used)
     for start in range(0, len(pairs), _CHUNK // 2):
-        await connection.execute(
-            prekeys.delete().where(
-                sa.tuple_(prekeys.c.number, prekeys.c.key_id).in_(pairs[start : start + _CHUNK // 2])
-            )
-        )
+        await connection.execute(_DELETE_PREKEYS, {"pairs": pairs[start : start + _CHUNK // 2]})
 
 
 async def save_sessions(connection: AsyncConnection, rows: Sequence[Session]) -> None:
@@ -181,9 +183,7 @@ async def list_sessions(connection: AsyncConnection, wanted: Iterable[tuple[str,
     found: list[Session] = []
     for start in range(0, len(asked), _CHUNK // 2):
         pairs = asked[start : start + _CHUNK // 2]
-        rows = await connection.execute(
-            sa.select(sessions).where(sa.tuple_(sessions.c.number, sessions.c.peer).in_(pairs))
-        )
+        rows = await connection.execute(_SESSIONS, {"pairs": pairs})
         found += [Session(*row) for row in rows]
     return found
 
@@ -224,9 +224,7 @@ async def list_known(connection: AsyncConnection, ids: Sequence[str]) -> set[tup
     """The (number, peer, id) of received messages with these ids."""
     found: set[tuple[str, str, str]] = set()
     for start in range(0, len(ids), _CHUNK):
-        rows = await connection.execute(
-            sa.select(inbox.c.number, inbox.c.peer, inbox.c.id).where(inbox.c.id.in_(ids[start : start + _CHUNK]))
-        )
+        rows = await connection.execute(_KNOWN, {"ids": ids[start : start + _CHUNK]})
         found.update((row[0], row[1], row[2]) for row in rows)
     return found
 
@@ -292,9 +290,7 @@ async def list_envelopes(connection: AsyncConnection, fleet: str) -> list[Envelo
 async def delete_envelopes(connection: AsyncConnection, fleet: str, positions: Sequence[int]) -> None:
     """Forget envelopes that the network has accepted or refused for good."""
     for start in range(0, len(positions), _CHUNK):
-        await connection.execute(
-            outbox.delete().where(outbox.c.fleet == fleet, outbox.c.position.in_(positions[start : start + _CHUNK]))
-        )
+        await connection.execute(_DELETE_ENVELOPES, {"of_fleet": fleet, "positions": positions[start : start + _CHUNK]})
 
 
 async def save_shown(connection: AsyncConnection, fleet: str, position: int) -> None:
