@@ -122,7 +122,8 @@ class JobQueue:
                 new_messages=(message,),
                 enqueued_jobs=(job,),
                 sending_halves=(half,) if half else (),
-            )
+            ),
+            urgent=True,
         )
         self._count.add(1)
         self._progress.hold((message_id,))

@@ -16,6 +16,7 @@ from coreapp.ids import MessageIds
 from coreapp.journal import Change, Journal
 from coreapp.progress import ProgressBook
 from tidings.runtime.clock import Clock
+from tidings.runtime.lru import LRU
 from tidings.storage import messages, threads
 from tidings.storage.database import Database
 from tidings.storage.jobs import Job, State
@@ -23,6 +24,7 @@ from tidings.storage.messages import Status
 from tidings.wire import core
 from tidings.wire import device as frames
 
+MAX_MARKED = 10_000
 MAX_REFS = 100  # messages in one receipt; older ones are marked with the next
 
 
@@ -58,8 +60,8 @@ class ReadMarks:
         self._account = account
         self._shard = shard
         self._ids = MessageIds()
-        # Being committed: two marks at the same time make one receipt.
-        self._marking: dict[str, asyncio.Future[None]] = {}
+        # Marked lately, with the commit: what was read as unread just before that commit is not marked twice.
+        self._marked: LRU[str, asyncio.Future[None]] = LRU(MAX_MARKED)
 
     async def mark(self, question: core.MarkRead) -> None:
         """Mark a message and the unread ones before it. Raises `Refused` with 1006 when nobody sent us such a one."""
@@ -69,13 +71,15 @@ class ReadMarks:
                 raise Refused(codes.NOT_FOUND, "unknown message")
             peer = found[0].peer
             unread = await threads.list_unread(connection, self._account, peer, question.id, limit=MAX_REFS)
-        ids = [message_id for message_id in unread if message_id not in self._marking]
+        ids = [message_id for message_id in unread if message_id not in self._marked]
         if ids:
             self._admission.check()
             self._send(peer, ids)
-        committing = {self._marking[message_id] for message_id in unread if message_id in self._marking}
-        if committing:
-            await asyncio.gather(*committing)
+        commits = {self._marked.get(message_id) for message_id in unread} - {None}
+        for committed in commits:
+            assert committed is not None
+            # Whoever asked may go away; the others still wait for the same commit.
+            await asyncio.shield(committed)
 
     def _send(self, peer: str, ids: Sequence[str]) -> None:
         receipt = self._ids.new()
@@ -88,18 +92,18 @@ class ReadMarks:
                 enqueued_jobs=(job,),
                 statuses=dict.fromkeys(ids, Status.MARKED_READ),
                 read_messages={peer: ids},
-            )
+            ),
+            urgent=True,
         )
         self._count.add(1)
         # No message of ours: nothing will be reported of it.
         self._progress.hold((receipt,))
-        self._marking.update(dict.fromkeys(ids, committed))
-        committed.add_done_callback(self._done(job, ids))
+        for message_id in ids:
+            self._marked.put(message_id, committed)
+        committed.add_done_callback(self._done(job))
 
-    def _done(self, job: Job, ids: Sequence[str]) -> Callable[[asyncio.Future[None]], None]:
+    def _done(self, job: Job) -> Callable[[asyncio.Future[None]], None]:
         def done(committed: asyncio.Future[None]) -> None:
-            for message_id in ids:
-                self._marking.pop(message_id, None)
             if not committed.cancelled() and committed.exception() is None:
                 self._outlet.offer((job,))
 

@@ -169,6 +169,23 @@ async def test_spacing_gathers_a_steady_stream_but_a_full_batch_goes_at_once() -
     assert last.result() == 8
 
 
+async def test_an_urgent_item_takes_along_what_waits_for_the_spacing() -> None:
+    gate = Gate()
+    batcher = Batcher("t", gate.flush, max_size=10, spacing=3600.0)
+    busy = batcher.put(0)
+    await gate.entered.wait()
+    patient = batcher.put(1)
+    urgent = batcher.put(2, urgent=True)
+    gate.open.set()
+    assert await asyncio.gather(busy, patient, urgent) == [0, 2, 4]
+    later = batcher.put(3)
+    await asyncio.wait([later], timeout=0.01)
+    assert not later.done()
+    assert await batcher.put(4, urgent=True) == 8
+    assert gate.batches == [[0], [1, 2], [3, 4]]
+    assert later.result() == 6
+
+
 @given(
     items=st.lists(st.tuples(st.integers(-5, 5), st.integers(0, 3)), max_size=60),
     max_size=st.integers(1, 8),

@@ -81,8 +81,8 @@ class Batcher(Generic[Item, Result]):
         """Items that wait for a flush; those in flight are not counted."""
         return len(self._pending)
 
-    def put(self, item: Item) -> asyncio.Future[Result]:
-        """Queue one item; the future brings its result or its error.
+    def put(self, item: Item, *, urgent: bool = False) -> asyncio.Future[Result]:
+        """Queue one item; the future brings its result or its error. An urgent one does not wait for the spacing.
 
         Raises `BatcherFull` and `BatcherClosed`.
         """
@@ -93,10 +93,12 @@ class Batcher(Generic[Item, Result]):
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Result] = loop.create_future()
         self._pending.append((item, future))
+        if urgent:
+            self._earliest = 0.0
         if not self._scheduled and len(self._running) < self._max_in_flight:
             self._schedule(loop)
-        elif self._timer is not None and len(self._pending) >= self._max_size:
-            # A full batch does not wait for the spacing to pass.
+        elif self._timer is not None and (urgent or len(self._pending) >= self._max_size):
+            # Neither does a full batch.
             self._timer.cancel()
             self._schedule(loop)
         return future
