@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import gc
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -14,27 +13,46 @@ from fastapi import FastAPI
 import webapp.account.routes
 import webapp.app
 import webapp.application_settings.routes
+import webapp.backup.routes
+import webapp.certificates.routes
 import webapp.contacts.routes
+import webapp.garbage.routes
 import webapp.health.routes
+import webapp.media_providers.routes
 import webapp.messages.routes
 import webapp.metrics.routes
+import webapp.profile.routes
+import webapp.stats.routes
+import webapp.stickerpacks.routes
+import webapp.support.routes
 import webapp.templates.routes
 import webapp.users.routes
 from tidings.runtime import service
 from tidings.runtime.clock import Clock, SystemClock
+from tidings.safekeeping import Safe
 from tidings.storage import schema
 from tidings.storage.database import Database
 from webapp import server
 from webapp.account.service import Account
 from webapp.application_settings.service import Settings as ApplicationSettings
+from webapp.backup.service import Backups
+from webapp.certificates.service import Certificates
 from webapp.contacts.service import Contacts
 from webapp.coreapp_link import CoreappLinks, DatabaseShardMap, FixedShardMap, ShardMap
+from webapp.garbage.service import Collections
 from webapp.gate import Gate, Limit
 from webapp.health.service import HealthCheck
+from webapp.media_providers.service import MediaProviders
 from webapp.messages.service import Messages
+from webapp.metrics.service import Metrics
+from webapp.profile.service import Profile
 from webapp.ratelimit import TokenBucket
 from webapp.settings import Settings
+from webapp.stats.service import Stats
+from webapp.stickerpacks.service import Stickerpacks
+from webapp.support.service import Support
 from webapp.templates.service import Templates
+from webapp.tls import ServerTLS
 from webapp.tokens import RevocationWatch, Tokens
 from webapp.users.credentials import Credentials
 from webapp.users.guessing import Guessing
@@ -65,6 +83,8 @@ class Parts:
     users: Users
     credentials: Credentials
     hasher: Hasher
+    tls: ServerTLS | None
+    metrics: Metrics
 
 
 def assemble(settings: Settings, database: Database, shard_map: ShardMap, hasher: Hasher, clock: Clock) -> Parts:
@@ -82,6 +102,9 @@ def assemble(settings: Settings, database: Database, shard_map: ShardMap, hasher
     messages_limit = Limit("messages", TokenBucket(settings.messages_rate, settings.messages_burst, clock))
     contacts_limit = Limit("contacts", TokenBucket(settings.contacts_rate, settings.contacts_burst, clock))
     templates = Templates(database, settings.account, clock)
+    safe = Safe(settings.secrets.master_key)
+    tls = ServerTLS(database, settings.account, safe, settings.tls_names, clock) if settings.tls else None
+    metrics = Metrics(clock, backlog=server.BACKLOG)
     max_body = settings.max_body
     app = webapp.app.create(
         [
@@ -91,12 +114,22 @@ def assemble(settings: Settings, database: Database, shard_map: ShardMap, hasher
             webapp.application_settings.routes.routes(ApplicationSettings(database, links), gate, max_body=max_body),
             webapp.templates.routes.routes(templates, gate, max_body=max_body),
             webapp.account.routes.routes(Account(database, links, hasher), gate, max_body=max_body),
+            webapp.profile.routes.routes(Profile(database), gate, max_body=max_body),
+            webapp.backup.routes.routes(Backups(database, links, safe), gate, max_body=max_body),
+            webapp.media_providers.routes.routes(MediaProviders(database, safe), gate, max_body=max_body),
+            webapp.stickerpacks.routes.routes(Stickerpacks(database), gate, max_body=max_body),
+            webapp.certificates.routes.routes(Certificates(database, links, safe, tls, clock), gate),
             webapp.health.routes.routes(HealthCheck(links), gate),
-            webapp.metrics.routes.routes(gate),
+            webapp.garbage.routes.routes(Collections(links), gate),
+            webapp.support.routes.routes(Support(database, links, settings.data_dir, clock), gate),
+            webapp.stats.routes.routes(Stats(database, links, clock), gate),
+            webapp.metrics.routes.routes(metrics, gate),
         ],
         max_requests=settings.max_requests,
     )
-    return Parts(app, links, tokens, RevocationWatch(tokens, clock), templates, users, credentials, hasher)
+    return Parts(
+        app, links, tokens, RevocationWatch(tokens, clock), templates, users, credentials, hasher, tls, metrics
+    )
 
 
 async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[Any], None] | None = None) -> None:
@@ -114,19 +147,21 @@ async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[Any], No
         await parts.credentials.start()
         await parts.users.ensure_administrator()
         host, port = listener.getsockname()[:2]
-        url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        if parts.tls is not None:
+            await parts.tls.load()
+        url = f"http{'s' if parts.tls else ''}://{f'[{host}]' if ':' in host else host}:{port}"
 
         def started() -> None:
-            # What was made so far stays for good: looking through it again would cost a fifth of the time of a busy
-            # Webapp, in pauses of 50 ms.
-            gc.collect()
-            gc.freeze()
             log.info("http.listening", extra={"url": url})
             if ready is not None:
                 ready(Ready(url, host, port))
 
-        http = server.HTTPServer(parts.app, [listener], started)
-        await service.run_services([parts.links, parts.watch, parts.templates, http], stop)
+        http = server.HTTPServer(parts.app, [listener], started, parts.tls.context if parts.tls else None)
+        parts.metrics.watch(http.busy)
+        services: list[service.Service] = [parts.links, parts.watch, parts.templates]
+        if parts.tls is not None:
+            services.append(parts.tls)
+        await service.run_services([*services, http], stop)
     finally:
         listener.close()
         hasher.close()

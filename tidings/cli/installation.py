@@ -81,7 +81,7 @@ class Installation:
         webapp = await self._start("webapp", {})
         robots = await self._start("robots", dial)
         return Where(
-            api_url=f"http://{_dialled((webapp['host'], webapp['port']))}",
+            api_url=f"{webapp['url'].partition(':')[0]}://{_dialled((webapp['host'], webapp['port']))}",
             network_url=f"http://{http}",
             network_tcp=tcp,
             coreapp_link=_dialled(coreapp["link"]),

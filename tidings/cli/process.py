@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import dataclasses
+import gc
 import json
 import logging
 import os
@@ -27,6 +28,9 @@ Ready = Callable[[Any], None]
 Serve = Callable[[Settings, asyncio.Event, Ready], Awaitable[None]]
 
 logger = logging.getLogger(__name__)
+
+# A request makes some hundred short-lived objects, almost none of them in cycles: look less often than by default.
+GC_THRESHOLDS = (10_000, 20, 50)
 
 # Seconds from the loss of the supervisor to the end of a process that does not stop by itself.
 ORPHAN_GRACE = 10.0
@@ -91,6 +95,11 @@ async def _serve(name: str, settings: Settings, serve: Serve[Settings], ready_fd
     service.stop_on_signals(stop)
 
     def ready(offered: Any) -> None:
+        # What was made so far stays for good: looking through it again would cost a busy process a fifth of its time,
+        # in pauses of 50 ms.
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(*GC_THRESHOLDS)
         where = describe(offered)
         logger.info("process.ready", extra=dict(where))
         if ready_fd is not None:
