@@ -134,7 +134,7 @@ async def run(options: argparse.Namespace) -> int:
     heavy = [name for name, now, peak in weights if name != "mariadbd" and max(now, peak) >= LIMIT_MB]
     webhook = "not set" if options.no_url else "refusing everything with 503"
     lines = [
-        f"{waiting} callbacks pending, webhook {webhook}, {ROBOTS} robots; limit {LIMIT_MB} MB for each process of ours",
+        f"{waiting} callbacks pending, webhook {webhook}, {ROBOTS} robots; limit {LIMIT_MB} MB for each process",
         "",
         "| process | MB now | MB at most |",
         "|---|--:|--:|",

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from coreapp.webhook.delivery import Target
 from coreapp.webhook.retry import Policy
 from tidings.runtime import service
-from tidings.storage import application_settings
+from tidings.storage import application_settings, certificates
 from tidings.storage.application_settings import ApplicationSettings
 from tidings.storage.database import Database
 from tidings.storage.messages import Status
@@ -43,7 +43,7 @@ class Config:
         self._any_2xx = any_2xx
         self._changed: list[Callable[[], None]] = []
         self._loading = asyncio.Lock()
-        self._apply(ApplicationSettings())
+        self._apply(ApplicationSettings(), b"")
 
     def on_change(self, call: Callable[[], None]) -> None:
         """Have `call` called after each change."""
@@ -61,8 +61,10 @@ class Config:
         async with self._loading:
             async with self._database.reading() as connection:
                 settings = await application_settings.find_settings(connection, self._account)
-            if settings != self.settings:
-                self._apply(settings)
+                kind = certificates.WEBHOOK_CA
+                authorities = await certificates.find_certificate(connection, self._account, kind) or b""
+            if settings != self.settings or authorities != self._target.authorities:
+                self._apply(settings, authorities)
                 log.info("settings.changed", extra={"account": self._account})
                 for call in self._changed:
                     call()
@@ -74,7 +76,7 @@ class Config:
             except Exception as error:
                 log.warning("settings.unreadable", extra={"error": repr(error)})
 
-    def _apply(self, settings: ApplicationSettings) -> None:
+    def _apply(self, settings: ApplicationSettings, authorities: bytes) -> None:
         self.settings = settings
         posted = settings.webhooks.message
         wanted = {Status.FAILED}
@@ -97,4 +99,5 @@ class Config:
                 max_backoff=settings.max_callback_backoff_delay_ms / 1000,
                 any_2xx=self._any_2xx,
             ),
+            authorities,
         )

@@ -80,10 +80,8 @@ class AccountDesk:
 
     def abandon(self) -> None:
         """The shard went to somebody else: what was asked for will not be done here."""
-        if self._restoration is not None and not self._restoration.done.done():
-            self._restoration.done.set_exception(
-                Refused(codes.NOT_PRIMARY_COREAPP, "this Coreapp has just lost its shard", 1)
-            )
+        if self._restoration is not None:
+            _fail(self._restoration, Refused(codes.NOT_PRIMARY_COREAPP, "this Coreapp has just lost its shard", 1))
         self._restoration = None
         self.reopen.clear()
 
@@ -134,7 +132,7 @@ class AccountDesk:
         self._changed.kick()
         try:
             async with asyncio.timeout(RESTORE_SECONDS):
-                await done
+                await asyncio.shield(done)
         except TimeoutError:
             self.abandon()
             raise Refused(codes.INTERNAL_ERROR, "the backup was not restored in time") from None
@@ -153,12 +151,20 @@ class AccountDesk:
         try:
             await self._registrar.restore(self._database, lease, asked.keys)
         except UpstreamError as error:
-            asked.done.set_exception(_refusal(error))
+            _fail(asked, _refusal(error))
         except BaseException as error:
-            asked.done.set_exception(Refused(codes.INTERNAL_ERROR, f"the backup was not restored: {error!r}"[:200]))
+            _fail(asked, Refused(codes.INTERNAL_ERROR, f"the backup was not restored: {error!r}"[:200]))
             raise
         else:
-            asked.done.set_result(None)
+            if not asked.done.done():
+                asked.done.set_result(None)
+
+
+def _fail(asked: _Restoration, refused: Refused) -> None:
+    if not asked.done.done():
+        asked.done.set_exception(refused)
+        # Whoever asked may have given up by now.
+        asked.done.exception()
 
 
 def _refusal(error: UpstreamError) -> Refused:

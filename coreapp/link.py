@@ -107,6 +107,9 @@ class LinkHandler:
         if isinstance(question, core.SettingsChanged):
             await shard.config.load()
             return core.Done(question.n)
+        if isinstance(question, core.CollectGarbage):
+            shard.garbage.ask(question.kind)
+            return core.Done(question.n)
         if isinstance(question, core.ReplayCallbacks):
             return core.Replayed(question.n, await shard.replay(question.seqs))
         raise Refused(codes.INTERNAL_ERROR, f"unknown question {type(question).__name__}")

@@ -17,6 +17,7 @@ from coreapp.contact_book import ContactBook
 from coreapp.encryption import Encryption
 from coreapp.errors import Refused
 from coreapp.events import Events
+from coreapp.garbage import MESSAGE, GarbageCollector, MessageCollector
 from coreapp.job_queue import JobCount, JobQueue
 from coreapp.journal import Journal
 from coreapp.network_link import NetworkLink
@@ -143,6 +144,15 @@ class Shard:
             timeout=settings.webhook_timeout,
         )
         self.config.on_change(self.deliveries.kick)
+        self.garbage = GarbageCollector(
+            {MESSAGE: MessageCollector(database, self.lease, clock)},
+            lambda: self.config.settings,
+            self.journal,
+            clock,
+            account=account,
+            shard=number,
+            node=settings.node,
+        )
         self.link.listen(self)
         await self.queue.start(pending)
         self.jobs.resume(left)
@@ -155,7 +165,7 @@ class Shard:
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop`. Raises `LeaseLost`, or what else broke the journal; nothing is written after that."""
         watcher = _JournalWatch(self.journal)
-        services: Sequence[service.Service] = (watcher, self.config, self.deliveries, self.link)
+        services: Sequence[service.Service] = (watcher, self.config, self.deliveries, self.garbage, self.link)
         try:
             await service.run_services(services, stop)
         except service.ServiceFailed as failure:

@@ -6,6 +6,7 @@ import dataclasses
 import enum
 import zlib
 
+from handset import reading
 from tidings.wire import device as wire
 
 
@@ -17,6 +18,7 @@ class Message:
     attempt:  how often the network had delivered it when it was shown; 1 when nothing went wrong.
     time:     Unix milliseconds at which the network took it.
     text:     empty for a type that is not text.
+    raw:      the content as JSON, for a type that is not text.
     """
 
     number: str
@@ -27,6 +29,7 @@ class Message:
     time: int
     type: str
     text: str
+    raw: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -103,8 +106,9 @@ def actions(behaviour: Behaviour | None, message: Message) -> tuple[Action, ...]
             return _DELIVERED
         case Behaviour.OFFLINE | Behaviour.UNKNOWN:
             return ()
-        case Behaviour.ECHOES if message.type == "text":
-            return (*_READ, Reply(message.text))
+        case Behaviour.ECHOES:
+            text = message.text if message.type == "text" else reading.describe(message.type, message.raw)
+            return (*_READ, Reply(text))
         case Behaviour.SLOW:
             delay = slow_delay(message.id)
             return Receipt(wire.DELIVERED, delay), Receipt(wire.READ, delay)

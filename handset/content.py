@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import msgspec
 
+TEXT_TYPE = "text"
 EMPTY_TYPE = "null"
 EMPTY = b'{"type":"null"}'  # completes a key exchange; shown to nobody
 
@@ -15,7 +19,7 @@ class Text(msgspec.Struct, gc=False):
 
 
 class Content(msgspec.Struct, gc=False, omit_defaults=True):
-    """One message. Types other than `text` and `null` are kept, and shown by their type alone."""
+    """One message. Of types other than `text` the JSON itself is kept."""
 
     type: str
     text: Text | None = None
@@ -38,6 +42,11 @@ def decode(plaintext: bytes) -> Content:
     if content.type == "text" and content.text is None:
         raise NotUnderstood("a text without its body")
     return content
+
+
+def encode(content: Mapping[str, Any], name: str = "") -> bytes:
+    """Any content, with the name of whoever sends it unless that is empty."""
+    return _encoder.encode({**content, "profile": {"name": name}} if name else content)
 
 
 def encode_text(body: str) -> bytes:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from handset import content, errors
 from handset.application import Application, Notice
@@ -134,6 +135,10 @@ class Fleet:
         Raises `NoSuchNumber`; `NetworkAway` when there is no session and no bundle can be had; `NotStored`.
         """
         return await self._send(self.devices[number], peer, content.encode_text(text))
+
+    async def send_content(self, number: str, peer: str, message: Mapping[str, Any], name: str = "") -> str:
+        """As `send`, for a content of any type (see `handset.composing`); name: of the sender's profile."""
+        return await self._send(self.devices[number], peer, content.encode(message, name))
 
     async def wait_until_sent(self) -> None:
         """Returns when the network has everything that is in the outbox."""

@@ -320,11 +320,7 @@ class Mailroom:
         while True:
             async with self._database.reading() as connection:
                 rows = await storage.list_messages(connection, self._fleet, after, PAGE)
-            messages = [
-                behaviours.Message(m.number, m.peer, m.id, m.position, 1, m.received_at, m.kind, m.content)
-                for m in rows
-                if m.kind not in _HIDDEN
-            ]
+            messages = [_message(m) for m in rows if m.kind not in _HIDDEN]
             if messages:
                 shown = self._application.list_shown(messages)
                 left = [message for message in messages if (message.number, message.id) not in shown]
@@ -364,6 +360,13 @@ def _prekeys_of(arrivals: Iterable[Arrival], digest: Digest) -> set[tuple[str, i
             named = (first.signed_prekey_id, first.prekey_id, first.kyber_prekey_id)
             wanted.update((number, key_id) for key_id in named if key_id is not None)
     return wanted
+
+
+def _message(row: storage.Message) -> behaviours.Message:
+    """As it is shown when it was not shown before a restart."""
+    is_text = row.kind == storage.TEXT
+    text, raw = (row.content, "") if is_text else ("", row.content)
+    return behaviours.Message(row.number, row.peer, row.id, row.position, 1, row.received_at, row.kind, text, raw)
 
 
 def _send(digest: Digest, outgoing: Outgoing) -> Result:

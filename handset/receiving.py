@@ -172,15 +172,21 @@ class Digest:
         except content.NotUnderstood as error:
             self._unreadable(arrival, error)
             return
-        text = inside.text.body if inside.text is not None else ""
         kind = inside.type[:16]
-        position = self._store(arrival, kind, text)
+        text = raw = ""
+        if kind == content.TEXT_TYPE and inside.text is not None:
+            text = inside.text.body
+        elif kind != content.EMPTY_TYPE:
+            raw = plaintext.decode(errors="replace")
+        position = self._store(arrival, kind, text or raw)
         replied = False
         if kind == content.EMPTY_TYPE:
             RECEIVED.labels("empty").inc()
         else:
             number, attempt = device.number, arrival.attempt
-            message = behaviours.Message(number, frame.sender, frame.id, position, attempt, frame.timestamp, kind, text)
+            message = behaviours.Message(
+                number, frame.sender, frame.id, position, attempt, frame.timestamp, kind, text, raw
+            )
             self.shown.append(message)
             replied = self._act(device, record, message)
         if record is not before and not replied:

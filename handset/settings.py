@@ -43,6 +43,7 @@ class RobotsSettings:
 class TerminalSettings:
     """One handset in a terminal; its tables are always brought up to date.
 
+    name: of the profile, which goes with each message; empty for none.
     registration_key: empty when this installation has none; a code is asked for then.
     """
 
@@ -51,6 +52,7 @@ class TerminalSettings:
     master_key: bytes = dataclasses.field(repr=False)
     registration_key: str = dataclasses.field(repr=False)
     http_url: str
+    name: str = ""
 
 
 def read_robots(env: Environment) -> RobotsSettings:
@@ -98,6 +100,7 @@ def read_terminal(env: Environment) -> TerminalSettings:
         master_key=secrets.master_key,
         registration_key=secrets.registration_key if has_key else "",
         http_url=_http_url(env),
+        name=env.text("TIDINGS_HANDSET_NAME")[:128],
     )
     env.check()
     return result

@@ -8,7 +8,7 @@ import datetime
 import logging
 from collections.abc import Callable, Sequence
 
-from handset import behaviours, errors, keyboard, keys, lock
+from handset import behaviours, commands, composing, errors, keyboard, keys, lock, reading
 from handset.application import Notice
 from handset.behaviours import Action, Behaviour, Message
 from handset.devices import Device
@@ -22,6 +22,7 @@ from handset.settings import FAMILY, TerminalSettings
 from handset.shown_log import ShownLog
 from handset.vault import Vault
 from tidings.runtime.clock import SystemClock
+from tidings.runtime.lru import LRU
 from tidings.runtime.service import wait_for
 from tidings.storage import handset as storage
 from tidings.storage import schema
@@ -35,7 +36,13 @@ RETRY_SECONDS = 2.0
 FAREWELL_SECONDS = 5.0  # for what was typed last to reach the network
 RECENT = 1000  # messages whose senders count as peers at start
 
-HELP = """Type a line to send it.  /to NUMBER writes to another number,  /help  shows this,  /quit  leaves."""
+HELP = """Type a line to send it.  /to NUMBER writes to another number,  /help  shows all commands,  /quit  leaves."""
+MORE_HELP = """/pick N                     answers with a row or a button of the last message that has some
+/location LAT LON [NAME]    sends a place
+/contact NAME NUMBER        sends a contact
+/react EMOJI                reacts to the last message; without an emoji takes that back
+/order CATALOGUE PRODUCT …  orders products
+/delete                     withdraws the last message that was sent"""
 
 Write = Callable[[str], None]
 
@@ -52,6 +59,7 @@ class Screen:
         self._was_connected: bool | None = None
         self.peers = set(peers)
         self.to = peers[0] if len(self.peers) == 1 else ""
+        self._threads: LRU[str, commands.Thread] = LRU(RECENT)
 
     def actions(self, message: Message) -> Sequence[Action]:
         return behaviours.actions(Behaviour.READS, message)
@@ -64,8 +72,26 @@ class Screen:
                 self.peers.add(message.peer)
                 self.to = message.peer if len(self.peers) == 1 else self.to
             when = datetime.datetime.fromtimestamp(message.time / 1000).strftime("%H:%M:%S")
-            text = printable(message.text) if message.type == "text" else f"[{printable(message.type)}]"
-            self._write(f"{when} +{printable(message.peer)}: {text}")
+            self._write(f"{when} +{printable(message.peer)}: {printable(self._words(message))}")
+
+    def thread(self, peer: str) -> commands.Thread:
+        """What the last messages of a peer allow."""
+        thread = self._threads.get(peer)
+        if thread is None:
+            thread = commands.Thread()
+            self._threads.put(peer, thread)
+        return thread
+
+    def _words(self, message: Message) -> str:
+        thread = self.thread(message.peer)
+        thread.newest = message.id
+        if message.type == "text":
+            return message.text
+        read = reading.read(message.type, message.raw)
+        if read.choices:
+            thread.choices, thread.offered = read.choices, message.id
+            read.say("(/pick N answers)")
+        return "\n  ".join(read.lines)
 
     def list_shown(self, messages: Sequence[Message]) -> set[tuple[str, str]]:
         return self._log.list_shown(messages)
@@ -274,7 +300,7 @@ class _Terminal:
         if not line:
             return
         if command == "/help":
-            self._write(HELP)
+            self._write(f"{HELP}\n{MORE_HELP}")
         elif command == "/to":
             peer = argument.replace(" ", "").lstrip("+")
             if peer.isascii() and peer.isdigit() and 7 <= len(peer) <= 15:
@@ -282,17 +308,25 @@ class _Terminal:
                 self._write(f"What you type goes to +{peer}.")
             else:
                 self._write("Use /to NUMBER, like /to +15550000000.")
-        elif line.startswith("/"):
-            self._write(f"There is no {command}. {HELP}")
         elif not screen.to:
             known = ", ".join(f"+{peer}" for peer in sorted(screen.peers))
             self._write(f"To whom? Choose with /to NUMBER{f' ({known})' if known else ''}.")
         else:
-            try:
-                await fleet.send(self._number, screen.to, line)
-                screen.peers.add(screen.to)
-            except errors.HandsetError as error:
-                self._write(f"! not sent: {error}")
+            await self._send(line, fleet, screen)
+
+    async def _send(self, line: str, fleet: Fleet, screen: Screen) -> None:
+        peer = screen.to
+        thread = screen.thread(peer)
+        try:
+            content = commands.compose(line, peer, thread) if line.startswith("/") else composing.text(line)
+            thread.sent = await fleet.send_content(self._number, peer, content, self._settings.name)
+            screen.peers.add(peer)
+        except KeyError:
+            self._write(f"There is no {line.split()[0]}. {HELP}")
+        except commands.Misused as error:
+            self._write(str(error))
+        except errors.HandsetError as error:
+            self._write(f"! not sent: {error}")
 
 
 def _sentence(error: errors.HandsetError) -> str:

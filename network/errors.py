@@ -1,7 +1,7 @@
 """What can go wrong, named by what the caller must do about it.
 
 NetworkError
-├── CannotListen        choose another address, or stop the program that has it
+├── CannotListen        choose another address or certificate, or stop the program that has the address
 └── RequestError        answered over HTTP as {"error": {"reason", "detail"}}
     ├── BadRequest      400  mend the request
     ├── Unauthorized    401  send the right token, key or code
@@ -20,7 +20,7 @@ class NetworkError(Exception):
 
 
 class CannotListen(NetworkError):
-    """An address is taken or is not one of this machine's."""
+    """An address is taken or is not one of this machine's, or its certificate cannot be used."""
 
 
 class RequestError(NetworkError):

@@ -55,6 +55,11 @@ class HttpServer:
         """Bind; returns the address with the port that was bound. Raises `CannotListen`."""
         host, port = self._address
         try:
+            # Reads the certificate, too; left to itself the server would end the whole process when it cannot.
+            self._server.config.load()
+        except OSError as error:
+            raise CannotListen(f"TIDINGS_NETWORK_HTTP_CERTIFICATE: {error.strerror or error}") from error
+        try:
             family = socket.AF_INET6 if ":" in host else socket.AF_INET
             self._socket = socket.create_server((host, port), family=family, backlog=BACKLOG)
         except OSError as error:

@@ -6,47 +6,30 @@ With both ends online nothing is written.
 
 from __future__ import annotations
 
-import asyncio
 import collections
-import functools
-import logging
 from collections.abc import Iterable, Sequence
-from typing import Protocol
 
 from prometheus_client import Counter, Gauge
 
+from network import admission
+from network.admission import Admission, Directory
 from network.lanes import Lane, Recipient
 from network.mailbox import MailboxStore
+from network.reader import PAGE, Reader
 from network.sequence import Sequence as Numbers
 from network.settings import Limits
 from network.transit import STORED, STORING, WAITING, Origin, Transit, from_row
+from network.undecided import Undecided
 from network.writer import Writer
 from tidings.runtime import crashpoints
-from tidings.runtime.batcher import BatcherFull
 from tidings.runtime.clock import Clock
-from tidings.runtime.lru import LRU
 from tidings.storage import mailbox
 from tidings.wire import device
 
-log = logging.getLogger(__name__)
-
 ROUTED = Counter("tidings_network_envelopes_total", "Envelopes taken from senders")
 DELIVERED = Counter("tidings_network_deliveries_total", "Envelopes sent to devices, repeats included")
-REPEATED = Counter("tidings_network_repeated_total", "Envelopes that a sender sent again and that were dropped")
-REFUSED = Counter("tidings_network_refused_total", "Envelopes refused", ["reason"])
 UNDECIDED = Gauge("tidings_network_undecided", "Envelopes in memory whose senders wait for the decision")
 ONLINE = Gauge("tidings_network_devices_online", "Devices that are logged in")
-
-# Envelopes read from the mailbox at a time.
-PAGE = 200
-
-
-class Directory(Protocol):
-    """What the router asks about recipients: whom does a number block, `None` when it is not registered."""
-
-    def get(self, number: str) -> frozenset[str] | None: ...
-
-    def look_up(self, number: str) -> asyncio.Future[frozenset[str] | None]: ...
 
 
 class Router:
@@ -60,22 +43,18 @@ class Router:
     def __init__(
         self, store: MailboxStore, directory: Directory, numbers: Numbers, clock: Clock, limits: Limits, ttl: int
     ) -> None:
-        self._store = store
-        self._directory = directory
+        self._page = min(PAGE, limits.window)
+        self._reader = Reader(store, clock, self._page, self._page_read)
+        self._admission = Admission(directory, self._route, limits.undecided)
         self._numbers = numbers
         self._clock = clock
         self._limits = limits
         self._ttl = ttl
         self._writer = Writer(store, self._stored, self._lost, room=limits.undecided)
         self._lanes: dict[str, Lane] = {}
-        self._undecided: dict[tuple[str, str], Transit] = {}
-        self._undecided_bytes = 0
-        self._decided: LRU[tuple[str, str], bool] = LRU(limits.remembered)
+        self._undecided = Undecided(limits)
         # In the order of arrival; decided ones leave it when they come due.
         self._due: collections.deque[Transit] = collections.deque()
-        self._asking: dict[str, list[tuple[Origin, device.Send]]] = {}
-        self._asking_count = 0
-        self._readers: set[asyncio.Task[None]] = set()
         self._routed = self._delivered = self._online = 0
         self._closed = False
 
@@ -83,65 +62,13 @@ class Router:
 
     def send(self, origin: Origin, frame: device.Send) -> None:
         """Take one envelope, which its connection has checked for form."""
-        blocked = self._directory.get(frame.to)
-        if blocked is None or frame.to in self._asking:
-            self._ask(origin, frame)
-        else:
-            self._route(origin, frame, blocked)
+        self._admission.take(origin, frame)
 
-    def _ask(self, origin: Origin, frame: device.Send) -> None:
-        waiting = self._asking.get(frame.to)
-        if len(self._undecided) + self._asking_count >= self._limits.undecided:
-            self._refuse(origin, frame, device.OVERLOADED)
-        elif waiting is not None:
-            waiting.append((origin, frame))
-            self._asking_count += 1
-        else:
-            try:
-                answer = self._directory.look_up(frame.to)
-            except BatcherFull:
-                self._refuse(origin, frame, device.OVERLOADED)
-                return
-            self._asking[frame.to] = [(origin, frame)]
-            self._asking_count += 1
-            answer.add_done_callback(functools.partial(self._answered, frame.to))
-
-    def _answered(self, number: str, answer: asyncio.Future[frozenset[str] | None]) -> None:
-        waiting = self._asking.pop(number)
-        self._asking_count -= len(waiting)
-        if answer.cancelled() or answer.exception() is not None:
-            for origin, frame in waiting:
-                self._refuse(origin, frame, device.OVERLOADED)
+    def _route(self, origin: Origin, frame: device.Send) -> None:
+        if self._closed or self._undecided.is_repeat(origin, frame):
             return
-        blocked = answer.result()
-        for origin, frame in waiting:
-            if blocked is None:
-                self._refuse(origin, frame, device.NO_SUCH_NUMBER)
-            else:
-                self._route(origin, frame, blocked)
-
-    def _route(self, origin: Origin, frame: device.Send, blocked: frozenset[str]) -> None:
-        if self._closed:
-            return
-        if frame.sender in blocked:
-            self._refuse(origin, frame, device.BLOCKED)
-            return
-        key = (frame.sender, frame.id)
-        earlier = self._undecided.get(key)
-        if earlier is not None:
-            earlier.origin, earlier.n = origin, frame.n
-            REPEATED.inc()
-            return
-        if key in self._decided:
-            origin.accepted(frame.n)
-            REPEATED.inc()
-            return
-        size = len(frame.body)
-        if (
-            len(self._undecided) >= self._limits.undecided
-            or self._undecided_bytes + size > self._limits.undecided_bytes
-        ):
-            self._refuse(origin, frame, device.OVERLOADED)
+        if not self._undecided.has_room(len(frame.body)):
+            admission.refuse(origin, frame, device.OVERLOADED)
             return
         now = int(self._clock.now() * 1000)
         ttl = min(frame.ttl, self._ttl) if frame.ttl else self._ttl
@@ -164,8 +91,7 @@ class Router:
             origin=origin,
             n=frame.n,
         )
-        self._undecided[key] = transit
-        self._undecided_bytes += size
+        self._undecided.add(transit)
         self._routed += 1
         if lane.session is None:
             self._put_away(transit)
@@ -175,10 +101,6 @@ class Router:
             self._hold(transit)
         else:
             self._deliver(lane, lane.session, transit)
-
-    def _refuse(self, origin: Origin, frame: device.Send, reason: str) -> None:
-        REFUSED.labels(reason).inc()
-        origin.refused(frame.n, reason)
 
     # Recipients.
 
@@ -220,7 +142,7 @@ class Router:
             if transit.state == STORED:
                 self._writer.remove(transit.seq)
             else:
-                self._decide(transit)
+                self._undecided.accept(transit)
             if lane.held or lane.backlog:
                 waiting.add(lane)
         for lane in waiting:
@@ -304,8 +226,8 @@ class Router:
         room = self._limits.window - len(lane.in_flight)
         if lane.backlog:
             # A page is worth its query only when there is room for a good part of it.
-            if room >= min(PAGE, self._limits.window):
-                self._start_reading(lane)
+            if room >= self._page:
+                self._reader.start(lane)
             return
         if lane.storing:
             return
@@ -313,32 +235,13 @@ class Router:
             self._deliver(lane, session, lane.held.popleft())
             room -= 1
 
-    def _start_reading(self, lane: Lane) -> None:
-        lane.begin_reading()
-        task = asyncio.get_running_loop().create_task(self._read(lane, lane.attachment))
-        self._readers.add(task)
-        task.add_done_callback(self._readers.discard)
-
-    async def _read(self, lane: Lane, attachment: int) -> None:
-        now = int(self._clock.now() * 1000)
-        after, limit = lane.cursor, min(PAGE, self._limits.window)
-        page: Sequence[mailbox.Envelope] = ()
-        failed = True
-        try:
-            if after or await self._store.has_any(lane.number):
-                page = await self._store.list_page(lane.number, after=after, now=now, limit=limit)
-            failed = False
-        except Exception:
-            log.exception("mailbox.read_failed", extra={"number": lane.number})
-        finally:
-            lane.reading = False
+    def _page_read(self, lane: Lane, attachment: int, page: Sequence[mailbox.Envelope] | None) -> None:
         session = lane.session
         if session is None or attachment != lane.attachment:
-            if session is not None:
-                lane.backlog = True
+            lane.backlog = session is not None
             self._pump(lane)
             return
-        if failed:
+        if page is None:
             # The device logs in again and gets everything from the start.
             self._detach(lane, device.OVERLOADED)
             return
@@ -352,24 +255,13 @@ class Router:
                 lane.cursor = row.seq
                 continue
             self._deliver(lane, session, from_row(row, lane))
-        if cut or len(page) >= limit:
+        if cut or len(page) >= self._page:
             lane.backlog = True
         # After a gap it is worth looking again only when something has been stored, and that is the next pump.
         if not (cut and lane.storing):
             self._pump(lane)
 
-    # Decisions.
-
-    def _decide(self, transit: Transit) -> None:
-        key = (transit.frame.sender, transit.frame.id)
-        if self._undecided.pop(key, None) is None:
-            return
-        self._decided.put(key, True)
-        self._undecided_bytes -= len(transit.frame.body)
-        transit.frame.body = b""
-        if transit.origin is not None:
-            transit.origin.accepted(transit.n)
-            transit.origin = None
+    # The mailbox.
 
     def _stored(self, transits: Sequence[Transit]) -> None:
         lanes: set[Lane] = set()
@@ -382,19 +274,13 @@ class Router:
             if transit.acked:
                 self._writer.remove(transit.seq)
             else:
-                self._decide(transit)
+                self._undecided.accept(transit)
         for lane in lanes:
             self._pump(lane)
 
     def _lost(self, transit: Transit) -> None:
-        """The database will never take this one: its sender is told, and `_stored` finds nothing to decide."""
-        if self._undecided.pop((transit.frame.sender, transit.frame.id), None) is None:
-            return
-        self._undecided_bytes -= len(transit.frame.body)
-        REFUSED.labels(device.INVALID).inc()
-        if transit.origin is not None:
-            transit.origin.refused(transit.n, device.INVALID, "the mailbox cannot hold it")
-            transit.origin = None
+        """The database will never take this one."""
+        self._undecided.refuse(transit, device.INVALID, "the mailbox cannot hold it")
 
     # Transactions elsewhere that put something into a mailbox.
 
@@ -461,6 +347,4 @@ class Router:
         for lane in self._lanes.values():
             lane.held.clear()
         await self._writer.close()
-        for task in self._readers:
-            task.cancel()
-        await asyncio.gather(*self._readers, return_exceptions=True)
+        await self._reader.close()

@@ -54,13 +54,14 @@ class TcpListener:
     async def open(self) -> tuple[str, int]:
         """Listen; returns the address with the port that was bound. Raises `CannotListen`."""
         host, port = self._address
+        tls = make_tls(self._certificate)
         try:
             self._server = await wire.listen(
                 host,
                 port,
                 device.FromDevice,
                 lambda: _Handler(self._connections),
-                tls=make_tls(self._certificate),
+                tls=tls,
                 max_write_buffer=self._write_buffer,
                 last_words=_bad_frame,
             )
@@ -80,9 +81,12 @@ class TcpListener:
 
 
 def make_tls(certificate: Certificate) -> ssl.SSLContext | None:
-    """The server's side of TLS, `None` when there is no certificate. Raises `OSError` when it cannot be read."""
+    """The server's side of TLS, `None` when there is no certificate. Raises `CannotListen` when it cannot be used."""
     if not certificate.chain:
         return None
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(certificate.chain, certificate.key)
+    try:
+        context.load_cert_chain(certificate.chain, certificate.key)
+    except OSError as error:
+        raise CannotListen(f"TIDINGS_NETWORK_TCP_CERTIFICATE {certificate.chain}: {error.strerror or error}") from error
     return context

@@ -14,6 +14,11 @@ class Unreadable(Exception):
     """It was sealed under another master key, or is damaged: it has to be set again."""
 
 
+def provider(name: str) -> str:
+    """What the credentials of a media provider are called in a safe."""
+    return f"media provider {name}"
+
+
 class Safe:
     """`owner` and `name` say what a blob is: it opens under the same ones only."""
 

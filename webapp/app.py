@@ -12,23 +12,36 @@ from tidings.storage.database import DatabaseError
 from webapp import envelope, instrumentation, openapi
 from webapp.account.schemas import CodeRequest, ShardsChange, TwoStep, Verification
 from webapp.application_settings.schemas import Changes
+from webapp.backup.schemas import BackupRequest, RestoreRequest
 from webapp.contacts.schemas import Contacts
 from webapp.errors import APIError
+from webapp.media_providers.schemas import MediaProviders
 from webapp.messages.schemas import Marking, Message
+from webapp.profile.schemas import About, BusinessProfile
+from webapp.stickerpacks.schemas import NewSticker, NewStickerpack, StickerChange, StickerpackChange
 from webapp.templates.schemas import Definition
 from webapp.users.schemas import Login, NewPassword, NewUser
 
 _BODIES = (
+    About,
+    BackupRequest,
+    BusinessProfile,
     Changes,
     CodeRequest,
     Contacts,
     Definition,
     Login,
     Marking,
+    MediaProviders,
     Message,
     NewPassword,
+    NewSticker,
+    NewStickerpack,
     NewUser,
+    RestoreRequest,
     ShardsChange,
+    StickerChange,
+    StickerpackChange,
     TwoStep,
     Verification,
 )

@@ -38,7 +38,7 @@ class Body(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(extra="ignore", frozen=True)
 
 
-Model = TypeVar("Model", bound=Body)
+Model = TypeVar("Model", bound=pydantic.BaseModel)
 
 
 def refusal(code: int, text: str, **values: Any) -> PydanticCustomError:
@@ -53,7 +53,7 @@ async def read(request: Request, model: type[Model], *, limit: int) -> Model:
 
 async def read_json(request: Request, *, limit: int) -> object:
     """The body before any model has seen it; an empty one counts as `{}`. Raises `FixRequest`."""
-    return _parse(await _receive(request, limit))
+    return _parse(await receive(request, limit))
 
 
 def check(model: type[Model], value: object) -> Model:
@@ -65,7 +65,8 @@ def check(model: type[Model], value: object) -> Model:
         raise FixRequest([_problem(entry) for entry in found]) from None
 
 
-async def _receive(request: Request, limit: int) -> bytes:
+async def receive(request: Request, limit: int) -> bytes:
+    """The body as it came. Raises `ShortenBody` and `FixRequest`."""
     declared = headers.find(request.scope, b"content-length")
     if declared is not None and declared.isdigit() and (len(declared) > 12 or int(declared) > limit):
         raise ShortenBody(limit)

@@ -248,8 +248,20 @@ class CoreappLinks:
 
         A shard without a connected owner counts as one that does not answer.
         """
-        addresses = sorted({owner.address for owner in self._owners.values()})
-        return list(await asyncio.gather(*(self._ask_one(address, make, expect, timeout) for address in addresses)))
+        return [answer for _, answer in await self.ask_each(make, expect, timeout=timeout)]
+
+    async def ask_each(
+        self, make: Make, expect: type[Answer], *, timeout: float
+    ) -> list[tuple[Owner, Answer | CoreappAway]]:
+        """As `ask_all`, with who it was that answered."""
+        coreapps = self.coreapps()
+        found = await asyncio.gather(*(self._ask_one(owner.address, make, expect, timeout) for owner in coreapps))
+        return list(zip(coreapps, found, strict=True))
+
+    def coreapps(self) -> list[Owner]:
+        """One entry for each Coreapp that owns a shard, by address; shards that nobody owns share one."""
+        by_address = {owner.address: owner for owner in reversed(self._owners.values())}
+        return [by_address[address] for address in sorted(by_address)]
 
     def owner(self, recipient: str | None) -> Owner | None:
         """Who owns the shard of a recipient, or the first shard."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import ssl
 from collections.abc import Callable, Generator, Sequence
 
 import uvicorn
@@ -22,7 +23,7 @@ HEAD_TIMEOUT = 30.0
 MAX_HEAD = 64 * 1024
 # Seconds that requests in progress get at the end.
 GRACE = 8
-_BACKLOG = 2_048
+BACKLOG = 2_048
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -33,7 +34,7 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
-        listener.listen(_BACKLOG)
+        listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
         raise SettingsError(f"the API cannot listen on {host}:{port}: {error.strerror or error}") from error
@@ -119,7 +120,14 @@ class HTTPServer:
 
     name = "http"
 
-    def __init__(self, app: ASGIApp, sockets: Sequence[socket.socket], started: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        sockets: Sequence[socket.socket],
+        started: Callable[[], None],
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        """tls: speak HTTPS with its certificate."""
         self._sockets = list(sockets)
         config = uvicorn.Config(
             app,
@@ -133,8 +141,14 @@ class HTTPServer:
             server_header=False,
             timeout_keep_alive=KEEP_ALIVE,
             timeout_graceful_shutdown=GRACE,
+            ssl_context_factory=None if tls is None else lambda config, default: tls,
         )
         self._server = _Server(config, started)
+
+    def busy(self) -> tuple[int, int]:
+        """How many connections are open, and how many requests are being served."""
+        state = self._server.server_state
+        return len(state.connections), len(state.tasks)
 
     async def run(self, stop: asyncio.Event) -> None:
         serving = asyncio.create_task(self._server.serve(self._sockets))

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import ipaddress
+import socket
+from pathlib import Path
 
 from tidings.runtime.settings import (
     DatabaseSettings,
@@ -12,6 +15,7 @@ from tidings.runtime.settings import (
     read_database,
     read_secrets,
 )
+from webapp.certificates import pem
 
 COREAPP_PORT = 6252
 
@@ -42,6 +46,8 @@ class Settings:
     coreapp_timeout:  seconds that a question may take.
     max_body:         bytes of a JSON body.
     max_requests:     requests in progress at the same time.
+    tls:              speak HTTPS; tls_names: host names and addresses for a certificate that is made here.
+    data_dir:         whose free space `/v1/support` tells.
     """
 
     host: str
@@ -60,6 +66,9 @@ class Settings:
     coreapp_timeout: float = 30.0
     max_body: int = 1024 * 1024
     max_requests: int = 10_000
+    tls: bool = False
+    tls_names: tuple[str, ...] = ("localhost", "127.0.0.1")
+    data_dir: Path = Path()
 
 
 def read(env: Environment) -> Settings:
@@ -86,11 +95,34 @@ def read(env: Environment) -> Settings:
         coreapp_timeout=env.number("TIDINGS_COREAPP_TIMEOUT_S", 30.0, low=0.1, high=3600),
         max_body=env.integer("TIDINGS_MAX_BODY_BYTES", 1024 * 1024, low=1024, high=3 * 1024 * 1024),
         max_requests=env.integer("TIDINGS_MAX_REQUESTS", 10_000, low=1),
+        tls=env.flag("TIDINGS_API_TLS", default=not (env.flag("TIDINGS_EMBEDDED") or _is_loopback(host))),
+        tls_names=_tls_names(env, host),
+        data_dir=directory,
     )
     if len(settings.secrets.jwt_key) < 16:
         env.problem("WA_WEB_JWT_CRYPTO_KEY is shorter than 16 characters")
     env.check()
     return settings
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _tls_names(env: Environment, host: str) -> tuple[str, ...]:
+    """What clients may call the API: the names that are set, this machine's, the address it listens on."""
+    given = f"{env.text('WA_WEB_SERVERNAME')},{env.text('TIDINGS_API_TLS_NAMES')}".split(",")
+    names = [name.strip().strip("[]") for name in given if name.strip()]
+    for name in names:
+        if not pem.is_name(name):
+            env.problem(f"{name!r} in WA_WEB_SERVERNAME or TIDINGS_API_TLS_NAMES is no host name or address")
+    own = socket.gethostname()
+    here = [own] if pem.is_name(own) else []
+    bound = [] if host in ("0.0.0.0", "::", "") else [host]  # noqa: S104
+    return tuple(dict.fromkeys((*names, *here, "localhost", "127.0.0.1", "::1", *bound)))
 
 
 def _account(env: Environment) -> str:

@@ -118,7 +118,7 @@ class Installation:
     def metrics(self) -> dict[str, str]:
         """The Prometheus text of each process that has one and runs; fetched one after the other, blocking."""
         urls = {
-            "webapp": f"http://127.0.0.1:{self.api_port}/metrics",
+            "webapp": f"http://127.0.0.1:{self.api_port}/metrics?format=prometheus",
             "coreapp": f"http://127.0.0.1:{self.metrics_ports['coreapp']}/metrics",
             "network": f"{self.common['TIDINGS_NETWORK_HTTP_URL']}/metrics",
         }

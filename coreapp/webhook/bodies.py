@@ -75,3 +75,14 @@ def _status(message_id: str, peer: str, name: str, timestamp: int) -> dict[str, 
         "type": "message",
         "message": {"recipient_id": peer},
     }
+
+
+def garbage_report(kind: str, deleted: int | None, node: str) -> bytes:
+    """A `services` body. kind: `message` or `media`; deleted: `None` when it failed."""
+    if deleted is None:
+        error = {"code": codes.INTERNAL_ERROR, "title": "Internal error", "details": "the log has the reason"}
+        result: dict[str, Any] = {"status": "failed", "node": node, "errors": [error]}
+    else:
+        counted = "messages_deleted" if kind == "message" else "items_deleted"
+        result = {counted: deleted, "status": "complete", "node": node}
+    return _encode({"services": [{kind: {"gc": result}}]})

@@ -31,11 +31,16 @@ UNMARKED_SECONDS = 1.0  # until a callback comes again whose outcome could not b
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Target:
-    """Where callbacks go now. url: empty while none is set; they wait then."""
+    """Where callbacks go now.
+
+    url:         empty while none is set; they wait then.
+    authorities: PEM that servers are checked against, and nothing else; empty for those of the system.
+    """
 
     url: str
     concurrency: int
     policy: retry.Policy
+    authorities: bytes = b""
 
 
 class Deliveries:
@@ -88,6 +93,7 @@ class Deliveries:
     def _staff(self) -> None:
         """As many workers as may post at a time: none while there is no URL."""
         target = self._target()
+        self._poster.trust(target.authorities)
         wanted = target.concurrency if target.url else 0
         if not target.url and len(self._queue):
             log.warning("callbacks.waiting_for_url", extra={"waiting": len(self._queue)})

@@ -44,7 +44,16 @@ class Poster:
         """timeout: seconds for one post, with the connection set-up."""
         self._timeout = timeout
         self._tls = tls
+        self._authorities = b""
         self._idle: collections.deque[_Exchange] = collections.deque()
+
+    def trust(self, authorities: bytes) -> None:
+        """From now on check servers against these, PEM, or against the system's when empty."""
+        if authorities != self._authorities:
+            self._authorities = authorities
+            self._tls = ssl.create_default_context(cadata=authorities.decode()) if authorities else None
+            # They were checked against others.
+            self.close()
 
     async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> int:
         """The status of the answer. Raises `OSError`, `TimeoutError`, and `ValueError` for what is no URL or answer.

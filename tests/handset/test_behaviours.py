@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -45,9 +47,12 @@ def test_what_each_kind_does_with_a_text() -> None:
     }
 
 
-def test_only_a_text_is_echoed() -> None:
+def test_of_what_is_no_text_a_description_is_echoed() -> None:
     number = number_of(Behaviour.ECHOES, 1)
-    assert actions(Behaviour.ECHOES, message(number, kind="image")) == (Receipt(wire.DELIVERED), Receipt(wire.READ))
+    place = dataclasses.replace(
+        message(number, kind="location"), text="", raw='{"type":"location","location":{"latitude":1,"longitude":2}}'
+    )
+    assert actions(Behaviour.ECHOES, place)[-1] == Reply("[location] 1, 2")
 
 
 @given(st.text(max_size=64))

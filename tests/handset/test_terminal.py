@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
+import json
 import logging
 import os
 import re
@@ -21,6 +23,7 @@ from tests.handset.scripted import BUSINESS
 from tidings.runtime.settings import DatabaseSettings, Environment
 
 ADA = "15550100001"
+DATA = Path(__file__).parents[1] / "data" / "api"
 
 
 class Session:
@@ -97,6 +100,38 @@ async def test_a_message_is_shown_and_read_and_a_typed_reply_arrives(live_networ
         await sender.until(lambda: sender.events(message) == ["delivered", "read"])
         ada.type("hello back")
         await sender.until(lambda: [m.text for m in sender.messages] == ["hello back"])
+
+
+async def test_a_list_is_shown_with_its_rows_and_the_one_picked_reaches_the_business(
+    live_network: LiveNetwork, tmp_path: Path
+) -> None:
+    settings = dataclasses.replace(settings_for(live_network, tmp_path / "ada"), name="Ada")
+    good = json.loads((DATA / "messages" / "interactive.json").read_text())["good"]
+    template = json.loads((DATA / "messages" / "template.json").read_text())["good"]["order"]["content"]
+    async with business(live_network, tmp_path) as sender, at_the_terminal(settings) as ada:
+        await ada.until("Connected")
+        ada.type("/pick 1")
+        await ada.until("To whom")
+        assert sender.fleet is not None
+        listed = await sender.fleet.send_content(BUSINESS, ADA, good["list"]["content"])
+        shown = await ada.until("What would you like")
+        assert "\n    1. Soup (of the day)\n    2. Pasta\n  Cold\n    3. Salad\n" in shown
+        assert "/pick N" in shown
+        ada.type("/pick 9")
+        await ada.until("Use /pick N, from 1 to 3")
+        ada.type("/pick 3")
+        await sender.until(lambda: len(sender.messages) == 1)
+        answer = json.loads(sender.messages[0].raw)
+        assert answer["interactive"] == {"type": "list_reply", "list_reply": {"id": "salad", "title": "Salad"}}
+        assert (answer["context"]["id"], answer["profile"]) == (listed, {"name": "Ada"})
+
+        await sender.fleet.send_content(BUSINESS, ADA, template)
+        await ada.until("Hello Ada, your order of")
+        ada.type("/pick 1")
+        ada.type("/location 48.2 16.4 Wien")
+        ada.type("/dance")
+        await ada.until("There is no /dance")
+        await sender.until(lambda: [m.type for m in sender.messages] == ["interactive", "button", "location"])
 
 
 async def test_a_handset_can_write_first_and_sees_the_receipts(

@@ -256,7 +256,8 @@ class Network:
         both: list[asyncio.Future[Any]] = [self._task, ready]
         await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
         if self._task.done():
-            self._task.result()
+            failed, self._task = self._task, None
+            failed.result()
         self.addresses = ready.result()
         self._http = aiohttp.ClientSession(f"http://127.0.0.1:{self.addresses.http[1]}")
 

@@ -142,7 +142,7 @@ async def test_wrong_input_gets_its_error_and_loses_nothing(installation: Instal
     await refused(business, "POST", messages, b"\xff\xfe", 400)
     await refused(business, "POST", messages, encode(message(text={"body": "x" * 10_000_000})), (400, 413))
     await refused(business, "POST", messages, encode(message(text={"body": "x" * 4097})), 400, 1001)
-    await refused(business, "POST", messages, encode(message(text=None)), 400, 1008)
+    await refused(business, "POST", messages, encode({"to": READER, "type": "text"}), 400, 1008)
     await refused(business, "POST", messages, encode(message(to=NEVER_CHECKED)), 404, 1006)
     await refused(business, "GET", "/v1/nothing", b"", 404)
     await refused(business, "GET", messages, b"", 405)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import ClassVar
@@ -14,7 +15,7 @@ from benchmarks.harness.client import Business, NoAnswer, Unexpected
 from benchmarks.harness.sink import Record
 from benchmarks.harness.sink_process import SinkProcess
 from benchmarks.harness.webhook_body import Verifier
-from coreapp.webhook import bodies, signature
+from coreapp.webhook import bodies, inbound, signature
 from tidings.storage.messages import Status
 
 SECRET = "whsec_" + "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"  # the example of the specification

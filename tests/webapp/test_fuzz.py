@@ -11,6 +11,7 @@ import pytest
 from hypothesis import strategies as st
 
 from tests.webapp.conftest import Served, body, errors
+from webapp.messages import schemas
 
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -27,7 +28,18 @@ _MESSAGES = st.fixed_dictionaries(
     {},
     optional={
         "to": st.just("15550110001") | st.from_regex(r"\+?[0-9 ().-]{0,25}") | _JSON,
-        "type": st.sampled_from(["text", "image", "template"]) | _JSON,
+        "type": st.sampled_from(sorted(schemas.MODELS)) | _JSON,
+        **dict.fromkeys(sorted(schemas.MODELS), _JSON),
+        "interactive": _shaped(
+            ["type", "header", "body", "action"],
+            st.sampled_from(["list", "button", "flow"])
+            | _JSON
+            | _shaped(["text", "type", "sections", "buttons", "parameters"], _JSON),
+        ),
+        "template": _shaped(
+            ["name", "language", "components"],
+            _JSON | _shaped(["code", "policy"], st.text()) | st.lists(_shaped(["type", "parameters"], _JSON)),
+        ),
         "recipient_type": st.sampled_from(["individual", "group"]) | _JSON,
         "preview_url": _JSON,
         "text": _shaped(["body"], st.text() | _JSON),
@@ -44,6 +56,17 @@ _SETTINGS = st.fixed_dictionaries(
         "garbagecollector_enable": _shaped(["messages", "media"], _JSON),
     },
 )
+_TEMPLATES = st.fixed_dictionaries(
+    {},
+    optional={
+        "name": st.from_regex("[a-z]{1,5}", fullmatch=True) | _JSON,
+        "language": st.just("en") | _JSON,
+        "components": st.lists(
+            _shaped(["type", "format", "text", "buttons"], st.sampled_from(["BODY", "HEADER", "{{1}}"]) | _JSON)
+        )
+        | _JSON,
+    },
+)
 _CONTACTS = st.fixed_dictionaries(
     {}, optional={"contacts": st.lists(st.text()) | _JSON, "blocking": _JSON, "force_check": _JSON}
 )
@@ -53,6 +76,8 @@ _CONTACTS = st.fixed_dictionaries(
     ("method", "path", "bodies"),
     [
         ("POST", "/v1/messages", _MESSAGES),
+        ("POST", "/v1/configs/templates", _TEMPLATES),
+        ("PUT", "/v1/messages/x", _JSON),
         ("PATCH", "/v1/settings/application", _SETTINGS),
         ("POST", "/v1/contacts", _CONTACTS),
     ],

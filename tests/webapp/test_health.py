@@ -77,7 +77,7 @@ async def test_metrics_are_prometheus_text_with_what_happened(serve: Serve) -> N
 
 
 async def values(api: Served) -> dict[str, float]:
-    answer = await api.http.get("/metrics")
+    answer = await api.http.get("/metrics", params={"format": "prometheus"})
     assert answer.headers["Content-Type"].startswith("text/plain")
     return {
         f"{sample.name}{{{', '.join(f'{_quote(k)}: {_quote(v)}' for k, v in sorted(sample.labels.items()))}}}": (

@@ -76,6 +76,12 @@ async def is_registered(connection: AsyncConnection, number: str) -> bool:
     ).first() is not None
 
 
+async def find_registration_id(connection: AsyncConnection, number: str) -> int | None:
+    """The id that the number's device has at present; `None` when it is not registered."""
+    found = await connection.execute(sa.select(accounts.c.registration_id).where(accounts.c.number == number))
+    return found.scalar()
+
+
 async def add_account(connection: AsyncConnection, account: Account) -> None:
     """Keep a new registration, or replace the one of the same number with its pre-keys."""
     await connection.execute(own_prekeys.delete().where(own_prekeys.c.account == account.number))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -65,3 +65,9 @@ async def list_checked(
 async def clear(connection: AsyncConnection, account: str) -> None:
     """Forget every contact of an account."""
     await connection.execute(table.delete().where(table.c.account == account))
+
+
+async def count_by_registration(connection: AsyncConnection) -> Mapping[bool, int]:
+    """How many contacts are registered, and how many are not. Reads the whole table."""
+    rows = await connection.execute(sa.select(table.c.registered, sa.func.count()).group_by(table.c.registered))
+    return {bool(row[0]): row[1] for row in rows}

@@ -121,3 +121,40 @@ async def count_by_status(connection: AsyncConnection) -> Mapping[int, int]:
     """How many messages are at each status. Reads the whole table: for tests and reports."""
     rows = await connection.execute(sa.select(table.c.status, sa.func.count()).group_by(table.c.status))
     return {row[0]: row[1] for row in rows}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Swept:
+    """One page of a sweep. last: the id that the next page comes after."""
+
+    deleted: int
+    last: str
+    is_last: bool
+
+
+async def sweep(
+    connection: AsyncConnection, shard: int, *, after: str, final_before: int, settled_before: int, limit: int
+) -> Swept:
+    """Look at the `limit` messages with the ids that follow `after`, and delete those of the shard that are old.
+
+    Read and failed ones made before `final_before`, delivered and received ones before `settled_before` (Unix
+    milliseconds); those on their way stay.
+    """
+    query = sa.select(table.c.id, table.c.shard, table.c.status, table.c.created_at).where(table.c.id > after)
+    rows = list(await connection.execute(query.order_by(table.c.id).limit(limit)))
+    before = {
+        int(Status.READ): final_before,
+        int(Status.FAILED): final_before,
+        int(Status.DELIVERED): settled_before,
+        int(Status.RECEIVED): settled_before,
+    }
+    old = [row.id for row in rows if row.shard == shard and row.created_at < before.get(row.status, 0)]
+    for page in pages(old):
+        await connection.execute(table.delete().where(table.c.id.in_(page)))
+    return Swept(len(old), rows[-1].id if rows else after, len(rows) < limit)
+
+
+async def count_by_kind(connection: AsyncConnection) -> Mapping[str, int]:
+    """How many messages there are of each type. Reads the whole table."""
+    rows = await connection.execute(sa.select(table.c.kind, sa.func.count()).group_by(table.c.kind))
+    return {row[0]: row[1] for row in rows}

@@ -25,8 +25,9 @@ def routes(settings: Settings, gate: Gate, *, max_body: int) -> APIRouter:
         openapi_extra=openapi.operation(openapi.BEARER),
     )
     async def get_settings(request: Request) -> Response:
-        found = await settings.find(await gate.administrator(request))
-        return answers.answer({"settings": {"application": dataclasses.asdict(found)}})
+        caller = await gate.administrator(request)
+        found = await settings.find(caller)
+        return answers.answer({"settings": {"application": dataclasses.asdict(found) | {"wa_id": caller.account}}})
 
     @router.patch(
         PATH,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
@@ -111,10 +112,17 @@ class Changes(Body):
         return changes
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class ShownSettings(ApplicationSettings):
+    """wa_id: the business's own number; it cannot be changed here."""
+
+    wa_id: str = ""
+
+
 class Settings(pydantic.BaseModel):
     """All settings, the defaults of those that were never set included."""
 
-    application: ApplicationSettings
+    application: ShownSettings
 
 
 class SettingsAnswer(pydantic.BaseModel):

@@ -21,6 +21,6 @@ def routes(health: HealthCheck, gate: Gate) -> APIRouter:
     )
     async def get_health(request: Request) -> Response:
         await gate.monitor(request)
-        return answers.answer({"health": {"gateway_status": await health.gateway_status()}})
+        return answers.answer({"health": await health.describe()})
 
     return router

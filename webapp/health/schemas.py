@@ -17,8 +17,14 @@ class Health(pydantic.BaseModel):
     gateway_status: GatewayStatus
 
 
-class HealthAnswer(pydantic.BaseModel):
-    """The shape of a single installation."""
+class NodeHealth(Health):
+    """Of one Coreapp among several."""
 
-    health: Health
+    role: Literal["primary_master", "secondary_master", "coreapp"]
+
+
+class HealthAnswer(pydantic.BaseModel):
+    """One Coreapp; or several, each by its name."""
+
+    health: Health | dict[str, NodeHealth]
     meta: Meta

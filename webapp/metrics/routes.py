@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-import prometheus_client
 from fastapi import APIRouter, Request, Response
 
-from webapp import openapi
+from webapp import exposition, openapi
 from webapp.gate import Gate
+from webapp.metrics.service import Metrics
 
 
-def routes(gate: Gate) -> APIRouter:
+def routes(metrics: Metrics, gate: Gate) -> APIRouter:
     router = APIRouter(tags=["metrics"])
 
-    async def get_metrics(request: Request) -> Response:
+    async def get_metrics(request: Request, format: str | None = None) -> Response:
         await gate.monitor_if_keyed(request)
-        return Response(prometheus_client.generate_latest(), media_type=prometheus_client.CONTENT_TYPE_LATEST)
+        return exposition.answer(exposition.choose(request, format), ("metrics",), {"": metrics.collect()})
 
     for path in ("/metrics", "/v1/metrics"):
         router.add_api_route(
             path,
             get_metrics,
-            summary="Metrics in Prometheus text format",
+            summary="What this Webapp counts",
             response_class=Response,
-            responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+            responses=exposition.OPENAPI,
             openapi_extra=openapi.operation(openapi.BEARER, openapi.API_KEY),
         )
     return router

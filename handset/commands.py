@@ -1,0 +1,93 @@
+"""What can be typed beside plain text: from a line to the content that it sends."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+
+from handset import composing
+from handset.composing import Content
+from handset.reading import Choice
+
+
+class Misused(ValueError):
+    """Its text says how to use the command."""
+
+
+@dataclasses.dataclass(slots=True)
+class Thread:
+    """What the last messages of one peer allow. choices: of the message `offered`; newest: the last message shown;
+    sent: our own last one."""
+
+    choices: Sequence[Choice] = ()
+    offered: str = ""
+    newest: str = ""
+    sent: str = ""
+
+
+def compose(line: str, peer: str, thread: Thread) -> Content:
+    """The content for a command. Raises `Misused`, and `KeyError` for a command that there is not."""
+    command, _, argument = line.partition(" ")
+    return _COMMANDS[command](argument.strip(), peer, thread)
+
+
+def _pick(argument: str, peer: str, thread: Thread) -> Content:
+    if not thread.choices:
+        raise Misused("There is nothing to pick from.")
+    number = int(argument) if argument.isascii() and argument.isdigit() and len(argument) < 4 else 0
+    if not 1 <= number <= len(thread.choices):
+        raise Misused(f"Use /pick N, from 1 to {len(thread.choices)}.")
+    return composing.answering(dict(thread.choices[number - 1].answer), thread.offered, peer)
+
+
+def _location(argument: str, peer: str, thread: Thread) -> Content:
+    words = argument.replace(",", " ").split(None, 2)
+    try:
+        latitude, longitude = float(words[0]), float(words[1])
+    except (IndexError, ValueError):
+        latitude = longitude = 999.0
+    if not (-90 <= latitude <= 90 and -180 <= longitude <= 180):
+        raise Misused("Use /location LATITUDE LONGITUDE [NAME], like /location 48.2082 16.3738 Stephansplatz.")
+    return composing.location(latitude, longitude, words[2].strip() if len(words) > 2 else "")
+
+
+def _react(argument: str, peer: str, thread: Thread) -> Content:
+    if not thread.newest:
+        raise Misused("There is no message to react to.")
+    if len(argument) > 16:
+        raise Misused("Use /react EMOJI; without one it takes a reaction back.")
+    return composing.reaction(thread.newest, argument)
+
+
+def _contact(argument: str, peer: str, thread: Thread) -> Content:
+    name, _, phone = argument.rpartition(" ")
+    digits = phone.removeprefix("+")
+    if not name.strip() or not (digits.isascii() and digits.isdigit() and len(digits) <= 20):
+        raise Misused("Use /contact NAME NUMBER, like /contact Ada Lovelace +15550100001.")
+    return composing.contact(name.strip(), phone)
+
+
+def _order(argument: str, peer: str, thread: Thread) -> Content:
+    words = argument.split()
+    quantities = dict.fromkeys(words[1:], 1)
+    if not quantities:
+        raise Misused("Use /order CATALOGUE PRODUCT …")
+    for product in quantities:
+        quantities[product] = words[1:].count(product)
+    return composing.order(words[0], quantities)
+
+
+def _delete(argument: str, peer: str, thread: Thread) -> Content:
+    if not thread.sent:
+        raise Misused("There is no message of yours to withdraw.")
+    return composing.deleted(thread.sent)
+
+
+_COMMANDS: Mapping[str, Callable[[str, str, Thread], Content]] = {
+    "/pick": _pick,
+    "/location": _location,
+    "/react": _react,
+    "/contact": _contact,
+    "/order": _order,
+    "/delete": _delete,
+}

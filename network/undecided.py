@@ -1,0 +1,74 @@
+"""Which envelopes senders wait for, and which were decided lately: so that a repeated one is recognised."""
+
+from __future__ import annotations
+
+from prometheus_client import Counter
+
+from network.settings import Limits
+from network.transit import Origin, Transit
+from tidings.runtime.lru import LRU
+from tidings.wire import device
+
+REPEATED = Counter("tidings_network_repeated_total", "Envelopes that a sender sent again and that were dropped")
+REFUSED = Counter("tidings_network_refused_total", "Envelopes refused", ["reason"])
+
+
+class Undecided:
+    """Envelopes in memory by (sender, id), bounded in number and in bytes; the caller refuses what has no room.
+
+    Of the decided ones the latest `Limits.remembered` are known; the mailbox and the recipient's device tell the rest.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._waiting: dict[tuple[str, str], Transit] = {}
+        self._bytes = 0
+        self._decided: LRU[tuple[str, str], bool] = LRU(limits.remembered)
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def has_room(self, size: int) -> bool:
+        """For one more envelope with a body of so many bytes?"""
+        return len(self._waiting) < self._limits.undecided and self._bytes + size <= self._limits.undecided_bytes
+
+    def is_repeat(self, origin: Origin, frame: device.Send) -> bool:
+        """Was it sent before? Then whoever sent it last hears the decision, at once if there is one."""
+        key = (frame.sender, frame.id)
+        earlier = self._waiting.get(key)
+        if earlier is not None:
+            earlier.origin, earlier.n = origin, frame.n
+        elif key in self._decided:
+            origin.accepted(frame.n)
+        else:
+            return False
+        REPEATED.inc()
+        return True
+
+    def add(self, transit: Transit) -> None:
+        """Its sender waits from now on."""
+        self._waiting[transit.frame.sender, transit.frame.id] = transit
+        self._bytes += len(transit.frame.body)
+
+    def accept(self, transit: Transit) -> None:
+        """It is stored or acknowledged. Nothing happens when it is decided already."""
+        if self._forget(transit):
+            self._decided.put((transit.frame.sender, transit.frame.id), True)
+            if transit.origin is not None:
+                transit.origin.accepted(transit.n)
+                transit.origin = None
+
+    def refuse(self, transit: Transit, reason: str, detail: str) -> None:
+        """It cannot be taken after all. Nothing happens when it is decided already."""
+        if self._forget(transit):
+            REFUSED.labels(reason).inc()
+            if transit.origin is not None:
+                transit.origin.refused(transit.n, reason, detail)
+                transit.origin = None
+
+    def _forget(self, transit: Transit) -> bool:
+        if self._waiting.pop((transit.frame.sender, transit.frame.id), None) is None:
+            return False
+        self._bytes -= len(transit.frame.body)
+        transit.frame.body = b""
+        return True

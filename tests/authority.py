@@ -1,0 +1,80 @@
+"""A certificate authority for tests."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import ssl
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+NOW = datetime.datetime.now(datetime.UTC)
+_PEM = serialization.Encoding.PEM
+
+
+class Authority:
+    """Issues certificates for host names and addresses."""
+
+    def __init__(self, name: str = "Authority of the tests") -> None:
+        self.key = ec.generate_private_key(ec.SECP256R1())
+        self.subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        self.certificate = self._build(self.subject, self.key, [], ca=True)
+        self.pem = self.certificate.public_bytes(_PEM)
+
+    def issue(self, *names: str, days: int = 30) -> tuple[bytes, bytes]:
+        """(private key, certificate) in PEM."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0])])
+        certificate = self._build(subject, key, list(names), ca=False, days=days)
+        return private_key(key), certificate.public_bytes(_PEM)
+
+    def bundle(self, *names: str, days: int = 30) -> bytes:
+        """Key, certificate, authority: as it is uploaded."""
+        return b"".join((*self.issue(*names, days=days), self.pem))
+
+    def server_context(self, directory: Path, *names: str) -> ssl.SSLContext:
+        """For a server that shows a new certificate."""
+        path = directory / "server.pem"
+        path.write_bytes(b"".join(self.issue(*names)))
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(path)
+        return context
+
+    def _build(
+        self, subject: x509.Name, key: ec.EllipticCurvePrivateKey, names: list[str], *, ca: bool, days: int = 30
+    ) -> x509.Certificate:
+        public = self.key.public_key()
+        builder = (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(self.subject)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(NOW - datetime.timedelta(days=60))
+            .not_valid_after(NOW + datetime.timedelta(days=days))
+            .add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(public), critical=False)
+        )
+        if names:
+            builder = builder.add_extension(x509.SubjectAlternativeName([_name(name) for name in names]), False)
+        return builder.sign(self.key, hashes.SHA256())
+
+
+def private_key(key: ec.EllipticCurvePrivateKey, password: bytes | None = None) -> bytes:
+    """PEM."""
+    protection: serialization.KeySerializationEncryption = serialization.NoEncryption()
+    if password:
+        protection = serialization.BestAvailableEncryption(password)
+    return key.private_bytes(_PEM, serialization.PrivateFormat.PKCS8, protection)
+
+
+def _name(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)

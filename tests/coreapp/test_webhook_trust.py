@@ -1,0 +1,84 @@
+"""Webhooks over TLS: which servers are trusted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from coreapp.webhook.poster import Poster
+from tests.authority import Authority
+from tests.coreapp.conftest import BUSINESS, Running, World
+from tests.coreapp.sink import Sink
+from tidings.storage import certificates
+from tidings.wire import core
+
+NUMBER = "15550110001"
+AUTHORITY, OTHER = Authority(), Authority("Another authority")
+
+
+class SecureSink(Sink):
+    """A webhook with a certificate of `AUTHORITY`."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__()
+        self._context = AUTHORITY.server_context(directory, "127.0.0.1")
+
+    async def start(self) -> None:
+        app = web.Application()
+        app.router.add_post("/hook", self._hook)
+        self._runner = web.AppRunner(app, shutdown_timeout=0.1)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", 0, ssl_context=self._context).start()
+        self.url = f"https://127.0.0.1:{self._runner.addresses[0][1]}/hook"
+
+
+async def trust(world: World, running: Running, authorities: bytes | None) -> None:
+    async with world.database.transaction() as connection:
+        if authorities is None:
+            await certificates.delete_certificate(connection, BUSINESS, certificates.WEBHOOK_CA)
+        else:
+            await certificates.set_certificate(connection, BUSINESS, certificates.WEBHOOK_CA, authorities)
+    assert isinstance(await running.client.ask(lambda n: core.SettingsChanged(n, BUSINESS)), core.Done)
+
+
+async def test_a_webhook_is_trusted_by_the_uploaded_authority_and_by_no_other(world: World, tmp_path: Path) -> None:
+    sink = SecureSink(tmp_path)
+    await sink.start()
+    try:
+        await world.configure(webhooks={"url": sink.url})
+        world.add_phones(NUMBER)
+        running = await world.start()
+        await trust(world, running, OTHER.pem)
+        await world.connected(running)
+        await running.client.check(NUMBER)
+        await running.client.send(NUMBER)
+        await world.network.signals.until(lambda: bool(world.network.sends))
+        assert not sink.posts
+        await trust(world, running, OTHER.pem + AUTHORITY.pem)
+        await sink.signals.until(lambda: bool(sink.taken()))
+    finally:
+        await sink.stop()
+
+
+async def test_a_change_of_trust_closes_the_connections_that_were_checked_against_the_old_one(tmp_path: Path) -> None:
+    sink = SecureSink(tmp_path)
+    await sink.start()
+    poster = Poster(timeout=5)
+    headers: dict[str, str] = {}
+    try:
+        with pytest.raises(OSError, match="CERTIFICATE_VERIFY_FAILED"):
+            await poster.post(sink.url, headers, b"{}")
+        poster.trust(AUTHORITY.pem)
+        # The server is trusted, and says that the signature is missing.
+        assert await poster.post(sink.url, headers, b"{}") == 500
+        poster.trust(OTHER.pem)
+        with pytest.raises(OSError, match="CERTIFICATE_VERIFY_FAILED"):
+            await poster.post(sink.url, headers, b"{}")
+        poster.trust(b"")
+        with pytest.raises(OSError, match="CERTIFICATE_VERIFY_FAILED"):
+            await poster.post(sink.url, headers, b"{}")
+    finally:
+        poster.close()
+        await sink.stop()

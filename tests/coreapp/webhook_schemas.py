@@ -1,0 +1,34 @@
+"""The JSON Schemas of the webhook bodies, below `tests/data/webhooks`."""
+
+from __future__ import annotations
+
+import functools
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+FOLDER = Path(__file__).parents[1] / "data" / "webhooks"
+
+
+def name_of(body: dict[str, Any]) -> str:
+    """Which schema a body is to be checked against."""
+    if "statuses" in body:
+        return f"status_{body['statuses'][0]['status']}"
+    if "messages" in body:
+        return f"inbound_{body['messages'][0]['type']}"
+    return "errors" if "errors" in body else "contacts"
+
+
+def check(body: dict[str, Any]) -> None:
+    """Raises for a body that is not as the reference says."""
+    _validator(name_of(body)).validate(body)
+
+
+@functools.cache
+def _validator(name: str) -> Any:
+    jsonschema = pytest.importorskip("jsonschema")
+    schema = json.loads((FOLDER / f"{name}.schema.json").read_text())
+    jsonschema.Draft202012Validator.check_schema(schema)
+    return jsonschema.Draft202012Validator(schema)

@@ -1,0 +1,179 @@
+"""What a person sees of each type of message, and what their answers are."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coreapp.webhook import inbound
+from handset import commands, composing, content, reading
+from handset.commands import Thread
+
+DATA = Path(__file__).parents[1] / "data" / "api" / "messages"
+
+
+def sent(file: str, case: str) -> tuple[str, str]:
+    """(type, JSON) of a message as the business's API sends it."""
+    found = json.loads((DATA / f"{file}.json").read_text())["good"][case]["content"]
+    return found["type"], json.dumps(found)
+
+
+def of(kind: str, inside: Any) -> tuple[str, str]:
+    return kind, json.dumps({"type": kind, kind: inside})
+
+
+@pytest.mark.parametrize(
+    ("message", "lines"),
+    [
+        (sent("location", "full"), ["[location] Stephansplatz, 1010 Wien (48.2082, 16.3738)"]),
+        (sent("location", "bare"), ["[location] 0.0, -180.0"]),
+        (
+            sent("contacts", "full"),
+            ["[contact] Ada Lovelace, +1 555 011 0001, ada@example.com, Analytical Engines"],
+        ),
+        (
+            sent("interactive", "list"),
+            [
+                "Menu",
+                "What would you like?",
+                "[Choose]",
+                "Warm",
+                "  1. Soup (of the day)",
+                "  2. Pasta",
+                "Cold",
+                "  3. Salad",
+                "Served until 22:00",
+            ],
+        ),
+        (sent("interactive", "buttons"), ["Is that right?", "  1. Yes", "  2. No"]),
+        (
+            sent("interactive", "buttons with a picture"),
+            ["[image] https://example.com/a.png", "Is that right?", "  1. Yes", "  2. No", "thanks"],
+        ),
+        (sent("interactive", "product list"), ["Ours", "Look", "  1. order p1", "  2. order p2"]),
+        (sent("interactive", "flow"), ["Form", "Fill it in", "[form: Open]"]),
+        (
+            sent("template", "order"),
+            [
+                "Order 42",
+                "Hello Ada, your order of € 5.00 comes on Monday.",
+                "Reply STOP to stop",
+                "  1. Thanks",
+                "  [Track] https://example.com/42/track",
+                "  [Call us] +15550000000",
+                "  [Copy code] SAVE5",
+            ],
+        ),
+        (sent("template", "picture"), ["[image] https://example.com/a.png", "See above"]),
+        (sent("hsm", "one"), ["Hello Ada"]),
+        (
+            of("document", {"blob": "b", "filename": "bill.pdf", "size": 123_456, "mime_type": "application/pdf"}),
+            ["[document] bill.pdf (123.5 kB)"],
+        ),
+        (
+            of("image", {"mime_type": "image/png", "size": 12, "caption": "A cat"}),
+            ["[image] image/png (12 bytes)", "A cat"],
+        ),
+        (of("reaction", {"message_id": "x", "emoji": "👍"}), ["[reaction] 👍"]),
+        (of("poll", {}), ["[poll]"]),
+        (("text", "no JSON"), ["[text]"]),
+    ],
+)
+def test_a_message_is_shown_readably(message: tuple[str, str], lines: list[str]) -> None:
+    assert reading.read(*message).lines == lines
+
+
+@pytest.mark.parametrize(
+    ("message", "picked", "answer"),
+    [
+        (
+            sent("interactive", "list"),
+            "1",
+            {"type": "list_reply", "list_reply": {"id": "soup", "title": "Soup", "description": "of the day"}},
+        ),
+        (
+            sent("interactive", "one section without a title"),
+            "1",
+            {"type": "list_reply", "list_reply": {"id": "0", "title": "None"}},
+        ),
+        (sent("interactive", "buttons"), "2", {"type": "button_reply", "button_reply": {"id": "1", "title": "No"}}),
+        (sent("template", "order"), "1", {"text": "Thanks", "payload": "YES-42"}),
+    ],
+)
+def test_what_is_picked_is_what_the_webhook_gets(message: tuple[str, str], picked: str, answer: Any) -> None:
+    thread = Thread(choices=reading.read(*message).choices, offered="gBEG1", newest="gBEG2")
+    made = commands.compose(f"/pick {picked}", "15550000000", thread)
+    understood = inbound.read(content.encode(made, "Ada"))
+    assert json.loads(content.encode({"content": understood.content}))["content"] == answer
+    assert understood.name == "Ada"
+    assert understood.context == inbound.Context("gBEG1", "15550000000")
+
+
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        ("/location 48.2082 16.3738 Stephansplatz 1", "location"),
+        ("/location 48.2082, 16.3738", "location"),
+        ("/contact Ada Lovelace +15550100001", "contacts"),
+        ("/react 👍", "reaction"),
+        ("/react", "reaction"),
+        ("/order c1 p1 p2 p1", "order"),
+        ("/delete", "deleted"),
+    ],
+)
+def test_what_is_typed_is_understood_by_the_business(line: str, kind: str) -> None:
+    made = commands.compose(line, "15550000000", Thread(newest="gBEG1", sent="ABGG1"))
+    assert inbound.read(content.encode(made)).kind == kind
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        composing.text("x"),
+        composing.form_reply("flow", "Sent", "{}"),
+        composing.changed_number("15550110002", "moved"),
+        composing.button("x", None),
+        composing.order("c", {"p": 2}, "please"),
+    ],
+)
+def test_what_the_library_makes_is_understood_by_the_business(made: composing.Content) -> None:
+    assert inbound.read(content.encode(made)).kind == made["type"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "/pick",
+        "/pick 1",
+        "/pick x",
+        "/location",
+        "/location here",
+        "/location 91 0",
+        "/location nan nan",
+        "/react x",
+        "/contact Ada",
+        "/order c1",
+        "/delete",
+    ],
+)
+def test_a_command_that_makes_no_sense_says_how_to_use_it(line: str) -> None:
+    with pytest.raises(commands.Misused, match=r"Use /|There is no"):
+        commands.compose(line, "1", Thread())
+    with pytest.raises(commands.Misused, match="from 1 to 1"):
+        commands.compose("/pick 2", "1", Thread(choices=[reading.Choice("x", {})]))
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(["type", "body", "text", "action", "rows"]), inner),
+)
+
+
+@given(st.sampled_from([*reading._SHOW, "null", "x"]), _JSON)
+def test_anything_is_shown_somehow(kind: str, inside: Any) -> None:
+    assert reading.read(*of(kind, inside)).lines

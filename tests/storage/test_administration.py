@@ -1,0 +1,118 @@
+"""Registration, profile, certificates, media providers and sticker packs."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from tidings.storage import certificates, media_providers, profiles, registrations, stickerpacks
+from tidings.storage.database import Database
+from tidings.storage.media_providers import MediaProvider
+from tidings.storage.profiles import BusinessProfile, Photo
+from tidings.storage.registrations import Registration
+from tidings.storage.stickerpacks import Pack, PackFull, Sticker
+
+A, B = "15550000000", "15559999999"
+
+
+@pytest.fixture
+async def database(database_factory: Callable[[str], Awaitable[Database]]) -> Database:
+    return await database_factory("business")
+
+
+async def test_what_a_registration_is_bound_to_is_set_field_by_field(database: Database) -> None:
+    async with database.transaction() as connection:
+        assert await registrations.find_registration(connection, A) == Registration(A)
+        await registrations.set_pin_hash(connection, A, "$argon2id$x")
+        await registrations.set_shards(connection, A, 8)
+        await registrations.note_registered(connection, A, 1_700_000_000_000)
+    async with database.reading() as connection:
+        assert await registrations.find_registration(connection, A) == Registration(
+            A, 8, "$argon2id$x", 1_700_000_000_000
+        )
+        assert await registrations.find_registration(connection, B) == Registration(B)
+
+
+async def test_a_profile_is_set_field_by_field(database: Database) -> None:
+    photo = Photo("image/png", bytes(range(256)) * 4096)
+    business = BusinessProfile("Straße 1", "👋", "a@example.com", "Other", ("https://example.com",))
+    async with database.transaction() as connection:
+        assert await profiles.find_about(connection, A) == ""
+        assert await profiles.find_photo(connection, A) is None
+        assert await profiles.find_business(connection, A) == BusinessProfile()
+        await profiles.set_about(connection, A, "😀" * 139)
+        await profiles.set_photo(connection, A, photo)
+        await profiles.set_business(connection, A, business)
+    async with database.transaction() as connection:
+        assert await profiles.find_about(connection, A) == "😀" * 139
+        assert await profiles.find_photo(connection, A) == photo
+        assert await profiles.has_photo(connection, A)
+        assert await profiles.find_business(connection, A) == business
+        assert not await profiles.has_photo(connection, B)
+        await profiles.set_photo(connection, A, None)
+        assert await profiles.find_photo(connection, A) is None
+        assert not await profiles.has_photo(connection, A)
+
+
+async def test_a_certificate_is_replaced_deleted_and_added_only_where_there_is_none(database: Database) -> None:
+    kind = certificates.EXTERNAL
+    async with database.transaction() as connection:
+        assert await certificates.find_certificate(connection, A, kind) is None
+        await certificates.add_certificate_if_missing(connection, A, kind, b"\0first")
+        await certificates.add_certificate_if_missing(connection, A, kind, b"second")
+        assert await certificates.find_certificate(connection, A, kind) == b"\0first"
+        await certificates.set_certificate(connection, A, kind, b"third")
+        assert await certificates.find_certificate(connection, A, kind) == b"third"
+        assert await certificates.find_certificate(connection, B, kind) is None
+        assert await certificates.delete_certificate(connection, A, kind)
+        assert not await certificates.delete_certificate(connection, A, kind)
+
+
+async def test_providers_are_found_by_exactly_their_name(database: Database) -> None:
+    first, second = MediaProvider(A, "Files", "www", b"\0x"), MediaProvider(A, "files", "www", b"y")
+    async with database.transaction() as connection:
+        await media_providers.save_providers(connection, [first, second])
+        await media_providers.save_providers(connection, [])
+        assert set(await media_providers.list_providers(connection, A)) == {first, second}
+        assert await media_providers.find_provider(connection, A, "Files") == first
+        assert await media_providers.find_provider(connection, A, "files ") is None
+        assert await media_providers.find_provider(connection, B, "files") is None
+        replaced = MediaProvider(A, "files", "www", b"z")
+        await media_providers.save_providers(connection, [replaced])
+        assert await media_providers.delete_provider(connection, A, "Files")
+        assert await media_providers.list_providers(connection, A) == [replaced]
+        await media_providers.delete_providers(connection, A)
+        assert await media_providers.list_providers(connection, A) == []
+
+
+async def test_packs_are_an_accounts_own_and_take_their_stickers_with_them(database: Database) -> None:
+    pack, other = Pack("p1", A, "Tidings", "Party"), Pack("p2", B, "Tidings", "Party")
+    async with database.transaction() as connection:
+        await stickerpacks.add_pack(connection, pack, limit=1)
+        await stickerpacks.add_pack(connection, other, limit=1)
+        with pytest.raises(PackFull):
+            await stickerpacks.add_pack(connection, Pack("p3", A, "x", "y"), limit=1)
+        assert await stickerpacks.list_packs(connection, A) == [pack]
+        assert await stickerpacks.find_pack(connection, A, "p2") is None
+        assert not await stickerpacks.change_pack(connection, A, "p2", {"name": "mine"})
+        assert await stickerpacks.change_pack(connection, A, "p1", {"name": "Feast"})
+        assert await stickerpacks.change_pack(connection, A, "p1", {})
+        for expected in (0, 1):
+            assert await stickerpacks.add_sticker(connection, pack, "m", ["🎉"], limit=2) == expected
+        with pytest.raises(PackFull):
+            await stickerpacks.add_sticker(connection, pack, "m", [], limit=2)
+        await stickerpacks.change_sticker(connection, Sticker("p1", 1, "n", ("😀", "😎")))
+        assert await stickerpacks.find_sticker(connection, "p1", 1) == Sticker("p1", 1, "n", ("😀", "😎"))
+        assert await stickerpacks.delete_sticker(connection, "p1", 0)
+        assert not await stickerpacks.delete_sticker(connection, "p1", 0)
+        assert await stickerpacks.list_stickers(connection, "p1") == [Sticker("p1", 1, "n", ("😀", "😎"))]
+        assert not await stickerpacks.delete_pack(connection, A, "p2")
+        assert await stickerpacks.delete_pack(connection, A, "p1")
+        assert await stickerpacks.list_stickers(connection, "p1") == []
+        await stickerpacks.put_pack(connection, pack, [Sticker("p1", 5, "m", ())])
+        await stickerpacks.delete_packs(connection, A)
+        assert await stickerpacks.list_packs(connection, A) == []
+        assert await stickerpacks.list_stickers(connection, "p1") == []
+        assert await stickerpacks.list_packs(connection, B) == [other]
+        await stickerpacks.delete_packs(connection, A)

@@ -1,0 +1,129 @@
+"""Every type of message on real processes: shown by a handset in a terminal, answered there, told to the webhook."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from benchmarks.harness.installation import Installation
+from handset import settings
+from tests.coreapp import webhook_schemas
+from tests.handset.test_terminal import ADA, at_the_terminal
+from tidings.runtime.settings import Environment
+
+pytestmark = pytest.mark.whole_system
+
+DATA = Path(__file__).parents[1] / "data" / "api"
+SECONDS = 30.0
+
+
+class Webhook:
+    """Every body that was posted; each must fit its schema."""
+
+    def __init__(self) -> None:
+        self.bodies: list[dict[str, Any]] = []
+        self._news = asyncio.Event()
+
+    async def take(self, request: web.Request) -> web.Response:
+        self.bodies.append(json.loads(await request.read()))
+        self._news.set()
+        return web.Response()
+
+    async def until(self, holds: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        async with asyncio.timeout(SECONDS):
+            while True:
+                for body in self.bodies:
+                    if holds(body):
+                        return body
+                self._news.clear()
+                await self._news.wait()
+
+    async def received(self, kind: str) -> dict[str, Any]:
+        """The first inbound message of a type."""
+        body = await self.until(lambda body: body.get("messages", [{}])[0].get("type") == kind)
+        found: dict[str, Any] = body["messages"][0]
+        return found
+
+
+@pytest.fixture
+async def installation(tmp_path: Path) -> AsyncIterator[Installation]:
+    async with Installation(tmp_path, None, {"TIDINGS_ROBOTS_PER_KIND": "2"}) as prepared:
+        yield prepared
+
+
+@pytest.fixture
+async def webhook() -> AsyncIterator[tuple[Webhook, str]]:
+    sink = Webhook()
+    app = web.Application()
+    app.router.add_post("/", sink.take)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    yield sink, f"http://127.0.0.1:{runner.addresses[0][1]}/"
+    await runner.cleanup()
+
+
+@pytest.fixture
+def database_engine() -> str:
+    return "sqlite"
+
+
+async def test_a_terminal_shows_what_the_api_sends_and_the_webhook_hears_what_is_picked(
+    installation: Installation, webhook: tuple[Webhook, str], tmp_path: Path
+) -> None:
+    sink, url = webhook
+    await installation.start()
+    business = await installation.business()
+    await business.set_webhook(url)
+    variables = {**installation.common, "TIDINGS_HANDSET_NAME": "Ada"}
+    async with at_the_terminal(settings.read_terminal(Environment(variables))) as ada:
+        await ada.until("Connected")
+        await business.check_contacts([ADA])
+        for definition in json.loads((DATA / "templates_good.json").read_text()):
+            await business.must("POST", "/v1/configs/templates", definition)
+
+        async def send(file: str, case: str) -> str:
+            body = json.loads((DATA / "messages" / f"{file}.json").read_text())["good"][case]["body"]
+            answer = await business.must("POST", "/v1/messages", body | {"to": ADA})
+            message_id: str = answer["messages"][0]["id"]
+            return message_id
+
+        await send("location", "full")
+        await ada.until(r"\[location\] Stephansplatz, 1010 Wien \(48.2082, 16.3738\)")
+        await send("contacts", "full")
+        await ada.until(r"\[contact\] Ada Lovelace")
+        await send("template", "order")
+        await ada.until("Hello Ada, your order of € 5.00 comes on Monday.")
+        ada.type("/pick 1")
+        assert (await sink.received("button"))["button"] == {"text": "Thanks", "payload": "YES-42"}
+
+        listed = await send("interactive", "list")
+        await ada.until("1. Soup")
+        ada.type("/pick 2")
+        answer = await sink.received("interactive")
+        reply = {"type": "list_reply", "list_reply": {"id": "pasta", "title": "Pasta"}}
+        assert answer["interactive"] == reply
+        assert answer["context"] == {"id": listed, "from": "15550000000"}
+
+        # What was picked is marked as read, and the handset is told; what comes next is withdrawn again.
+        await business.must("PUT", f"/v1/messages/{answer['id']}", {"status": "read"})
+        await ada.until("read by")
+        ada.type("/location 48.2 16.4 Wien")
+        place = await sink.received("location")
+        ada.type("/delete")
+        await sink.until(lambda body: body.get("statuses", [{}])[0].get("status") == "deleted")
+        ada.type("/contact Bob +15550100002")
+        ada.type("/react 👍")
+        ada.type("/order c1 p1 p1")
+        for kind in ("contacts", "reaction", "order"):
+            await sink.received(kind)
+        deleted = [body for body in sink.bodies if body.get("statuses", [{}])[0].get("status") == "deleted"]
+        assert deleted[0]["statuses"][0]["id"] == place["id"]
+    for body in sink.bodies:
+        webhook_schemas.check(body)

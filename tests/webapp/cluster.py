@@ -1,0 +1,26 @@
+"""A shard map of several Coreapps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tests.webapp.fake_coreapp import FakeCoreapp
+from tidings.storage.shards import Owner
+
+NOBODY = "127.0.0.1:1"  # where nobody listens
+
+
+class Cluster:
+    """Shards with an owner each, called `node0`, `node1` …"""
+
+    def __init__(self, *addresses: str) -> None:
+        self._addresses = addresses
+
+    async def owners(self) -> Sequence[Owner]:
+        return [Owner(shard, f"node{shard}", address, 1) for shard, address in enumerate(self._addresses)]
+
+
+async def two(coreapp: FakeCoreapp) -> tuple[FakeCoreapp, Cluster]:
+    """A second Coreapp, and the map of both."""
+    other = await FakeCoreapp().start()
+    return other, Cluster(coreapp.address, other.address)

@@ -1,0 +1,262 @@
+"""`/v1/certificates`, and the API over HTTPS."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import datetime
+import ssl
+from pathlib import Path
+
+import httpx
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from tests.authority import NOW, Authority, private_key
+from tests.webapp.conftest import Serve, Served, basic, check_headers, code, errors, make_settings
+from tests.webapp.fake_coreapp import FakeCoreapp
+from tests.webapp.roles import check_is_for_administrators, check_takes_a_token, ordinary
+from tidings.runtime.clock import ManualClock
+from tidings.runtime.settings import Environment, SettingsError
+from tidings.safekeeping import Safe
+from tidings.storage import certificates
+from tidings.storage.database import Database
+from tidings.wire import core
+from webapp import services, settings, tls
+from webapp.certificates.pem import Bundle
+
+EXTERNAL, EXTERNAL_CA = "/v1/certificates/external", "/v1/certificates/external/ca"
+WEBHOOKS = "/v1/certificates/webhooks/ca"
+META = {"version": "2.57.2", "api_status": "stable"}
+AUTHORITY, OTHER = Authority(), Authority("Another authority")
+KEY, CERTIFICATE = AUTHORITY.issue("localhost")
+
+
+async def test_a_webhook_authority_is_kept_as_it_was_and_the_coreapps_told(api: Served, coreapp: FakeCoreapp) -> None:
+    assert code(await api.http.get(WEBHOOKS)) == (404, 1006)
+    answer = await api.http.post(
+        WEBHOOKS, content=b"a comment\n" + AUTHORITY.pem, headers={"Content-Type": "text/plain"}
+    )
+    assert (answer.status_code, answer.json()) == (200, {"meta": META})
+    found = await api.http.get(WEBHOOKS)
+    assert (found.status_code, found.content) == (200, AUTHORITY.pem)
+    assert found.headers["Content-Type"].startswith("text/plain")
+    check_headers(found)
+    await api.http.post(WEBHOOKS, content=OTHER.pem + AUTHORITY.pem)
+    assert (await api.http.get(WEBHOOKS)).content == OTHER.pem + AUTHORITY.pem
+    answer = await api.http.delete(WEBHOOKS)
+    assert (answer.status_code, answer.json()) == (200, {"meta": META})
+    assert code(await api.http.get(WEBHOOKS)) == (404, 1006)
+    assert code(await api.http.delete(WEBHOOKS)) == (404, 1006)
+    assert len(coreapp.asked(core.SettingsChanged)) == 3
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "should be certificates in PEM"),
+        (b"{}", "should be certificates in PEM"),
+        (KEY, "should hold certificates only"),
+        (AUTHORITY.pem + KEY, "should hold certificates only"),
+        (AUTHORITY.pem[:200] + b"x" + AUTHORITY.pem[200:], "cannot be read"),
+        (b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----", "cannot be read"),
+        (b"\xff\x00" * 500, "should be certificates in PEM"),
+    ],
+)
+async def test_what_is_no_authority_is_refused(api: Served, coreapp: FakeCoreapp, content: bytes, words: str) -> None:
+    answer = await api.http.post(WEBHOOKS, content=content)
+    assert code(answer) == (400, 1009)
+    assert words in errors(answer)[0]["details"]
+    assert code(await api.http.get(WEBHOOKS)) == (404, 1006)
+    assert not coreapp.asked(core.SettingsChanged)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "should begin with a private key"),
+        (AUTHORITY.pem, "should begin with a private key"),
+        (CERTIFICATE + KEY + AUTHORITY.pem, "should begin with a private key"),
+        (KEY + CERTIFICATE, "at least one intermediate"),
+        (KEY, "at least one intermediate"),
+        (KEY + AUTHORITY.pem + CERTIFICATE, "not that of the private key"),
+        (KEY + CERTIFICATE + OTHER.pem, "was not issued by"),
+        (KEY + CERTIFICATE + KEY + AUTHORITY.pem, "only certificates"),
+        (AUTHORITY.bundle("localhost", days=-1), "not valid now"),
+        (private_key(ec.generate_private_key(ec.SECP256R1())) + CERTIFICATE + AUTHORITY.pem, "not that of the private"),
+        (private_key(AUTHORITY.key, b"secret") + CERTIFICATE + AUTHORITY.pem, "should not be encrypted"),
+        (b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----" + CERTIFICATE, "cannot be read"),
+    ],
+)
+async def test_a_wrong_bundle_is_refused_with_the_reason(api: Served, content: bytes, words: str) -> None:
+    answer = await api.http.post(EXTERNAL, content=content)
+    assert code(answer) == (400, 1009)
+    assert words in errors(answer)[0]["details"]
+    assert b"PRIVATE" not in answer.content
+    assert code(await api.http.get(EXTERNAL_CA)) == (404, 1006)
+
+
+async def test_a_bundle_is_kept_sealed_and_its_authority_told_to_everybody(api: Served, database: Database) -> None:
+    answer = await api.http.post(EXTERNAL, content=KEY + CERTIFICATE + AUTHORITY.pem)
+    assert (answer.status_code, answer.json()) == (200, {"meta": META})
+    found = await api.http.get(EXTERNAL_CA, headers=await ordinary(api))
+    assert (found.status_code, found.content) == (200, AUTHORITY.pem)
+    async with database.reading() as connection:
+        kept = await certificates.find_certificate(connection, "15550000000", certificates.EXTERNAL)
+    assert kept is not None
+    assert b"PRIVATE" not in kept
+
+
+async def test_a_large_bundle_is_refused(api: Served) -> None:
+    for path in (EXTERNAL, WEBHOOKS):
+        assert code(await api.http.post(path, content=AUTHORITY.pem * 1000)) == (413, 1025)
+
+
+@pytest.mark.parametrize(
+    ("method", "path"), [("POST", EXTERNAL), ("POST", WEBHOOKS), ("GET", WEBHOOKS), ("DELETE", WEBHOOKS)]
+)
+async def test_certificates_are_for_administrators(api: Served, method: str, path: str) -> None:
+    await check_is_for_administrators(api, method, path)
+    await check_takes_a_token(api, "GET", EXTERNAL_CA)
+
+
+# HTTPS.
+
+
+def trusting(pem: bytes) -> ssl.SSLContext:
+    return ssl.create_default_context(cadata=pem.decode())
+
+
+class Running:
+    """A whole Webapp over TLS."""
+
+    def __init__(self, database: Database, coreapp: FakeCoreapp) -> None:
+        chosen = make_settings(database, coreapp=("127.0.0.1", coreapp.port), tls=True)
+        self._settings = dataclasses.replace(chosen, tls_names=("localhost", "127.0.0.1", "api.example"))
+        self._database = database
+        self._stop = asyncio.Event()
+        self.url = ""
+
+    async def __aenter__(self) -> Running:
+        ready = asyncio.Queue[services.Ready]()
+        self._task = asyncio.create_task(services.run(self._settings, self._stop, ready.put_nowait))
+        self.url = (await asyncio.wait_for(ready.get(), 20)).url
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._stop.set()
+        await self._task
+
+    async def made(self) -> bytes:
+        """The certificate that it made for itself."""
+        async with self._database.reading() as connection:
+            sealed = await certificates.find_certificate(connection, "15550000000", certificates.SELF_SIGNED)
+        assert sealed is not None
+        return Bundle.load(Safe(b"m" * 32).open("15550000000", certificates.SELF_SIGNED, sealed)).authorities
+
+    async def get(self, path: str, trusted: bytes, host: str = "127.0.0.1") -> httpx.Response:
+        url = self.url.replace("127.0.0.1", host)
+        async with httpx.AsyncClient(base_url=url, verify=trusting(trusted), trust_env=False) as http:
+            return await http.get(path)
+
+
+async def test_the_api_speaks_https_with_a_certificate_of_its_own_for_each_name(
+    database: Database, coreapp: FakeCoreapp
+) -> None:
+    async with Running(database, coreapp) as webapp:
+        assert webapp.url.startswith("https://127.0.0.1:")
+        made = await webapp.made()
+        for host in ("127.0.0.1", "localhost"):
+            answer = await webapp.get("/v1/health", made, host)
+            assert answer.status_code == 401
+        with pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
+            await webapp.get("/v1/health", AUTHORITY.pem)
+    async with Running(database, coreapp) as webapp:
+        assert await webapp.made() == made, "a restart shows the same certificate"
+
+
+async def test_an_uploaded_certificate_is_shown_at_once_without_a_restart(
+    database: Database, coreapp: FakeCoreapp
+) -> None:
+    async with Running(database, coreapp) as webapp:
+        made = await webapp.made()
+        async with httpx.AsyncClient(base_url=webapp.url, verify=trusting(made), trust_env=False) as http:
+            answer = await http.post(
+                "/v1/users/login", headers=basic("admin", "secret"), json={"new_password": "Tidings-2026!"}
+            )
+            http.headers["Authorization"] = "Bearer " + answer.json()["users"][0]["token"]
+            assert (await http.get(EXTERNAL_CA)).content == made
+            bundle = AUTHORITY.bundle("localhost", "127.0.0.1")
+            assert (await http.post(EXTERNAL, content=bundle)).status_code == 200
+            assert (await http.get(EXTERNAL_CA)).content == AUTHORITY.pem
+        assert (await webapp.get("/v1/health", AUTHORITY.pem)).status_code == 401
+        with pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
+            await webapp.get("/v1/health", made)
+
+
+async def test_plain_http_on_the_port_of_https_ends_the_connection(database: Database, coreapp: FakeCoreapp) -> None:
+    async with Running(database, coreapp) as webapp:
+        async with httpx.AsyncClient(trust_env=False) as http:
+            with pytest.raises(httpx.TransportError):
+                await http.get(webapp.url.replace("https", "http"))
+        assert (await webapp.get("/v1/health", await webapp.made())).status_code == 401
+
+
+async def make(database: Database, *names: str, clock: ManualClock | None = None) -> tls.ServerTLS:
+    made = tls.ServerTLS(database, "15550000000", Safe(b"m" * 32), names, clock or ManualClock(NOW.timestamp()))
+    await made.load()
+    return made
+
+
+async def test_webapps_with_different_names_come_to_share_one_certificate(database: Database) -> None:
+    first, second = await make(database, "a.example"), await make(database, "b.example", "10.0.0.1")
+    await first.load()
+    assert await first.authorities() == await second.authorities()
+    again = await make(database, "b.example")
+    assert await again.authorities() == await first.authorities()
+
+
+async def test_a_certificate_is_made_anew_before_it_ends(database: Database) -> None:
+    clock = ManualClock(NOW.timestamp())
+    before = await (await make(database, "a.example", clock=clock)).authorities()
+    clock.advance(790 * 86_400)
+    assert await (await make(database, "a.example", clock=clock)).authorities() == before
+    clock.advance(10 * 86_400)
+    assert await (await make(database, "a.example", clock=clock)).authorities() != before
+
+
+def test_the_made_certificate_names_what_it_was_made_for() -> None:
+    bundle = Bundle.make(["a.example", "10.0.0.1", "::1"], datetime.datetime.now(datetime.UTC))
+    assert bundle.names == ("a.example", "10.0.0.1", "::1")
+    assert Bundle.load(bundle.pem).pem == bundle.pem
+
+
+def read(tmp_path: Path, **variables: str) -> settings.Settings:
+    return settings.read(Environment({"TIDINGS_DATA_DIR": str(tmp_path), **variables}))
+
+
+def test_https_is_on_where_others_can_reach_the_api_unless_it_is_said_otherwise(tmp_path: Path) -> None:
+    everywhere = {"TIDINGS_API_ADDRESS": "0.0.0.0:9090"}
+    assert not read(tmp_path).tls
+    assert not read(tmp_path, TIDINGS_API_ADDRESS="[::1]:9090").tls
+    assert read(tmp_path, TIDINGS_API_TLS="1").tls
+    assert read(tmp_path, **everywhere).tls
+    assert not read(tmp_path, **everywhere, TIDINGS_API_TLS="0").tls
+    assert not read(tmp_path, **everywhere, TIDINGS_EMBEDDED="1").tls
+
+
+def test_names_come_from_the_settings_and_the_address(tmp_path: Path) -> None:
+    names = read(
+        tmp_path,
+        WA_WEB_SERVERNAME="api.example",
+        TIDINGS_API_TLS_NAMES="10.1.2.3, other.example",
+        TIDINGS_API_ADDRESS="192.0.2.1:9090",
+    ).tls_names
+    assert names[:3] == ("api.example", "10.1.2.3", "other.example")
+    assert {"localhost", "127.0.0.1", "::1", "192.0.2.1"} <= set(names)
+    with pytest.raises(SettingsError, match="no host name"):
+        read(tmp_path, TIDINGS_API_TLS_NAMES="ünïcode.example")
+
+
+async def test_a_webapp_without_tls_has_no_certificate(serve: Serve) -> None:
+    assert (await serve()).parts.tls is None

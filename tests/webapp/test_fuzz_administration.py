@@ -1,0 +1,162 @@
+"""Any JSON, any bytes and any path to the endpoints of administration: never a 5xx but the documented one."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from typing import Any
+from urllib.parse import quote
+
+import hypothesis
+import pytest
+from hypothesis import strategies as st
+
+from tests.authority import Authority
+from tests.webapp.conftest import Served, body, errors
+from tests.webapp.test_fuzz import _JSON, _shaped
+
+_EXAMPLES = 100
+_DIGITS = st.from_regex(r"\+?[0-9 ().-]{0,16}") | st.integers()
+_NUMBER = {"cc": st.just("1") | _DIGITS | _JSON, "phone_number": st.just("5550000000") | _DIGITS | _JSON}
+_TEXT = st.text() | _JSON
+_PIN = st.from_regex("[0-9]{4,7}", fullmatch=True) | _JSON
+_CERT = st.binary(max_size=60).map(lambda raw: base64.b64encode(raw).decode()) | _JSON
+
+_ENDPOINTS: list[tuple[str, str, dict[str, Any]]] = [
+    (
+        "POST",
+        "/v1/users",
+        {"username": st.text(min_size=4, max_size=8) | _JSON, "password": st.just("Aa1!aaaa") | _JSON},
+    ),
+    ("PUT", "/v1/users/admin", {"password": st.just("Aa1!aaaa") | _TEXT}),
+    ("POST", "/v1/account", {**_NUMBER, "method": st.just("sms") | _JSON, "cert": _CERT, "pin": _PIN}),
+    ("POST", "/v1/account/verify", {"code": _DIGITS | _JSON}),
+    ("POST", "/v1/account/shards", {**_NUMBER, "shards": st.sampled_from([1, 2, "4"]) | _JSON, "cert": _CERT}),
+    ("POST", "/v1/settings/account/two-step", {"pin": _JSON}),
+    ("PATCH", "/v1/settings/profile/about", {"text": _TEXT}),
+    (
+        "POST",
+        "/v1/settings/business/profile",
+        {
+            **dict.fromkeys(["address", "description", "email", "vertical"], _TEXT),
+            "websites": st.lists(st.from_regex(r"https://[^ ]{0,9}")) | _JSON,
+        },
+    ),
+    ("POST", "/v1/settings/backup", {"password": _JSON}),
+    ("POST", "/v1/settings/restore", {"password": _TEXT, "data": _CERT}),
+    (
+        "POST",
+        "/v1/stickerpacks",
+        {**dict.fromkeys(["publisher", "name"], _TEXT), "ios_app_store_link": st.just("") | _TEXT},
+    ),
+    ("PATCH", "/v1/stickerpacks/{pack}", {"name": _TEXT}),
+    ("POST", "/v1/stickerpacks/{pack}/stickers", {"image_data_id": _TEXT, "emojis": st.lists(st.text()) | _JSON}),
+    ("PATCH", "/v1/stickerpacks/{pack}/stickers/0", {"image_data_id": _TEXT, "emojis": st.lists(st.text()) | _JSON}),
+]
+_PROVIDERS = st.lists(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "name": _TEXT,
+            "type": st.just("www") | _JSON,
+            "config": _shaped(["basic", "bearer"], _TEXT | _shaped(["username", "password"], _TEXT)),
+        },
+    )
+)
+
+
+async def fuzz(api: Served, method: str, path: str, contents: st.SearchStrategy[Any]) -> None:
+    """contents: bodies, or pairs of a path and a body."""
+    loop = asyncio.get_running_loop()
+
+    async def send(content: Any) -> None:
+        where, what = content if isinstance(content, tuple) else (path, content)
+        answer = await api.http.request(method, where, content=what)
+        if answer.status_code >= 400:
+            [first, *_] = errors(answer)
+            assert answer.status_code < 500 or first["details"] == "Unable to create user. Already exist?", answer.text
+        elif answer.headers["Content-Type"] == "application/json":
+            assert answer.json()["meta"]
+
+    @hypothesis.settings(max_examples=_EXAMPLES, deadline=None, database=None)
+    @hypothesis.given(contents)
+    def examples(content: Any) -> None:
+        asyncio.run_coroutine_threadsafe(send(content), loop).result(20)
+
+    await asyncio.to_thread(examples)
+
+
+async def pack(api: Served) -> str:
+    answer = await api.http.post("/v1/stickerpacks", json={"publisher": "a", "name": "b"})
+    pack_id: str = answer.json()["stickerpacks"][0]["id"]
+    await api.http.post(f"/v1/stickerpacks/{pack_id}/stickers", json={"image_data_id": "m"})
+    return pack_id
+
+
+@pytest.mark.parametrize(("method", "path", "fields"), _ENDPOINTS, ids=[f"{m} {p}" for m, p, _ in _ENDPOINTS])
+async def test_no_json_breaks_an_endpoint(api: Served, method: str, path: str, fields: dict[str, Any]) -> None:
+    bodies = st.fixed_dictionaries({}, optional=fields) | st.fixed_dictionaries(fields) | _JSON
+    where = path.replace("{pack}", await pack(api))
+    await fuzz(api, method, where, bodies.map(lambda value: json.dumps(value).encode()))
+
+
+async def test_no_json_breaks_the_media_providers(api: Served) -> None:
+    path = "/v1/settings/application/media/providers"
+    await fuzz(api, "POST", path, (_PROVIDERS | _JSON).map(lambda value: json.dumps(value).encode()))
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", "/v1/users"),
+        ("POST", "/v1/account"),
+        ("POST", "/v1/settings/restore"),
+        ("POST", "/v1/settings/application/media/providers"),
+        ("POST", "/v1/settings/profile/photo"),
+        ("POST", "/v1/certificates/external"),
+        ("POST", "/v1/certificates/webhooks/ca"),
+    ],
+)
+async def test_no_bytes_break_an_endpoint(api: Served, method: str, path: str) -> None:
+    authority = Authority()
+    good = json.dumps(body("account")).encode() if "certificates" not in path else authority.bundle("localhost")
+    spliced = st.builds(
+        lambda start, end, middle: good[:start] + middle + good[end:],
+        st.integers(0, len(good)),
+        st.integers(0, len(good)),
+        st.binary(max_size=20),
+    )
+    await fuzz(api, method, path, st.binary(max_size=200) | spliced)
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/v1/users/{}"),
+        ("PUT", "/v1/users/{}"),
+        ("DELETE", "/v1/users/{}"),
+        ("DELETE", "/v1/settings/application/media/providers/{}"),
+        ("GET", "/v1/stickerpacks/{}"),
+        ("PATCH", "/v1/stickerpacks/{}"),
+        ("DELETE", "/v1/stickerpacks/{}"),
+        ("GET", "/v1/stickerpacks/{}/stickers"),
+        ("GET", "/v1/stickers{}"),
+        ("GET", "/v1/stickerpacks?namespace={}"),
+        ("GET", "/v1/settings/profile/photo?format={}"),
+        ("GET", "/v1/stats/db?format={}"),
+        ("GET", "/metrics?format={}"),
+    ],
+)
+async def test_no_path_breaks_an_endpoint(api: Served, method: str, path: str) -> None:
+    await api.http.post("/v1/settings/profile/photo", content=b"\xff\xd8\xff")
+    names = (st.text(max_size=40) | st.binary(max_size=10)).map(lambda name: path.format(quote(name, safe="")))
+    await fuzz(api, method, path, names.map(lambda where: (where, b'{"name": "x", "password": "Aa1!aaaa"}')))
+
+
+@pytest.mark.parametrize("pack_name", ["stickers/{}"])
+@pytest.mark.parametrize("method", ["GET", "PATCH", "DELETE"])
+async def test_no_index_breaks_a_pack(api: Served, method: str, pack_name: str) -> None:
+    where = f"/v1/stickerpacks/{await pack(api)}/{pack_name}"
+    names = st.text(max_size=20).map(lambda name: where.format(quote(name, safe="")))
+    await fuzz(api, method, where, names.map(lambda found: (found, b"{}")))

@@ -1,0 +1,97 @@
+"""`/v1/settings/application/media/providers`."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from typing import Any
+
+import pytest
+
+from tests.webapp.conftest import Serve, Served, body, check_headers, code, errors, make_secrets
+from tests.webapp.roles import check_is_for_administrators
+from tidings.storage import media_providers
+from tidings.storage.database import Database
+
+PATH = "/v1/settings/application/media/providers"
+META = {"version": "2.57.2", "api_status": "stable"}
+
+
+async def current(api: Served) -> list[Any]:
+    answer = await api.http.get(PATH)
+    assert answer.status_code == 200
+    check_headers(answer)
+    payload = answer.json()
+    assert set(payload) == {"settings", "meta"}
+    providers: list[Any] = payload["settings"]["application"]["media"]["providers"]
+    return providers
+
+
+async def test_providers_are_added_replaced_and_deleted_by_name(api: Served) -> None:
+    assert await current(api) == []
+    files, pictures = body("media_providers")
+    answer = await api.http.post(PATH, json=[files])
+    assert (answer.status_code, answer.json()) == (200, {"meta": META})
+    await api.http.post(PATH, json=[pictures])
+    assert await current(api) == [files, pictures]
+    changed = pictures | {"config": {"basic": {"username": "a", "password": ""}}}
+    await api.http.post(PATH, json=[pictures, changed])
+    assert await current(api) == [files, changed]
+    answer = await api.http.delete(f"{PATH}/files")
+    assert (answer.status_code, answer.json()) == (200, {"meta": META})
+    assert await current(api) == [changed]
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=case["case"]) for case in body("media_providers_wrong")])
+async def test_a_wrong_provider_keeps_all_of_them_out(api: Served, case: dict[str, Any]) -> None:
+    answer = await api.http.post(PATH, json=case["body"])
+    assert code(answer) == (400, case["code"])
+    assert errors(answer)[0]["details"].startswith(case["details"])
+    assert await current(api) == []
+
+
+async def test_there_may_be_a_hundred(api: Served) -> None:
+    entries = [{"name": f"n{n}", "type": "www", "config": {"bearer": "x"}} for n in range(101)]
+    assert code(await api.http.post(PATH, json=entries)) == (400, 1009)
+    assert (await api.http.post(PATH, json=entries[:100])).status_code == 200
+    assert (await api.http.post(PATH, json=entries[:5])).status_code == 200
+    assert code(await api.http.post(PATH, json=entries[100:])) == (400, 1009)
+
+
+@pytest.mark.parametrize("name", ["nobody", "Files", "files%20", "%00", "ü"])
+async def test_a_provider_that_is_not_there_is_not_found(api: Served, name: str) -> None:
+    await api.http.post(PATH, json=body("media_providers"))
+    assert code(await api.http.delete(f"{PATH}/{name}")) == (404, 1006)
+
+
+async def test_credentials_are_stored_sealed_and_never_logged(
+    api: Served, database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.DEBUG):
+        await api.http.post(PATH, json=body("media_providers"))
+        await current(api)
+    for record in caplog.records:
+        assert "a password" not in str(record.__dict__)
+        assert "a token" not in str(record.__dict__)
+    async with database.reading() as connection:
+        for kept in await media_providers.list_providers(connection, "15550000000"):
+            assert b"password" not in kept.config
+            assert b"token" not in kept.config
+
+
+async def test_credentials_of_another_master_key_are_shown_as_none(api: Served, serve: Serve) -> None:
+    await api.http.post(PATH, json=body("media_providers"))
+    other = await serve(secrets=dataclasses.replace(make_secrets(), master_key=b"n" * 32))
+    await other.log_in()
+    assert [entry["config"] for entry in await current(other)] == [{}, {}]
+
+
+async def test_a_reset_of_the_settings_keeps_providers(api: Served) -> None:
+    await api.http.post(PATH, json=body("media_providers"))
+    await api.http.delete("/v1/settings/application")
+    assert len(await current(api)) == 2
+
+
+@pytest.mark.parametrize(("method", "path"), [("GET", PATH), ("POST", PATH), ("DELETE", f"{PATH}/files")])
+async def test_providers_are_for_administrators(api: Served, method: str, path: str) -> None:
+    await check_is_for_administrators(api, method, path)

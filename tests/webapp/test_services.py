@@ -1,0 +1,112 @@
+"""`/v1/services`, `/v1/support`, and `/v1/health` of several Coreapps."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.webapp.cluster import NOBODY, Cluster, two
+from tests.webapp.conftest import Serve, Served, check_headers, code
+from tests.webapp.fake_coreapp import FakeCoreapp
+from tests.webapp.roles import check_is_for_administrators, check_takes_a_token, ordinary
+from tidings.storage import accounts, registrations
+from tidings.storage.accounts import Account
+from tidings.storage.database import Database
+from tidings.wire import core
+
+META = {"version": "2.57.2", "api_status": "stable"}
+GC = {"message": "/v1/services/message/gc", "media": "/v1/services/media/gc"}
+SUPPORT = "/v1/support"
+
+
+@pytest.mark.parametrize("kind", ["message", "media"])
+async def test_a_collection_begins(api: Served, coreapp: FakeCoreapp, kind: str) -> None:
+    answer = await api.http.put(GC[kind])
+    assert answer.status_code == 200
+    assert answer.json() == {"services": {kind: {"gc": {"status": "processing"}}}, "meta": META}
+    check_headers(answer)
+    assert [question.kind for question in coreapp.asked(core.CollectGarbage)] == [kind]
+
+
+async def test_with_several_coreapps_each_says_whether_it_began(serve: Serve, coreapp: FakeCoreapp) -> None:
+    other, cluster = await two(coreapp)
+    api = await serve(shard_map=cluster)
+    await api.log_in()
+    await coreapp.until(lambda: coreapp.greetings > 0)
+    await other.until(lambda: other.greetings > 0)
+    both = {"node0": {"status": "processing"}, "node1": {"status": "processing"}}
+    assert (await api.http.put(GC["message"])).json()["services"] == {"message": {"gc": both}}
+    other.refuse(core.CollectGarbage, 1011, "not now")
+    answer = await api.http.put(GC["media"])
+    assert answer.json()["services"]["media"]["gc"]["node1"] == {"status": "failed"}
+    await other.stop()
+
+
+async def test_a_coreapp_that_collects_nothing_of_a_kind_says_so(api: Served, coreapp: FakeCoreapp) -> None:
+    coreapp.refuse(core.CollectGarbage, 1011, "media is not collected here")
+    assert code(await api.http.put(GC["media"])) == (503, 1011)
+
+
+@pytest.mark.parametrize("kind", ["message", "media"])
+async def test_collections_are_for_administrators(api: Served, kind: str) -> None:
+    await check_is_for_administrators(api, "PUT", GC[kind])
+
+
+async def test_support_tells_what_is_so(api: Served, database: Database) -> None:
+    async with database.transaction() as connection:
+        await accounts.add_account(connection, Account("15550000000", 77, b"a", b"b", b"c"))
+        await registrations.note_registered(connection, "15550000000", 1_700_000_000_123)
+    answer = await api.http.get(SUPPORT, headers=await ordinary(api))
+    assert answer.status_code == 200
+    check_headers(answer)
+    found = answer.json()["support"]
+    assert found["debug_info"] == "15550000000"
+    assert found["e2e"] == {"identity_timestamp": 1_700_000_000, "registration_id": 77}
+    assert found["db_engine"] == "SQLITE"
+    assert found["socket_conn"] == "UP"
+    assert found["multi_connect"] is False
+    assert found["free_space_data"] > 0
+    stores = {"axolotl", "callback", "cluster", "config", "contact", "jobqueue", "message"}
+    assert set(found["schema"]) == stores
+    assert min(found["schema"].values()) >= 4
+
+
+@pytest.mark.parametrize(("status", "expected"), [("connected", "UP"), ("connecting", "DN")])
+async def test_support_tells_the_state_of_the_connection(
+    api: Served, coreapp: FakeCoreapp, status: str, expected: str
+) -> None:
+    coreapp.answer(core.GetHealth, lambda q: core.Health(n=q.n, gateway_status=status))
+    assert (await api.http.get(SUPPORT)).json()["support"]["socket_conn"] == expected
+    await coreapp.stop()
+    assert (await api.http.get(SUPPORT)).json()["support"]["socket_conn"] == "UNK"
+
+
+async def test_support_takes_a_token(api: Served) -> None:
+    await check_takes_a_token(api, "GET", SUPPORT)
+
+
+async def test_with_several_coreapps_health_and_support_are_told_of_each(serve: Serve, coreapp: FakeCoreapp) -> None:
+    other, _ = await two(coreapp)
+    api = await serve(shard_map=Cluster(coreapp.address, other.address, NOBODY))
+    await api.log_in()
+    await coreapp.until(lambda: coreapp.greetings > 0)
+    await other.until(lambda: other.greetings > 0)
+    other.answer(core.GetHealth, lambda q: core.Health(q.n, "connecting", "x", [1]))
+    assert (await api.http.get("/v1/health")).json()["health"] == {
+        "node0": {"gateway_status": "connected", "role": "coreapp"},
+        "node1": {"gateway_status": "connecting", "role": "coreapp"},
+        "node2": {"gateway_status": "disconnected", "role": "coreapp"},
+    }
+    found = (await api.http.get(SUPPORT)).json()["support"]
+    assert {name: (node["socket_conn"], node["shards"]) for name, node in found.items()} == {
+        "node0": ("UP", [[0, 0]]),
+        "node1": ("DN", [[1, 1]]),
+        "node2": ("UNK", []),
+    }
+    await other.stop()
+
+
+async def test_several_shards_of_one_coreapp_are_one_coreapp(serve: Serve, coreapp: FakeCoreapp) -> None:
+    api = await serve(shard_map=Cluster(coreapp.address, coreapp.address))
+    await api.log_in()
+    await coreapp.until(lambda: coreapp.greetings > 0)
+    assert (await api.http.get("/v1/health")).json()["health"] == {"gateway_status": "connected"}

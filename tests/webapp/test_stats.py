@@ -1,0 +1,216 @@
+"""`/v1/stats` and `/metrics`: the original's names in both forms."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from prometheus_client import Metric, parser
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+from tests.webapp.cluster import two
+from tests.webapp.conftest import Serve, Served, check_headers, code
+from tests.webapp.fake_coreapp import FakeCoreapp
+from tests.webapp.roles import ordinary
+from tidings.runtime.clock import ManualClock
+from tidings.storage import contacts, messages
+from tidings.storage.contacts import Contact
+from tidings.storage.database import Database
+from tidings.storage.messages import Message, Status
+from tidings.wire import core
+from webapp import exposition
+from webapp.settings import ApiKey
+from webapp.stats import service
+
+TEXT = (Path(__file__).parents[1] / "data" / "coreapp_metrics.txt").read_text()
+APP, DB = "/v1/stats/app", "/v1/stats/db"
+KEY = "an API key of the tests"
+PROMETHEUS = "application/openmetrics-text;version=1.0.0;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1"
+
+
+@pytest.fixture
+def api(api: Served, coreapp: FakeCoreapp) -> Served:
+    coreapp.answer(core.GetMetrics, lambda q: core.Metrics(q.n, TEXT))
+    return api
+
+
+def families(answer: httpx.Response) -> dict[str, Metric]:
+    """The text form, checked as strictly as the client library can."""
+    assert answer.status_code == 200
+    assert answer.headers["Content-Type"].startswith("text/plain; version=")
+    assert answer.text.endswith("\n")
+    found = {}
+    for family in parser.text_string_to_metric_families(answer.text):
+        assert family.name not in found, "a family stands there twice"
+        assert family.type != "unknown", family.name
+        assert len({(s.name, *sorted(s.labels.items())) for s in family.samples}) == len(family.samples)
+        found[family.name] = family
+    return found
+
+
+def check_json(found: dict[str, Any]) -> None:
+    assert found
+    for entry in found.values():
+        assert set(entry) == {"type", "help", "data"}
+        assert entry["type"] in ("gauge", "counter")
+        assert entry["help"]
+        for sample in entry["data"]:
+            assert set(sample) == {"labels", "value"}
+            assert isinstance(sample["value"], int | float)
+
+
+async def test_the_coreapps_counts_have_the_known_names_in_json(api: Served) -> None:
+    for path in (APP, "/v1/stats"):
+        answer = await api.http.get(path)
+        assert answer.status_code == 200
+        check_headers(answer)
+        assert set(answer.json()) == {"stats", "meta"}
+        found = answer.json()["stats"]["app"]
+        check_json(found)
+        assert found["callback_queue_size"] == {
+            "type": "gauge",
+            "help": "Callbacks that wait for the webhook",
+            "data": [{"labels": {}, "value": 7}],
+        }
+        labels = {"result": "success", "type": "status_change"}
+        assert found["callback_requests"]["data"][0] == {"labels": labels, "value": 3}
+        assert found["callback_requests_duration_ms_count"]["data"][0] == {"labels": labels, "value": 3}
+        assert found["callback_requests_duration_ms_sum"]["data"][0] == {"labels": labels, "value": 12.5}
+        by_store = {"labels": {"db": "business", "request": "commit"}}
+        assert found["db_request_duration_us_count"]["data"] == [by_store | {"value": 4}]
+        assert found["db_request_duration_us_sum"]["data"] == [by_store | {"value": 20_000}]
+        assert not any("created" in name for name in found)
+
+
+async def test_the_coreapps_counts_in_text(api: Served) -> None:
+    found = families(await api.http.get(APP, params={"format": "prometheus"}))
+    assert found["callback_queue_size"].samples[0].value == 7
+    names = {sample.name for sample in found["callback_requests_duration_ms"].samples}
+    assert names == {"callback_requests_duration_ms_count", "callback_requests_duration_ms_sum"}
+    assert found["tidings_db_transaction_seconds"].type == "histogram"
+
+
+@pytest.mark.parametrize("path", [APP, "/v1/stats", DB, "/metrics", "/v1/metrics"])
+async def test_the_form_is_json_unless_it_is_asked_for_text(api: Served, path: str) -> None:
+    for params, accept, kind in (
+        ({}, "*/*", "application/json"),
+        ({}, "text/html,application/xhtml+xml,*/*;q=0.8", "application/json"),
+        ({"format": "json"}, PROMETHEUS, "application/json"),
+        ({}, PROMETHEUS, "text/plain"),
+        ({"format": "prometheus"}, "application/json", "text/plain"),
+    ):
+        answer = await api.http.get(path, params=params, headers={"Accept": accept})
+        assert answer.status_code == 200
+        assert answer.headers["Content-Type"].startswith(kind), (params, accept)
+    assert code(await api.http.get(path, params={"format": "xml"})) == (400, 1009)
+
+
+async def test_with_several_coreapps_the_counts_are_told_of_each(serve: Serve, coreapp: FakeCoreapp) -> None:
+    other, cluster = await two(coreapp)
+    api = await serve(shard_map=cluster)
+    await api.log_in()
+    for one in (coreapp, other):
+        one.answer(core.GetMetrics, lambda q: core.Metrics(q.n, TEXT))
+        await one.until(lambda one=one: one.greetings > 0)  # type: ignore[misc]
+    found = (await api.http.get(APP)).json()["stats"]["app"]
+    assert set(found) == {"node0", "node1"}
+    check_json(found["node1"])
+    text = families(await api.http.get(APP, params={"format": "prometheus"}))
+    assert {sample.labels["node"] for sample in text["callback_queue_size"].samples} == {"node0", "node1"}
+    await other.stop()
+    await other.until(lambda: not other.connections)
+    assert set((await api.http.get(APP)).json()["stats"]["app"]) <= {"node0", "node1"}
+
+
+async def test_without_the_coreapp_there_is_nothing_to_tell(api: Served, coreapp: FakeCoreapp) -> None:
+    api.parts.links._patience = 0.05
+    await coreapp.stop()
+    assert code(await api.http.get(APP)) == (500, 1014)
+    assert (await api.http.get(DB)).status_code == 200
+
+
+async def fill(database: Database) -> None:
+    def message(number: int, kind: str, status: Status) -> Message:
+        return Message(f"gBEG{number}", "15550000000", 0, "15550110001", kind, int(status), 1, "")
+
+    async with database.transaction() as connection:
+        await contacts.save(
+            connection, [Contact("15550000000", f"1555011000{n}", registered=n < 3, checked_at=1) for n in range(5)]
+        )
+        await messages.add(
+            connection,
+            [
+                message(1, "text", Status.READ),
+                message(2, "text", Status.DELIVERED),
+                message(3, "image", Status.SENT),
+                message(4, "", Status.ACCEPTED),
+            ],
+        )
+
+
+async def test_what_is_in_the_database_is_counted_now_and_then(serve: Serve, database: Database) -> None:
+    clock = ManualClock()
+    api = await serve(clock=clock)
+    await api.log_in()
+    empty = (await api.http.get(DB)).json()["stats"]["db"]
+    check_json({name: entry for name, entry in empty.items() if entry["data"]})
+    await fill(database)
+    assert (await api.http.get(DB)).json()["stats"]["db"] == empty
+    clock.advance(service.BELIEVED + 1)
+    found = (await api.http.get(DB)).json()["stats"]["db"]
+    check_json(found)
+    assert [(s["labels"]["type"], s["value"]) for s in found["db_contacts"]["data"]] == [
+        ("whatsapp_user", 3),
+        ("non_whatsapp_user", 2),
+    ]
+    assert [(s["labels"]["type"], s["value"]) for s in found["db_messages"]["data"]] == [
+        ("undefined", 1),
+        ("image", 1),
+        ("text", 2),
+    ]
+    assert found["db_message_receipts"]["data"] == [{"labels": {}, "value": 2}]
+    families(await api.http.get(DB, params={"format": "prometheus"}))
+
+
+async def test_metrics_have_the_servers_names_and_the_calls_by_endpoint_and_status(served_api: Served) -> None:
+    api = served_api
+    assert (await api.send()).status_code == 201
+    assert (await api.http.get("/v1/users/nobody")).status_code == 404
+    found = (await api.http.get("/metrics")).json()["metrics"]
+    check_json({name: entry for name, entry in found.items() if entry["data"] and entry["help"]})
+    calls = {
+        (sample["labels"]["method"], sample["labels"]["result"])
+        for sample in found["api_requests_duration_ms_count"]["data"]
+    }
+    assert {("POST_v1_messages", "201"), ("GET_v1_users_username", "404")} <= calls
+    for name in ("web_uptime", "web_connections", "web_queue_len", "web_requests"):
+        assert all(sample["labels"]["node"] for sample in found[name]["data"])
+    text = families(await api.http.get("/metrics", params={"format": "prometheus"}))
+    assert text["api_requests_duration_ms"].type == "summary"
+    assert [sample.labels["state"] for sample in text["web_requests"].samples] == ["handle-request", "read"]
+
+
+async def test_stats_take_a_token_or_the_key(serve: Serve, coreapp: FakeCoreapp) -> None:
+    api = await serve(api_key=ApiKey(KEY))
+    await api.log_in()
+    await coreapp.until(lambda: coreapp.greetings > 0)
+    own = await ordinary(api)
+    for path in (APP, "/v1/stats", DB):
+        for header in ({"Authorization": f"Apikey {KEY}"}, own):
+            assert (await api.http.get(path, headers=header)).status_code == 200
+        for wrong in ("", "Apikey x", "Bearer x"):
+            assert code(await api.http.get(path, headers={"Authorization": wrong})) == (401, 1005)
+
+
+def test_json_leaves_out_what_is_no_number() -> None:
+    gauge = GaugeMetricFamily("g", "help", labels=["a"])
+    gauge.add_metric(["nan"], float("nan"))
+    gauge.add_metric(["inf"], float("inf"))
+    gauge.add_metric(["half"], 0.5)
+    counter = CounterMetricFamily("c", "help", value=3)
+    assert exposition.as_json([gauge, counter]) == {
+        "g": {"type": "gauge", "help": "help", "data": [{"labels": {"a": "half"}, "value": 0.5}]},
+        "c": {"type": "counter", "help": "help", "data": [{"labels": {}, "value": 3}]},
+    }

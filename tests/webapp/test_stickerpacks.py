@@ -1,0 +1,174 @@
+"""`/v1/stickerpacks`."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from typing import Any
+
+import pytest
+
+from tests.webapp.conftest import Served, check_headers, code, errors
+from tests.webapp.roles import check_takes_a_token, ordinary
+from webapp.stickerpacks import service
+
+PATH = "/v1/stickerpacks"
+META = {"version": "2.57.2", "api_status": "stable"}
+PACK = {"publisher": "Tidings Ltd.", "name": "Party 👨‍👩‍👧", "ios_app_store_link": "https://apps.example.com/1"}
+IMAGE = "f043afd0-f0ae-4b9c-ab3d-696fb4c8cd68"
+
+
+async def make(api: Served) -> str:
+    answer = await api.http.post(PATH, json=PACK)
+    assert answer.status_code == 201, answer.text
+    check_headers(answer)
+    payload = answer.json()
+    assert payload == {"stickerpacks": [{"id": payload["stickerpacks"][0]["id"]}], "meta": META}
+    pack_id: str = payload["stickerpacks"][0]["id"]
+    assert str(uuid.UUID(pack_id)) == pack_id
+    return pack_id
+
+
+async def add(api: Served, pack_id: str, **fields: Any) -> int:
+    answer = await api.http.post(f"{PATH}/{pack_id}/stickers", json={"image_data_id": IMAGE} | fields)
+    assert answer.status_code == 201, answer.text
+    payload = answer.json()
+    assert payload == {"stickers": [{"index": payload["stickers"][0]["index"]}], "meta": META}
+    return int(payload["stickers"][0]["index"])
+
+
+async def stickers(api: Served, pack_id: str) -> list[Any]:
+    answer = await api.http.get(f"{PATH}/{pack_id}/stickers")
+    assert answer.status_code == 200
+    found: list[Any] = answer.json()["stickers"]
+    return found
+
+
+async def test_a_pack_is_made_read_changed_and_deleted(api: Served) -> None:
+    pack_id = await make(api)
+    assert (await api.http.get(PATH)).json() == {"stickerpacks": [{"id": pack_id}], "meta": META}
+    expected = {"id": pack_id, "android_app_store_link": ""} | PACK
+    assert (await api.http.get(f"{PATH}/{pack_id}")).json() == {"stickerpacks": [expected], "meta": META}
+    answer = await api.http.patch(f"{PATH}/{pack_id}", json={"name": "Feast", "ios_app_store_link": ""})
+    assert (answer.status_code, answer.json()) == (200, {"meta": META})
+    assert (await api.http.patch(f"{PATH}/{pack_id}", json={})).status_code == 200
+    changed = expected | {"name": "Feast", "ios_app_store_link": ""}
+    assert (await api.http.get(f"{PATH}/{pack_id}")).json()["stickerpacks"] == [changed]
+    answer = await api.http.delete(f"{PATH}/{pack_id}")
+    assert (answer.status_code, answer.json()) == (200, {"meta": META})
+    assert (await api.http.get(PATH)).json()["stickerpacks"] == []
+
+
+async def test_stickers_keep_their_index_when_others_are_deleted(api: Served) -> None:
+    pack_id = await make(api)
+    assert [await add(api, pack_id, emojis=["🎉"]) for _ in range(3)] == [0, 1, 2]
+    answer = await api.http.delete(f"{PATH}/{pack_id}/stickers/1")
+    assert (answer.status_code, answer.json()) == (200, {"meta": META})
+    assert [sticker["index"] for sticker in await stickers(api, pack_id)] == [0, 2]
+    answer = await api.http.patch(f"{PATH}/{pack_id}/stickers/2", json={"emojis": ["😀", "👨‍👩‍👧"]})
+    assert (answer.status_code, answer.json()) == (200, {"meta": META})
+    found = await api.http.get(f"{PATH}/{pack_id}/stickers/2")
+    entry = {"id": "2", "index": 2, "emojis": ["😀", "👨‍👩‍👧"], "image_data_id": IMAGE}
+    assert found.json() == {"stickers": [entry], "meta": META}
+    assert await add(api, pack_id) == 3
+
+
+async def test_stickers_go_with_their_pack(api: Served) -> None:
+    pack_id = await make(api)
+    await add(api, pack_id)
+    await api.http.delete(f"{PATH}/{pack_id}")
+    assert code(await api.http.get(f"{PATH}/{pack_id}/stickers")) == (404, 1006)
+    assert code(await api.http.get(f"{PATH}/{pack_id}/stickers/0")) == (404, 1006)
+
+
+async def test_the_first_party_packs_are_none(api: Served) -> None:
+    await make(api)
+    assert (await api.http.get(PATH, params={"namespace": "whatsapp"})).json() == {"stickerpacks": [], "meta": META}
+    assert code(await api.http.get(PATH, params={"namespace": "another"})) == (400, 1009)
+
+
+async def test_packs_and_stickers_are_bounded(api: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "MAX_PACKS", 2)
+    monkeypatch.setattr(service, "MAX_STICKERS", 2)
+    pack_id, _ = await make(api), await make(api)
+    assert code(await api.http.post(PATH, json=PACK)) == (400, 1009)
+    answers = await asyncio.gather(
+        *(api.http.post(f"{PATH}/{pack_id}/stickers", json={"image_data_id": IMAGE}) for _ in range(5))
+    )
+    assert sorted(answer.status_code for answer in answers) == [201, 201, 400, 400, 400]
+
+
+@pytest.mark.parametrize(
+    ("change", "expected", "details"),
+    [
+        ({"publisher": None}, 1009, "publisher: "),
+        ({"name": ""}, 1009, "name: "),
+        ({"name": "x" * 129}, 1009, "name: "),
+        ({"name": "a\nb"}, 1009, "name: should have no control"),
+        ({"ios_app_store_link": "apps.example.com"}, 1009, "ios_app_store_link: should begin with http"),
+        ({"android_app_store_link": "https://x/" + "x" * 1024}, 1009, "android_app_store_link: "),
+    ],
+)
+async def test_a_wrong_pack_is_refused(api: Served, change: dict[str, Any], expected: int, details: str) -> None:
+    answer = await api.http.post(PATH, json=PACK | change)
+    assert code(answer) == (400, expected)
+    assert errors(answer)[0]["details"].startswith(details)
+    for field in ("publisher", "name"):
+        missing = await api.http.post(PATH, json={key: value for key, value in PACK.items() if key != field})
+        assert code(missing) == (400, 1008)
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ({}, 1008),
+        ({"image_data_id": ""}, 1009),
+        ({"image_data_id": "x" * 129}, 1009),
+        ({"image_data_id": IMAGE, "emojis": "🎉"}, 1009),
+        ({"image_data_id": IMAGE, "emojis": ["a", "b", "c", "d"]}, 1009),
+        ({"image_data_id": IMAGE, "emojis": [""]}, 1009),
+        ({"image_data_id": IMAGE, "emojis": ["\u0001" * 16] * 3}, 1009),
+        ([], 1009),
+    ],
+)
+async def test_a_wrong_sticker_is_refused(api: Served, content: Any, expected: int) -> None:
+    pack_id = await make(api)
+    assert code(await api.http.post(f"{PATH}/{pack_id}/stickers", json=content)) == (400, expected)
+    assert await stickers(api, pack_id) == []
+
+
+@pytest.mark.parametrize("pack_id", ["nothing", "ü", "x" * 300, "%00", "..."])
+async def test_what_is_not_there_is_not_found(api: Served, pack_id: str) -> None:
+    for method in ("GET", "PATCH", "DELETE"):
+        assert code(await api.http.request(method, f"{PATH}/{pack_id}", json={"name": "x"})) == (404, 1006)
+    for method in ("GET", "POST"):
+        answer = await api.http.request(method, f"{PATH}/{pack_id}/stickers", json={"image_data_id": "x"})
+        assert code(answer) == (404, 1006)
+    good = await make(api)
+    for index in ("0", "-1", "one", "9" * 30, "²"):
+        for method in ("GET", "PATCH", "DELETE"):
+            answer = await api.http.request(method, f"{PATH}/{good}/stickers/{index}", json={})
+            assert code(answer) == (404, 1006)
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", ""),
+        ("POST", ""),
+        ("GET", "/x"),
+        ("PATCH", "/x"),
+        ("DELETE", "/x"),
+        ("GET", "/x/stickers"),
+        ("POST", "/x/stickers"),
+        ("GET", "/x/stickers/0"),
+        ("PATCH", "/x/stickers/0"),
+        ("DELETE", "/x/stickers/0"),
+    ],
+)
+async def test_packs_are_for_every_user_with_a_token(api: Served, method: str, path: str) -> None:
+    await check_takes_a_token(api, method, PATH + path)
+    answer = await api.http.request(
+        method, PATH + path, headers=await ordinary(api), json=PACK | {"image_data_id": "x"}
+    )
+    assert answer.status_code in (200, 201, 404)

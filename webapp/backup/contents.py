@@ -1,0 +1,119 @@
+"""What a backup holds besides the keys: read from, and written to, the tables of one account."""
+
+from __future__ import annotations
+
+import msgspec
+
+from tidings import safekeeping
+from tidings.safekeeping import Safe
+from tidings.storage import (
+    application_settings,
+    certificates,
+    media_providers,
+    profiles,
+    registrations,
+    stickerpacks,
+)
+from tidings.storage.database import Connection
+from tidings.storage.media_providers import MediaProvider
+from tidings.storage.profiles import BusinessProfile, Photo
+from tidings.storage.stickerpacks import Pack, Sticker
+
+VERSION = 1
+
+
+class Provider(msgspec.Struct):
+    """A media provider, unsealed: the master key of the installation that restores it may be another."""
+
+    name: str
+    kind: str
+    config: bytes
+
+
+class StickerPack(msgspec.Struct):
+    """A pack with its stickers."""
+
+    pack: Pack
+    stickers: list[Sticker]
+
+
+class Contents(msgspec.Struct):
+    """Everything that is set for one number.
+
+    shards, pin_hash: of its registration; settings: the JSON of what was set; keys: the Coreapp's part, under the same
+    password; external: the API's certificate with its key.
+    """
+
+    version: int
+    number: str
+    keys: str
+    shards: int
+    pin_hash: str
+    settings: str
+    about: str
+    business: BusinessProfile
+    photo: Photo | None
+    external: bytes | None
+    webhook_ca: bytes | None
+    providers: list[Provider]
+    stickerpacks: list[StickerPack]
+
+
+async def read(connection: Connection, safe: Safe, account: str, keys: str) -> Contents:
+    """What is set now. Raises `Unreadable`."""
+    registration = await registrations.find_registration(connection, account)
+    external = await certificates.find_certificate(connection, account, certificates.EXTERNAL)
+    packs = [
+        StickerPack(pack, list(await stickerpacks.list_stickers(connection, pack.id)))
+        for pack in await stickerpacks.list_packs(connection, account)
+    ]
+    return Contents(
+        version=VERSION,
+        number=account,
+        keys=keys,
+        shards=registration.shards,
+        pin_hash=registration.pin_hash,
+        settings=await application_settings.find_document(connection, account),
+        about=await profiles.find_about(connection, account),
+        business=await profiles.find_business(connection, account),
+        photo=await profiles.find_photo(connection, account),
+        external=None if external is None else safe.open(account, certificates.EXTERNAL, external),
+        webhook_ca=await certificates.find_certificate(connection, account, certificates.WEBHOOK_CA),
+        providers=[
+            Provider(
+                provider.name, provider.kind, safe.open(account, safekeeping.provider(provider.name), provider.config)
+            )
+            for provider in await media_providers.list_providers(connection, account)
+        ],
+        stickerpacks=packs,
+    )
+
+
+async def write(connection: Connection, safe: Safe, account: str, contents: Contents) -> None:
+    """Put these in the place of what is set now."""
+    await registrations.set_shards(connection, account, contents.shards)
+    await registrations.set_pin_hash(connection, account, contents.pin_hash)
+    await application_settings.reset_settings(connection, account)
+    await application_settings.change_settings(connection, account, msgspec.json.decode(contents.settings))
+    await profiles.set_about(connection, account, contents.about)
+    await profiles.set_business(connection, account, contents.business)
+    await profiles.set_photo(connection, account, contents.photo)
+    external = None if contents.external is None else safe.seal(account, certificates.EXTERNAL, contents.external)
+    for kind, content in ((certificates.EXTERNAL, external), (certificates.WEBHOOK_CA, contents.webhook_ca)):
+        if content is None:
+            await certificates.delete_certificate(connection, account, kind)
+        else:
+            await certificates.set_certificate(connection, account, kind, content)
+    await media_providers.delete_providers(connection, account)
+    await media_providers.save_providers(
+        connection,
+        [
+            MediaProvider(
+                account, entry.name, entry.kind, safe.seal(account, safekeeping.provider(entry.name), entry.config)
+            )
+            for entry in contents.providers
+        ],
+    )
+    await stickerpacks.delete_packs(connection, account)
+    for entry in contents.stickerpacks:
+        await stickerpacks.put_pack(connection, entry.pack, entry.stickers)

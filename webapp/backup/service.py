@@ -1,0 +1,91 @@
+"""Making backups and restoring them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Protocol, TypeVar
+
+import msgspec
+
+from tidings.runtime import password_box
+from tidings.safekeeping import Safe, Unreadable
+from tidings.storage.database import Database
+from tidings.wire import core
+from webapp.backup import contents
+from webapp.backup.contents import Contents
+from webapp.coreapp_link import Make
+from webapp.errors import INTERNAL_ERROR, PARAMETER_INVALID, CoreappAway, FixRequest
+from webapp.tokens import Caller
+
+log = logging.getLogger(__name__)
+
+_PURPOSE = "tidings backup"
+# Seconds that a Coreapp may take to put settings in force.
+_PATIENCE = 5.0
+
+Answer = TypeVar("Answer", core.Done, core.Exported)
+
+
+class Coreapps(Protocol):
+    """The owner of the first shard, and all of them."""
+
+    async def ask_first(self, make: Make, expect: type[Answer]) -> Answer: ...
+
+    async def ask_all(
+        self, make: Make, expect: type[core.Done], *, timeout: float
+    ) -> list[core.Done | CoreappAway]: ...
+
+
+class Backups:
+    """Backups of the caller's account: settings and keys; no users, messages, callbacks or sessions."""
+
+    def __init__(self, database: Database, coreapps: Coreapps, safe: Safe) -> None:
+        self._database = database
+        self._coreapps = coreapps
+        self._safe = safe
+
+    async def make(self, caller: Caller, password: str) -> str:
+        """Base64 that only the password opens. Raises what the Coreapp link raises."""
+        account = caller.account
+        exported = await self._coreapps.ask_first(
+            lambda n: core.ExportKeys(n=n, account=account, password=password), core.Exported
+        )
+        try:
+            async with self._database.reading() as connection:
+                found = await contents.read(connection, self._safe, account, exported.data)
+        except Unreadable as error:
+            raise FixRequest.because(INTERNAL_ERROR, f"it was stored under another master key: {error}") from error
+        data = await asyncio.to_thread(password_box.seal, password, msgspec.json.encode(found), purpose=_PURPOSE)
+        log.info("backup.made", extra={"username": caller.username, "bytes": len(data)})
+        return data
+
+    async def restore(self, caller: Caller, password: str, data: str) -> None:
+        """Put a backup in force, keys first. Raises `FixRequest`, and what the Coreapp link raises."""
+        account = caller.account
+        found = await asyncio.to_thread(_open, password, data)
+        if found.number != account:
+            raise FixRequest.because(PARAMETER_INVALID, f"data: is a backup of {found.number}, not of {account}")
+        for entry in found.stickerpacks:
+            if entry.pack.account != account:
+                raise FixRequest.because(PARAMETER_INVALID, "data: is not consistent")
+        await self._coreapps.ask_first(
+            lambda n: core.RestoreKeys(n=n, account=account, password=password, data=found.keys), core.Done
+        )
+        await self._database.persist(
+            lambda connection: contents.write(connection, self._safe, account, found), patience=5.0
+        )
+        await self._coreapps.ask_all(lambda n: core.SettingsChanged(n=n, account=account), core.Done, timeout=_PATIENCE)
+        log.info("backup.restored", extra={"username": caller.username})
+
+
+def _open(password: str, data: str) -> Contents:
+    try:
+        found = msgspec.json.decode(password_box.open_box(password, data, purpose=_PURPOSE), type=Contents)
+    except password_box.CannotOpen as error:
+        raise FixRequest.because(PARAMETER_INVALID, f"password: {error}") from None
+    except ValueError as error:
+        raise FixRequest.because(PARAMETER_INVALID, f"data: {error}") from None
+    if found.version != contents.VERSION:
+        raise FixRequest.because(PARAMETER_INVALID, f"data: is of version {found.version}, not {contents.VERSION}")
+    return found

@@ -1,0 +1,164 @@
+"""Reading PEM, and making the certificate that the API has until one is uploaded."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import itertools
+import re
+from collections.abc import Sequence
+from typing import Self
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+# What clients accept at most of a certificate that somebody trusts by hand.
+VALID_DAYS = 825
+RENEW_DAYS = 30
+
+_BLOCK = re.compile(rb"-----BEGIN ([A-Z0-9 ]{1,40})-----.*?-----END \1-----", re.DOTALL)
+_DAY = datetime.timedelta(days=1)
+_PEM = serialization.Encoding.PEM
+
+
+class Wrong(ValueError):
+    """It cannot be used; `str()` says why."""
+
+
+class Bundle:
+    """A private key, its certificate and what that one was issued by, in that order; PEM."""
+
+    def __init__(self, key: bytes, certificates: Sequence[x509.Certificate]) -> None:
+        self._key = key
+        self._certificates = list(certificates)
+
+    @classmethod
+    def parse(cls, text: bytes, now: datetime.datetime) -> Self:
+        """Raises `Wrong`."""
+        blocks = [(match[1], match[0]) for match in _BLOCK.finditer(text)]
+        if not blocks or not blocks[0][0].endswith(b"PRIVATE KEY"):
+            raise Wrong("should begin with a private key in PEM")
+        try:
+            key = serialization.load_pem_private_key(blocks[0][1], None)
+        except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+            raise Wrong(f"the private key cannot be read, it should not be encrypted: {_brief(error)}") from None
+        if any(kind != b"CERTIFICATE" for kind, _ in blocks[1:]):
+            raise Wrong("after the private key only certificates should follow")
+        chain = [_certificate(block) for _, block in blocks[1:]]
+        if len(chain) < 2:
+            raise Wrong("after the private key should follow its certificate and at least one intermediate")
+        spki = serialization.PublicFormat.SubjectPublicKeyInfo
+        if key.public_key().public_bytes(_PEM, spki) != chain[0].public_key().public_bytes(_PEM, spki):
+            raise Wrong("the first certificate is not that of the private key")
+        for issued, issuer in itertools.pairwise(chain):
+            try:
+                issued.verify_directly_issued_by(issuer)
+            except (ValueError, TypeError, InvalidSignature):
+                raise Wrong(f"{_name(issued)} was not issued by {_name(issuer)}, which follows it") from None
+        if not chain[0].not_valid_before_utc <= now <= chain[0].not_valid_after_utc:
+            raise Wrong(f"{_name(chain[0])} is not valid now")
+        return cls(blocks[0][1] + b"\n", chain)
+
+    @classmethod
+    def load(cls, text: bytes) -> Self:
+        """What `pem` gave."""
+        blocks = [match[0] for match in _BLOCK.finditer(text)]
+        return cls(blocks[0] + b"\n", [_certificate(block) for block in blocks[1:]])
+
+    @classmethod
+    def make(cls, names: Sequence[str], now: datetime.datetime) -> Self:
+        """A new key, and a certificate for these host names and addresses that only itself vouches for."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        public = key.public_key()
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0][:64])])
+        usage = x509.KeyUsage(True, False, False, False, False, True, False, False, False)
+        certificate = (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(subject)
+            .public_key(public)
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - _DAY)
+            .not_valid_after(now + VALID_DAYS * _DAY)
+            .add_extension(x509.SubjectAlternativeName([_general_name(name) for name in names]), critical=False)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .add_extension(usage, critical=True)
+            .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(public), critical=False)
+            .sign(key, hashes.SHA256())
+        )
+        plain = serialization.NoEncryption()
+        return cls(key.private_bytes(_PEM, serialization.PrivateFormat.PKCS8, plain), [certificate])
+
+    @property
+    def pem(self) -> bytes:
+        """All of it."""
+        return self._key + _join(self._certificates)
+
+    @property
+    def authorities(self) -> bytes:
+        """What a client may trust: the issuers, or the certificate itself where there are none. PEM."""
+        return _join(self._certificates[1:] or self._certificates)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The host names and addresses of the certificate."""
+        try:
+            found = self._certificates[0].extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        except x509.ExtensionNotFound:
+            return ()
+        addresses = found.get_values_for_type(x509.IPAddress)
+        return (*found.get_values_for_type(x509.DNSName), *(str(address) for address in addresses))
+
+    def is_fresh(self, now: datetime.datetime) -> bool:
+        """Will it be valid for a while?"""
+        return now + RENEW_DAYS * _DAY < self._certificates[0].not_valid_after_utc
+
+
+def parse_authorities(text: bytes) -> bytes:
+    """The certificates in `text`, without what is between them. Raises `Wrong`."""
+    blocks = [(match[1], match[0]) for match in _BLOCK.finditer(text)]
+    if not blocks:
+        raise Wrong("should be certificates in PEM")
+    if any(kind != b"CERTIFICATE" for kind, _ in blocks):
+        raise Wrong("should hold certificates only")
+    return _join([_certificate(block) for _, block in blocks])
+
+
+def is_name(text: str) -> bool:
+    """Is it a host name or an address that a certificate may have?"""
+    try:
+        _general_name(text)
+    except ValueError:
+        return False
+    return bool(text)
+
+
+def _general_name(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)
+
+
+def _certificate(block: bytes) -> x509.Certificate:
+    try:
+        return x509.load_pem_x509_certificate(block)
+    except ValueError as error:
+        raise Wrong(f"a certificate cannot be read: {_brief(error)}") from None
+
+
+def _join(certificates: Sequence[x509.Certificate]) -> bytes:
+    return b"".join(certificate.public_bytes(_PEM) for certificate in certificates)
+
+
+def _name(certificate: x509.Certificate) -> str:
+    return repr(certificate.subject.rfc4514_string()[:100])
+
+
+def _brief(error: Exception) -> str:
+    return str(error).partition("\n")[0][:120]

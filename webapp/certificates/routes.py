@@ -1,0 +1,80 @@
+"""`/v1/certificates/external`, its `/ca`, and `/v1/certificates/webhooks/ca`."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request, Response
+
+from webapp import answers, bodies, openapi
+from webapp.certificates.service import Certificates
+from webapp.gate import Gate
+from webapp.openapi import MetaAnswer
+
+EXTERNAL = "/v1/certificates/external"
+WEBHOOKS = "/v1/certificates/webhooks/ca"
+MAX_PEM = 256 * 1024  # bytes
+
+_PEM = {"text/plain": {"schema": {"type": "string", "examples": ["-----BEGIN CERTIFICATE-----\n…"]}}}
+_UPLOAD = {"requestBody": {"required": True, "content": _PEM}}
+
+
+def routes(certificates: Certificates, gate: Gate) -> APIRouter:
+    router = APIRouter(tags=["certificates"])
+
+    @router.post(
+        EXTERNAL,
+        summary="Set the certificate of the API",
+        description="PEM: private key, certificate, at least one intermediate, in that order.",
+        response_model=MetaAnswer,
+        openapi_extra=openapi.operation(openapi.BEARER) | _UPLOAD,
+    )
+    async def set_external(request: Request) -> Response:
+        caller = await gate.administrator(request)
+        await certificates.set_external(caller, await bodies.receive(request, MAX_PEM))
+        return answers.answer({})
+
+    @router.get(
+        EXTERNAL + "/ca",
+        summary="What clients may check the certificate of the API against",
+        response_class=Response,
+        responses={200: {"content": _PEM}},
+        openapi_extra=openapi.operation(openapi.BEARER),
+    )
+    async def get_external_ca(request: Request) -> Response:
+        return _pem(await certificates.external_authorities(await gate.caller(request)))
+
+    @router.post(
+        WEBHOOKS,
+        summary="Set what webhook servers are checked against",
+        response_model=MetaAnswer,
+        openapi_extra=openapi.operation(openapi.BEARER) | _UPLOAD,
+    )
+    async def set_webhook_ca(request: Request) -> Response:
+        caller = await gate.administrator(request)
+        await certificates.set_webhook_authorities(caller, await bodies.receive(request, MAX_PEM))
+        return answers.answer({})
+
+    @router.get(
+        WEBHOOKS,
+        summary="What webhook servers are checked against",
+        response_class=Response,
+        responses={200: {"content": _PEM}},
+        openapi_extra=openapi.operation(openapi.BEARER),
+    )
+    async def get_webhook_ca(request: Request) -> Response:
+        return _pem(await certificates.webhook_authorities(await gate.administrator(request)))
+
+    @router.delete(
+        WEBHOOKS,
+        summary="Check webhook servers against the system's authorities again",
+        response_model=MetaAnswer,
+        openapi_extra=openapi.operation(openapi.BEARER),
+    )
+    async def delete_webhook_ca(request: Request) -> Response:
+        await certificates.delete_webhook_authorities(await gate.administrator(request))
+        return answers.answer({})
+
+    return router
+
+
+def _pem(content: bytes) -> Response:
+    return Response(content, media_type="text/plain")

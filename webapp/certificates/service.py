@@ -1,0 +1,118 @@
+"""Keeping certificates, and having them used."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import logging
+import ssl
+from typing import Protocol
+
+from tidings.runtime.clock import Clock
+from tidings.safekeeping import Safe, Unreadable
+from tidings.storage import certificates
+from tidings.storage.database import Database
+from tidings.wire import core
+from webapp import tls
+from webapp.certificates import pem
+from webapp.certificates.pem import Bundle, Wrong
+from webapp.coreapp_link import Make
+from webapp.errors import NOT_FOUND, PARAMETER_INVALID, CoreappAway, FixRequest
+from webapp.tls import ServerTLS
+from webapp.tokens import Caller
+
+log = logging.getLogger(__name__)
+
+# Seconds that a Coreapp may take to put an authority in force before the caller is answered.
+_PATIENCE = 5.0
+
+
+class AskAll(Protocol):
+    """Every Coreapp that is connected."""
+
+    async def ask_all(
+        self, make: Make, expect: type[core.Done], *, timeout: float
+    ) -> list[core.Done | CoreappAway]: ...
+
+
+class Certificates:
+    """The certificates of the caller's account."""
+
+    def __init__(
+        self, database: Database, coreapps: AskAll, safe: Safe, server: ServerTLS | None, clock: Clock
+    ) -> None:
+        """server: whose certificate it is; `None` while the API speaks plain HTTP."""
+        self._database = database
+        self._coreapps = coreapps
+        self._safe = safe
+        self._server = server
+        self._clock = clock
+
+    async def set_external(self, caller: Caller, text: bytes) -> None:
+        """Keep it and use it for new connections: here at once, elsewhere within seconds. Raises `FixRequest`."""
+        now = datetime.datetime.fromtimestamp(self._clock.now(), datetime.UTC)
+        try:
+            bundle = await asyncio.to_thread(Bundle.parse, text, now)
+            await asyncio.to_thread(tls.check, bundle.pem)
+        except (Wrong, ssl.SSLError) as error:
+            raise FixRequest.because(PARAMETER_INVALID, f"certificate: {error}") from None
+        sealed = self._safe.seal(caller.account, certificates.EXTERNAL, bundle.pem)
+        await self._set(caller, certificates.EXTERNAL, sealed)
+        if self._server is not None:
+            await self._server.load()
+
+    async def external_authorities(self, caller: Caller) -> bytes:
+        """What clients of the API may trust, PEM. Raises `FixRequest` when there is none."""
+        if self._server is not None:
+            return await self._server.authorities()
+        sealed = await self._find(caller, certificates.EXTERNAL)
+        try:
+            return Bundle.load(self._safe.open(caller.account, certificates.EXTERNAL, sealed)).authorities
+        except Unreadable:
+            raise _missing() from None
+
+    async def set_webhook_authorities(self, caller: Caller, text: bytes) -> None:
+        """Keep them; webhook servers are checked against them and no others. Raises `FixRequest`."""
+        try:
+            authorities = await asyncio.to_thread(pem.parse_authorities, text)
+            ssl.create_default_context(cadata=authorities.decode())
+        except (Wrong, ssl.SSLError) as error:
+            raise FixRequest.because(PARAMETER_INVALID, f"certificate: {error}") from None
+        await self._set(caller, certificates.WEBHOOK_CA, authorities)
+        await self._tell(caller)
+
+    async def webhook_authorities(self, caller: Caller) -> bytes:
+        """PEM. Raises `FixRequest` when there are none."""
+        return await self._find(caller, certificates.WEBHOOK_CA)
+
+    async def delete_webhook_authorities(self, caller: Caller) -> None:
+        """Webhook servers are checked against the system's authorities again. Raises `FixRequest` without any."""
+        await self._find(caller, certificates.WEBHOOK_CA)
+        await self._database.persist(
+            lambda connection: certificates.delete_certificate(connection, caller.account, certificates.WEBHOOK_CA),
+            patience=5.0,
+        )
+        log.info("certificate.deleted", extra={"username": caller.username, "kind": certificates.WEBHOOK_CA})
+        await self._tell(caller)
+
+    async def _find(self, caller: Caller, kind: str) -> bytes:
+        async with self._database.reading() as connection:
+            found = await certificates.find_certificate(connection, caller.account, kind)
+        if found is None:
+            raise _missing()
+        return found
+
+    async def _set(self, caller: Caller, kind: str, content: bytes) -> None:
+        await self._database.persist(
+            lambda connection: certificates.set_certificate(connection, caller.account, kind, content), patience=5.0
+        )
+        log.info("certificate.set", extra={"username": caller.username, "kind": kind})
+
+    async def _tell(self, caller: Caller) -> None:
+        await self._coreapps.ask_all(
+            lambda n: core.SettingsChanged(n=n, account=caller.account), core.Done, timeout=_PATIENCE
+        )
+
+
+def _missing() -> FixRequest:
+    return FixRequest.because(NOT_FOUND, "there is no such certificate")

@@ -1,0 +1,1 @@
+"""`/v1/services`: having the Coreapps delete what nobody asks for any more."""

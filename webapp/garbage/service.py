@@ -1,0 +1,57 @@
+"""Starting a garbage collection in every Coreapp."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from tidings.storage.shards import Owner
+from tidings.wire import core
+from webapp.coreapp_link import Make
+from webapp.errors import CoreappAway
+from webapp.tokens import Caller
+
+log = logging.getLogger(__name__)
+
+# Seconds that a Coreapp may take to say that it has begun.
+_PATIENCE = 5.0
+
+PROCESSING, FAILED = "processing", "failed"
+
+
+class Coreapps(Protocol):
+    """The Coreapps, together and one by one."""
+
+    def coreapps(self) -> list[Owner]: ...
+
+    async def ask_first(self, make: Make, expect: type[core.Done]) -> core.Done: ...
+
+    async def ask_each(
+        self, make: Make, expect: type[core.Done], *, timeout: float
+    ) -> list[tuple[Owner, core.Done | CoreappAway]]: ...
+
+
+class Collections:
+    """Garbage collections; what became of them is told by webhook."""
+
+    def __init__(self, coreapps: Coreapps) -> None:
+        self._coreapps = coreapps
+
+    async def start(self, caller: Caller, kind: str) -> Mapping[str, Any]:
+        """What has begun: for one Coreapp its state, for several the state of each. Raises what the link raises."""
+        if len(self._coreapps.coreapps()) <= 1:
+            await self._coreapps.ask_first(lambda n: core.CollectGarbage(n=n, kind=kind), core.Done)
+            states: dict[str, Any] = {"status": PROCESSING}
+        else:
+            answers = await self._coreapps.ask_each(
+                lambda n: core.CollectGarbage(n=n, kind=kind), core.Done, timeout=_PATIENCE
+            )
+            states = {
+                owner.node or owner.address or "none": {
+                    "status": FAILED if isinstance(answer, CoreappAway) else PROCESSING
+                }
+                for owner, answer in answers
+            }
+        log.info("garbage.started", extra={"username": caller.username, "kind": kind})
+        return states

@@ -1,0 +1,50 @@
+"""`GET`, `POST` and `DELETE /v1/settings/application/media/providers`."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request, Response
+
+from webapp import answers, bodies, openapi
+from webapp.gate import Gate
+from webapp.media_providers import schemas
+from webapp.media_providers.service import MediaProviders
+from webapp.openapi import MetaAnswer
+
+PATH = "/v1/settings/application/media/providers"
+
+
+def routes(providers: MediaProviders, gate: Gate, *, max_body: int) -> APIRouter:
+    router = APIRouter(tags=["settings"])
+
+    @router.get(
+        PATH,
+        summary="All media providers",
+        response_model=schemas.ProvidersAnswer,
+        openapi_extra=openapi.operation(openapi.BEARER),
+    )
+    async def list_providers(request: Request) -> Response:
+        found = await providers.all(await gate.administrator(request))
+        return answers.answer({"settings": {"application": {"media": {"providers": found}}}})
+
+    @router.post(
+        PATH,
+        summary="Add or replace media providers",
+        response_model=MetaAnswer,
+        openapi_extra=openapi.operation(openapi.BEARER, schemas.MediaProviders),
+    )
+    async def save_providers(request: Request) -> Response:
+        caller = await gate.administrator(request)
+        await providers.save(caller, await bodies.read(request, schemas.MediaProviders, limit=max_body))
+        return answers.answer({})
+
+    @router.delete(
+        PATH + "/{name}",
+        summary="Delete a media provider",
+        response_model=MetaAnswer,
+        openapi_extra=openapi.operation(openapi.BEARER),
+    )
+    async def delete_provider(request: Request, name: str) -> Response:
+        await providers.delete(await gate.administrator(request), name)
+        return answers.answer({})
+
+    return router

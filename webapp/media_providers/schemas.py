@@ -1,0 +1,87 @@
+"""What the endpoint of media providers takes and answers."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+import pydantic
+
+from webapp.bodies import Body, refusal
+from webapp.errors import PARAMETER_INVALID
+from webapp.openapi import Meta
+
+MAX_PROVIDERS = 100
+
+
+def _is_word(text: str) -> str:
+    if not text.isprintable() or text != text.strip() or "/" in text:
+        raise refusal(PARAMETER_INVALID, "should have printable characters only, no / and no blank at its ends")
+    return text
+
+
+def _fits_a_header(text: str) -> str:
+    if not text.isprintable():
+        raise refusal(PARAMETER_INVALID, "should have printable characters only")
+    return text
+
+
+Secret = Annotated[str, pydantic.Field(max_length=4096), pydantic.AfterValidator(_fits_a_header)]
+
+
+class BasicCredentials(Body):
+    """HTTP Basic authentication."""
+
+    username: Annotated[str, pydantic.Field(max_length=1024), pydantic.AfterValidator(_fits_a_header)]
+    password: Secret
+
+
+class ProviderConfig(Body):
+    """One of the two."""
+
+    basic: BasicCredentials | None = None
+    bearer: Secret | None = pydantic.Field(default=None, examples=["a token"])
+
+    @pydantic.model_validator(mode="after")
+    def _has_one(self) -> Self:
+        if (self.basic is None) == (self.bearer is None):
+            raise refusal(PARAMETER_INVALID, "should have either basic or bearer")
+        return self
+
+
+class MediaProvider(Body):
+    """Messages name it in `provider.name`, beside `link`."""
+
+    name: Annotated[
+        str, pydantic.Field(min_length=1, max_length=128, examples=["files"]), pydantic.AfterValidator(_is_word)
+    ]
+    type: Literal["www"]
+    config: ProviderConfig
+
+
+class MediaProviders(pydantic.RootModel[Annotated[list[MediaProvider], pydantic.Field(max_length=MAX_PROVIDERS)]]):
+    """A JSON array."""
+
+
+class ProvidersMedia(pydantic.BaseModel):
+    """Nested as in the original."""
+
+    providers: list[MediaProvider]
+
+
+class ProvidersApplication(pydantic.BaseModel):
+    """Nested as in the original."""
+
+    media: ProvidersMedia
+
+
+class ProvidersSettings(pydantic.BaseModel):
+    """Nested as in the original."""
+
+    application: ProvidersApplication
+
+
+class ProvidersAnswer(pydantic.BaseModel):
+    """With the credentials, for administrators."""
+
+    settings: ProvidersSettings
+    meta: Meta

@@ -1,0 +1,78 @@
+"""Keeping media providers, their credentials sealed."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import msgspec
+
+from tidings import safekeeping
+from tidings.safekeeping import Safe, Unreadable
+from tidings.storage import media_providers
+from tidings.storage.database import Connection, Database
+from tidings.storage.media_providers import MediaProvider
+from webapp.errors import NOT_FOUND, PARAMETER_INVALID, FixRequest
+from webapp.media_providers import schemas
+from webapp.tokens import Caller
+
+log = logging.getLogger(__name__)
+
+
+class MediaProviders:
+    """The providers of the caller's account."""
+
+    def __init__(self, database: Database, safe: Safe) -> None:
+        self._database = database
+        self._safe = safe
+
+    async def all(self, caller: Caller) -> list[dict[str, Any]]:
+        """As they were posted. One that was stored under another master key has an empty `config`."""
+        async with self._database.reading() as connection:
+            found = await media_providers.list_providers(connection, caller.account)
+        return [{"name": entry.name, "type": entry.kind, "config": self._open(entry)} for entry in found]
+
+    async def save(self, caller: Caller, given: schemas.MediaProviders) -> None:
+        """Add them; one of the same name is replaced. Raises `FixRequest` for too many."""
+        by_name = {entry.name: entry for entry in given.root}
+        rows = [
+            MediaProvider(
+                caller.account,
+                name,
+                entry.type,
+                self._safe.seal(
+                    caller.account,
+                    safekeeping.provider(name),
+                    msgspec.json.encode(entry.config.model_dump(exclude_none=True)),
+                ),
+            )
+            for name, entry in by_name.items()
+        ]
+
+        async def work(connection: Connection) -> bool:
+            present = await media_providers.list_providers(connection, caller.account)
+            if len({entry.name for entry in present} | by_name.keys()) > schemas.MAX_PROVIDERS:
+                return False
+            await media_providers.save_providers(connection, rows)
+            return True
+
+        if not await self._database.persist(work, patience=5.0):
+            raise FixRequest.because(PARAMETER_INVALID, f"providers: there may be {schemas.MAX_PROVIDERS} at most")
+        log.info("providers.changed", extra={"username": caller.username, "names": ",".join(by_name)})
+
+    async def delete(self, caller: Caller, name: str) -> None:
+        """Raises `FixRequest` when there is none of that name."""
+        async with self._database.transaction() as connection:
+            found = await media_providers.find_provider(connection, caller.account, name)
+            if found is not None:
+                await media_providers.delete_provider(connection, caller.account, name)
+        if found is None:
+            raise FixRequest.because(NOT_FOUND, f"there is no media provider {name[:64]!r}")
+        log.info("providers.deleted", extra={"username": caller.username, "names": name})
+
+    def _open(self, entry: MediaProvider) -> Any:
+        try:
+            return msgspec.json.decode(self._safe.open(entry.account, safekeeping.provider(entry.name), entry.config))
+        except Unreadable as error:
+            log.warning("providers.unreadable", extra={"error": str(error)})
+            return {}

@@ -1,0 +1,130 @@
+"""`/v1/settings/profile/about`, `/v1/settings/profile/photo` and `/v1/settings/business/profile`."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from fastapi import APIRouter, Request, Response
+
+from webapp import answers, bodies, headers, multipart, openapi
+from webapp.errors import PARAMETER_INVALID, FixRequest
+from webapp.gate import Gate
+from webapp.openapi import MetaAnswer
+from webapp.profile import schemas
+from webapp.profile.service import Profile
+
+ABOUT = "/v1/settings/profile/about"
+PHOTO = "/v1/settings/profile/photo"
+BUSINESS = "/v1/settings/business/profile"
+FIELD = "File"
+
+_IMAGE = {"schema": {"type": "string", "format": "binary"}}
+_UPLOAD = {
+    "required": True,
+    "content": {
+        "image/jpeg": _IMAGE,
+        "image/png": _IMAGE,
+        "multipart/form-data": {
+            "schema": {
+                "type": "object",
+                "required": [FIELD],
+                "properties": {FIELD: {"type": "string", "format": "binary"}},
+            }
+        },
+    },
+}
+
+
+def routes(profile: Profile, gate: Gate, *, max_body: int) -> APIRouter:
+    router = APIRouter(tags=["profile"])
+
+    @router.get(
+        ABOUT,
+        summary="The about text",
+        response_model=schemas.AboutAnswer,
+        openapi_extra=openapi.operation(openapi.BEARER),
+    )
+    async def get_about(request: Request) -> Response:
+        text = await profile.about(await gate.caller(request))
+        return answers.answer({"settings": {"profile": {"about": {"text": text}}}})
+
+    @router.patch(
+        ABOUT,
+        summary="Change the about text",
+        response_model=MetaAnswer,
+        openapi_extra=openapi.operation(openapi.BEARER, schemas.About),
+    )
+    async def change_about(request: Request) -> Response:
+        caller = await gate.caller(request)
+        body = await bodies.read(request, schemas.About, limit=max_body)
+        await profile.set_about(caller, body.text)
+        return answers.answer({})
+
+    @router.get(
+        PHOTO,
+        summary="The profile photo, or with format=link its address",
+        response_model=schemas.PhotoAnswer,
+        responses={200: {"content": {"image/jpeg": _IMAGE, "image/png": _IMAGE}}},
+        openapi_extra=openapi.operation(openapi.BEARER),
+    )
+    async def get_photo(request: Request, format: str | None = None) -> Response:
+        caller = await gate.caller(request)
+        if format is None:
+            photo = await profile.photo(caller)
+            return Response(photo.content, media_type=photo.type)
+        if format != "link":
+            raise FixRequest.because(PARAMETER_INVALID, "format: should be link, or absent")
+        await profile.require_photo(caller)
+        link = str(request.url.replace(path=PHOTO, query="", fragment=""))
+        return answers.answer({"settings": {"profile": {"photo": {"link": link}}}})
+
+    @router.post(
+        PHOTO,
+        summary="Set the profile photo",
+        response_model=MetaAnswer,
+        openapi_extra=openapi.operation(openapi.BEARER) | {"requestBody": _UPLOAD},
+    )
+    async def set_photo(request: Request) -> Response:
+        caller = await gate.caller(request)
+        # What is around a file in a form is small.
+        content = await bodies.receive(request, schemas.MAX_PHOTO + 4096)
+        kind = headers.find(request.scope, b"content-type") or b""
+        if multipart.is_multipart(kind):
+            content = multipart.take_file(kind, content, FIELD)
+        if len(content) > schemas.MAX_PHOTO:
+            raise FixRequest.because(PARAMETER_INVALID, f"{FIELD}: is over the limit of {schemas.MAX_PHOTO} bytes")
+        await profile.set_photo(caller, content)
+        return answers.answer({})
+
+    @router.delete(
+        PHOTO,
+        summary="Delete the profile photo",
+        response_model=MetaAnswer,
+        openapi_extra=openapi.operation(openapi.BEARER),
+    )
+    async def delete_photo(request: Request) -> Response:
+        await profile.delete_photo(await gate.caller(request))
+        return answers.answer({})
+
+    @router.get(
+        BUSINESS,
+        summary="The business profile",
+        response_model=schemas.BusinessAnswer,
+        openapi_extra=openapi.operation(openapi.BEARER),
+    )
+    async def get_business(request: Request) -> Response:
+        found = await profile.business(await gate.caller(request))
+        return answers.answer({"settings": {"business": {"profile": dataclasses.asdict(found)}}})
+
+    @router.post(
+        BUSINESS,
+        summary="Set the business profile",
+        response_model=MetaAnswer,
+        openapi_extra=openapi.operation(openapi.BEARER, schemas.BusinessProfile),
+    )
+    async def set_business(request: Request) -> Response:
+        caller = await gate.caller(request)
+        await profile.set_business(caller, await bodies.read(request, schemas.BusinessProfile, limit=max_body))
+        return answers.answer({})
+
+    return router

@@ -1,0 +1,87 @@
+"""Reading and writing what recipients are shown of the business."""
+
+from __future__ import annotations
+
+import logging
+
+from tidings.storage import profiles
+from tidings.storage.database import Database
+from tidings.storage.profiles import BusinessProfile, Photo
+from webapp.errors import NOT_FOUND, PARAMETER_INVALID, FixRequest
+from webapp.profile import schemas
+from webapp.tokens import Caller
+
+log = logging.getLogger(__name__)
+
+_TYPES = ((b"\xff\xd8\xff", "image/jpeg"), (b"\x89PNG\r\n\x1a\n", "image/png"))
+
+
+class Profile:
+    """The profile of the caller's account."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def about(self, caller: Caller) -> str:
+        async with self._database.reading() as connection:
+            return await profiles.find_about(connection, caller.account)
+
+    async def set_about(self, caller: Caller, text: str) -> None:
+        await self._database.persist(
+            lambda connection: profiles.set_about(connection, caller.account, text), patience=5.0
+        )
+        log.info("profile.about_changed", extra={"username": caller.username})
+
+    async def photo(self, caller: Caller) -> Photo:
+        """Raises `FixRequest` when there is none."""
+        async with self._database.reading() as connection:
+            found = await profiles.find_photo(connection, caller.account)
+        if found is None:
+            raise _no_photo()
+        return found
+
+    async def require_photo(self, caller: Caller) -> None:
+        """Raises `FixRequest` when there is none."""
+        async with self._database.reading() as connection:
+            if not await profiles.has_photo(connection, caller.account):
+                raise _no_photo()
+
+    async def set_photo(self, caller: Caller, content: bytes) -> None:
+        """Raises `FixRequest` when it is neither JPEG nor PNG."""
+        kind = next((kind for start, kind in _TYPES if content.startswith(start)), None)
+        if kind is None:
+            raise FixRequest.because(PARAMETER_INVALID, "File: should be a JPEG or PNG image")
+        photo = Photo(kind, content)
+        await self._database.persist(
+            lambda connection: profiles.set_photo(connection, caller.account, photo), patience=5.0
+        )
+        log.info("profile.photo_changed", extra={"username": caller.username, "bytes": len(content)})
+
+    async def delete_photo(self, caller: Caller) -> None:
+        """Raises `FixRequest` when there is none."""
+        await self.require_photo(caller)
+        await self._database.persist(
+            lambda connection: profiles.set_photo(connection, caller.account, None), patience=5.0
+        )
+        log.info("profile.photo_deleted", extra={"username": caller.username})
+
+    async def business(self, caller: Caller) -> BusinessProfile:
+        async with self._database.reading() as connection:
+            return await profiles.find_business(connection, caller.account)
+
+    async def set_business(self, caller: Caller, given: schemas.BusinessProfile) -> None:
+        profile = BusinessProfile(
+            given.address or "",
+            given.description or "",
+            given.email or "",
+            given.vertical or "",
+            tuple(given.websites or ()),
+        )
+        await self._database.persist(
+            lambda connection: profiles.set_business(connection, caller.account, profile), patience=5.0
+        )
+        log.info("profile.business_changed", extra={"username": caller.username})
+
+
+def _no_photo() -> FixRequest:
+    return FixRequest.because(NOT_FOUND, "there is no profile photo")

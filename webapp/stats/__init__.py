@@ -1,0 +1,1 @@
+"""`/v1/stats`: what the Coreapps count, and what is in the database."""

@@ -1,0 +1,43 @@
+"""`GET /v1/stats`, `/v1/stats/app` and `/v1/stats/db`."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request, Response
+
+from webapp import exposition, openapi
+from webapp.gate import Gate
+from webapp.stats.service import Stats
+
+
+def routes(stats: Stats, gate: Gate) -> APIRouter:
+    router = APIRouter(tags=["stats"])
+    operation = openapi.operation(openapi.BEARER, openapi.API_KEY)
+
+    async def get_app(request: Request, format: str | None = None) -> Response:
+        await gate.monitor(request)
+        form = exposition.choose(request, format)
+        return exposition.answer(form, ("stats", "app"), await stats.app())
+
+    for path in ("/v1/stats", "/v1/stats/app"):
+        router.add_api_route(
+            path,
+            get_app,
+            summary="What the Coreapps count",
+            response_class=Response,
+            responses=exposition.OPENAPI,
+            openapi_extra=operation,
+        )
+
+    @router.get(
+        "/v1/stats/db",
+        summary="What is in the database",
+        response_class=Response,
+        responses=exposition.OPENAPI,
+        openapi_extra=operation,
+    )
+    async def get_db(request: Request, format: str | None = None) -> Response:
+        await gate.monitor(request)
+        form = exposition.choose(request, format)
+        return exposition.answer(form, ("stats", "db"), await stats.db())
+
+    return router

@@ -1,0 +1,79 @@
+"""Asking the Coreapps what they count, and the database what it holds."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from prometheus_client import Metric
+
+from tidings.runtime.clock import Clock
+from tidings.storage import contacts, messages
+from tidings.storage.database import Database
+from tidings.storage.messages import Status
+from tidings.storage.shards import Owner
+from tidings.wire import core
+from webapp.coreapp_link import Make
+from webapp.errors import CoreappAway
+from webapp.stats import known
+
+# Seconds that a Coreapp may take to say what it counts.
+_PATIENCE = 5.0
+# Seconds that counts of the database are believed: to count reads whole tables.
+BELIEVED = 15.0
+
+
+class Coreapps(Protocol):
+    """The Coreapps, together and one by one."""
+
+    def coreapps(self) -> list[Owner]: ...
+
+    async def ask_first(self, make: Make, expect: type[core.Metrics]) -> core.Metrics: ...
+
+    async def ask_each(
+        self, make: Make, expect: type[core.Metrics], *, timeout: float
+    ) -> list[tuple[Owner, core.Metrics | CoreappAway]]: ...
+
+
+class Stats:
+    """What is counted."""
+
+    def __init__(self, database: Database, coreapps: Coreapps, clock: Clock) -> None:
+        self._database = database
+        self._coreapps = coreapps
+        self._clock = clock
+        self._counting = asyncio.Lock()
+        self._counted: tuple[float, list[Metric]] | None = None
+
+    async def app(self) -> Mapping[str, Sequence[Metric]]:
+        """The metrics of the one Coreapp under "", of several by their names; those that are away have none.
+
+        Raises what the Coreapp link raises when the only one is away.
+        """
+        if len(self._coreapps.coreapps()) <= 1:
+            only = await self._coreapps.ask_first(lambda n: core.GetMetrics(n=n), core.Metrics)
+            return {"": known.read_coreapp(only.text)}
+        answers = await self._coreapps.ask_each(lambda n: core.GetMetrics(n=n), core.Metrics, timeout=_PATIENCE)
+        return {
+            owner.node or owner.address: known.read_coreapp(answer.text)
+            for owner, answer in answers
+            if not isinstance(answer, CoreappAway)
+        }
+
+    async def db(self) -> Mapping[str, Sequence[Metric]]:
+        """What is in the database, `BELIEVED` seconds old at most."""
+        # One at a time: whoever comes meanwhile gets what the first one finds.
+        async with self._counting:
+            now = self._clock.monotonic()
+            if self._counted is None or now - self._counted[0] > BELIEVED:
+                self._counted = (now, await self._count())
+            return {"": self._counted[1]}
+
+    async def _count(self) -> list[Metric]:
+        async with self._database.reading() as connection:
+            by_registration = await contacts.count_by_registration(connection)
+            by_kind = await messages.count_by_kind(connection)
+            by_status = await messages.count_by_status(connection)
+        received = by_status.get(int(Status.DELIVERED), 0) + by_status.get(int(Status.READ), 0)
+        return [known.contacts(by_registration), known.messages(by_kind), known.receipts(received)]

@@ -1,0 +1,1 @@
+"""`/v1/support`: what somebody who helps wants to know first."""

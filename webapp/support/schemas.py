@@ -1,0 +1,16 @@
+"""What `/v1/support` answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pydantic
+
+from webapp.openapi import Meta
+
+
+class SupportAnswer(pydantic.BaseModel):
+    """One object, or with several Coreapps one for each by its name."""
+
+    support: dict[str, Any] = pydantic.Field(examples=[{"debug_info": "15550000000", "socket_conn": "UP"}])
+    meta: Meta

@@ -1,0 +1,98 @@
+"""Gathering what `/v1/support` tells: real values, and nothing secret."""
+
+from __future__ import annotations
+
+import datetime
+import platform
+import shutil
+from pathlib import Path
+from typing import Any, Protocol
+
+from tidings import __version__
+from tidings.runtime.clock import Clock
+from tidings.storage import accounts, registrations, schema, shards
+from tidings.storage.database import Database
+from tidings.storage.shards import Owner
+from tidings.wire import core
+from webapp.answers import API_VERSION
+from webapp.coreapp_link import Make
+from webapp.errors import CoreappAway
+from webapp.tokens import Caller
+
+# Seconds that a Coreapp may take to say how it is.
+_PATIENCE = 3.0
+# The stores of the original; ours are the tables of one family, of one revision.
+_STORES = ("axolotl", "callback", "cluster", "config", "contact", "jobqueue", "message")
+
+
+class AskEach(Protocol):
+    """Every Coreapp."""
+
+    async def ask_each(
+        self, make: Make, expect: type[core.Health], *, timeout: float
+    ) -> list[tuple[Owner, core.Health | CoreappAway]]: ...
+
+
+class Support:
+    """The state of the installation, as this Webapp sees it."""
+
+    def __init__(self, database: Database, coreapps: AskEach, data_dir: Path, clock: Clock) -> None:
+        self._database = database
+        self._coreapps = coreapps
+        self._data_dir = data_dir
+        self._clock = clock
+
+    async def describe(self, caller: Caller) -> dict[str, Any]:
+        """One object, or several by the names of the Coreapps."""
+        common = await self._common(caller)
+        answers = await self._coreapps.ask_each(lambda n: core.GetHealth(n=n), core.Health, timeout=_PATIENCE)
+        if len(answers) <= 1:
+            return common | {"multi_connect": False, "socket_conn": _socket(answers[0][1] if answers else None)}
+        return {
+            owner.node or owner.address or "none": common
+            | {
+                "multi_connect": True,
+                "role": "coreapp",
+                "shards": [] if isinstance(health, CoreappAway) else [[shard, shard] for shard in health.shards],
+                "socket_conn": _socket(health),
+            }
+            for owner, health in answers
+        }
+
+    async def _common(self, caller: Caller) -> dict[str, Any]:
+        async with self._database.reading() as connection:
+            registration = await registrations.find_registration(connection, caller.account)
+            registration_id = await accounts.find_registration_id(connection, caller.account)
+            owners = await shards.list_owners(connection)
+        revision = await schema.revision(self._database)
+        now = datetime.datetime.fromtimestamp(self._clock.now(), datetime.UTC)
+        free = shutil.disk_usage(self._data_dir).free
+        return {
+            "context": "tidings",
+            "db_engine": self._database.settings.engine.upper(),
+            "db_info": f"family {self._database.family}, revision {revision}",
+            "debug_info": caller.account,
+            "description": f"Tidings {__version__}, speaks v{API_VERSION}, {len(owners)} shards",
+            "device_iso8601": now.isoformat(timespec="seconds"),
+            "e2e": {
+                "identity_timestamp": registration.registered_at // 1000,
+                "registration_id": registration_id,
+            },
+            "env": "production",
+            "expire_timestamp": 0,
+            "free_space_data": free,
+            "free_space_logs": free,
+            "free_space_media_incoming": free,
+            "free_space_media_outgoing": free,
+            "lc": "US",
+            "lg": "en",
+            "os_name": platform.system(),
+            "os_version": platform.release(),
+            "schema": dict.fromkeys(_STORES, int(revision or 0)),
+        }
+
+
+def _socket(health: core.Health | CoreappAway | None) -> str:
+    if health is None or isinstance(health, CoreappAway):
+        return "UNK"
+    return "UP" if health.gateway_status == "connected" else "DN"

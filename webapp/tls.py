@@ -1,0 +1,131 @@
+"""The TLS side of the API's socket: the uploaded certificate, or one that is made here until there is one."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import logging
+import ssl
+import tempfile
+from pathlib import Path
+
+from tidings.runtime import service
+from tidings.runtime.clock import Clock
+from tidings.safekeeping import Safe, Unreadable
+from tidings.storage import certificates
+from tidings.storage.database import Connection, Database
+from webapp.certificates.pem import Bundle
+
+log = logging.getLogger(__name__)
+
+# Seconds between two looks whether a certificate was uploaded through another Webapp.
+INTERVAL = 5.0
+
+
+class ServerTLS:
+    """A service that keeps the socket's certificate what the database says. New connections get a new one at once."""
+
+    name = "tls"
+
+    def __init__(self, database: Database, account: str, safe: Safe, names: tuple[str, ...], clock: Clock) -> None:
+        """names: host names and addresses that clients call, for the certificate that is made here."""
+        self._database = database
+        self._account = account
+        self._safe = safe
+        self._names = names
+        self._clock = clock
+        self._current: ssl.SSLContext | None = None
+        self._pem = b""
+        self.context = _context()
+        self.context.sni_callback = self._choose
+
+    async def load(self) -> None:
+        """Put the certificate of the database in force, making one when there is none.
+
+        Raises `Unreadable` when it was stored under another master key, and the database's errors.
+        """
+        bundle = await self._find()
+        if bundle.pem == self._pem:
+            return
+        fresh = await asyncio.to_thread(_load, bundle.pem)
+        if not self._pem:
+            # What a handshake begins with must have a certificate too.
+            await asyncio.to_thread(_load, bundle.pem, self.context)
+        self._current, self._pem = fresh, bundle.pem
+        log.info("tls.certificate", extra={"names": ",".join(bundle.names)})
+
+    async def run(self, stop: asyncio.Event) -> None:
+        while not await service.wait_for(stop, INTERVAL):
+            try:
+                await self.load()
+            except Exception as error:
+                log.warning("tls.not_loaded", extra={"error": repr(error)[:200]})
+
+    async def authorities(self) -> bytes:
+        """What clients may trust, PEM."""
+        return (await self._find()).authorities
+
+    def _choose(self, socket: ssl.SSLSocket | ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
+        if self._current is not None:
+            socket.context = self._current
+
+    async def _find(self) -> Bundle:
+        async with self._database.reading() as connection:
+            uploaded = await certificates.find_certificate(connection, self._account, certificates.EXTERNAL)
+            made = await certificates.find_certificate(connection, self._account, certificates.SELF_SIGNED)
+        if uploaded is not None:
+            return Bundle.load(self._safe.open(self._account, certificates.EXTERNAL, uploaded))
+        now = datetime.datetime.fromtimestamp(self._clock.now(), datetime.UTC)
+        present = self._open_made(made)
+        if present is not None and present.is_fresh(now) and set(self._names) <= set(present.names):
+            return present
+        # The names of other Webapps stay in it, so that two with different ones agree.
+        others = present.names if present is not None else ()
+        bundle = await asyncio.to_thread(Bundle.make, list(dict.fromkeys((*self._names, *others))), now)
+        sealed = self._safe.seal(self._account, certificates.SELF_SIGNED, bundle.pem)
+
+        async def keep(connection: Connection) -> bytes | None:
+            if present is None and made is None:
+                # Of several Webapps that start at once, one makes it.
+                await certificates.add_certificate_if_missing(
+                    connection, self._account, certificates.SELF_SIGNED, sealed
+                )
+            else:
+                await certificates.set_certificate(connection, self._account, certificates.SELF_SIGNED, sealed)
+            return await certificates.find_certificate(connection, self._account, certificates.SELF_SIGNED)
+
+        kept = self._open_made(await self._database.persist(keep, patience=20.0))
+        return kept or bundle
+
+    def _open_made(self, sealed: bytes | None) -> Bundle | None:
+        try:
+            return (
+                None
+                if sealed is None
+                else Bundle.load(self._safe.open(self._account, certificates.SELF_SIGNED, sealed))
+            )
+        except Unreadable:
+            return None
+
+
+def check(pem: bytes) -> None:
+    """Raises `ssl.SSLError` when a server could not use it: too weak a key, say."""
+    _load(pem)
+
+
+def _context() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+def _load(pem: bytes, context: ssl.SSLContext | None = None) -> ssl.SSLContext:
+    context = context or _context()
+    # It is read from a file or not at all; the directory is its owner's only.
+    with tempfile.TemporaryDirectory(prefix="tidings-tls-") as directory:
+        path = Path(directory) / "bundle.pem"
+        path.touch(0o600)
+        path.write_bytes(pem)
+        context.load_cert_chain(path)
+    return context
