@@ -68,7 +68,10 @@ class Session:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Message:
-    """One received message. content: the text, the JSON of another type, or why it could not be decrypted. received_at: Unix milliseconds."""
+    """One received message.
+
+    content: the text, the JSON of another type, or why it could not be decrypted; received_at: Unix milliseconds.
+    """
 
     fleet: str
     position: int
