@@ -42,6 +42,8 @@ class AccountDesk:
         self._device: OwnDevice | None = None
         self._restoration: _Restoration | None = None
         self._has_term = False
+        # A restoration that is done, but for the opening of the shard.
+        self._restored: _Restoration | None = None
         self.reopen = asyncio.Event()
         self.waits_for_code = False
 
@@ -72,8 +74,15 @@ class AccountDesk:
             self.waits_for_code = False
         return None
 
+    def term_opened(self) -> None:
+        """The shard answers."""
+        restored, self._restored = self._restored, None
+        if restored is not None and not restored.done.done():
+            restored.done.set_result(None)
+
     def term_ended(self) -> None:
         """The shard is not ours any more, or will be opened anew."""
+        self.term_opened()
         self._device = None
         self._has_term = False
         self._changed.kick()
@@ -156,8 +165,7 @@ class AccountDesk:
             _fail(asked, Refused(codes.INTERNAL_ERROR, f"the backup was not restored: {error!r}"[:200]))
             raise
         else:
-            if not asked.done.done():
-                asked.done.set_result(None)
+            self._restored = asked
 
 
 def _fail(asked: _Restoration, refused: Refused) -> None:

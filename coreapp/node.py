@@ -118,6 +118,7 @@ class Node:
         await shard.open()
         self.shard = shard
         self.owned.set()
+        self.desk.term_opened()
         await shard.run(ended)
 
     async def _keep(self, lease: Lease, ended: asyncio.Event) -> None:
