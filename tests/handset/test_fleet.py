@@ -6,6 +6,7 @@ import asyncio
 import json
 import tempfile
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -343,7 +344,8 @@ def test_wherever_it_dies_each_message_is_shown_once_and_answered(
     failures: list[str], cuts: set[int], kills: set[int]
 ) -> None:
     """The store fails before or after commits, the connection is cut, the process stops and starts: 12 messages."""
-    with tempfile.TemporaryDirectory() as folder:
+    # Failures follow one another at once here: what a fleet waits between its tries is not what this is about.
+    with tempfile.TemporaryDirectory() as folder, mock.patch("handset.fleet.MAX_DELAY", 0.05):
         asyncio.run(_survive(Path(folder), failures, cuts, kills))
 
 
