@@ -30,8 +30,10 @@ def run(options: argparse.Namespace) -> int:
 async def _demo(directory: Path, timeout: float) -> int:
     task = asyncio.current_task()
     assert task is not None
-    # As for Ctrl-C: unwind, so that the children are stopped and the directory removed.
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    # Unwind, so that the children are stopped and the directory removed; also where SIGINT is ignored, as in a script's
+    # background.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
     started = time.monotonic()
 
     def say(line: str) -> None:
