@@ -13,6 +13,7 @@ TOO_MANY_REQUESTS = 1015
 OVERLOADED = 1016
 NOT_PRIMARY_COREAPP = 1018
 BAD_USER = 1021
+MEDIA_DOWNLOAD = 400
 GENERIC = 500
 TYPE_UNSUPPORTED = 501
 EXPIRED = 410
@@ -21,6 +22,8 @@ REENGAGEMENT = 470
 TITLES = {
     RECIPIENT_BLOCKED: "Recipient blocked to receive message",
     NOT_FOUND: "Resource not found",
+    PARAMETER_INVALID: "Parameter value is not valid",
+    MEDIA_DOWNLOAD: "Media download error",
     USER_NOT_VALID: "User is not valid",
     GENERIC: "Generic error",
     EXPIRED: "Message expired",

@@ -62,7 +62,9 @@ class ContactBook:
         )
         self._background: set[asyncio.Task[None]] = set()
 
-    async def check(self, inputs: Sequence[str], *, wait: bool, force: bool) -> list[core.Contact]:
+    async def check(
+        self, inputs: Sequence[str], *, wait: bool, force: bool, request_id: str = ""
+    ) -> list[core.Contact]:
         """One answer for each input, in order. Raises `Refused` when too many numbers wait already."""
         wa_ids = [phone_numbers.normalise(text) for text in inputs]
         wanted = {wa_id for wa_id in wa_ids if wa_id}
@@ -75,7 +77,7 @@ class ContactBook:
         elif missing:
             asked = set(missing)
             waiting = [(text, wa_id) for text, wa_id in zip(inputs, wa_ids, strict=True) if wa_id in asked]
-            task = asyncio.create_task(self._ask_and_tell(missing, waiting))
+            task = asyncio.create_task(self._ask_and_tell(missing, waiting, request_id))
             self._background.add(task)
             task.add_done_callback(self._background.discard)
         pending = "failed" if wait else "processing"
@@ -145,7 +147,9 @@ class ContactBook:
                 raise result
         return {wa_id: result for wa_id, result in zip(wa_ids, results, strict=True) if isinstance(result, bool)}
 
-    async def _ask_and_tell(self, missing: Sequence[str], waiting: Sequence[tuple[str, str | None]]) -> None:
+    async def _ask_and_tell(
+        self, missing: Sequence[str], waiting: Sequence[tuple[str, str | None]], request_id: str
+    ) -> None:
         try:
             known = await self._ask(missing)
         except Refused:
@@ -157,7 +161,14 @@ class ContactBook:
             entry = {"input": answer.input, "status": answer.status}
             found.append(entry | {"wa_id": answer.wa_id} if answer.wa_id else entry)
         callback = Callback(
-            0, self._shard, self._account, f"contacts:{now}", "contact_change", bodies.contacts(found), now
+            0,
+            self._shard,
+            self._account,
+            f"contacts:{now}",
+            "contact_change",
+            bodies.contacts(found),
+            now,
+            request_id=request_id,
         )
         try:
             await self._journal.write(Change(self._account, new_callbacks=(callback,)))

@@ -2,6 +2,7 @@
 
 CoreappError
 ├── Refused               tell whoever asked: it carries the API's code and the details
+├── KeyInUse              take another idempotency key, or wait for the answer of the first request
 ├── OutcomeUnknown        do not try again: it may be on disk
 └── UpstreamError
     ├── UpstreamAway      try again when the servers are connected
@@ -21,6 +22,14 @@ class Refused(CoreappError):
         self.code = code
         self.details = details
         self.retry_after = retry_after
+
+
+class KeyInUse(CoreappError):
+    """The idempotency key belongs to a request with another body, or to one that has no answer yet."""
+
+    def __init__(self, *, in_progress: bool) -> None:
+        super().__init__("in progress" if in_progress else "used for another request")
+        self.in_progress = in_progress
 
 
 class OutcomeUnknown(CoreappError):

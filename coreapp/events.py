@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+import re
 from collections.abc import Sequence
 
 from prometheus_client import Counter
@@ -40,6 +41,7 @@ EVENTS = Counter("tidings_events_total", "Deliveries from the servers", ["kind",
 STATUSES = {frames.DELIVERED: Status.DELIVERED, frames.READ: Status.READ, frames.EXPIRED: Status.FAILED}
 EXPIRED = (codes.EXPIRED, "the message was not delivered within its time to live")
 MAX_ID = 64
+_SANE_ID = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 
 
 class Events:
@@ -178,8 +180,9 @@ class Events:
             )
             _count(delivery, "undecryptable")
             return
+        request_id = _request_id(delivery)
         message = inbound.read(plaintext)
-        self._progress.remember(delivery.id, delivery.sender, Status.RECEIVED, message.kind)
+        self._progress.remember(delivery.id, delivery.sender, Status.RECEIVED, message.kind, request_id)
         change.messages.append(
             Message(
                 delivery.id,
@@ -189,7 +192,7 @@ class Events:
                 message.kind,
                 Status.RECEIVED,
                 delivery.timestamp,
-                "",
+                request_id,
             )
         )
         if message.kind == inbound.NULL:
@@ -205,6 +208,7 @@ class Events:
             delivery.id,
             "inbound_message",
             bodies.inbound(delivery.id, delivery.sender, delivery.timestamp // 1000, message),
+            request_id,
             change,
         )
 
@@ -216,12 +220,22 @@ class Events:
             return
         change.withdrawn.setdefault(delivery.sender, []).append(message_id)
         body = bodies.deleted(message_id, delivery.sender, delivery.timestamp // 1000)
-        self._post(message_id, "status_change", body, change)
+        self._post(message_id, "status_change", body, _request_id(delivery), change)
 
-    def _post(self, subject: str, kind: str, body: bytes, change: _Consequences) -> None:
+    def _post(self, subject: str, kind: str, body: bytes, request_id: str, change: _Consequences) -> None:
         now = int(self._clock.now() * 1000)
         change.callbacks.append(
-            Callback(0, self._shard, self._device.number, subject, kind, body, now, volatile=not self._reports.persist)
+            Callback(
+                0,
+                self._shard,
+                self._device.number,
+                subject,
+                kind,
+                body,
+                now,
+                request_id=request_id,
+                volatile=not self._reports.persist,
+            )
         )
 
     def _decrypt(self, delivery: Delivery, change: _Consequences) -> bytes:
@@ -278,6 +292,11 @@ class _Consequences:
         self.unread: list[Unread] = []
         self.withdrawn: dict[str, list[str]] = {}
         self.callbacks: list[Callback] = []
+
+
+def _request_id(delivery: Delivery) -> str:
+    """What the sender calls this message in logs, where it is fit for a header; empty for none."""
+    return delivery.trace if _SANE_ID.fullmatch(delivery.trace) else ""
 
 
 _counters = functools.cache(EVENTS.labels)

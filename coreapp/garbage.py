@@ -15,7 +15,7 @@ from coreapp.journal import Change, Journal
 from coreapp.webhook import bodies
 from tidings.runtime.clock import Clock
 from tidings.runtime.service import Wakeup
-from tidings.storage import messages, shards
+from tidings.storage import idempotency, messages, shards
 from tidings.storage.application_settings import ApplicationSettings
 from tidings.storage.callbacks import Callback
 from tidings.storage.database import Connection, Database
@@ -23,7 +23,7 @@ from tidings.storage.shards import Lease, LeaseLost
 
 log = logging.getLogger(__name__)
 
-MESSAGE, MEDIA = "message", "media"
+MESSAGE, MEDIA, KEYS = "message", "media", "keys"
 
 # Milliseconds that a message is kept: one that is read or failed, since nothing can become of it any more, and one that
 # is delivered or was received, of which something can.
@@ -71,6 +71,28 @@ class MessageCollector:
         )
 
 
+class KeyCollector:
+    """Deletes idempotency keys that are out of date."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+
+    async def __call__(self) -> int:
+        """How many were deleted."""
+        before = int(self._clock.now() * 1000) - idempotency.LIFETIME_MS
+        total = 0
+        while True:
+            deleted = await self._database.persist(
+                lambda connection: idempotency.delete_older(connection, before, PAGE)
+            )
+            total += deleted
+            DELETED.labels(KEYS).inc(deleted)
+            if deleted < PAGE:
+                return total
+            await asyncio.sleep(PAUSE)
+
+
 class GarbageCollector:
     """A service. One pass runs at a time; what is asked for meanwhile is done after it, each kind once."""
 
@@ -87,7 +109,10 @@ class GarbageCollector:
         shard: int,
         node: str,
     ) -> None:
-        """collectors: by kind, `message` and `media`. node: as the report calls this process."""
+        """collectors: by kind: `message` and `media` run by themselves as the settings want, `keys` always.
+
+        node: as the report calls this process.
+        """
         self._collectors = collectors
         self._settings = settings
         self._journal = journal
@@ -100,7 +125,7 @@ class GarbageCollector:
 
     def ask(self, kind: str) -> None:
         """Collect soon, and report to the webhook. Raises `Refused` for a kind that is not collected here."""
-        if kind not in self._collectors:
+        if kind not in self._collectors or kind == KEYS:
             raise Refused(codes.SERVICE_NOT_READY, f"{kind} is not collected here")
         self._asked[kind] = None
         self._look.kick()
@@ -118,7 +143,8 @@ class GarbageCollector:
     async def run_once(self, *, by_itself: bool) -> None:
         """Do what was asked; by itself what the settings want, without a report."""
         wanted = self._settings().garbagecollector_enable
-        for kind in [kind for kind, on in ((MESSAGE, wanted.messages), (MEDIA, wanted.media)) if on and by_itself]:
+        enabled = ((MESSAGE, wanted.messages), (MEDIA, wanted.media), (KEYS, True))
+        for kind in [kind for kind, on in enabled if on and by_itself]:
             if kind in self._collectors and kind not in self._asked:
                 await self._collect(kind)
         while self._asked:

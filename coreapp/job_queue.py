@@ -13,6 +13,7 @@ from coreapp.admission import Admission
 from coreapp.contact_book import ContactBook
 from coreapp.encryption import Encryption, Outlet
 from coreapp.errors import Refused
+from coreapp.idempotency import IdempotencyKeys
 from coreapp.ids import MessageIds
 from coreapp.journal import Change, Journal
 from coreapp.progress import ProgressBook
@@ -65,6 +66,7 @@ class JobQueue:
         outlet: Outlet,
         reports: StatusReports,
         threads: Threads,
+        keys: IdempotencyKeys,
         clock: Clock,
         *,
         account: str,
@@ -79,6 +81,7 @@ class JobQueue:
         self._outlet = outlet
         self._reports = reports
         self._threads = threads
+        self._keys = keys
         self._clock = clock
         self._account = account
         self._shard = shard
@@ -88,10 +91,15 @@ class JobQueue:
         self._outside = ACCEPTED.labels("never")
 
     async def accept(self, question: core.AcceptMessage) -> str:
-        """The id of the message, once it is on disk. Raises `Refused`.
+        """The id of the message, once it is on disk. Raises `Refused` and `KeyInUse`.
 
         Where the session is at hand the message is committed already encrypted: one commit for both.
         """
+        if question.idempotency_key:
+            return await self._keys.once(question, lambda: self._accept(question))
+        return await self._accept(question)
+
+    async def _accept(self, question: core.AcceptMessage) -> str:
         if question.to == self._account:
             raise Refused(codes.BAD_USER, "a business cannot send to itself")
         await self._contacts.require_valid(question.to)
@@ -101,7 +109,7 @@ class JobQueue:
         self._admission.check()
         now = int(self._clock.now() * 1000)
         message_id = self._ids.new()
-        job = Job(message_id, self._shard, self._account, question.to, State.NEW, "", b"", now)
+        job = Job(message_id, self._shard, self._account, question.to, State.NEW, "", b"", now, question.request_id)
         message = Message(
             message_id,
             self._account,
@@ -122,12 +130,13 @@ class JobQueue:
                 new_messages=(message,),
                 enqueued_jobs=(job,),
                 sending_halves=(half,) if half else (),
+                used_keys=self._keys.use(question, message_id),
             ),
             urgent=True,
         )
         self._count.add(1)
         self._progress.hold((message_id,))
-        self._progress.remember(message_id, question.to, Status.ACCEPTED, question.kind)
+        self._progress.remember(message_id, question.to, Status.ACCEPTED, question.kind, question.request_id)
         if half is not None:
             self._encryption.hold(question.to, committed)
         else:
@@ -152,7 +161,7 @@ class JobQueue:
         now = int(self._clock.now() * 1000)
         self._progress.hold((message_id,))
         try:
-            self._progress.remember(message_id, question.to, Status.ACCEPTED, question.kind)
+            self._progress.remember(message_id, question.to, Status.ACCEPTED, question.kind, question.request_id)
             report = self._reports.report([(message_id, Status.FAILED, None, (code, details))])
             message = Message(
                 message_id,
@@ -164,7 +173,14 @@ class JobQueue:
                 now,
                 question.request_id,
             )
-            await self._journal.write(Change(self._account, new_messages=(message,), new_callbacks=report.callbacks))
+            await self._journal.write(
+                Change(
+                    self._account,
+                    new_messages=(message,),
+                    new_callbacks=report.callbacks,
+                    used_keys=self._keys.use(question, message_id),
+                )
+            )
         finally:
             self._progress.release((message_id,))
         self._outside.inc()

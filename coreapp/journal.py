@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from coreapp.errors import OutcomeUnknown
 from tidings.runtime.batcher import Batcher
-from tidings.storage import accounts, callbacks, contacts, jobs, messages, sessions, shards, threads
+from tidings.storage import accounts, callbacks, contacts, idempotency, jobs, messages, sessions, shards, threads
 from tidings.storage.database import Connection, Database
 
 # Seconds between two commits of changes that nobody waits for. A small transaction costs as much CPU as fifty rows, so
@@ -52,6 +52,7 @@ class Change:
     finished_callbacks: Sequence[int] = ()
     failed_callbacks: Sequence[callbacks.Callback] = ()
     dead_callbacks: Sequence[callbacks.Callback] = ()
+    used_keys: Sequence[idempotency.UsedKey] = ()
 
 
 class Journal:
@@ -149,11 +150,13 @@ class _Merged:
         self.sending: dict[tuple[str, str], sessions.SendingHalf] = {}
         self.dropped: dict[str, list[str]] = {}
         self.used_prekeys: dict[str, list[int]] = {}
+        self.used_keys: list[idempotency.UsedKey] = []
         for change in changes:
             self._add(change)
 
     def _add(self, change: Change) -> None:
         self.messages += change.new_messages
+        self.used_keys += change.used_keys
         for job in change.enqueued_jobs:
             self.jobs[job.id] = job
         self.finished_jobs += change.finished_jobs
@@ -195,6 +198,7 @@ class _Merged:
     async def execute(self, connection: Connection, lease: shards.Lease) -> None:
         await shards.fence(connection, lease)
         await messages.add(connection, self.messages)
+        await idempotency.save(connection, self.used_keys)
         await jobs.enqueue(connection, list(self.jobs.values()))
         await jobs.finish(connection, self.finished_jobs)
         for account, peers in self.dropped.items():

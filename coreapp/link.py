@@ -12,7 +12,7 @@ from prometheus_client import generate_latest
 
 from coreapp import codes
 from coreapp.desk import AccountDesk
-from coreapp.errors import Refused
+from coreapp.errors import KeyInUse, Refused
 from coreapp.shard import Shard
 from tidings.runtime.batcher import BatcherClosed, BatcherFull
 from tidings.storage.database import describe_outage, is_transient
@@ -66,6 +66,8 @@ class LinkHandler:
             answer = await self._ask(question)
         except Refused as refused:
             answer = core.Refused(question.n, refused.code, refused.details, refused.retry_after)
+        except KeyInUse as error:
+            answer = core.KeyTaken(question.n, error.in_progress)
         except (LeaseLost, BatcherClosed):
             answer = core.Refused(question.n, codes.NOT_PRIMARY_COREAPP, "this Coreapp has just lost its shard", 1)
         except BatcherFull as error:
@@ -102,7 +104,12 @@ class LinkHandler:
             await shard.read_marks.mark(question)
             return core.Done(question.n)
         if isinstance(question, core.CheckContacts):
-            contacts = await shard.contacts.check(question.inputs, wait=question.wait, force=question.force_check)
+            contacts = await shard.contacts.check(
+                question.inputs,
+                wait=question.wait,
+                force=question.force_check,
+                request_id=question.request_id,
+            )
             return core.Contacts(question.n, contacts)
         if isinstance(question, core.SettingsChanged):
             await shard.config.load()

@@ -136,6 +136,7 @@ class NetworkLink:
                 envelope.kind,
                 envelope.body,
                 list(envelope.refs),
+                trace=envelope.trace,
             )
         )
 
@@ -166,6 +167,7 @@ class NetworkLink:
                     frame.body,
                     frame.refs,
                     _Receipt(connection, frame.n),
+                    frame.trace,
                 )
             )
         elif isinstance(frame, frames.Accepted):

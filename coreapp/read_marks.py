@@ -74,18 +74,18 @@ class ReadMarks:
         ids = [message_id for message_id in unread if message_id not in self._marked]
         if ids:
             self._admission.check()
-            self._send(peer, ids)
+            self._send(peer, ids, question.request_id)
         commits = {self._marked.get(message_id) for message_id in unread} - {None}
         for committed in commits:
             assert committed is not None
             # Whoever asked may go away; the others still wait for the same commit.
             await asyncio.shield(committed)
 
-    def _send(self, peer: str, ids: Sequence[str]) -> None:
+    def _send(self, peer: str, ids: Sequence[str], request_id: str) -> None:
         receipt = self._ids.new()
         now = int(self._clock.now() * 1000)
         body = msgspec.json.encode(ids)
-        job = Job(receipt, self._shard, self._account, peer, State.ENCRYPTED, frames.READ, body, now)
+        job = Job(receipt, self._shard, self._account, peer, State.ENCRYPTED, frames.READ, body, now, request_id)
         committed = self._journal.put(
             Change(
                 self._account,

@@ -17,7 +17,8 @@ from coreapp.contact_book import ContactBook
 from coreapp.encryption import Encryption
 from coreapp.errors import Refused
 from coreapp.events import Events
-from coreapp.garbage import MESSAGE, GarbageCollector, MessageCollector
+from coreapp.garbage import KEYS, MESSAGE, GarbageCollector, KeyCollector, MessageCollector
+from coreapp.idempotency import IdempotencyKeys
 from coreapp.job_queue import JobCount, JobQueue
 from coreapp.journal import Journal
 from coreapp.network_link import NetworkLink
@@ -88,6 +89,7 @@ class Shard:
         reports = StatusReports(progress, self.config.wishes, clock, account=account, shard=number)
         count = JobCount()
         window = Threads(database, clock, account=account, enforced=settings.reengagement_window)
+        self._keys = IdempotencyKeys(database, clock, account=account)
         store = SessionStore(database, device)
         self.transmitter = Transmitter(
             self.link,
@@ -117,6 +119,7 @@ class Shard:
             self.transmitter,
             reports,
             window,
+            self._keys,
             clock,
             account=account,
             shard=number,
@@ -145,7 +148,7 @@ class Shard:
         )
         self.config.on_change(self.deliveries.kick)
         self.garbage = GarbageCollector(
-            {MESSAGE: MessageCollector(database, self.lease, clock)},
+            {MESSAGE: MessageCollector(database, self.lease, clock), KEYS: KeyCollector(database, clock)},
             lambda: self.config.settings,
             self.journal,
             clock,
@@ -177,6 +180,7 @@ class Shard:
             for task in self._background:
                 task.cancel()
             await self.contacts.close()
+            await self._keys.close()
             await self.encryption.close()
             await self.events.close()
             await self.queue.close()

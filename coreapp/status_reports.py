@@ -87,6 +87,7 @@ class StatusReports:
                             "status_change",
                             body,
                             int(now * 1000),
+                            request_id=self._progress.request_id(message_id),
                             volatile=not wishes.persist,
                         )
                     )

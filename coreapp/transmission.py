@@ -106,7 +106,10 @@ class Transmitter:
         job = self._answered(message_id)
         assert job is not None
         code, details = FAILURES.get(reason, (codes.GENERIC, f"{reason}: {detail}" if detail else reason))
-        log.info("message.failed", extra={"id": message_id, "to": job.peer, "reason": reason, "detail": detail})
+        log.info(
+            "message.failed",
+            extra={"id": message_id, "to": job.peer, "reason": reason, "detail": detail, "request_id": job.request_id},
+        )
         self.fail([job], code, details)
         self._pump()
 
@@ -155,6 +158,8 @@ class Transmitter:
     def _send(self, job: Job) -> None:
         if job.kind == device.READ:
             # A receipt has nothing to encrypt: its body is the list of the messages that it is about.
-            self._upstream.send(Envelope(job.id, job.peer, job.kind, refs=tuple(_decode_refs(job.body))))
+            self._upstream.send(
+                Envelope(job.id, job.peer, job.kind, refs=tuple(_decode_refs(job.body)), trace=job.request_id)
+            )
         else:
-            self._upstream.send(Envelope(job.id, job.peer, job.kind, job.body))
+            self._upstream.send(Envelope(job.id, job.peer, job.kind, job.body, trace=job.request_id))

@@ -11,13 +11,17 @@ from tidings import e2ee
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Envelope:
-    """What is sent: kind as in `tidings.wire.device`, body the ciphertext, refs the ids that a receipt is about."""
+    """What is sent: kind as in `tidings.wire.device`, body the ciphertext, refs the ids that a receipt is about.
+
+    trace: the request id that goes with it.
+    """
 
     id: str
     to: str
     kind: str
     body: bytes = b""
     refs: tuple[str, ...] = ()
+    trace: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -34,6 +38,7 @@ class Delivery:
     body: bytes
     refs: Sequence[str]
     receipt: object
+    trace: str = ""
 
 
 class Upstream(Protocol):

@@ -84,6 +84,8 @@ class Router:
                 timestamp=now,
                 body=frame.body,
                 refs=frame.refs,
+                trace=frame.trace,
+                group=frame.group,
             ),
             lane=lane,
             expires_at=now + ttl * 1000,

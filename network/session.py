@@ -149,6 +149,8 @@ class Session:
             return device.INVALID, "`ttl` is negative"
         if len(frame.refs) > MAX_REFS or (frame.refs and max(map(len, frame.refs)) > MAX_ID):
             return device.INVALID, f"`refs` has over {MAX_REFS} ids, or one of over {MAX_ID} characters"
+        if frame.trace and (len(frame.trace) > MAX_ID or not (frame.trace.isascii() and frame.trace.isprintable())):
+            return device.INVALID, f"`trace` is not at most {MAX_ID} printable ASCII characters"
         if not telephone.is_number(frame.to):
             return device.NO_SUCH_NUMBER, "`to` is no number: 7 to 15 digits"
         return "", ""

@@ -59,6 +59,8 @@ class Transit(msgspec.Struct, eq=False):
             expires_at=self.expires_at,
             body=frame.body,
             refs=frame.refs,
+            trace=frame.trace,
+            group=frame.group,
         )
 
 
@@ -73,5 +75,7 @@ def from_row(row: mailbox.Envelope, lane: Lane) -> Transit:
         timestamp=row.timestamp,
         body=row.body,
         refs=row.refs,
+        trace=row.trace,
+        group=row.group,
     )
     return Transit(seq=row.seq, frame=frame, lane=lane, expires_at=row.expires_at, state=STORED)

@@ -19,7 +19,7 @@ from tidings.storage.shards import Owner
 from tidings.wire import connection as wire
 from tidings.wire import core
 from tidings.wire.requests import Requests
-from webapp.errors import NOT_PRIMARY_COREAPP, CoreappAway, CoreappRefused, TryLater
+from webapp.errors import NOT_PRIMARY_COREAPP, CoreappAway, CoreappRefused, TryLater, UseAnotherKey, WaitForAnswer
 
 log = logging.getLogger(__name__)
 
@@ -236,7 +236,10 @@ class CoreappLinks:
         self._changed()
 
     async def ask(self, recipient: str, make: Make, expect: type[Answer]) -> Answer:
-        """Ask the owner of a recipient's shard. Raises `CoreappRefused`, `CoreappAway`, `TryLater`."""
+        """Ask the owner of a recipient's shard. Raises `CoreappRefused`, `CoreappAway`, `TryLater`.
+
+        `WaitForAnswer` and `UseAnotherKey` are raised for a question with an idempotency key.
+        """
         return await self._ask(recipient, make, expect, self._patience)
 
     async def ask_first(self, make: Make, expect: type[Answer]) -> Answer:
@@ -292,6 +295,8 @@ class CoreappLinks:
             if type(answer) is expect:
                 SECONDS.labels(expect.__name__).observe(loop.time() - started)
                 return answer
+            if isinstance(answer, core.KeyTaken):
+                raise WaitForAnswer() if answer.in_progress else UseAnotherKey()
             if not isinstance(answer, core.Refused):
                 raise CoreappAway(f"the Coreapp at {peer.address} answered with {type(answer).__name__}")
             if answer.code != NOT_PRIMARY_COREAPP or loop.time() >= started + patience:

@@ -4,12 +4,14 @@
     ├── FixRequest             400, or by its code: the request is wrong and will stay wrong
     │   ├── ShortenBody        413
     │   ├── UseAnotherPath     404
+    │   ├── UseAnotherKey      422: the idempotency key was used for another request
     │   └── UseAnotherMethod   405
     ├── LogIn                  401: no token, or none that holds (any more)
     ├── AskAdministrator       403: the token's user may not do this
     ├── TakeAnotherName        500, as the original has it: there is a user of that name
     ├── ChangePassword         403: log in again with `new_password`
     ├── SlowDown               429
+    ├── WaitForAnswer          409: the first request of this idempotency key has no answer yet
     ├── TryLater               503: too much is waiting already
     ├── CoreappRefused         by its code: the Coreapp understood and said no
     ├── CoreappAway            500: nobody to ask; whether a question that was sent was done is unknown
@@ -182,6 +184,15 @@ class UseAnotherMethod(FixRequest):
         self.headers = {"Allow": allowed}
 
 
+class UseAnotherKey(FixRequest):
+    """The idempotency key was used for a request with another body."""
+
+    status = 422
+
+    def __init__(self) -> None:
+        super().__init__([Problem(PARAMETER_INVALID, "Idempotency-Key: was used for another request")])
+
+
 class LogIn(APIError):
     """No token or password, or none that holds."""
 
@@ -220,6 +231,16 @@ class SlowDown(APIError):
 
     def __init__(self, details: str, *, retry_after: int) -> None:
         super().__init__([Problem(TOO_MANY_REQUESTS, details)], retry_after=retry_after)
+
+
+class WaitForAnswer(APIError):
+    """The first request of this idempotency key has no answer yet."""
+
+    status = 409
+
+    def __init__(self) -> None:
+        details = "Idempotency-Key: the first request with it has no answer yet"
+        super().__init__([Problem(INVALID_REQUEST, details)], retry_after=1)
 
 
 class TryLater(APIError):

@@ -67,6 +67,19 @@ def operation(*schemes_and_body: str | type[pydantic.BaseModel], required: bool 
     return extra
 
 
+def repeatable(operation: dict[str, Any]) -> dict[str, Any]:
+    """An operation that takes an idempotency key."""
+    key = {
+        "name": "Idempotency-Key",
+        "in": "header",
+        "required": False,
+        "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"},
+        "description": "A request that is repeated under its key within 24 hours gets the first answer.",
+        "example": "order-4711-confirmation",
+    }
+    return {**operation, "parameters": [*operation.get("parameters", []), key]}
+
+
 def describe(app: FastAPI, bodies: Sequence[type[pydantic.BaseModel]]) -> None:
     """Have `app` serve a document that has the schemas of all `bodies`."""
 

@@ -42,6 +42,7 @@ from webapp.coreapp_link import CoreappLinks, DatabaseShardMap, FixedShardMap, S
 from webapp.garbage.service import Collections
 from webapp.gate import Gate, Limit
 from webapp.health.service import HealthCheck
+from webapp.idempotency import FirstAnswers
 from webapp.media_providers.service import MediaProviders
 from webapp.messages.service import Messages
 from webapp.metrics.service import Metrics
@@ -102,13 +103,16 @@ def assemble(settings: Settings, database: Database, shard_map: ShardMap, hasher
     messages_limit = Limit("messages", TokenBucket(settings.messages_rate, settings.messages_burst, clock))
     contacts_limit = Limit("contacts", TokenBucket(settings.contacts_rate, settings.contacts_burst, clock))
     templates = Templates(database, settings.account, clock)
+    first_answers = FirstAnswers(database, clock)
     safe = Safe(settings.secrets.master_key)
     tls = ServerTLS(database, settings.account, safe, settings.tls_names, clock) if settings.tls else None
     metrics = Metrics(clock, backlog=server.BACKLOG)
     max_body = settings.max_body
     app = webapp.app.create(
         [
-            webapp.messages.routes.routes(Messages(links, templates), gate, messages_limit, max_body=max_body),
+            webapp.messages.routes.routes(
+                Messages(links, templates, first_answers), gate, messages_limit, max_body=max_body
+            ),
             webapp.contacts.routes.routes(Contacts(links), gate, contacts_limit, max_body=max_body),
             webapp.users.routes.routes(users, gate, max_body=max_body),
             webapp.application_settings.routes.routes(ApplicationSettings(database, links), gate, max_body=max_body),

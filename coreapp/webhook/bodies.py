@@ -39,8 +39,7 @@ def status(
         entry["conversation"] = described
         entry["pricing"] = {"pricing_model": "CBP", "billable": True, "category": conversation.origin}
     if error is not None:
-        code, details = error
-        entry["errors"] = [{"code": code, "title": codes.TITLES.get(code, "Generic error"), "details": details}]
+        entry["errors"] = [_error(*error)]
     return _encode({"statuses": [entry]})
 
 
@@ -49,8 +48,10 @@ def deleted(message_id: str, sender: str, timestamp: int) -> bytes:
     return _encode({"statuses": [_status(message_id, sender, "deleted", timestamp)]})
 
 
-def inbound(message_id: str, sender: str, timestamp: int, message: Inbound) -> bytes:
-    """A `messages` body. timestamp: Unix seconds."""
+def inbound(
+    message_id: str, sender: str, timestamp: int, message: Inbound, error: tuple[int, str] | None = None
+) -> bytes:
+    """A `messages` body. timestamp: Unix seconds; error: code and details of what is wrong with the message."""
     entry: dict[str, Any] = {"from": sender, "id": message_id, "timestamp": str(timestamp), "type": message.kind}
     if message.content is not None:
         entry[message.kind] = message.content
@@ -58,7 +59,13 @@ def inbound(message_id: str, sender: str, timestamp: int, message: Inbound) -> b
         entry["context"] = message.context
     if message.kind == UNKNOWN:
         entry["errors"] = [_UNSUPPORTED]
+    if error is not None:
+        entry["errors"] = [_error(*error)]
     return _encode({"contacts": [{"profile": {"name": message.name or sender}, "wa_id": sender}], "messages": [entry]})
+
+
+def _error(code: int, details: str) -> dict[str, Any]:
+    return {"code": code, "title": codes.TITLES.get(code, "Generic error"), "details": details}
 
 
 def contacts(found: list[dict[str, str]]) -> bytes:

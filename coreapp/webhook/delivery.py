@@ -122,6 +122,8 @@ class Deliveries:
         target = self._target()
         now = self._clock.now()
         headers = signature.headers(self._key, callback.event_id, int(now), callback.body)
+        if callback.request_id:
+            headers["X-Request-ID"] = callback.request_id
         started = time.perf_counter()
         status: int | None = None
         error = ""
@@ -180,4 +182,5 @@ def _fields(callback: Callback, attempt: int, status: int | None, took: float) -
         "attempt": attempt,
         "status": status,
         "took_ms": round(took, 1),
+        "request_id": callback.request_id,
     }

@@ -14,6 +14,8 @@ DELETED = "deleted"  # withdraws an earlier message
 UNKNOWN = "unknown"
 MAX_NAME = 128  # characters of a profile name; what is longer is cut
 MAX_ID = 64
+MAX_FILE = 100 * 1024 * 1024  # bytes
+DOWNLOADED, UNDOWNLOADED = "downloaded", "undownloaded"
 
 Words = Annotated[str, Meta(max_length=65_536)]
 Id = Annotated[str, Meta(max_length=MAX_ID, pattern="^[!-~]+$")]
@@ -39,13 +41,41 @@ class Location(_Part):
 
 
 class Media(_Part):
-    """A file that was not fetched."""
+    """A file as the webhook gets it. id, file: of one that was fetched; status: `downloaded` or `undownloaded`."""
 
     mime_type: Words
     sha256: Words
     caption: Words | None = None
     filename: Words | None = None
     status: str = ""
+    id: str | None = None
+    file: str | None = None
+
+
+class SentMedia(_Part):
+    """A file as a recipient sends it: what it is, and where it can be had."""
+
+    mime_type: Words
+    sha256: Words
+    caption: Words | None = None
+    filename: Words | None = None
+    blob: Any = None
+    key: Any = None
+    digest: Any = None
+    size: Any = None
+
+
+class Pointer(msgspec.Struct, gc=False, frozen=True):
+    """Where a recipient's file can be had, and what opens it. size: bytes of the plaintext; sha256: as they say."""
+
+    blob: Annotated[str, Meta(pattern="^[A-Za-z0-9_-]{1,64}$")]
+    key: Annotated[bytes, Meta(min_length=64, max_length=64)]
+    digest: Annotated[bytes, Meta(min_length=32, max_length=32)]
+    size: Annotated[int, Meta(ge=0, le=MAX_FILE)]
+    sha256: str
+
+    def __repr__(self) -> str:
+        return f"Pointer({self.blob})"
 
 
 class ButtonReply(_Part):
@@ -203,7 +233,7 @@ _CONTENTS: Mapping[str, Any] = {
     "reaction": Reaction,
     "system": System,
     DELETED: Deleted,
-    **dict.fromkeys(MEDIA, Media),
+    **dict.fromkeys(MEDIA, SentMedia),
 }
 _decoders = {kind: msgspec.json.Decoder(type_).decode for kind, type_ in _CONTENTS.items()}
 _decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -218,12 +248,14 @@ class Inbound:
 
     kind: `unknown` for what is no content of ours, `ephemeral` for what disappears and is not shown to a business.
     name: of the sender's profile; empty when they told none.
+    pointer: where the file of a media message can be had, when it can.
     """
 
     kind: str
     content: Any = None
     name: str = ""
     context: Context | None = None
+    pointer: Pointer | None = None
 
 
 def read(plaintext: bytes) -> Inbound:
@@ -243,9 +275,22 @@ def read(plaintext: bytes) -> Inbound:
         content = decode(fields[kind])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, KeyError):
         return Inbound(UNKNOWN, name=name)
-    if isinstance(content, Media):
-        content.status = "undownloaded"
-    return Inbound(kind, content, name, _find_context(fields.get("context")))
+    pointer = None
+    if isinstance(content, SentMedia):
+        pointer = _find_pointer(content)
+        content = Media(content.mime_type, content.sha256, content.caption, content.filename, UNDOWNLOADED)
+    return Inbound(kind, content, name, _find_context(fields.get("context")), pointer)
+
+
+def _find_pointer(sent: SentMedia) -> Pointer | None:
+    if sent.blob is None:
+        return None
+    fields = {name: getattr(sent, name) for name in Pointer.__struct_fields__}
+    try:
+        # Bytes are base64 in JSON.
+        return msgspec.convert(fields, Pointer)
+    except msgspec.ValidationError:
+        return None
 
 
 def _find_name(raw: msgspec.Raw | None) -> str:

@@ -97,11 +97,27 @@ class ScriptedNetwork:
     # What a test says.
 
     def deliver(
-        self, sender: str, kind: str, *, id: str, body: bytes = b"", refs: list[str] | None = None, timestamp: int = 0
+        self,
+        sender: str,
+        kind: str,
+        *,
+        id: str,
+        body: bytes = b"",
+        refs: list[str] | None = None,
+        timestamp: int = 0,
+        trace: str = "",
     ) -> None:
         """Put an envelope into the business's mailbox; it comes at each login until it is acknowledged."""
         frame = frames.Deliver(
-            next(self._numbers), self.number, sender, id, kind, timestamp or 1_700_000_000_000, body, refs or []
+            next(self._numbers),
+            self.number,
+            sender,
+            id,
+            kind,
+            timestamp or 1_700_000_000_000,
+            body,
+            refs or [],
+            trace=trace,
         )
         self.mailbox[id] = frame
         self._push(frame)

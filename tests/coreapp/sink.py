@@ -8,7 +8,7 @@ import dataclasses
 import hashlib
 import hmac
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from aiohttp import web
@@ -35,6 +35,7 @@ class Post:
     body: dict[str, Any]
     status: int | None
     timestamp: int
+    headers: Mapping[str, str]
 
     @property
     def label(self) -> tuple[str, str]:
@@ -92,7 +93,13 @@ class Sink:
         body = await request.read()
         verify(SECRET, {name.lower(): value for name, value in request.headers.items()}, body)
         assert request.headers["Content-Type"] == "application/json"
-        post = Post(request.headers["webhook-id"], json.loads(body), None, int(request.headers["webhook-timestamp"]))
+        post = Post(
+            request.headers["webhook-id"],
+            json.loads(body),
+            None,
+            int(request.headers["webhook-timestamp"]),
+            request.headers,
+        )
         self.posts.append(post)
         self.in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self.in_flight)

@@ -33,7 +33,7 @@ class Table:
 
 
 def row(seq: int, subject: str, *, due_at: int = 0, volatile: bool = False) -> Callback:
-    return Callback(seq, 0, "", subject, "status_change", b"", 0, 0, due_at, "", volatile)
+    return Callback(seq, 0, "", subject, "status_change", b"", 0, 0, due_at, "", volatile=volatile)
 
 
 async def turns(count: int = 20) -> None:

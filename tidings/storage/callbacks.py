@@ -36,6 +36,7 @@ table = sa.Table(
     sa.Column("due_at", types.milliseconds(), nullable=False),
     sa.Column("created_at", types.milliseconds(), nullable=False),
     sa.Column("last_error", types.text(255), nullable=False),
+    sa.Column("request_id", types.key(64), nullable=False),
     sa.Index("callbacks_by_shard", "shard", "state", "seq"),
     mysql_engine="InnoDB",
 )
@@ -50,6 +51,7 @@ class Callback:
     kind:    `inbound_message`, `status_change` or `contact_change`.
     body:    the JSON text as it is POSTed.
     attempt: tries so far; due_at: not before (Unix milliseconds).
+    request_id: of the request that the event goes back to; empty for none.
     """
 
     seq: int
@@ -62,6 +64,7 @@ class Callback:
     attempt: int = 0
     due_at: int = 0
     last_error: str = ""
+    request_id: str = ""
     volatile: bool = False  # in memory only: `callback_persist` is off
 
     @property
@@ -114,6 +117,7 @@ def _row(callback: Callback, state: State) -> dict[str, Any]:
         "due_at": callback.due_at,
         "created_at": callback.created_at,
         "last_error": callback.last_error[:255],
+        "request_id": callback.request_id,
     }
 
 
@@ -128,6 +132,7 @@ _COLUMNS = (
     table.c.attempt,
     table.c.due_at,
     table.c.last_error,
+    table.c.request_id,
 )
 
 

@@ -36,6 +36,7 @@ table = sa.Table(
     sa.Column("kind", types.key(16), nullable=False),
     sa.Column("body", types.blob(), nullable=False),
     sa.Column("created_at", types.milliseconds(), nullable=False),
+    sa.Column("request_id", types.key(64), nullable=False),
     mysql_engine="InnoDB",
 )
 
@@ -52,6 +53,7 @@ class Job:
     kind: str
     body: bytes
     created_at: int
+    request_id: str = ""
 
 
 _FINISH = table.delete().where(table.c.id.in_(any_of("ids")))
@@ -72,6 +74,7 @@ async def enqueue(connection: AsyncConnection, jobs: Sequence[Job]) -> None:
                     "kind": j.kind,
                     "body": j.body,
                     "created_at": j.created_at,
+                    "request_id": j.request_id,
                 }
                 for j in jobs
             ],

@@ -29,9 +29,11 @@ table = sa.Table(
     sa.Column("expires_at", types.milliseconds(), nullable=False),
     sa.Column("body", types.blob(), nullable=False),
     sa.Column("refs", types.long_text(), nullable=False),
+    sa.Column("trace", types.key(64), nullable=False),
+    sa.Column("group_id", types.key(32), nullable=False),
     sa.Index("envelopes_by_recipient", "recipient", "seq"),
     sa.Index("envelopes_by_expiry", "expires_at", "seq"),
-    sa.Index("envelopes_by_id", "sender", "id", unique=True),
+    sa.Index("envelopes_by_copy", "sender", "id", "recipient", unique=True),
     mysql_engine="InnoDB",
 )
 
@@ -43,6 +45,7 @@ class Envelope:
     seq:        network-wide, increasing in the order of arrival.
     timestamp:  Unix milliseconds of its arrival.
     expires_at: Unix milliseconds.
+    group:      the group that it was sent to or that it is about, empty for none.
     """
 
     seq: int
@@ -54,6 +57,8 @@ class Envelope:
     expires_at: int
     body: bytes
     refs: list[str]
+    trace: str = ""
+    group: str = ""
 
 
 _encode = msgspec.json.Encoder().encode
@@ -61,12 +66,12 @@ _decode = msgspec.json.Decoder(list[str]).decode
 
 
 def _envelope(row: Sequence[Any]) -> Envelope:
-    seq, recipient, sender, id_, kind, timestamp, expires_at, body, refs = row
-    return Envelope(seq, recipient, sender, id_, kind, timestamp, expires_at, body, _decode(refs))
+    seq, recipient, sender, id_, kind, timestamp, expires_at, body, refs, trace, group = row
+    return Envelope(seq, recipient, sender, id_, kind, timestamp, expires_at, body, _decode(refs), trace, group)
 
 
 async def insert(connection: AsyncConnection, envelopes: Sequence[Envelope]) -> None:
-    """Store envelopes; one whose (sender, id) is there already is left as it is."""
+    """Store envelopes; one whose (sender, id, recipient) is there already is left as it is."""
     if envelopes:
         await connection.execute(
             insert_or_ignore(connection, table),
@@ -81,6 +86,8 @@ async def insert(connection: AsyncConnection, envelopes: Sequence[Envelope]) -> 
                     "expires_at": envelope.expires_at,
                     "body": envelope.body,
                     "refs": _encode(envelope.refs).decode(),
+                    "trace": envelope.trace,
+                    "group_id": envelope.group,
                 }
                 for envelope in envelopes
             ],

@@ -101,9 +101,10 @@ class Progress:
     peer: str
     status: int
     kind: str = ""
+    request_id: str = ""
 
 
-_PROGRESS = sa.select(table.c.id, table.c.peer, table.c.status, table.c.kind).where(
+_PROGRESS = sa.select(table.c.id, table.c.peer, table.c.status, table.c.kind, table.c.request_id).where(
     table.c.account == sa.bindparam("account"), table.c.id.in_(any_of("ids"))
 )
 

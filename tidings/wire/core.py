@@ -24,14 +24,17 @@ class CheckContacts(Frame, tag="check_contacts"):
     inputs: list[str]
     wait: bool = False
     force_check: bool = False
+    request_id: str = ""
 
 
 class AcceptMessage(Frame, tag="accept_message"):
     """POST /v1/messages, validated. Answered by `Accepted` or `Refused`.
 
-    to:      digits, no `+`.
-    kind:    the message's type, `text` say.
-    content: the JSON text that is encrypted for the recipient: `{"type":"text","text":{"body":…}}`.
+    to:              digits, no `+`; the id of a group when `recipient_type` is `group`.
+    kind:            the message's type, `text` say.
+    content:         the JSON text that is encrypted for the recipient: `{"type":"text","text":{"body":…}}`.
+    has_media:       the content holds media objects, which are to be replaced by pointers that a recipient can follow.
+    idempotency_key: the caller's; with one, the same `fingerprint` is answered as the first time, another is refused.
     """
 
     account: str
@@ -39,6 +42,10 @@ class AcceptMessage(Frame, tag="accept_message"):
     kind: str
     content: bytes
     request_id: str = ""
+    recipient_type: str = "individual"
+    has_media: bool = False
+    idempotency_key: str = ""
+    fingerprint: bytes = b""
 
 
 class MarkRead(Frame, tag="mark_read"):
@@ -49,6 +56,7 @@ class MarkRead(Frame, tag="mark_read"):
 
     account: str
     id: str
+    request_id: str = ""
 
 
 class GetHealth(Frame, tag="get_health"):
@@ -148,6 +156,12 @@ class Accepted(Frame, tag="accepted"):
     wa_id: str
 
 
+class KeyTaken(Frame, tag="key_taken"):
+    """The idempotency key belongs to another request; in_progress: which may be the same, and has no answer yet."""
+
+    in_progress: bool
+
+
 class Refused(Frame, tag="refused"):
     """The question was not done. `code` is one of the API's error codes, `details` is for the caller.
 
@@ -188,4 +202,4 @@ Question = (
     | RestoreKeys
     | CollectGarbage
 )
-Answer = Done | Contacts | Accepted | Refused | Health | Metrics | Replayed | Exported
+Answer = Done | Contacts | Accepted | KeyTaken | Refused | Health | Metrics | Replayed | Exported

@@ -16,8 +16,10 @@ PREKEY = "prekey"  # body: a PreKeySignalMessage
 MESSAGE = "message"  # body: a SignalMessage
 DELIVERED = "delivered"  # refs: ids of messages that the device has stored
 READ = "read"  # refs: ids of messages that a person has seen
+GROUP = "group"  # body: a sender key message, for each other participant of a group
 EXPIRED = "expired"  # refs: ids that reached their time to live undelivered; made by the network itself
 IDENTITY = "identity"  # a number that one has a session with has registered anew; made by the network itself
+GROUP_CHANGED = "group_changed"  # body: JSON that says what became of a group; made by the network itself
 
 # Reasons of `Refused`.
 NO_SUCH_NUMBER = "no_such_number"
@@ -25,6 +27,9 @@ BLOCKED = "blocked"
 TOO_LARGE = "too_large"
 INVALID = "invalid"
 OVERLOADED = "overloaded"  # send it again after a while
+STALE_GROUP = "stale_group"  # `epoch` is not the group's: look who is in it and send again
+NO_SUCH_GROUP = "no_such_group"
+NOT_PARTICIPANT = "not_participant"
 
 # Reasons of `Failed` (answers to login, check and fetch) and of `Closing`.
 UNAUTHORIZED = "unauthorized"
@@ -79,6 +84,9 @@ class Send(Frame, tag="send", rename={"sender": "from"}):
 
     id:  chosen by the sender, at most 64 characters; the same (sender, id) sent again is accepted and dropped.
     ttl: seconds until it expires undelivered; 0 means the network's own limit.
+    trace: what both ends log with it, at most 64 printable ASCII characters; the network only carries it.
+    group: of a receipt, the group that its messages were sent to.
+    epoch: of the kind `group`, whose `to` is a group: the epoch of the group that the sender knows.
     """
 
     n: int
@@ -89,6 +97,9 @@ class Send(Frame, tag="send", rename={"sender": "from"}):
     body: bytes = b""
     refs: list[str] = []
     ttl: int = 0
+    trace: str = ""
+    group: str = ""
+    epoch: int = 0
 
 
 class Ack(Frame, tag="ack"):
@@ -166,6 +177,7 @@ class Deliver(Frame, tag="deliver", rename={"sender": "from"}):
     """One envelope for a device on this connection; it comes again at each login until it is acknowledged.
 
     timestamp: Unix milliseconds at which the network took it.
+    group:     the group that it was sent to, or that it is about.
     """
 
     n: int
@@ -176,6 +188,8 @@ class Deliver(Frame, tag="deliver", rename={"sender": "from"}):
     timestamp: int
     body: bytes = b""
     refs: list[str] = []
+    trace: str = ""
+    group: str = ""
 
 
 class PreKeysLow(Frame, tag="prekeys_low"):

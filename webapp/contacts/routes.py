@@ -23,6 +23,6 @@ def routes(contacts: Contacts, gate: Gate, limit: Limit, *, max_body: int) -> AP
         caller = await gate.caller(request)
         limit.spend()
         body = await bodies.read(request, schemas.Contacts, limit=max_body)
-        return answers.answer({"contacts": await contacts.check(caller, body)})
+        return answers.answer({"contacts": await contacts.check(caller, body, request.state.request_id)})
 
     return router

@@ -23,7 +23,7 @@ class Contacts:
     def __init__(self, coreapps: AskFirst) -> None:
         self._coreapps = coreapps
 
-    async def check(self, caller: Caller, request: schemas.Contacts) -> Sequence[dict[str, Any]]:
+    async def check(self, caller: Caller, request: schemas.Contacts, request_id: str) -> Sequence[dict[str, Any]]:
         """One entry for each input, in their order. Raises what the Coreapp link raises."""
         answer = await self._coreapps.ask_first(
             lambda n: core.CheckContacts(
@@ -32,6 +32,7 @@ class Contacts:
                 inputs=request.contacts,
                 wait=request.blocking == "wait",
                 force_check=request.force_check,
+                request_id=request_id,
             ),
             core.Contacts,
         )

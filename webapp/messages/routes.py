@@ -6,11 +6,11 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
-from webapp import answers, bodies, openapi
+from webapp import answers, bodies, idempotency, openapi
 from webapp.errors import NOT_FOUND, FixRequest
 from webapp.gate import Gate, Limit
 from webapp.messages import schemas
-from webapp.messages.service import Messages
+from webapp.messages.service import Messages, Origin
 from webapp.openapi import MetaAnswer
 
 MAX_ID = 64
@@ -24,13 +24,16 @@ def routes(messages: Messages, gate: Gate, limit: Limit, *, max_body: int) -> AP
         summary="Send a message",
         status_code=201,
         response_model=schemas.MessagesAnswer,
-        openapi_extra=openapi.operation(openapi.BEARER, schemas.Message),
+        openapi_extra=openapi.repeatable(openapi.operation(openapi.BEARER, schemas.Message)),
     )
     async def send_message(request: Request) -> Response:
         caller = await gate.caller(request)
         limit.spend()
-        message = schemas.read(await bodies.read_json(request, limit=max_body))
-        sent = await messages.send(caller, message, request.state.request_id)
+        body = await bodies.read_json(request, limit=max_body)
+        message = schemas.read(body)
+        key = idempotency.key_of(request)
+        fingerprint = idempotency.fingerprint_of(body) if key else b""
+        sent = await messages.send(caller, message, Origin(request.state.request_id, key, fingerprint))
         payload: dict[str, Any] = {"messages": [{"id": sent.id}]}
         if sent.wa_id:
             payload["contacts"] = [{"input": message.to, "wa_id": sent.wa_id}]
@@ -49,7 +52,7 @@ def routes(messages: Messages, gate: Gate, limit: Limit, *, max_body: int) -> AP
         await bodies.read(request, schemas.Marking, limit=max_body)
         if not 0 < len(message_id) <= MAX_ID or not message_id.isascii() or not message_id.isprintable():
             raise FixRequest.because(NOT_FOUND, "unknown message")
-        await messages.mark_read(caller, message_id)
+        await messages.mark_read(caller, message_id, request.state.request_id)
         return answers.answer({})
 
     return router

@@ -8,10 +8,12 @@ from typing import Any, Protocol
 
 import msgspec
 
+from tidings.storage.idempotency import MESSAGES
 from tidings.storage.templates import Template
 from tidings.wire import core
 from webapp.coreapp_link import Make
 from webapp.errors import INVALID_RECIPIENT_TYPE, MESSAGE_TOO_LONG, PARAMETER_INVALID, FixRequest
+from webapp.idempotency import FirstAnswers
 from webapp.messages import filling
 from webapp.messages.schemas import AnyMessage, HsmMessage, TemplateMessage, TextMessage
 from webapp.tokens import Caller
@@ -47,17 +49,32 @@ class Sent:
     wa_id: str
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Origin:
+    """The request that a message comes from; fingerprint: of its body, when it has an idempotency key."""
+
+    request_id: str
+    key: str = ""
+    fingerprint: bytes = b""
+
+
 class Messages:
     """Sends, and marks as read."""
 
-    def __init__(self, coreapps: AskOwner, templates: FindTemplate) -> None:
+    def __init__(self, coreapps: AskOwner, templates: FindTemplate, first_answers: FirstAnswers) -> None:
         self._coreapps = coreapps
         self._templates = templates
+        self._first_answers = first_answers
 
-    async def send(self, caller: Caller, message: AnyMessage, request_id: str) -> Sent:
+    async def send(self, caller: Caller, message: AnyMessage, origin: Origin) -> Sent:
         """The message is committed when this returns. Raises `FixRequest`, and what the Coreapp link raises."""
         require_individual(message.recipient_type)
         to = digits(message.to)
+        if origin.key:
+            # Before anything that may be gone by now: a template, a file.
+            first = await self._first_answers.find(caller, MESSAGES, origin.key, origin.fingerprint)
+            if first is not None:
+                return Sent(first, to)
         if isinstance(message, TextMessage):
             content = text_content(message)
         else:
@@ -70,15 +87,19 @@ class Messages:
                 to=to,
                 kind=message.kind,
                 content=content,
-                request_id=request_id,
+                request_id=origin.request_id,
+                idempotency_key=origin.key,
+                fingerprint=origin.fingerprint,
             ),
             core.Accepted,
         )
         return Sent(accepted.id, accepted.wa_id if accepted.wa_id == to else "")
 
-    async def mark_read(self, caller: Caller, message_id: str) -> None:
+    async def mark_read(self, caller: Caller, message_id: str, request_id: str) -> None:
         """Its sender will be told. Raises what the Coreapp link raises, 1006 for a message that nobody sent us."""
-        await self._coreapps.ask_first(lambda n: core.MarkRead(n=n, account=caller.account, id=message_id), core.Done)
+        await self._coreapps.ask_first(
+            lambda n: core.MarkRead(n=n, account=caller.account, id=message_id, request_id=request_id), core.Done
+        )
 
     async def _fill(self, message: AnyMessage) -> Mapping[str, Any]:
         """What the content says beside what the message itself says."""

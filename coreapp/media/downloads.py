@@ -1,0 +1,258 @@
+"""Fetching what recipients sent: the webhook hears of a message with a file once the file is here, or cannot be had.
+
+A download is committed with its message; its end is committed together with the file's row and the callback, so there
+is exactly one callback whatever is killed. A file whose row was never committed is an orphan, which the garbage
+collector removes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import logging
+import time
+from collections.abc import Callable, Sequence
+
+from prometheus_client import Counter
+
+from coreapp import codes
+from coreapp.errors import UpstreamAway
+from coreapp.journal import Change, Journal
+from coreapp.media.errors import DownloadFailed
+from coreapp.media.fetching import Fetcher
+from coreapp.media.retry import GiveUp, after_failure, delay
+from coreapp.media.waiting import Waiting
+from coreapp.webhook import bodies, inbound
+from tidings import e2ee
+from tidings.runtime import service
+from tidings.runtime.clock import Clock
+from tidings.storage import media_downloads
+from tidings.storage.callbacks import Callback
+from tidings.storage.database import Database
+from tidings.storage.media import Medium
+from tidings.storage.media_downloads import Download
+
+log = logging.getLogger(__name__)
+
+DOWNLOADS = Counter("tidings_media_downloads_total", "Attempts to fetch a recipient's file", ["result"])
+
+IN_MEMORY = 1_000  # downloads; the rest waits in the table
+RETRY_SECONDS = 1.0  # after a page could not be read
+
+
+class Downloads:
+    """A service: the files of one shard's inbound messages."""
+
+    name = "media-downloads"
+
+    def __init__(
+        self,
+        database: Database,
+        journal: Journal,
+        sealer: e2ee.Sealer,
+        fetcher: Fetcher,
+        kinds: Callable[[], Sequence[str]],
+        persist: Callable[[], bool],
+        clock: Clock,
+        *,
+        account: str,
+        shard: int,
+        at_once: int = 4,
+        in_memory: int = IN_MEMORY,
+    ) -> None:
+        """kinds(): those that are fetched before their callback; persist(): are callbacks kept on disk?; at_once:
+        downloads under way."""
+        self._database = database
+        self._journal = journal
+        self._sealer = sealer
+        self._fetcher = fetcher
+        self._kinds = kinds
+        self._persist = persist
+        self._clock = clock
+        self._account = account
+        self._shard = shard
+        self._at_once = at_once
+        self._waiting = Waiting(in_memory, clock)
+        # Those whose end is in the journal; they wait until it is on disk, so that no page brings them again.
+        self._ending: set[str] = set()
+        self._running: set[asyncio.Task[None]] = set()
+        self._look = service.Wakeup()
+
+    def wants(self, message: inbound.Inbound) -> bool:
+        """Does the callback of this message wait for its file?"""
+        return message.pointer is not None and message.kind in self._kinds()
+
+    def make(
+        self, message_id: str, sender: str, timestamp: int, plaintext: bytes, *, request_id: str = "", group: str = ""
+    ) -> Download:
+        """What is to be committed in the same change as the message, and then given to `offer`.
+
+        plaintext: of the message; timestamp: Unix milliseconds; group: the id of the group it was sent to.
+        """
+        return Download(
+            message_id,
+            self._shard,
+            self._account,
+            sender,
+            group,
+            self._sealer.seal(plaintext, context=self._context(message_id)),
+            timestamp,
+            int(self._clock.now() * 1000),
+            request_id=request_id,
+        )
+
+    def offer(self, downloads: Sequence[Download]) -> None:
+        """Fetch these; they are on disk."""
+        if downloads:
+            self._waiting.offer(downloads)
+            self._look.kick()
+
+    def withdraw(self, message_id: str) -> Callback | None:
+        """The sender takes the message back: its callback, without the file, when it was still waiting for it.
+
+        The caller commits it together with the end of the download, and then calls `ended`.
+        """
+        download = self._waiting.find(message_id)
+        if download is None or message_id in self._ending:
+            return None
+        self._ending.add(message_id)
+        return self._callback(download, self._read(download))
+
+    def ended(self, message_ids: Sequence[str]) -> None:
+        """The end of these is on disk."""
+        for message_id in message_ids:
+            self._waiting.done(message_id)
+            self._ending.discard(message_id)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        stopping = asyncio.create_task(self._kick_at(stop))
+        try:
+            while not stop.is_set():
+                await self.run_once()
+                # With every place taken the next thing to happen is that one ends.
+                free = len(self._running) < self._at_once
+                await self._look.wait(self._waiting.seconds() if free else None)
+        finally:
+            stopping.cancel()
+            for task in self._running:
+                task.cancel()
+            await asyncio.gather(*self._running, return_exceptions=True)
+
+    async def run_once(self) -> None:
+        """Start what is due, as far as there is room."""
+        if self._waiting.wants_more:
+            await self._load()
+        while len(self._running) < self._at_once and (download := self._waiting.take()) is not None:
+            task = asyncio.create_task(self._attempt(download), name=f"download {download.id}")
+            self._running.add(task)
+            task.add_done_callback(self._attempted)
+
+    def _attempted(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            # The download is on disk only: the shard has to be opened anew.
+            log.error("download.broken", exc_info=error)
+            self._journal.fail(error)
+        self._look.kick()
+
+    async def _load(self) -> None:
+        asked = self._waiting.loading()
+        try:
+            page = await self._database.query(
+                lambda connection: media_downloads.list_downloads(connection, self._shard, limit=asked)
+            )
+        except Exception:
+            log.exception("downloads.load_failed")
+            asyncio.get_running_loop().call_later(RETRY_SECONDS, self._look.kick)
+            return
+        self._waiting.loaded(page, asked)
+
+    async def _attempt(self, download: Download) -> None:
+        """One try. That it is made is on disk before, so that a file that kills us is not tried for ever."""
+        if download.id in self._ending:
+            return
+        started = time.monotonic()
+        download.attempt += 1
+        download.due_at = int((self._clock.now() + delay(download.attempt)) * 1000)
+        await self._journal.put(Change(self._account, tried_downloads=(copy.copy(download),)))
+        message = self._read(download)
+        try:
+            medium = await self._fetcher.fetch(download, message)
+        except (DownloadFailed, UpstreamAway, OSError) as error:
+            age = self._clock.now() - download.created_at / 1000
+            verdict = after_failure(error, download.attempt, age)
+            self._note(download, message, started, "gave up" if isinstance(verdict, GiveUp) else "failed", repr(error))
+            if isinstance(verdict, GiveUp):
+                await self._finish(download, message, (codes.MEDIA_DOWNLOAD, verdict.details))
+            else:
+                self._waiting.again(download)
+            return
+        await self._finish(download, self._fetcher.complete(message, medium), None, medium)
+        self._note(download, message, started, "stored", "")
+
+    async def _finish(
+        self, download: Download, message: inbound.Inbound, error: tuple[int, str] | None, medium: Medium | None = None
+    ) -> None:
+        """The callback, the file's row and the end of the download, all or nothing."""
+        if download.id in self._ending:
+            # It was withdrawn meanwhile.
+            if medium is not None:
+                await self._fetcher.discard(medium)
+            return
+        self._ending.add(download.id)
+        await self._journal.put(
+            Change(
+                self._account,
+                new_media=(medium,) if medium is not None else (),
+                finished_downloads=(download.id,),
+                new_callbacks=(self._callback(download, message, error),),
+            )
+        )
+        self.ended((download.id,))
+
+    def _callback(
+        self, download: Download, message: inbound.Inbound, error: tuple[int, str] | None = None
+    ) -> Callback:
+        body = bodies.inbound(download.id, download.sender, download.timestamp // 1000, message, error)
+        return Callback(
+            0,
+            self._shard,
+            self._account,
+            download.id,
+            "inbound_message",
+            body,
+            int(self._clock.now() * 1000),
+            request_id=download.request_id,
+            volatile=not self._persist(),
+        )
+
+    def _read(self, download: Download) -> inbound.Inbound:
+        try:
+            return inbound.read(self._sealer.open(download.content, self._context(download.id)))
+        except e2ee.CorruptState:
+            log.error("download.unreadable", extra={"id": download.id})
+            return inbound.Inbound(inbound.UNKNOWN)
+
+    def _context(self, message_id: str) -> e2ee.Context:
+        return (self._account, "", "download", message_id)
+
+    def _note(self, download: Download, message: inbound.Inbound, started: float, result: str, error: str) -> None:
+        DOWNLOADS.labels(result).inc()
+        log.log(
+            logging.WARNING if error else logging.INFO,
+            "media.downloaded",
+            extra={
+                "id": download.id,
+                "from": download.sender,
+                "kind": message.kind,
+                "request_id": download.request_id,
+                "attempt": download.attempt,
+                "result": result,
+                "error": error,
+                "ms": int((time.monotonic() - started) * 1000),
+            },
+        )
+
+    async def _kick_at(self, stop: asyncio.Event) -> None:
+        await stop.wait()
+        self._look.kick()

@@ -1,0 +1,131 @@
+"""Messages that wait until their files are stored in the network, and those behind them to the same peer.
+
+They are on disk as `NEW` jobs, with their content as the business sent it; a new owner takes them up the same way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import dataclasses
+import logging
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from prometheus_client import Gauge
+
+from coreapp.media import pointers
+from coreapp.media.errors import MediaFailed
+from tidings.storage.jobs import Job
+
+log = logging.getLogger(__name__)
+
+WAITING = Gauge("tidings_media_messages_waiting", "Messages that wait for a file, or behind one that does")
+
+
+class Prepare(Protocol):
+    """What makes contents fit for recipients."""
+
+    def at_once(self, content: bytes) -> bytes | None: ...
+
+    async def prepare(self, content: bytes) -> bytes: ...
+
+
+@dataclasses.dataclass(slots=True)
+class _Waiting:
+    """prepared: of a message with files."""
+
+    job: Job
+    content: bytes
+    prepared: asyncio.Task[bytes] | None
+
+
+class MediaLane:
+    """The messages of one account that are not yet fit to be encrypted. Bounded by the job queue's limit.
+
+    The files of all are fetched at the same time, as far as the origins allow; a peer's messages leave in order.
+    """
+
+    def __init__(
+        self,
+        preparation: Prepare,
+        forward: Callable[[Job, bytes], None],
+        fail: Callable[[Sequence[Job], int, str], None],
+        broken: Callable[[BaseException], None],
+    ) -> None:
+        """forward(job, content): to be encrypted; fail(jobs, code, details): ends jobs; broken(error): the shard is to
+        be opened anew, because messages are left on disk only."""
+        self._preparation = preparation
+        self._forward = forward
+        self._fail = fail
+        self._broken = broken
+        self._queues: dict[str, collections.deque[_Waiting]] = {}
+        self._count = 0
+        self._closed = False
+
+    def ready(self, peer: str, content: bytes, *, has_media: bool) -> bytes | None:
+        """The content that may be encrypted now; `None` when the message has to `enter` the lane."""
+        if peer in self._queues:
+            return None
+        return self._preparation.at_once(content) if has_media else content
+
+    def enter(self, job: Job, content: bytes, *, has_media: bool) -> None:
+        """Queue a job that is on disk as `NEW`, or in the journal already.
+
+        It must enter before anything else is accepted, so that later messages to its peer line up behind it.
+        """
+        if self._closed:
+            return
+        prepared = None
+        if has_media:
+            prepared = asyncio.create_task(self._preparation.prepare(content), name=f"media of {job.id}")
+            prepared.add_done_callback(lambda _: self._drain(job.peer))
+        self._queues.setdefault(job.peer, collections.deque()).append(_Waiting(job, content, prepared))
+        self._count += 1
+        WAITING.set(self._count)
+
+    def resume(self, job: Job, content: bytes) -> None:
+        """Take up a `NEW` job that an earlier owner left; in the order in which they were accepted."""
+        has_media = pointers.has_sources(content)
+        if has_media or job.peer in self._queues:
+            self.enter(job, content, has_media=has_media)
+        else:
+            self._forward(job, content)
+
+    async def close(self) -> None:
+        """Leave what is in the lane to the next owner: it is on disk."""
+        self._closed = True
+        tasks = [entry.prepared for queue in self._queues.values() for entry in queue if entry.prepared is not None]
+        self._queues.clear()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        WAITING.set(0)
+
+    def _drain(self, peer: str) -> None:
+        """Let go who is at the head of the queue and need not wait any more."""
+        queue = self._queues.get(peer)
+        while queue and (queue[0].prepared is None or queue[0].prepared.done()):
+            entry = queue.popleft()
+            self._count -= 1
+            if not queue:
+                del self._queues[peer]
+            self._release(entry)
+        WAITING.set(self._count)
+
+    def _release(self, entry: _Waiting) -> None:
+        if entry.prepared is None:
+            self._forward(entry.job, entry.content)
+        elif entry.prepared.cancelled():
+            self._broken(RuntimeError("the preparation of a message was cancelled"))
+        elif (error := entry.prepared.exception()) is None:
+            self._forward(entry.job, entry.prepared.result())
+        elif isinstance(error, MediaFailed):
+            log.info(
+                "message.failed",
+                extra={"id": entry.job.id, "to": entry.job.peer, "code": error.code, "detail": error.details},
+            )
+            self._fail([entry.job], error.code, error.details)
+        else:
+            log.error("media.broken", extra={"id": entry.job.id}, exc_info=error)
+            self._broken(error)

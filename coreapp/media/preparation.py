@@ -1,0 +1,129 @@
+"""Making a message's content fit for its recipient: each file of it becomes a pointer that a handset can follow.
+
+A file is encrypted and stored in the network once, however many messages name it: those that come while it is under way
+wait for it, and later ones find its pointer in memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from typing import Protocol
+
+from prometheus_client import Counter, Gauge
+
+from coreapp import codes
+from coreapp.media import pointers
+from coreapp.media.errors import MediaFailed, SourceFailed
+from coreapp.media.pointers import Pointer, Source
+from tidings.runtime.clock import Clock
+from tidings.runtime.lru import LRU
+
+REMEMBERED = 10_000  # pointers; half a kilobyte each. What is forgotten is found again
+
+POINTERS = Counter("tidings_media_pointers_total", "Files that messages named, by where their pointer was", ["found"])
+UNDER_WAY = Gauge("tidings_media_under_way", "Files that are being fetched or stored for messages")
+
+_in_memory = POINTERS.labels("memory")
+_made = POINTERS.labels("made")
+_failed = POINTERS.labels("failed")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Found:
+    """until: Unix seconds up to which the pointer may be used from memory."""
+
+    pointer: Pointer
+    until: float
+
+
+class Origin(Protocol):
+    """Where files come from."""
+
+    async def find(self, source: Source) -> Found:
+        """The pointer of a file; takes as long as the network is away. Raises `SourceFailed`."""
+        ...
+
+
+class Preparation:
+    """Prepares the contents of one account.
+
+    Any number of callers may prepare at once: the origins bound what is done at the same time, and callers are bounded
+    by the job queue's limit.
+    """
+
+    def __init__(self, stored: Origin, linked: Origin, clock: Clock) -> None:
+        """stored: files by id; linked: files by link."""
+        self._stored = stored
+        self._linked = linked
+        self._clock = clock
+        self._known: LRU[Source, Found] = LRU(REMEMBERED)
+        self._under_way: dict[Source, asyncio.Task[Pointer]] = {}
+
+    def at_once(self, content: bytes) -> bytes | None:
+        """The content with its pointers, when all of them are in memory."""
+        try:
+            parsed = pointers.Content(content)
+        except ValueError:
+            return None
+        for path, source in parsed.sources().items():
+            pointer = self._remembered(source)
+            if pointer is None:
+                return None
+            parsed.point(path, pointer)
+        _in_memory.inc()
+        return parsed.encoded()
+
+    async def prepare(self, content: bytes) -> bytes:
+        """The content with its pointers; waits while the network is away. Raises `MediaFailed`.
+
+        May be cancelled: what is under way for others goes on.
+        """
+        try:
+            parsed = pointers.Content(content)
+        except ValueError as error:
+            raise MediaFailed(codes.GENERIC, "the stored message cannot be read") from error
+        wanted = {path: self._fetch(source) for path, source in parsed.sources().items()}
+        for path, task in wanted.items():
+            try:
+                parsed.point(path, await asyncio.shield(task))
+            except SourceFailed as failed:
+                raise MediaFailed(failed.code, f"{path}.{failed.part}: {failed.why}") from failed
+        return parsed.encoded()
+
+    async def close(self) -> None:
+        """Leave off: who waits is cancelled, and finds its message on disk."""
+        tasks = list(self._under_way.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _remembered(self, source: Source) -> Pointer | None:
+        found = self._known.get(source)
+        if found is None or found.until <= self._clock.now():
+            return None
+        return found.pointer
+
+    def _fetch(self, source: Source) -> asyncio.Task[Pointer]:
+        task = self._under_way.get(source)
+        if task is None:
+            task = self._under_way[source] = asyncio.create_task(self._find(source), name="media")
+            task.add_done_callback(lambda done: self._done(source, done))
+            UNDER_WAY.set(len(self._under_way))
+        return task
+
+    async def _find(self, source: Source) -> Pointer:
+        pointer = self._remembered(source)
+        if pointer is not None:
+            return pointer
+        found = await (self._stored if source.id else self._linked).find(source)
+        self._known.put(source, found)
+        _made.inc()
+        return found.pointer
+
+    def _done(self, source: Source, done: asyncio.Task[Pointer]) -> None:
+        del self._under_way[source]
+        UNDER_WAY.set(len(self._under_way))
+        # Those who wait have the error; there may be none left.
+        if not done.cancelled() and done.exception() is not None:
+            _failed.inc()

@@ -1,0 +1,96 @@
+"""The downloads that wait, in memory: those that are due first; the rest is only in the table."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+
+from prometheus_client import Gauge
+
+from tidings.runtime.clock import Clock
+from tidings.storage.media_downloads import Download
+
+SIZE = Gauge("tidings_media_downloads_waiting", "Files of recipients that wait to be fetched, as far as in memory")
+
+
+class Waiting:
+    """At most `limit` downloads; what comes beyond that waits in the table until memory has drained to half."""
+
+    def __init__(self, limit: int, clock: Clock) -> None:
+        self.limit = limit
+        self._clock = clock
+        self._here: dict[str, Download] = {}
+        self._due: list[tuple[int, str]] = []
+        # Are there rows that are not here? At the start there may be those of an earlier owner.
+        self._more = True
+        self._missed = False
+        # Those that ended while a page is being read: it may still have their rows.
+        self._ended: set[str] | None = None
+
+    def __len__(self) -> int:
+        return len(self._here)
+
+    def find(self, message_id: str) -> Download | None:
+        """The one for this message, if it is here."""
+        return self._here.get(message_id)
+
+    def offer(self, downloads: Sequence[Download]) -> None:
+        """New ones, on disk already."""
+        for download in downloads:
+            if self._more or len(self._here) >= self.limit:
+                self._more = self._missed = True
+            else:
+                self._admit(download)
+        SIZE.set(len(self._here))
+
+    def take(self) -> Download | None:
+        """One that is due, if there is one; it counts as waiting until `done`."""
+        while self._due:
+            due_at, message_id = self._due[0]
+            if due_at > self._clock.now() * 1000:
+                return None
+            heapq.heappop(self._due)
+            download = self._here.get(message_id)
+            if download is not None:
+                return download
+        return None
+
+    def again(self, download: Download) -> None:
+        """Not done: it comes again at its `due_at`."""
+        if download.id in self._here:
+            heapq.heappush(self._due, (download.due_at, download.id))
+
+    def done(self, message_id: str) -> None:
+        """It waits no longer, and its row is gone."""
+        self._here.pop(message_id, None)
+        if self._ended is not None:
+            self._ended.add(message_id)
+        SIZE.set(len(self._here))
+
+    def seconds(self) -> float | None:
+        """Until the next one is due; `None` when none is here."""
+        return max(0.0, self._due[0][0] / 1000 - self._clock.now()) if self._due else None
+
+    @property
+    def wants_more(self) -> bool:
+        return self._more and len(self._here) <= self.limit // 2
+
+    def loading(self) -> int:
+        """A page is about to be read; how many rows it should have, those that are here included."""
+        self._missed = False
+        self._ended = set()
+        return self.limit + len(self._here)
+
+    def loaded(self, page: Sequence[Download], asked: int) -> None:
+        """The rows that are due first, those that are here perhaps among them."""
+        ended, self._ended = self._ended or set(), None
+        for download in page:
+            if download.id not in self._here and download.id not in ended and len(self._here) < self.limit:
+                self._admit(download)
+        # What was offered meanwhile may be on no page yet.
+        self._more = len(page) >= asked or self._missed
+        SIZE.set(len(self._here))
+
+    def _admit(self, download: Download) -> None:
+        self._here[download.id] = download
+        heapq.heappush(self._due, (download.due_at, download.id))

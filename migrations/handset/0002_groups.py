@@ -1,0 +1,8 @@
+"""Groups and sender keys."""
+
+revision = "0002"
+down_revision = "0001"
+
+
+def upgrade() -> None:
+    pass

@@ -1,0 +1,99 @@
+"""`Idempotency-Key` on `POST /v1/messages`: what reaches the Coreapp, and what repeats are answered."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.webapp.conftest import Served, body, code, errors
+from tests.webapp.fake_coreapp import FakeCoreapp
+from tidings.storage import idempotency
+from tidings.storage.database import Database
+from tidings.wire import core
+from webapp.idempotency import fingerprint_of
+
+ACCOUNT = "15550000000"
+TEMPLATE = {"name": "plain", "language": "en_US", "components": [{"type": "body", "text": "Welcome!"}]}
+SENDING = {"to": "15550110001", "type": "template", "template": {"name": "plain", "language": {"code": "en_US"}}}
+
+
+async def remember(database: Database, key: str, request: Any, answer: str, created_at: int) -> None:
+    """As a Coreapp does, in the transaction of the message."""
+    used = idempotency.UsedKey(
+        ACCOUNT, idempotency.MESSAGES, idempotency.hash_of(key), fingerprint_of(request), answer, created_at
+    )
+    async with database.transaction() as connection:
+        await idempotency.save(connection, [used])
+
+
+async def test_key_and_fingerprint_reach_the_coreapp(api: Served, coreapp: FakeCoreapp) -> None:
+    await api.http.post("/v1/messages", json=body("message_text"), headers={"Idempotency-Key": "order-4711"})
+    await api.http.post("/v1/messages", json=body("message_text"))
+    with_key, without = coreapp.asked(core.AcceptMessage)
+    assert (with_key.idempotency_key, with_key.fingerprint) == ("order-4711", fingerprint_of(body("message_text")))
+    assert (without.idempotency_key, without.fingerprint) == ("", b"")
+
+
+async def test_the_same_fields_in_another_order_and_spacing_are_the_same_request(
+    api: Served, coreapp: FakeCoreapp
+) -> None:
+    given = body("message_text")
+    turned = json.dumps(dict(reversed(given.items())), indent=4)
+    for content in (json.dumps(given), turned):
+        await api.http.post("/v1/messages", content=content, headers={"Idempotency-Key": "k"})
+    one, other = coreapp.asked(core.AcceptMessage)
+    assert one.fingerprint == other.fingerprint
+    assert fingerprint_of({**given, "to": "15550110002"}) != one.fingerprint
+
+
+async def test_a_repeat_is_answered_even_when_its_template_is_gone(
+    api: Served, coreapp: FakeCoreapp, database: Database
+) -> None:
+    await api.http.post("/v1/configs/templates", json=TEMPLATE)
+    headers = {"Idempotency-Key": "k"}
+    first = await api.http.post("/v1/messages", json=SENDING, headers=headers)
+    [question] = coreapp.asked(core.AcceptMessage)
+    now = 2**50
+    await remember(database, "k", SENDING, first.json()["messages"][0]["id"], now)
+    await api.http.delete("/v1/configs/templates/plain")
+    again = await api.http.post("/v1/messages", json=SENDING, headers=headers)
+    assert (again.status_code, again.json()) == (201, first.json())
+    assert coreapp.asked(core.AcceptMessage) == [question]
+
+
+async def test_another_body_is_told_so(api: Served, coreapp: FakeCoreapp, database: Database) -> None:
+    await remember(database, "k", body("message_text"), "gBEG1", 2**50)
+    answer = await api.http.post("/v1/messages", json=SENDING | {"type": "text", "text": {"body": "x"}}, headers=KEY)
+    assert code(answer) == (422, 1009)
+    assert errors(answer)[0]["details"] == "Idempotency-Key: was used for another request"
+    assert not coreapp.questions
+
+
+async def test_a_key_of_two_days_ago_is_free_again(api: Served, coreapp: FakeCoreapp, database: Database) -> None:
+    await remember(database, "k", {}, "gBEG1", 1)
+    assert (await api.http.post("/v1/messages", json=body("message_text"), headers=KEY)).status_code == 201
+    assert coreapp.asked(core.AcceptMessage)
+
+
+@pytest.mark.parametrize(("in_progress", "status", "number"), [(True, 409, 1025), (False, 422, 1009)])
+async def test_what_the_coreapp_knows_of_the_key_is_told(
+    api: Served, coreapp: FakeCoreapp, in_progress: bool, status: int, number: int
+) -> None:
+    coreapp.answer(core.AcceptMessage, lambda q: core.KeyTaken(q.n, in_progress))
+    answer = await api.http.post("/v1/messages", json=body("message_text"), headers=KEY)
+    assert code(answer) == (status, number)
+    assert answer.headers.get("Retry-After") == ("1" if in_progress else None)
+
+
+@pytest.mark.parametrize("key", ["", " ", "a b", "ü", "x" * 256])
+async def test_a_key_that_is_none_is_refused(api: Served, coreapp: FakeCoreapp, key: str) -> None:
+    headers = [(b"Idempotency-Key", key.encode())]
+    answer = await api.http.post("/v1/messages", json=body("message_text"), headers=[*api.http.headers.raw, *headers])
+    assert code(answer) == (400, 1009)
+    assert errors(answer)[0]["details"].startswith("Idempotency-Key: ")
+    assert not coreapp.questions
+
+
+KEY = {"Idempotency-Key": "k"}

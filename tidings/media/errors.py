@@ -1,0 +1,48 @@
+"""What goes wrong with a file, named by what the caller must do.
+
+MediaError
+├── UseAnotherType  this type is not taken, or the bytes are not of it
+├── SendLess        the file is over the limit
+├── SendSomething   the file is empty
+├── MakeRoom        the disk is full, or nearly: the operator has to free space
+└── FileGone        the row is there and the file is not: it has to be uploaded again
+"""
+
+from __future__ import annotations
+
+
+class MediaError(Exception):
+    """Base of the tree; the text is for the business and names no path."""
+
+
+class UseAnotherType(MediaError):
+    """This type is not taken, or the bytes are not of it."""
+
+
+class SendLess(MediaError):
+    """The file is over the limit. limit: bytes."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"the file is over the limit of {limit} bytes")
+        self.limit = limit
+
+
+class SendSomething(MediaError):
+    """The file is empty."""
+
+    def __init__(self) -> None:
+        super().__init__("the file is empty")
+
+
+class MakeRoom(MediaError):
+    """The disk is full, or nearly."""
+
+    def __init__(self) -> None:
+        super().__init__("the disk for media is full")
+
+
+class FileGone(MediaError):
+    """There is no such file in the directory."""
+
+    def __init__(self) -> None:
+        super().__init__("the file is not there any more")

@@ -1,0 +1,229 @@
+"""The directory of files: random names, and a file is there whole or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import errno
+import hashlib
+import itertools
+import os
+import secrets
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO
+
+from prometheus_client import Counter
+
+from tidings.media.errors import FileGone, MakeRoom, SendLess, SendSomething
+
+WRITTEN = Counter("tidings_media_written_bytes_total", "Bytes of files that were kept")
+
+# Bytes that are collected before they go to the disk; also what one file that is being written holds in memory.
+BLOCK = 256 * 1024
+# What an unfinished file is called besides.
+UNFINISHED = ".part"
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_PAGE = 1000
+
+Check = Callable[[bytes], None]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Stored:
+    """A file that is on disk. name: its random name in the directory; size: bytes; sha256: in hex."""
+
+    name: str
+    size: int
+    sha256: str
+
+
+class Files:
+    """The files of an installation; every process that uses it works on the same directory.
+
+    reserve: bytes that stay free on the disk for others, the database first of all.
+    """
+
+    def __init__(self, directory: Path, *, reserve: int = 0) -> None:
+        self.directory = directory
+        self._reserve = reserve
+
+    def prepare(self) -> None:
+        """Make the directory when it is not there. Raises `OSError`."""
+        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def free(self) -> int:
+        """Bytes that may still be written. Raises `OSError`."""
+        found = os.statvfs(self.directory)
+        return max(found.f_bavail * found.f_frsize - self._reserve, 0)
+
+    async def write(self, chunks: AsyncIterable[bytes], *, limit: int, check: Check | None = None) -> Stored:
+        """Keep a file, a block in memory at a time; it is on disk when this returns.
+
+        check: sees the first block (256 KiB, or all of a smaller file) before anything is written.
+        Raises `SendLess`, `SendSomething`, `MakeRoom`, and whatever `chunks` and `check` raise; nothing is left then.
+        """
+        # One step of the draft at a time, also when this task is cancelled: a thread that writes is waited for.
+        draft = self.draft(limit=limit, check=check)
+        try:
+            async for chunk in chunks:
+                if draft.takes(chunk):
+                    await _to_the_end(draft.flush)
+            return await _to_the_end(draft.keep)
+        finally:
+            if not draft.is_kept:
+                await _to_the_end(draft.discard)
+
+    def draft(self, *, limit: int, check: Check | None = None) -> Draft:
+        """The same step by step, for a thread. Leave it as a context manager, kept or not."""
+        return Draft(self, limit, check)
+
+    def open(self, name: str) -> BinaryIO:
+        """A file for reading. Raises `FileGone`."""
+        try:
+            return self.path(name).open("rb")
+        except FileNotFoundError:
+            raise FileGone from None
+
+    async def delete(self, names: Iterable[str]) -> int:
+        """Remove files; how many were there."""
+        return await asyncio.to_thread(self._delete, list(names))
+
+    async def list_old(self, before: float) -> AsyncIterator[list[str]]:
+        """Names of files, unfinished ones too, that were last written before a time (Unix seconds), by the page."""
+        names = self._old(before)
+        while page := await asyncio.to_thread(lambda: list(itertools.islice(names, _PAGE))):
+            yield page
+
+    def path(self, name: str) -> Path:
+        """Where a file is. Raises `FileGone` for what cannot be the name of one."""
+        if not name or not name.removesuffix(UNFINISHED).isalnum():
+            raise FileGone
+        return self.directory / name
+
+    def sync(self) -> None:
+        """Bring the names of the files to the disk."""
+        descriptor = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def _delete(self, names: list[str]) -> int:
+        deleted = 0
+        for name in names:
+            with contextlib.suppress(FileGone, FileNotFoundError):
+                self.path(name).unlink()
+                deleted += 1
+        return deleted
+
+    def _old(self, before: float) -> Iterator[str]:
+        with os.scandir(self.directory) as entries:
+            for entry in entries:
+                with contextlib.suppress(FileNotFoundError):
+                    if entry.is_file(follow_symlinks=False) and entry.stat(follow_symlinks=False).st_mtime < before:
+                        yield entry.name
+
+
+class Draft:
+    """A file that is being written. Everything but `takes` may touch the disk.
+
+    `write` what there is, then `keep` it; without `keep` nothing is left. Errors are those of `Files.write`.
+    """
+
+    def __init__(self, files: Files, limit: int, check: Check | None) -> None:
+        self._files = files
+        self._limit = limit
+        self._check = check
+        self._name = secrets.token_hex(16)
+        self._unfinished = files.directory / (self._name + UNFINISHED)
+        self._file: BinaryIO | None = None
+        self._block = bytearray()
+        self._hash = hashlib.sha256()
+        self._size = 0
+        self.is_kept = False
+
+    def __enter__(self) -> Draft:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        if not self.is_kept:
+            self.discard()
+
+    def write(self, chunk: bytes) -> None:
+        if self.takes(chunk):
+            self.flush()
+
+    def takes(self, chunk: bytes) -> bool:
+        """Hold the next bytes; true when `flush` is due. Raises `SendLess`."""
+        self._size += len(chunk)
+        if self._size > self._limit:
+            raise SendLess(self._limit)
+        self._block += chunk
+        return len(self._block) >= BLOCK
+
+    def flush(self) -> None:
+        """Bring what is held to the file. Raises `MakeRoom` and what `check` raises."""
+        if self._check is not None:
+            self._check(bytes(self._block[:BLOCK]))
+            self._check = None
+        with _room():
+            if self._files.free() < len(self._block):
+                raise MakeRoom
+            if self._file is None:
+                descriptor = os.open(self._unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+                self._file = os.fdopen(descriptor, "wb", buffering=0)
+            view = memoryview(self._block)
+            try:
+                self._hash.update(view)
+                while view:
+                    view = view[self._file.write(view) :]
+            finally:
+                view.release()
+        self._block = bytearray()
+
+    def keep(self) -> Stored:
+        """The file is on disk under its name when this returns. Raises `SendSomething` for an empty one."""
+        if not self._size:
+            raise SendSomething
+        if self._block:
+            self.flush()
+        assert self._file is not None
+        with _room():
+            os.fsync(self._file.fileno())
+            self._file.close()
+            os.rename(self._unfinished, self._files.directory / self._name)
+            self.is_kept = True
+            self._files.sync()
+        WRITTEN.inc(self._size)
+        return Stored(self._name, self._size, self._hash.hexdigest())
+
+    def discard(self) -> None:
+        """Leave nothing."""
+        if self._file is not None:
+            self._file.close()
+            self._unfinished.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _room() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _NO_ROOM:
+            raise MakeRoom from None
+        raise
+
+
+async def _to_the_end[Result](step: Callable[[], Result]) -> Result:
+    """Run a step in a thread. Being cancelled waits for the thread, so that no other step runs beside it."""
+    running = asyncio.ensure_future(asyncio.to_thread(step))
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait([running])
+        raise

@@ -1,0 +1,144 @@
+"""Which files may be sent: kinds, their types and sizes, and what a file really is.
+
+The table is that of the On-Premises API's page on media; MB are read as MiB, so nothing that it allows is refused.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Mapping
+
+from tidings.media import signatures
+from tidings.media.errors import UseAnotherType
+
+IMAGE = "image"
+AUDIO = "audio"
+VIDEO = "video"
+DOCUMENT = "document"
+STICKER = "sticker"
+KINDS = (IMAGE, AUDIO, VIDEO, DOCUMENT, STICKER)
+
+_MIB = 1024 * 1024
+# Bytes of a file, by kind.
+LIMITS: Mapping[str, int] = {
+    IMAGE: 5 * _MIB,
+    AUDIO: 16 * _MIB,
+    VIDEO: 16 * _MIB,
+    DOCUMENT: 100 * _MIB,
+    STICKER: 100 * 1024,
+}
+MAX_SIZE = max(LIMITS.values())
+# Bytes from the beginning of a file that `MediaType.check` wants to see; all of it when it is smaller.
+HEAD = 1024
+
+OPUS = "audio/ogg; codecs=opus"
+UNKNOWN = "application/octet-stream"
+PDF = "application/pdf"
+
+# The types that are of another kind than a document.
+_KINDS: Mapping[str, str] = {
+    "audio/aac": AUDIO,
+    "audio/mp4": AUDIO,
+    "audio/amr": AUDIO,
+    "audio/mpeg": AUDIO,
+    OPUS: AUDIO,
+    "image/jpeg": IMAGE,
+    "image/png": IMAGE,
+    "image/webp": STICKER,
+    "video/mp4": VIDEO,
+    "video/3gpp": VIDEO,
+}
+_SIGNATURES: Mapping[str, Callable[[bytes], bool]] = {
+    "audio/aac": signatures.is_aac,
+    "audio/mp4": signatures.is_mp4_audio,
+    "audio/amr": signatures.is_amr,
+    "audio/mpeg": signatures.is_mpeg_audio,
+    OPUS: signatures.is_ogg_opus,
+    "image/jpeg": signatures.is_jpeg,
+    "image/png": signatures.is_png,
+    "image/webp": signatures.is_webp,
+    "image/gif": signatures.is_gif,
+    "video/mp4": signatures.is_mp4_video,
+    "video/3gpp": signatures.is_3gpp,
+    PDF: signatures.is_pdf,
+    "application/zip": signatures.is_zip,
+    "application/gzip": signatures.is_gzip,
+}
+
+MAX_LENGTH = 255
+# RFC 6838, section 4.2.
+_NAME = r"[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]{0,126}"
+_TYPE = re.compile(rf"\s*({_NAME}/{_NAME})\s*", re.ASCII)
+# RFC 9110, section 5.6.6.
+_PARAMETER = re.compile(r';\s*(?:([!#$%&\'*+.^_`|~0-9A-Za-z-]+)=([!#$%&\'*+.^_`|~0-9A-Za-z-]+|"[^"\\\r\n]*")\s*)?')
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MediaType:
+    """A type that is taken.
+
+    text:  in its one spelling, `audio/ogg; codecs=opus` say; at most 255 ASCII characters.
+    kind:  what a file of this type is sent as when nothing else is said.
+    limit: bytes.
+    """
+
+    text: str
+    kind: str
+    limit: int
+
+    def check(self, head: bytes) -> None:
+        """Is the file that begins with `head` of this type? Raises `UseAnotherType`.
+
+        head: the first `HEAD` bytes, or all of a smaller file.
+        """
+        is_one = _SIGNATURES.get(self.text.partition(";")[0] if self.kind == DOCUMENT else self.text)
+        if is_one is not None and not is_one(head):
+            raise UseAnotherType(f"the file is not of the type {self.text}")
+        if self.kind == STICKER:
+            problem = signatures.sticker_problem(head)
+            if problem:
+                raise UseAnotherType(f"the sticker {problem}")
+
+
+def parse(content_type: str) -> MediaType:
+    """What a Content-Type names. Raises `UseAnotherType` when it is none, or one that is not taken."""
+    essence, parameters = _split(content_type)
+    if essence == "audio/ogg":
+        if parameters.get("codecs", "").lower() != "opus":
+            raise UseAnotherType("audio/ogg is taken only as audio/ogg; codecs=opus")
+        return MediaType(OPUS, AUDIO, LIMITS[AUDIO])
+    if essence.startswith("multipart/"):
+        raise UseAnotherType(f"{essence} is not taken: the body is the file itself, with its own type")
+    kind = _KINDS.get(essence, DOCUMENT)
+    text = essence
+    if kind == DOCUMENT:
+        text += "".join(f"; {name}={value}" for name, value in parameters.items())
+    return MediaType(text, kind, LIMITS[kind])
+
+
+def may_be_sent_as(mime_type: str, kind: str) -> bool:
+    """May a file of this type (as `MediaType.text`) go into a field of that kind? A document may be of any type."""
+    return kind == DOCUMENT or _KINDS.get(mime_type) == kind
+
+
+def types_of(kind: str) -> tuple[str, ...]:
+    """The types that a kind takes; none for documents, which take any."""
+    return tuple(sorted(text for text, of in _KINDS.items() if of == kind))
+
+
+def _split(content_type: str) -> tuple[str, dict[str, str]]:
+    """(type in lower case, parameters)."""
+    found = _TYPE.match(content_type)
+    if found is None or len(content_type) > MAX_LENGTH or not (content_type.isascii() and content_type.isprintable()):
+        raise UseAnotherType("the type is not a MIME type")
+    parameters = {}
+    position = found.end()
+    while position < len(content_type):
+        parameter = _PARAMETER.match(content_type, position)
+        if parameter is None:
+            raise UseAnotherType("the type is not a MIME type")
+        if parameter[1]:
+            parameters[parameter[1].lower()] = parameter[2].strip('"')
+        position = parameter.end()
+    return found[1].lower(), parameters

@@ -1,0 +1,103 @@
+"""What a file really is, from its first bytes. Each function takes at least 1,024 of them, or the whole file."""
+
+from __future__ import annotations
+
+STICKER_SIDE = 512  # pixels
+
+# Major brands of ISO base media files that are neither sound nor a film in MPEG-4: pictures and QuickTime.
+_OTHER_BRANDS = (b"heic", b"heix", b"hevc", b"hevx", b"mif1", b"msf1", b"avif", b"avis", b"qt  ", b"crx ")
+_SOUND_BRANDS = (b"M4A ", b"M4B ", b"M4P ")
+_FILM_BRANDS = (b"M4V ", b"M4VH", b"M4VP")
+
+
+def is_jpeg(head: bytes) -> bool:
+    return head.startswith(b"\xff\xd8\xff")
+
+
+def is_png(head: bytes) -> bool:
+    return head.startswith(b"\x89PNG\r\n\x1a\n")
+
+
+def is_gif(head: bytes) -> bool:
+    return head.startswith((b"GIF87a", b"GIF89a"))
+
+
+def is_webp(head: bytes) -> bool:
+    return head.startswith(b"RIFF") and head[8:12] == b"WEBP"
+
+
+def is_aac(head: bytes) -> bool:
+    """ADTS frames, possibly behind an ID3 tag, or ADIF."""
+    is_adts = len(head) > 1 and head[0] == 0xFF and head[1] & 0xF6 == 0xF0
+    return is_adts or head.startswith((b"ID3", b"ADIF"))
+
+
+def is_mpeg_audio(head: bytes) -> bool:
+    """A frame of layer I, II or III, possibly behind an ID3 tag."""
+    is_frame = len(head) > 1 and head[0] == 0xFF and head[1] & 0xE0 == 0xE0 and head[1] & 0x06 != 0
+    return is_frame or head.startswith(b"ID3")
+
+
+def is_amr(head: bytes) -> bool:
+    return head.startswith((b"#!AMR\n", b"#!AMR-WB\n"))
+
+
+def is_ogg_opus(head: bytes) -> bool:
+    """An Ogg page whose packet is the head of an Opus stream (RFC 7845, section 5.1)."""
+    segments = head[26] if len(head) > 26 else 0
+    return head.startswith(b"OggS") and head[27 + segments :].startswith(b"OpusHead")
+
+
+def is_mp4_audio(head: bytes) -> bool:
+    brand = _brand(head)
+    return brand is not None and brand not in _OTHER_BRANDS and brand not in _FILM_BRANDS
+
+
+def is_mp4_video(head: bytes) -> bool:
+    brand = _brand(head)
+    return brand is not None and brand not in _OTHER_BRANDS and brand not in _SOUND_BRANDS
+
+
+def is_3gpp(head: bytes) -> bool:
+    """A major or a compatible brand is one of 3GPP's."""
+    if _brand(head) is None:
+        return False
+    box = head[8 : int.from_bytes(head[:4])]
+    return any(box[at : at + 2] == b"3g" for at in range(0, len(box), 4))
+
+
+def is_pdf(head: bytes) -> bool:
+    """Readers look for the mark within the first 1,024 bytes."""
+    return b"%PDF-" in head[:1024]
+
+
+def is_zip(head: bytes) -> bool:
+    return head.startswith((b"PK\x03\x04", b"PK\x05\x06", b"PK\x07\x08"))
+
+
+def is_gzip(head: bytes) -> bool:
+    return head.startswith(b"\x1f\x8b")
+
+
+def sticker_problem(head: bytes) -> str:
+    """Why a WebP picture is no sticker, to be read after "the sticker "; empty when it is one."""
+    form, data = head[12:16], head[20:]
+    if form == b"VP8X" and len(data) >= 10:
+        if data[0] & 0x02:
+            return "is animated"
+        size = (int.from_bytes(data[4:7], "little") + 1, int.from_bytes(data[7:10], "little") + 1)
+    elif form == b"VP8L" and len(data) >= 5 and data[0] == 0x2F:
+        bits = int.from_bytes(data[1:5], "little")
+        size = ((bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1)
+    elif form == b"VP8 " and len(data) >= 10 and data[3:6] == b"\x9d\x01\x2a":
+        size = (int.from_bytes(data[6:8], "little") & 0x3FFF, int.from_bytes(data[8:10], "little") & 0x3FFF)
+    else:
+        return "has no picture that can be read"
+    if size != (STICKER_SIDE, STICKER_SIDE):
+        return f"is {size[0]} x {size[1]} pixels, not {STICKER_SIDE} x {STICKER_SIDE}"
+    return ""
+
+
+def _brand(head: bytes) -> bytes | None:
+    """The major brand of an ISO base media file (ISO/IEC 14496-12, section 4.3)."""
+    return head[8:12] if head[4:8] == b"ftyp" and len(head) >= 12 else None
