@@ -1,7 +1,7 @@
 # The commands of the project; `make` alone lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo migrate test check test-crash bench lock clean
+.PHONY: help up demo migrate test check test-crash bench compare lock clean
 
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -32,6 +32,9 @@ test-crash: $(VENV)/.dev  ## kill every process under load and reconcile the led
 
 bench: $(VENV)/.dev  ## measure the whole system; results land in benchmarks/results
 	@exec $(BIN)/python -m benchmarks.system
+
+compare: $(VENV)/.dev  ## measure this tree against an earlier one (BASE=revision)
+	@exec $(BIN)/python -m benchmarks.compare $(BASE)
 
 lock: $(VENV)/.dev  ## pin the dependencies of pyproject.toml (UPGRADE=1 takes newer ones)
 	@echo 'setuptools>=80' | $(LOCK) pyproject.toml - --output-file requirements.lock >/dev/null

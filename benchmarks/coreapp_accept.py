@@ -256,7 +256,7 @@ def posted() -> int:
 
 
 def commits() -> float:
-    return COMMITS.labels("business")._value.get()
+    return float(COMMITS.labels("business")._value.get())
 
 
 async def until_posted(count: int) -> None:

@@ -1,6 +1,6 @@
 """CPU that a Webapp spends on one `POST /v1/messages`, with a scripted Coreapp behind and raw HTTP clients before it.
 
-    python benchmarks/webapp_messages.py [--clients 64] [--messages 20000] [--profile]
+    python -m benchmarks.webapp_messages [--clients 64] [--messages 20000] [--profile FILE]
 
 Exits with 1 when an answer is not 201 or an id comes twice. On 2 quiet shared cores, load clients and Coreapp included:
 64 clients 6,100/s at 163 µs a message, 4 clients 4,500/s at 205 µs; a bare FastAPI route with a body model is 115 µs.
@@ -11,10 +11,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import base64
-import cProfile
 import json
 import os
-import pstats
 import subprocess
 import sys
 import tempfile
@@ -25,11 +23,8 @@ from typing import Any
 import psutil
 import uvloop
 
-from tidings.runtime import log
-from tidings.runtime.settings import Environment
 from tidings.wire import connection as wire
 from tidings.wire import core
-from webapp import services, settings
 
 LINK_KEY = "link key of the benchmark"
 PASSWORD = "Benchmark-1!"
@@ -51,15 +46,6 @@ class Coreapp:
             connection.send(core.Done(n=frame.n))
 
     def closed(self, connection: wire.Connection, reason: str) -> None: ...
-
-
-async def serve() -> None:
-    """The child: a Webapp until its standard input closes."""
-    stop = asyncio.Event()
-    asyncio.get_running_loop().add_reader(sys.stdin.fileno(), stop.set)
-    await services.run(
-        settings.read(Environment(os.environ)), stop, lambda ready: print(json.dumps({"port": ready.port}), flush=True)
-    )
 
 
 async def call(port: int, request: bytes) -> tuple[int, Any]:
@@ -105,10 +91,11 @@ async def measure(options: argparse.Namespace) -> None:
     coreapp = Coreapp()
     link = await wire.listen("127.0.0.1", 0, core.Question, lambda: coreapp)
     with tempfile.TemporaryDirectory() as directory:
+        read, write = os.pipe()
         child = subprocess.Popen(  # noqa: ASYNC220
-            [sys.executable, __file__, "--serve", *(["--profile"] if options.profile else [])],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
+            [sys.executable, "-m", "tidings.cli.main", "webapp", f"--ready-fd={write}"],
+            pass_fds=(write,),
+            cwd=Path(__file__).parents[1],
             env=os.environ
             | {
                 "TIDINGS_DATA_DIR": directory,
@@ -116,20 +103,19 @@ async def measure(options: argparse.Namespace) -> None:
                 "TIDINGS_API_ADDRESS": "127.0.0.1:0",
                 "TIDINGS_LINK_KEY": LINK_KEY,
                 "TIDINGS_MESSAGES_RATE": "0",
+                "TIDINGS_LOG_LEVEL": "warning",
+                "TIDINGS_PROFILE": str(options.profile or ""),
                 "WACORE_HOSTNAME": f"127.0.0.1:{link.sockets[0].getsockname()[1]}",
-                "PYTHONPATH": str(Path(__file__).parents[1]),
             },
         )
-        assert child.stdin is not None
-        assert child.stdout is not None
+        os.close(write)
         try:
-            line = await asyncio.to_thread(child.stdout.readline)
+            with os.fdopen(read) as ready:
+                line = await asyncio.to_thread(ready.readline)
             await load(json.loads(line)["port"], psutil.Process(child.pid), options)
         finally:
-            child.stdin.close()
-            child.wait(20)
-    if options.profile:
-        print(child.stdout.read().decode())
+            child.terminate()
+            await asyncio.to_thread(child.wait, 20)
 
 
 async def load(port: int, webapp: psutil.Process, options: argparse.Namespace) -> None:
@@ -162,20 +148,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--clients", type=int, default=64)
     parser.add_argument("--messages", type=int, default=20_000)
-    parser.add_argument("--profile", action="store_true", help="say where the Webapp's time goes; costs time itself")
-    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if not options.serve:
-        uvloop.run(measure(options))
-        return
-    log.configure("webapp", level="WARNING")
-    profile = cProfile.Profile()
-    if options.profile:
-        profile.enable()
-    uvloop.run(serve())
-    if options.profile:
-        profile.disable()
-        pstats.Stats(profile).strip_dirs().sort_stats("tottime").print_stats(35)
+    parser.add_argument("--profile", type=Path, help="write a profile of the Webapp there; costs time itself")
+    uvloop.run(measure(parser.parse_args()))
 
 
 if __name__ == "__main__":
