@@ -36,6 +36,8 @@ from coreapp.settings import Settings
 from coreapp.webhook import delivery, signature
 from tests.coreapp.phones import Phone
 from tests.services.mariadb import MariaDB
+from tidings.outgoing import addresses
+from tidings.outgoing.settings import OutgoingSettings
 from tidings.runtime import log
 from tidings.runtime.clock import SystemClock
 from tidings.runtime.settings import DatabaseSettings, Secrets
@@ -306,10 +308,12 @@ async def measure(options: argparse.Namespace) -> dict[str, float]:
                 webhook_timeout=15.0,
                 accept_any_2xx=False,
                 require_pq=False,
+                media_dir=Path(folder) / "media",
+                outgoing=OutgoingSettings(addresses.LOOPBACK),
             )
             node = Node(settings, database, SystemClock(), lambda: "127.0.0.1:0")
             server = await wire.listen(
-                "127.0.0.1", 0, core.Question, lambda: LinkHandler(LINK_KEY, "bench", lambda: node.shard)
+                "127.0.0.1", 0, core.Question, lambda: LinkHandler(LINK_KEY, "bench", lambda: node.shard, node.desk)
             )
             stop = asyncio.Event()
             running = asyncio.create_task(node.run(stop))

@@ -14,7 +14,7 @@ import httpx
 
 from coreapp.errors import UpstreamAway, UpstreamRefused
 from tidings import e2ee
-from tidings.storage import accounts, registrations, sessions, shards
+from tidings.storage import accounts, registrations, sender_keys, sessions, shards
 from tidings.storage.database import Connection, Database
 
 log = logging.getLogger(__name__)
@@ -101,7 +101,8 @@ class Registrar:
         return device
 
     async def restore(self, database: Database, lease: shards.Lease, keys: Keys) -> None:
-        """Put backed-up keys in the place of the present ones, register with them, and forget every session.
+        """Put backed-up keys in the place of the present ones, register with them, and forget every session
+        and sender key.
 
         What is sealed already opens still: the data key stays. Raises `LeaseLost`, `UpstreamAway`, `UpstreamRefused`.
         """
@@ -119,6 +120,7 @@ class Registrar:
             await shards.fence(connection, lease)
             await self._keep(connection, device, wrapped)
             await sessions.clear(connection, device.number)
+            await sender_keys.clear(connection, device.number)
 
         await database.persist(work)
         log.info("account.restored", extra={"number": device.number})

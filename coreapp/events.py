@@ -17,6 +17,7 @@ from prometheus_client import Counter
 from coreapp import codes, ids
 from coreapp.account import OwnDevice
 from coreapp.journal import Change, Journal
+from coreapp.media.downloads import Downloads
 from coreapp.progress import ProgressBook
 from coreapp.session_store import SessionStore
 from coreapp.status_reports import Reached, StatusReports
@@ -30,6 +31,7 @@ from tidings.runtime.clock import Clock
 from tidings.storage import messages
 from tidings.storage.callbacks import Callback
 from tidings.storage.database import Database
+from tidings.storage.media_downloads import Download
 from tidings.storage.messages import Message, Status
 from tidings.storage.threads import Unread
 from tidings.wire import device as frames
@@ -57,6 +59,7 @@ class Events:
         progress: ProgressBook,
         reports: StatusReports,
         threads: Threads,
+        downloads: Downloads,
         clock: Clock,
         *,
         shard: int,
@@ -69,6 +72,7 @@ class Events:
         self._progress = progress
         self._reports = reports
         self._threads = threads
+        self._downloads = downloads
         self._clock = clock
         self._shard = shard
         # Bounded by the window that the network keeps for unacknowledged deliveries.
@@ -130,10 +134,14 @@ class Events:
                 unread_messages=change.unread,
                 read_messages=change.withdrawn,
                 new_callbacks=[*report.callbacks, *change.callbacks],
+                new_downloads=change.downloads,
+                finished_downloads=change.ended_downloads,
             )
         )
         await committed
         self._threads.heard(change.heard)
+        self._downloads.offer(change.downloads)
+        self._downloads.ended(change.ended_downloads)
         for key_id in change.used_prekeys:
             self._device.prekeys.pop(key_id, None)
 
@@ -204,6 +212,14 @@ class Events:
             return
         change.heard[delivery.sender] = delivery.timestamp
         change.unread.append(Unread(self._device.number, delivery.sender, delivery.id, delivery.timestamp))
+        if self._downloads.wants(message):
+            # Its callback comes with its file.
+            change.downloads.append(
+                self._downloads.make(
+                    delivery.id, delivery.sender, delivery.timestamp, plaintext, request_id=request_id
+                )
+            )
+            return
         self._post(
             delivery.id,
             "inbound_message",
@@ -219,6 +235,10 @@ class Events:
             log.warning("event.not_theirs", extra={"id": message_id, "from": delivery.sender})
             return
         change.withdrawn.setdefault(delivery.sender, []).append(message_id)
+        waiting = self._downloads.withdraw(message_id)
+        if waiting is not None:
+            change.ended_downloads.append(message_id)
+            change.callbacks.append(waiting)
         body = bodies.deleted(message_id, delivery.sender, delivery.timestamp // 1000)
         self._post(message_id, "status_change", body, _request_id(delivery), change)
 
@@ -292,6 +312,8 @@ class _Consequences:
         self.unread: list[Unread] = []
         self.withdrawn: dict[str, list[str]] = {}
         self.callbacks: list[Callback] = []
+        self.downloads: list[Download] = []
+        self.ended_downloads: list[str] = []
 
 
 def _request_id(delivery: Delivery) -> str:

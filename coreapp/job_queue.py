@@ -16,6 +16,7 @@ from coreapp.errors import Refused
 from coreapp.idempotency import IdempotencyKeys
 from coreapp.ids import MessageIds
 from coreapp.journal import Change, Journal
+from coreapp.media.lane import MediaLane
 from coreapp.progress import ProgressBook
 from coreapp.status_reports import StatusReports
 from coreapp.threads import Threads
@@ -67,6 +68,7 @@ class JobQueue:
         reports: StatusReports,
         threads: Threads,
         keys: IdempotencyKeys,
+        media: MediaLane,
         clock: Clock,
         *,
         account: str,
@@ -82,6 +84,7 @@ class JobQueue:
         self._reports = reports
         self._threads = threads
         self._keys = keys
+        self._media = media
         self._clock = clock
         self._account = account
         self._shard = shard
@@ -120,8 +123,10 @@ class JobQueue:
             now,
             question.request_id,
         )
-        half = self._encryption.encrypt_now(job, question.content)
+        ready = self._media.ready(question.to, question.content, has_media=question.has_media)
+        half = self._encryption.encrypt_now(job, ready) if ready is not None else None
         if half is None:
+            # As it came: pointers to files would not outlive a long wait.
             self._encryption.seal_content(job, question.content)
         crashpoints.reach(crashpoints.AFTER_SEAL_BEFORE_COMMIT)
         committed = self._journal.put(
@@ -139,8 +144,10 @@ class JobQueue:
         self._progress.remember(message_id, question.to, Status.ACCEPTED, question.kind, question.request_id)
         if half is not None:
             self._encryption.hold(question.to, committed)
+        elif ready is not None:
+            self._encryption.enter_lane(job, ready)
         else:
-            self._encryption.enter_lane(job, question.content)
+            self._media.enter(job, question.content, has_media=question.has_media)
         await committed
         crashpoints.reach(crashpoints.AFTER_COMMIT_BEFORE_REPLY)
         if half is not None:
@@ -192,7 +199,7 @@ class JobQueue:
         committed.add_done_callback(lambda _: self._progress.release(message_ids))
 
     def resume(self, jobs: Sequence[Job]) -> None:
-        """Take up the jobs that an earlier owner left: ciphertexts go out as they are, contents to the lane.
+        """Take up the jobs that an earlier owner left: ciphertexts go out as they are, contents to the lanes.
 
         Their messages must be held in the progress book, as `accept` holds those of new ones.
         """
@@ -203,7 +210,7 @@ class JobQueue:
                 self._outlet.offer((job,))
                 continue
             try:
-                self._encryption.enter_lane(job, self._encryption.unseal_content(job))
+                self._media.resume(job, self._encryption.unseal_content(job))
             except e2ee.CorruptState:
                 unreadable.append(job)
         if unreadable:

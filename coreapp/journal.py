@@ -14,7 +14,20 @@ from collections.abc import Callable, Mapping, Sequence
 
 from coreapp.errors import OutcomeUnknown
 from tidings.runtime.batcher import Batcher
-from tidings.storage import accounts, callbacks, contacts, idempotency, jobs, messages, sessions, shards, threads
+from tidings.storage import (
+    accounts,
+    callbacks,
+    contacts,
+    group_changes,
+    idempotency,
+    jobs,
+    media,
+    media_downloads,
+    messages,
+    sessions,
+    shards,
+    threads,
+)
 from tidings.storage.database import Connection, Database
 
 # Seconds between two commits of changes that nobody waits for. A small transaction costs as much CPU as fifty rows, so
@@ -33,6 +46,7 @@ class Change:
     heard:            recipients who wrote, with the Unix milliseconds.
     read_messages:    by recipient, those of theirs that are unread no longer.
     new_callbacks:    their `seq` is given by the journal, in the order of commits.
+    new_media:        files that are in their directory already; new_downloads: messages whose file is to be fetched.
     """
 
     account: str
@@ -53,6 +67,11 @@ class Change:
     failed_callbacks: Sequence[callbacks.Callback] = ()
     dead_callbacks: Sequence[callbacks.Callback] = ()
     used_keys: Sequence[idempotency.UsedKey] = ()
+    new_media: Sequence[media.Media] = ()
+    new_downloads: Sequence[media_downloads.Download] = ()
+    tried_downloads: Sequence[media_downloads.Download] = ()
+    finished_downloads: Sequence[str] = ()
+    groups: group_changes.GroupChanges | None = None
 
 
 class Journal:
@@ -151,12 +170,23 @@ class _Merged:
         self.dropped: dict[str, list[str]] = {}
         self.used_prekeys: dict[str, list[int]] = {}
         self.used_keys: list[idempotency.UsedKey] = []
+        self.media: list[media.Media] = []
+        self.new_downloads: list[media_downloads.Download] = []
+        self.tried_downloads: list[media_downloads.Download] = []
+        self.finished_downloads: list[str] = []
+        self.groups: list[group_changes.GroupChanges] = []
         for change in changes:
             self._add(change)
 
     def _add(self, change: Change) -> None:
         self.messages += change.new_messages
         self.used_keys += change.used_keys
+        self.media += change.new_media
+        self.new_downloads += change.new_downloads
+        self.tried_downloads += change.tried_downloads
+        self.finished_downloads += change.finished_downloads
+        if change.groups is not None:
+            self.groups.append(change.groups)
         for job in change.enqueued_jobs:
             self.jobs[job.id] = job
         self.finished_jobs += change.finished_jobs
@@ -215,6 +245,12 @@ class _Merged:
         await threads.add_unread(connection, self.unread)
         for account, read in self.read.items():
             await threads.delete_unread(connection, account, read)
+        await media.add_all(connection, self.media)
+        await media_downloads.enqueue(connection, self.new_downloads)
+        await media_downloads.reschedule(connection, self.tried_downloads)
+        await media_downloads.finish(connection, self.finished_downloads)
+        if self.groups:
+            await group_changes.execute(connection, self.groups)
         await callbacks.enqueue(connection, [callback for callback in self.callbacks if not callback.volatile])
         await callbacks.finish(connection, self.finished_callbacks)
         await callbacks.reschedule(connection, list(self.failed_callbacks.values()))

@@ -137,6 +137,8 @@ class NetworkLink:
                 envelope.body,
                 list(envelope.refs),
                 trace=envelope.trace,
+                group=envelope.group,
+                epoch=envelope.epoch,
             )
         )
 
@@ -168,6 +170,7 @@ class NetworkLink:
                     frame.refs,
                     _Receipt(connection, frame.n),
                     frame.trace,
+                    frame.group,
                 )
             )
         elif isinstance(frame, frames.Accepted):

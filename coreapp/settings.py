@@ -8,6 +8,8 @@ import socket
 from pathlib import Path
 
 from coreapp.webhook import signature
+from tidings.outgoing import settings as outgoing
+from tidings.outgoing.settings import OutgoingSettings
 from tidings.runtime import settings
 from tidings.runtime.settings import DatabaseSettings, Environment, Secrets
 
@@ -25,6 +27,10 @@ class Settings:
     auto_register:       register the number with the registration key at the first start; otherwise wait for a code.
     reengagement_window: fail free-form messages to those who did not write within 24 hours.
     accept_any_2xx:      take every 2xx of a webhook for success, not only 200.
+    outgoing:            where webhooks and media links may lead.
+    media_dir:           of files, the same for every Webapp and Coreapp; media_reserve: bytes that stay free there.
+    media_transfers:     uploads to the network, and downloads from it, at the same time.
+    media_link_timeout:  seconds for one link; media_link_cache: seconds that what was fetched serves other messages.
     """
 
     data_dir: Path
@@ -47,8 +53,14 @@ class Settings:
     webhook_timeout: float
     accept_any_2xx: bool
     require_pq: bool
+    media_dir: Path
     reengagement_window: bool = False
     auto_register: bool = True
+    outgoing: OutgoingSettings = outgoing.ONLY_PUBLIC
+    media_reserve: int = 0
+    media_transfers: int = 4
+    media_link_timeout: float = 60.0
+    media_link_cache: float = 600.0
 
 
 def read(env: Environment) -> Settings:
@@ -87,8 +99,14 @@ def read(env: Environment) -> Settings:
         webhook_timeout=env.number("TIDINGS_WEBHOOK_TIMEOUT_S", 15.0, low=0.1, high=600.0),
         accept_any_2xx=env.flag("TIDINGS_WEBHOOK_ANY_2XX"),
         require_pq=env.flag("TIDINGS_REQUIRE_PQ"),
+        media_dir=Path(env.text("TIDINGS_MEDIA_DIR", str(data_dir / "media"))).expanduser().absolute(),
         reengagement_window=env.flag("TIDINGS_REENGAGEMENT_WINDOW", default=not env.flag("TIDINGS_EMBEDDED")),
         auto_register=env.flag("TIDINGS_AUTO_REGISTER", default=True),
+        outgoing=outgoing.read(env, loopback=env.flag("TIDINGS_EMBEDDED")),
+        media_reserve=env.integer("TIDINGS_MEDIA_RESERVE_MB", 100, low=0) * 1024 * 1024,
+        media_transfers=env.integer("TIDINGS_MEDIA_TRANSFERS", 4, low=1, high=64),
+        media_link_timeout=env.number("TIDINGS_MEDIA_LINK_TIMEOUT_S", 60.0, low=0.1, high=600.0),
+        media_link_cache=env.number("TIDINGS_MEDIA_LINK_CACHE_S", 600.0, low=0.0, high=86_400.0),
     )
     if result.heartbeat_seconds >= result.lease_seconds:
         env.problem("TIDINGS_HEARTBEAT_SECONDS must be below TIDINGS_LEASE_SECONDS")

@@ -17,10 +17,11 @@ from coreapp.contact_book import ContactBook
 from coreapp.encryption import Encryption
 from coreapp.errors import Refused
 from coreapp.events import Events
-from coreapp.garbage import KEYS, MESSAGE, GarbageCollector, KeyCollector, MessageCollector
+from coreapp.garbage import KEYS, MEDIA, MESSAGE, GarbageCollector, KeyCollector, MessageCollector
 from coreapp.idempotency import IdempotencyKeys
 from coreapp.job_queue import JobCount, JobQueue
 from coreapp.journal import Journal
+from coreapp.media.assembly import ShardMedia
 from coreapp.network_link import NetworkLink
 from coreapp.progress import ProgressBook
 from coreapp.read_marks import ReadMarks
@@ -32,6 +33,7 @@ from coreapp.transmission import Transmitter
 from coreapp.upstream import Delivery
 from coreapp.webhook.delivery import Deliveries
 from coreapp.webhook.queue import CallbackQueue
+from tidings.outgoing.guard import Guard
 from tidings.runtime import service
 from tidings.runtime.clock import Clock
 from tidings.storage import callbacks, jobs, messages, shards, threads
@@ -80,6 +82,7 @@ class Shard:
             last_seq = await callbacks.highest_seq(connection)
             progress_rows = await messages.list_progress(connection, account, [job.id for job in left])
 
+        self.guard = Guard(settings.outgoing)
         self.link = NetworkLink(*settings.network_tcp, device.number, device.token)
         self.queue = CallbackQueue(settings.callback_queue_limit, clock, self._load_callbacks)
         self.journal = Journal(database, self.lease, last_seq=last_seq, committed=self.queue.offer)
@@ -102,6 +105,19 @@ class Shard:
         self.encryption = Encryption(
             device, store, self.link, self.journal, self.transmitter, require_pq=settings.require_pq
         )
+        self.media = ShardMedia(
+            settings,
+            database,
+            self.lease,
+            device,
+            self.journal,
+            self.encryption,
+            self.transmitter,
+            self.guard,
+            lambda: self.config.settings.media.auto_download,
+            lambda: reports.persist,
+            clock,
+        )
         self.contacts = ContactBook(database, self.journal, self.link, clock, account=account, shard=number)
         admission = Admission(
             Gate("job", settings.job_queue_limit),
@@ -120,6 +136,7 @@ class Shard:
             reports,
             window,
             self._keys,
+            self.media.lane,
             clock,
             account=account,
             shard=number,
@@ -136,19 +153,34 @@ class Shard:
             shard=number,
         )
         self.events = Events(
-            database, self.journal, self.link, device, store, progress, reports, window, clock, shard=number
+            database,
+            self.journal,
+            self.link,
+            device,
+            store,
+            progress,
+            reports,
+            window,
+            self.media.downloads,
+            clock,
+            shard=number,
         )
         self.deliveries = Deliveries(
             self.queue,
             self.journal,
             self.config.target,
             settings.webhook_key,
+            self.guard,
             clock,
             timeout=settings.webhook_timeout,
         )
         self.config.on_change(self.deliveries.kick)
         self.garbage = GarbageCollector(
-            {MESSAGE: MessageCollector(database, self.lease, clock), KEYS: KeyCollector(database, clock)},
+            {
+                MESSAGE: MessageCollector(database, self.lease, clock),
+                MEDIA: self.media.collector,
+                KEYS: KeyCollector(database, clock),
+            },
             lambda: self.config.settings,
             self.journal,
             clock,
@@ -168,7 +200,14 @@ class Shard:
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop`. Raises `LeaseLost`, or what else broke the journal; nothing is written after that."""
         watcher = _JournalWatch(self.journal)
-        services: Sequence[service.Service] = (watcher, self.config, self.deliveries, self.garbage, self.link)
+        services: Sequence[service.Service] = (
+            watcher,
+            self.config,
+            self.deliveries,
+            self.garbage,
+            self.media.downloads,
+            self.link,
+        )
         try:
             await service.run_services(services, stop)
         except service.ServiceFailed as failure:
@@ -181,6 +220,7 @@ class Shard:
                 task.cancel()
             await self.contacts.close()
             await self._keys.close()
+            await self.media.close()
             await self.encryption.close()
             await self.events.close()
             await self.queue.close()

@@ -13,7 +13,8 @@ from tidings import e2ee
 class Envelope:
     """What is sent: kind as in `tidings.wire.device`, body the ciphertext, refs the ids that a receipt is about.
 
-    trace: the request id that goes with it.
+    trace: the request id that goes with it; group: of a receipt, the group that its messages were sent to; epoch: of a
+    group message, the group's as its sender knows it.
     """
 
     id: str
@@ -22,13 +23,15 @@ class Envelope:
     body: bytes = b""
     refs: tuple[str, ...] = ()
     trace: str = ""
+    group: str = ""
+    epoch: int = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Delivery:
     """What arrived. It comes again until it is acknowledged; timestamp: Unix milliseconds.
 
-    receipt: what the upstream needs to acknowledge it.
+    receipt: what the upstream needs to acknowledge it; group: that it was sent to, or is about.
     """
 
     id: str
@@ -39,6 +42,7 @@ class Delivery:
     refs: Sequence[str]
     receipt: object
     trace: str = ""
+    group: str = ""
 
 
 class Upstream(Protocol):

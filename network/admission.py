@@ -78,7 +78,7 @@ class Admission:
                 self._judge(origin, frame, answer.result())
 
 
-def refuse(origin: Origin, frame: device.Send, reason: str) -> None:
+def refuse(origin: Origin, frame: device.Send, reason: str, detail: str = "") -> None:
     """Tell the sender, and count."""
     REFUSED.labels(reason).inc()
-    origin.refused(frame.n, reason)
+    origin.refused(frame.n, reason, detail)

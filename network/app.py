@@ -7,15 +7,19 @@ from fastapi.responses import JSONResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from network import http, websocket
+from network.blobs import routes as blobs
 from network.connections import Connections
 from network.delay import Delay
 from network.devices import routes as devices
+from network.groups import routes as groups
 from network.router import Router
 from tidings.storage.database import Database
 
 
 def create(
     service: devices.Service,
+    group_service: groups.Service,
+    blob_service: blobs.Service,
     connections: Connections,
     router: Router,
     database: Database,
@@ -28,6 +32,8 @@ def create(
     app.add_middleware(http.Pace, delay=delay)
     http.map_errors(app)
     app.include_router(devices.make_routes(service))
+    app.include_router(groups.make_routes(group_service))
+    app.include_router(blobs.make_routes(blob_service))
     app.include_router(websocket.make_routes(connections, write_buffer=write_buffer))
     app.include_router(_make_own_routes(connections, router, database))
     return app

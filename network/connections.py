@@ -74,6 +74,7 @@ class Connections:
         self._stopping = True
         try:
             async with asyncio.timeout(STORING):
+                await self._backend.copies.close()
                 await self._router.close()
         except TimeoutError:
             # Their senders have not been told, and send them again.

@@ -2,14 +2,17 @@
 
 NetworkError
 ├── CannotListen        choose another address or certificate, or stop the program that has the address
+├── CannotStore         choose another directory for blobs, or give the network the right to write there
 └── RequestError        answered over HTTP as {"error": {"reason", "detail"}}
     ├── BadRequest      400  mend the request
     ├── Unauthorized    401  send the right token, key or code
-    ├── NotFound        404  there is no such path, number or key
+    ├── Forbidden       403  it is for participants of a group, or for its admins
+    ├── NotFound        404  there is no such path, number, key, group or invite
     ├── WrongMethod     405  use another method
     ├── TooLarge        413  send less at a time
     ├── TooMany         429  wait for `retry_after` seconds
-    └── Unavailable     503  try again later
+    ├── Unavailable     503  try again later
+    └── Full            507  try again much later; the operator has to make room
 """
 
 from __future__ import annotations
@@ -21,6 +24,10 @@ class NetworkError(Exception):
 
 class CannotListen(NetworkError):
     """An address is taken or is not one of this machine's, or its certificate cannot be used."""
+
+
+class CannotStore(NetworkError):
+    """The directory of blobs cannot be made or written."""
 
 
 class RequestError(NetworkError):
@@ -46,6 +53,11 @@ class Unauthorized(RequestError):
     reason = "unauthorized"
 
 
+class Forbidden(RequestError):
+    status = 403
+    reason = "not_participant"
+
+
 class NotFound(RequestError):
     status = 404
     reason = "not_found"
@@ -69,3 +81,8 @@ class TooMany(RequestError):
 class Unavailable(RequestError):
     status = 503
     reason = "unavailable"
+
+
+class Full(RequestError):
+    status = 507
+    reason = "full"

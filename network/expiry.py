@@ -8,11 +8,11 @@ from collections.abc import Sequence
 
 from prometheus_client import Counter
 
-from network.notices import Notices
+from network.notices import Notice, Notices
 from network.router import Router
 from tidings.runtime.clock import Clock
 from tidings.runtime.service import wait_for
-from tidings.storage import directory, mailbox
+from tidings.storage import directory, mailbox, network_groups
 from tidings.storage.database import Connection, Database, is_transient
 from tidings.storage.mailbox import Envelope
 from tidings.wire import device
@@ -23,6 +23,8 @@ EXPIRED = Counter("tidings_network_expired_total", "Envelopes that reached their
 
 BATCH = 200
 CODES_KEPT_MS = 24 * 3600 * 1000
+# Milliseconds between two looks for messages to groups that need no longer be remembered.
+FORGETTING_MS = 3600 * 1000
 _TOLD = frozenset((device.PREKEY, device.MESSAGE))
 
 
@@ -34,7 +36,12 @@ class Expiry:
 
     name = "expiry"
 
-    def __init__(self, database: Database, router: Router, notices: Notices, clock: Clock, interval: float) -> None:
+    def __init__(
+        self, database: Database, router: Router, notices: Notices, clock: Clock, interval: float, ttl: int
+    ) -> None:
+        """ttl: seconds that an envelope waits at most, and so that a message to a group is remembered."""
+        self._ttl = ttl
+        self._forget_at = 0
         self._database = database
         self._router = router
         self._notices = notices
@@ -53,6 +60,9 @@ class Expiry:
     async def run_once(self) -> int:
         """One pass over everything that has expired; how many were removed."""
         now = int(self._clock.now() * 1000)
+        if now >= self._forget_at:
+            await self._database.persist(lambda c: network_groups.drop_sends(c, now - self._ttl * 1000), patience=5)
+            self._forget_at = now + FORGETTING_MS
         if not await self._database.query(lambda c: mailbox.has_expired(c, now), patience=5):
             return 0
         total = 0
@@ -82,7 +92,7 @@ class Expiry:
                 ]
                 await reservations.store(
                     connection,
-                    [(device.EXPIRED, row.recipient, row.sender, [row.id]) for row in gone if row.kind in _TOLD],
+                    [Notice(device.EXPIRED, row.recipient, row.sender, [row.id]) for row in gone if row.kind in _TOLD],
                 )
                 await mailbox.delete(connection, [row.seq for row in gone])
                 return rows, len(gone)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hmac
 import logging
+from collections.abc import AsyncIterator
 from typing import TypeVar
 
 import msgspec
@@ -26,15 +28,23 @@ log = logging.getLogger(__name__)
 MAX_BODY = 256 * 1024
 # Seconds that a request may take, with the database away for example; then it is answered by 503.
 TIMEOUT = 30.0
+# What moves much data under this path has times of its own.
+TRANSFERS = "/v1/blobs/"
 
 
-async def read_body(request: Request, kind: type[Body], *, limit: int = MAX_BODY) -> Body:
-    """The JSON body as a checked struct. Raises `TooLarge` and `BadRequest`."""
+async def read_bytes(request: Request, *, limit: int) -> bytes:
+    """The body as it is. Raises `TooLarge`."""
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
         if len(body) > limit:
             raise errors.TooLarge(f"a body of at most {limit} bytes is taken")
+    return bytes(body)
+
+
+async def read_body(request: Request, kind: type[Body], *, limit: int = MAX_BODY) -> Body:
+    """The JSON body as a checked struct. Raises `TooLarge` and `BadRequest`."""
+    body = await read_bytes(request, limit=limit)
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError as error:
@@ -60,6 +70,16 @@ async def require_device(request: Request, logins: Logins, number: str) -> None:
     token = bearer(request)
     if not token or await logins.verify(number, token) is None:
         raise errors.Unauthorized("no such number, or not its token")
+
+
+@contextlib.asynccontextmanager
+async def in_time(seconds: float = TIMEOUT) -> AsyncIterator[None]:
+    """Raises `Unavailable` when the block takes longer."""
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError as error:
+        raise errors.Unavailable("it took too long") from error
 
 
 def _answer(error: errors.RequestError) -> JSONResponse:
@@ -116,7 +136,7 @@ class Pace:
             return
         await self._delay.sleep()
         try:
-            async with asyncio.timeout(TIMEOUT):
+            async with asyncio.timeout(None if scope["path"].startswith(TRANSFERS) else TIMEOUT):
                 await self._app(scope, receive, send)
         except TimeoutError:
             await _answer(errors.Unavailable("it took too long"))(scope, receive, send)

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from network.router import Router
 from tidings.runtime.clock import Clock
 from tidings.storage import mailbox
 from tidings.storage.database import Connection
 
-# (kind, the number it comes from, the number it goes to, refs)
-Notice = tuple[str, str, str, list[str]]
+
+class Notice(NamedTuple):
+    """One envelope to be made. group: that it is about, empty for none."""
+
+    kind: str
+    sender: str
+    recipient: str
+    refs: Sequence[str] = ()
+    body: bytes = b""
+    group: str = ""
 
 
 class Reservations:
@@ -23,24 +32,30 @@ class Reservations:
         self._ttl = ttl
         self.reserved: list[tuple[str, int]] = []
 
+    def reserve(self, recipient: str) -> int:
+        """A `seq` for an envelope that the transaction stores."""
+        seq = self._router.reserve(recipient)
+        self.reserved.append((recipient, seq))
+        return seq
+
     async def store(self, connection: Connection, notices: Sequence[Notice]) -> None:
         """Write notices; they are delivered when the transaction has committed."""
         now = int(self._clock.now() * 1000)
         rows = []
-        for kind, sender, recipient, refs in notices:
-            seq = self._router.reserve(recipient)
-            self.reserved.append((recipient, seq))
+        for notice in notices:
+            seq = self.reserve(notice.recipient)
             rows.append(
                 mailbox.Envelope(
                     seq=seq,
-                    recipient=recipient,
-                    sender=sender,
-                    id=f"{kind}.{seq}",
-                    kind=kind,
+                    recipient=notice.recipient,
+                    sender=notice.sender,
+                    id=f"{notice.kind}.{seq}",
+                    kind=notice.kind,
                     timestamp=now,
                     expires_at=now + self._ttl * 1000,
-                    body=b"",
-                    refs=refs,
+                    body=notice.body,
+                    refs=list(notice.refs),
+                    group=notice.group,
                 )
             )
         await mailbox.insert(connection, rows)

@@ -8,6 +8,9 @@ import logging
 from collections.abc import Callable
 
 from network import app
+from network.blobs import routes as blob_routes
+from network.blobs.store import Store
+from network.blobs.sweeper import BlobSweeper
 from network.bundles import Bundles
 from network.connections import Connections
 from network.delay import Delay
@@ -16,7 +19,11 @@ from network.devices.blocks import Blocks
 from network.devices.codes import Codes
 from network.devices.keys import Keys
 from network.devices.registrations import Registrations
+from network.errors import CannotStore
 from network.expiry import Expiry
+from network.groups import routes as group_routes
+from network.groups.chats import Chats
+from network.groups.copies import Copies
 from network.http_server import HttpServer
 from network.logins import Logins
 from network.lookups import Lookups
@@ -59,7 +66,8 @@ async def run(
 ) -> None:
     """Serve until `stop`; `ready` is called when both addresses answer.
 
-    Raises `CannotListen`, `PendingMigrations`, `ServiceFailed`, and what the database raises when it is not there.
+    Raises `CannotListen`, `CannotStore`, `PendingMigrations`, `ServiceFailed`, and what the database raises when it is
+    not there.
     """
     log.info("network.starting", extra=printable(settings))
     database = Database(settings.database, "network")
@@ -85,8 +93,10 @@ async def _serve(
     logins, refills = Logins(database), Refills()
     delay = Delay(*settings.delay)
     notices = Notices(router, clock, settings.message_ttl)
+    chats = Chats(database, notices, clock)
     backend = Backend(
         router=router,
+        copies=Copies(database, notices, clock, settings.message_ttl),
         logins=logins,
         lookups=Lookups(database),
         bundles=Bundles(database, refills),
@@ -95,15 +105,20 @@ async def _serve(
         limits=limits,
     )
     connections = Connections(backend, router)
+    blob_store = await _open_blobs(settings, database, clock)
     devices = routes.Service(
         codes=Codes(database, settings.secrets.registration_key, clock),
-        registrations=Registrations(database, router, recipients, logins, notices, clock),
+        registrations=Registrations(database, router, recipients, logins, notices, chats, clock),
         keys=Keys(database, refills),
         blocks=Blocks(database, recipients),
         logins=logins,
         registration_key=settings.secrets.registration_key,
     )
-    application = app.create(devices, connections, router, database, delay, write_buffer=limits.write_buffer)
+    groups = group_routes.Service(chats, logins)
+    blobs = blob_routes.Service(blob_store, blob_routes.Transfers(limits.transfers), logins)
+    application = app.create(
+        devices, groups, blobs, connections, router, database, delay, write_buffer=limits.write_buffer
+    )
     http = HttpServer(settings.http_address, settings.http_certificate, application)
     tcp = TcpListener(settings.tcp_address, settings.tcp_certificate, connections, write_buffer=limits.write_buffer)
     try:
@@ -111,8 +126,19 @@ async def _serve(
         log.info("network.ready", extra={"http": addresses.http, "tcp": addresses.tcp})
         if ready is not None:
             ready(addresses)
-        expiry = Expiry(database, router, notices, clock, settings.expiry_interval)
-        await run_services([http, tcp, Sweeper(router), expiry, connections], stop, grace=GRACE)
+        expiry = Expiry(database, router, notices, clock, settings.expiry_interval, settings.message_ttl)
+        sweeper, blob_sweeper = Sweeper(router), BlobSweeper(database, blob_store)
+        await run_services([http, tcp, sweeper, blob_sweeper, expiry, connections], stop, grace=GRACE)
     finally:
         http.close()
         tcp.close()
+
+
+async def _open_blobs(settings: Settings, database: Database, clock: Clock) -> Store:
+    where = settings.blobs
+    store = Store(database, where.directory, clock, quota=where.quota, ttl=where.ttl)
+    try:
+        await store.open()
+    except OSError as error:
+        raise CannotStore(f"TIDINGS_NETWORK_BLOB_DIR {where.directory}: {error.strerror or error}") from error
+    return store

@@ -17,6 +17,8 @@ from network import lookups as looking
 from network import numbers as telephone
 from network.bundles import Bundles
 from network.delay import Delay
+from network.groups import ids as group_ids
+from network.groups.copies import Copies
 from network.lanes import Lane
 from network.logins import Logins
 from network.lookups import Lookups
@@ -36,7 +38,7 @@ MAX_ID = 64
 MAX_REFS = 1000
 # Sends that may be put off at a time when a distant network is played; one more is refused as `overloaded`.
 MAX_DELAYED = 200_000
-_KINDS = frozenset((device.PREKEY, device.MESSAGE, device.DELIVERED, device.READ))
+_KINDS = frozenset((device.PREKEY, device.MESSAGE, device.DELIVERED, device.READ, device.GROUP))
 
 
 class Transport(Protocol):
@@ -71,6 +73,7 @@ class Backend:
     """What the sessions of a process share."""
 
     router: Router
+    copies: Copies
     logins: Logins
     lookups: Lookups
     bundles: Bundles
@@ -124,7 +127,7 @@ class Session:
         if reason:
             self.refused(frame.n, reason, detail)
         elif not self._delayed:
-            self._router.send(self, frame)
+            self._take(frame)
         elif self._delay.waiting >= MAX_DELAYED:
             self.refused(frame.n, device.OVERLOADED)
         else:
@@ -132,9 +135,15 @@ class Session:
 
     def _send_now(self, frame: device.Send) -> None:
         if frame.sender in self.numbers:
-            self._router.send(self, frame)
+            self._take(frame)
         else:
             self.refused(frame.n, device.INVALID, "`from` has left this connection")
+
+    def _take(self, frame: device.Send) -> None:
+        if frame.kind == device.GROUP:
+            self._backend.copies.send(self, frame)
+        else:
+            self._router.send(self, frame)
 
     def _judge(self, frame: device.Send) -> tuple[str, str]:
         if frame.sender not in self.numbers:
@@ -151,6 +160,10 @@ class Session:
             return device.INVALID, f"`refs` has over {MAX_REFS} ids, or one of over {MAX_ID} characters"
         if frame.trace and (len(frame.trace) > MAX_ID or not (frame.trace.isascii() and frame.trace.isprintable())):
             return device.INVALID, f"`trace` is not at most {MAX_ID} printable ASCII characters"
+        if frame.group and not group_ids.is_group(frame.group):
+            return device.INVALID, "`group` is no group"
+        if frame.kind == device.GROUP:
+            return ("", "") if group_ids.is_group(frame.to) else (device.NO_SUCH_GROUP, "`to` is no group")
         if not telephone.is_number(frame.to):
             return device.NO_SUCH_NUMBER, "`to` is no number: 7 to 15 digits"
         return "", ""

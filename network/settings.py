@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 from tidings.runtime import settings as common
 from tidings.runtime.settings import DatabaseSettings, Environment, Secrets
 
 MIB = 1024 * 1024
+DAY = 86400
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -25,6 +27,7 @@ class Limits:
     write_buffer:    bytes waiting for one reader; more, and it is disconnected.
     connections:     open at the same time; one more is closed as `overloaded`.
     requests:        logins, checks and fetches of one connection in flight; one more fails as `overloaded`.
+    transfers:       blobs that come or go at the same time; one more is answered by 503.
     """
 
     window: int = 1000
@@ -37,6 +40,21 @@ class Limits:
     write_buffer: int = 16 * MIB
     connections: int = 10_000
     requests: int = 5000
+    transfers: int = 100
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Blobs:
+    """Encrypted files that devices leave for each other.
+
+    directory: theirs alone; made when it is not there.
+    quota:     bytes of all together; one more is answered by 507.
+    ttl:       seconds that each is kept.
+    """
+
+    directory: Path
+    quota: int = 10 * 1024 * MIB
+    ttl: int = 14 * DAY
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -59,6 +77,7 @@ class Settings:
 
     database: DatabaseSettings
     secrets: Secrets
+    blobs: Blobs
     http_address: tuple[str, int] = ("127.0.0.1", 9095)
     tcp_address: tuple[str, int] = ("127.0.0.1", 9096)
     http_certificate: Certificate = Certificate()
@@ -77,6 +96,11 @@ def read(env: Environment) -> Settings:
     return Settings(
         database=common.read_database(env, data_dir, "network"),
         secrets=common.read_secrets(env, data_dir),
+        blobs=Blobs(
+            directory=Path(env.text("TIDINGS_NETWORK_BLOB_DIR", str(data_dir / "blobs"))).expanduser().absolute(),
+            quota=env.integer("TIDINGS_NETWORK_BLOB_QUOTA_MB", 10 * 1024, low=1) * MIB,
+            ttl=env.integer("TIDINGS_NETWORK_BLOB_TTL_S", 14 * DAY, low=1, high=365 * DAY),
+        ),
         http_address=env.address("TIDINGS_NETWORK_HTTP_ADDRESS", "127.0.0.1:9095"),
         tcp_address=env.address("TIDINGS_NETWORK_TCP_ADDRESS", "127.0.0.1:9096"),
         http_certificate=_certificate(env, "HTTP"),
@@ -94,6 +118,7 @@ def read(env: Environment) -> Settings:
             idle=env.number("TIDINGS_NETWORK_IDLE_S", defaults.idle, low=1),
             write_buffer=env.integer("TIDINGS_NETWORK_WRITE_BUFFER_MB", defaults.write_buffer // MIB, low=1) * MIB,
             connections=env.integer("TIDINGS_NETWORK_CONNECTIONS", defaults.connections, low=1),
+            transfers=env.integer("TIDINGS_NETWORK_TRANSFERS", defaults.transfers, low=1, high=10_000),
         ),
     )
 

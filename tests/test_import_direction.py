@@ -22,6 +22,8 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "tidings.e2ee": (),
     "tidings.runtime": (),
     "tidings.wire": ("tidings.runtime",),
+    "tidings.outgoing": ("tidings.runtime",),
+    "tidings.media": ("tidings.runtime",),
     "tidings.storage": ("tidings.runtime", "migrations"),
     "tidings.cli": ("tidings", *PROCESSES),
     "migrations": ("tidings.storage",),
@@ -107,7 +109,9 @@ def test_there_is_a_product_to_look_at() -> None:
         ("webapp.users", "from sqlalchemy.ext.asyncio import AsyncConnection", "SQL belongs"),
         ("tidings.e2ee.ratchet", "from tidings.runtime import lru", "nothing of ours"),
         ("tidings.runtime.service", "from tidings.storage import schema", "nothing of ours"),
+        ("tidings.outgoing.guard", "from tidings.storage import schema", "tidings.runtime"),
         ("tidings.wire.core", "from ..storage import schema", "tidings.runtime"),
+        ("tidings.media.files", "from tidings.storage import media", "may import only tidings.runtime"),
         ("tidings.storage.jobs", "from tidings import wire", "may import only tidings.runtime, migrations"),
         ("tidings.storage.jobs", "from tests import conftest", "may import only"),
         (

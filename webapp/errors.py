@@ -51,6 +51,7 @@ TEMPLATE_MISSING = 2001
 TEMPLATE_PARAMETER_TOO_LONG = 2004
 TEMPLATE_TEXT_TOO_LONG = 2005
 TEMPLATE_WHITE_SPACE = 2006
+MEDIA_FORMAT = 2008
 TEMPLATE_COMPONENT_MISSING = 2009
 TEMPLATE_PARAMETER_FORMAT = 2012
 TEMPLATE_BUTTON_UNSUPPORTED = 2013
@@ -104,6 +105,7 @@ CODES: Mapping[int, Code] = {
     TEMPLATE_PARAMETER_TOO_LONG: Code("Parameter too long", 400),
     TEMPLATE_TEXT_TOO_LONG: Code("Hydrated text too long", 400),
     TEMPLATE_WHITE_SPACE: Code("White-space policy violated", 400),
+    MEDIA_FORMAT: Code("Media format unsupported", 400),
     TEMPLATE_COMPONENT_MISSING: Code("Required component missing", 400),
     TEMPLATE_PARAMETER_FORMAT: Code("Parameter format mismatch", 400),
     TEMPLATE_BUTTON_UNSUPPORTED: Code("Buttons unsupported", 400),

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI
@@ -18,6 +20,7 @@ import webapp.certificates.routes
 import webapp.contacts.routes
 import webapp.garbage.routes
 import webapp.health.routes
+import webapp.media.routes
 import webapp.media_providers.routes
 import webapp.messages.routes
 import webapp.metrics.routes
@@ -27,8 +30,11 @@ import webapp.stickerpacks.routes
 import webapp.support.routes
 import webapp.templates.routes
 import webapp.users.routes
+from tidings.media.files import Files
+from tidings.outgoing.guard import Guard
 from tidings.runtime import service
 from tidings.runtime.clock import Clock, SystemClock
+from tidings.runtime.settings import SettingsError
 from tidings.safekeeping import Safe
 from tidings.storage import schema
 from tidings.storage.database import Database
@@ -43,6 +49,8 @@ from webapp.garbage.service import Collections
 from webapp.gate import Gate, Limit
 from webapp.health.service import HealthCheck
 from webapp.idempotency import FirstAnswers
+from webapp.media.references import References
+from webapp.media.service import MediaStore
 from webapp.media_providers.service import MediaProviders
 from webapp.messages.service import Messages
 from webapp.metrics.service import Metrics
@@ -105,17 +113,21 @@ def assemble(settings: Settings, database: Database, shard_map: ShardMap, hasher
     templates = Templates(database, settings.account, clock)
     first_answers = FirstAnswers(database, clock)
     safe = Safe(settings.secrets.master_key)
+    guard = Guard(settings.outgoing)
+    files = Files(settings.media_dir, reserve=settings.media_reserve)
+    references = References(database, clock)
     tls = ServerTLS(database, settings.account, safe, settings.tls_names, clock) if settings.tls else None
     metrics = Metrics(clock, backlog=server.BACKLOG)
     max_body = settings.max_body
     app = webapp.app.create(
         [
             webapp.messages.routes.routes(
-                Messages(links, templates, first_answers), gate, messages_limit, max_body=max_body
+                Messages(links, templates, references, first_answers), gate, messages_limit, max_body=max_body
             ),
             webapp.contacts.routes.routes(Contacts(links), gate, contacts_limit, max_body=max_body),
             webapp.users.routes.routes(users, gate, max_body=max_body),
-            webapp.application_settings.routes.routes(ApplicationSettings(database, links), gate, max_body=max_body),
+            webapp.application_settings.routes.routes(ApplicationSettings(database, links, guard), gate, max_body=max_body),
+            webapp.media.routes.routes(MediaStore(database, files, clock, max_uploads=settings.max_uploads), gate),
             webapp.templates.routes.routes(templates, gate, max_body=max_body),
             webapp.account.routes.routes(Account(database, links, hasher), gate, max_body=max_body),
             webapp.profile.routes.routes(Profile(database), gate, max_body=max_body),
@@ -125,7 +137,7 @@ def assemble(settings: Settings, database: Database, shard_map: ShardMap, hasher
             webapp.certificates.routes.routes(Certificates(database, links, safe, tls, clock), gate),
             webapp.health.routes.routes(HealthCheck(links), gate),
             webapp.garbage.routes.routes(Collections(links), gate),
-            webapp.support.routes.routes(Support(database, links, settings.data_dir, clock), gate),
+            webapp.support.routes.routes(Support(database, links, settings.data_dir, settings.media_dir, clock), gate),
             webapp.stats.routes.routes(Stats(database, links, clock), gate),
             webapp.metrics.routes.routes(metrics, gate),
         ],
@@ -134,6 +146,16 @@ def assemble(settings: Settings, database: Database, shard_map: ShardMap, hasher
     return Parts(
         app, links, tokens, RevocationWatch(tokens, clock), templates, users, credentials, hasher, tls, metrics
     )
+
+
+def prepare_media(directory: Path) -> None:
+    """Raises `SettingsError` for a directory that cannot be made or written."""
+    try:
+        Files(directory).prepare()
+    except OSError as error:
+        raise SettingsError(f"TIDINGS_MEDIA_DIR {directory}: {error.strerror}") from None
+    if not os.access(directory, os.W_OK | os.X_OK):
+        raise SettingsError(f"TIDINGS_MEDIA_DIR {directory}: not writable")
 
 
 async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[Any], None] | None = None) -> None:
@@ -146,6 +168,7 @@ async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[Any], No
     hasher = Hasher()
     try:
         await schema.prepare(database, migrate=settings.embedded)
+        prepare_media(settings.media_dir)
         shard_map = FixedShardMap(*settings.coreapp) if settings.coreapp else DatabaseShardMap(database)
         parts = assemble(settings, database, shard_map, hasher, SystemClock())
         await parts.credentials.start()

@@ -7,6 +7,8 @@ import ipaddress
 import socket
 from pathlib import Path
 
+from tidings.outgoing import settings as outgoing
+from tidings.outgoing.settings import OutgoingSettings
 from tidings.runtime.settings import (
     DatabaseSettings,
     Environment,
@@ -48,6 +50,9 @@ class Settings:
     max_requests:     requests in progress at the same time.
     tls:              speak HTTPS; tls_names: host names and addresses for a certificate that is made here.
     data_dir:         whose free space `/v1/support` tells.
+    outgoing:         where webhooks and media links may lead.
+    media_dir:        of files, the same for every Webapp and Coreapp; media_reserve: bytes that stay free there.
+    max_uploads:      uploads of files in progress at the same time.
     """
 
     host: str
@@ -69,6 +74,10 @@ class Settings:
     tls: bool = False
     tls_names: tuple[str, ...] = ("localhost", "127.0.0.1")
     data_dir: Path = Path()
+    outgoing: OutgoingSettings = outgoing.ONLY_PUBLIC
+    media_dir: Path = Path("media")
+    media_reserve: int = 0
+    max_uploads: int = 16
 
 
 def read(env: Environment) -> Settings:
@@ -98,6 +107,10 @@ def read(env: Environment) -> Settings:
         tls=env.flag("TIDINGS_API_TLS", default=not (env.flag("TIDINGS_EMBEDDED") or _is_loopback(host))),
         tls_names=_tls_names(env, host),
         data_dir=directory,
+        outgoing=outgoing.read(env, loopback=env.flag("TIDINGS_EMBEDDED")),
+        media_dir=Path(env.text("TIDINGS_MEDIA_DIR", str(directory / "media"))).expanduser().absolute(),
+        media_reserve=env.integer("TIDINGS_MEDIA_RESERVE_MB", 100, low=0) * 1024 * 1024,
+        max_uploads=env.integer("TIDINGS_MAX_UPLOADS", 16, low=1, high=1000),
     )
     if len(settings.secrets.jwt_key) < 16:
         env.problem("WA_WEB_JWT_CRYPTO_KEY is shorter than 16 characters")

@@ -29,7 +29,7 @@ from tidings.runtime.clock import Clock
 from tidings.storage import media_downloads
 from tidings.storage.callbacks import Callback
 from tidings.storage.database import Database
-from tidings.storage.media import Medium
+from tidings.storage.media import Media
 from tidings.storage.media_downloads import Download
 
 log = logging.getLogger(__name__)
@@ -191,7 +191,7 @@ class Downloads:
         self._note(download, message, started, "stored", "")
 
     async def _finish(
-        self, download: Download, message: inbound.Inbound, error: tuple[int, str] | None, medium: Medium | None = None
+        self, download: Download, message: inbound.Inbound, error: tuple[int, str] | None, medium: Media | None = None
     ) -> None:
         """The callback, the file's row and the end of the download, all or nothing."""
         if download.id in self._ending:
@@ -210,9 +210,7 @@ class Downloads:
         )
         self.ended((download.id,))
 
-    def _callback(
-        self, download: Download, message: inbound.Inbound, error: tuple[int, str] | None = None
-    ) -> Callback:
+    def _callback(self, download: Download, message: inbound.Inbound, error: tuple[int, str] | None = None) -> Callback:
         body = bodies.inbound(download.id, download.sender, download.timestamp // 1000, message, error)
         return Callback(
             0,
@@ -233,7 +231,7 @@ class Downloads:
             log.error("download.unreadable", extra={"id": download.id})
             return inbound.Inbound(inbound.UNKNOWN)
 
-    def _context(self, message_id: str) -> e2ee.Context:
+    def _context(self, message_id: str) -> tuple[str, str, str, str]:
         return (self._account, "", "download", message_id)
 
     def _note(self, download: Download, message: inbound.Inbound, started: float, result: str, error: str) -> None:

@@ -100,9 +100,7 @@ def _media_objects(fields: Mapping[str, Any]) -> Iterator[tuple[str, str, dict[s
         for n, component in enumerate(_sequence(_mapping(fields.get("template")).get("components"))):
             for m, parameter in enumerate(_sequence(_mapping(component).get("parameters"))):
                 named = _mapping(parameter).get("type")
-                yield from _held(
-                    _mapping(parameter), named, f"template.components[{n}].parameters[{m}].{named}"
-                )
+                yield from _held(_mapping(parameter), named, f"template.components[{n}].parameters[{m}].{named}")
 
 
 def _held(holder: Mapping[str, Any], kind: Any, path: str) -> Iterator[tuple[str, str, dict[str, Any]]]:

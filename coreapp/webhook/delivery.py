@@ -13,7 +13,7 @@ from prometheus_client import Counter
 
 from coreapp.journal import Change, Journal
 from coreapp.webhook import retry, signature
-from coreapp.webhook.poster import Poster
+from coreapp.webhook.poster import Connect, Poster
 from coreapp.webhook.queue import CallbackQueue
 from tidings.runtime import crashpoints
 from tidings.runtime.batcher import BatcherClosed, BatcherFull
@@ -54,17 +54,18 @@ class Deliveries:
         journal: Journal,
         target: Callable[[], Target],
         key: bytes,
+        guard: Connect,
         clock: Clock,
         *,
         timeout: float = 15.0,
     ) -> None:
-        """key: signs the bodies; timeout: seconds for one attempt."""
+        """key: signs the bodies; guard: makes the connections; timeout: seconds for one attempt."""
         self._queue = queue
         self._journal = journal
         self._target = target
         self._key = key
         self._clock = clock
-        self._poster = Poster(timeout=timeout)
+        self._poster = Poster(guard, timeout=timeout)
         self._changed = asyncio.Event()
         self._workers: list[asyncio.Task[None]] = []
 

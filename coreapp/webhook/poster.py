@@ -1,26 +1,33 @@
 """POSTs over kept-alive HTTP/1.1 connections, for little CPU: of the answer only the status matters.
 
-Redirects are not followed, no cookies are kept, no proxies are asked. At most one request is on a connection at a time.
+Redirects are not followed, no cookies are kept. At most one request is on a connection at a time. The guard is asked
+for each connection, not for each post: a kept one leads to an address that was checked.
 """
 
 from __future__ import annotations
 
 import asyncio
-import base64
 import collections
 import dataclasses
 import functools
+import socket
 import ssl
-import urllib.parse
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import httptools
+
+from tidings.outgoing import urls
+from tidings.outgoing.urls import Origin
 
 ANSWER_LIMIT = 64 * 1024  # bytes of an answer that are read so that the connection can be kept
 MAX_IDLE = 64  # kept connections; they are as many as posts were in flight
 
-Origin = tuple[str, int, bool]  # host, port, TLS
+
+class Connect(Protocol):
+    """Makes the connections."""
+
+    async def connect(self, host: str, port: int) -> socket.socket: ...
 
 
 class Closed(ConnectionError):
@@ -40,8 +47,9 @@ class _Address:
 class Poster:
     """Posts JSON. Close it when it is no longer used."""
 
-    def __init__(self, *, timeout: float, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self, guard: Connect, *, timeout: float, tls: ssl.SSLContext | None = None) -> None:
         """timeout: seconds for one post, with the connection set-up."""
+        self._guard = guard
         self._timeout = timeout
         self._tls = tls
         self._authorities = b""
@@ -56,7 +64,10 @@ class Poster:
             self.close()
 
     async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> int:
-        """The status of the answer. Raises `OSError`, `TimeoutError`, and `ValueError` for what is no URL or answer.
+        """The status of the answer.
+
+        Raises `OSError` (`Forbidden` for where it must not go), `TimeoutError`, and `ValueError` for what is no URL or
+        answer.
 
         A kept connection that turns out to be closed is replaced by a new one at once.
         """
@@ -90,10 +101,17 @@ class Poster:
         host, port, secure = origin
         if secure and self._tls is None:
             self._tls = ssl.create_default_context()
-        loop = asyncio.get_running_loop()
-        _, exchange = await loop.create_connection(
-            lambda: _Exchange(origin), host, port, ssl=self._tls if secure else None
-        )
+        sock = await self._guard.connect(host, port)
+        try:
+            _, exchange = await asyncio.get_running_loop().create_connection(
+                lambda: _Exchange(origin),
+                sock=sock,
+                ssl=self._tls if secure else None,
+                server_hostname=host if secure else None,
+            )
+        except BaseException:
+            sock.close()
+            raise
         return exchange
 
     async def _exchange(self, exchange: _Exchange, request: bytes) -> int:
@@ -182,20 +200,13 @@ class _Exchange(asyncio.Protocol):
 @functools.lru_cache(8)
 def _address(url: str) -> _Address:
     """Raises `ValueError`."""
-    parts = urllib.parse.urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError("the webhook's URL is neither http:// nor https://")
-    secure = parts.scheme == "https"
-    host = parts.hostname if ":" in parts.hostname else parts.hostname.encode("idna").decode()
-    port = parts.port or (443 if secure else 80)
-    named = f"[{host}]" if ":" in host else host
-    if parts.port is not None:
-        named += f":{port}"
-    path = urllib.parse.quote(parts.path or "/", safe="/%:@!$&'()*+,;=~")
-    if parts.query:
-        path += "?" + urllib.parse.quote(parts.query, safe="/?%:@!$&'()*+,;=~")
-    lines = [f"POST {path} HTTP/1.1", f"Host: {named}", "Content-Type: application/json", "User-Agent: tidings"]
-    if parts.username is not None:
-        credentials = f"{urllib.parse.unquote(parts.username)}:{urllib.parse.unquote(parts.password or '')}"
-        lines.append(f"Authorization: Basic {base64.b64encode(credentials.encode()).decode()}")
-    return _Address((host, port, secure), "\r\n".join([*lines, ""]).encode("latin-1"))
+    place = urls.parse(url)
+    lines = [
+        f"POST {place.path} HTTP/1.1",
+        f"Host: {place.named}",
+        "Content-Type: application/json",
+        "User-Agent: tidings",
+    ]
+    if place.authorization:
+        lines.append(f"Authorization: {place.authorization}")
+    return _Address(place.origin, "\r\n".join([*lines, ""]).encode("latin-1"))

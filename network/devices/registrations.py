@@ -11,8 +11,9 @@ from network import tokens
 from network.devices import schemas, signatures
 from network.devices.keys import kyber_rows, prekey_rows
 from network.errors import BadRequest
+from network.groups.chats import LEAVING, Chats
 from network.logins import Logins
-from network.notices import Notices
+from network.notices import Notice, Notices
 from network.recipients import Recipients
 from network.router import Router
 from tidings.runtime.clock import Clock
@@ -29,18 +30,27 @@ REGISTRATIONS = Counter("tidings_network_registrations_total", "Devices register
 class Registrations:
     """A number has one device. To register again replaces its keys and its token, and ends its connection.
 
-    When the identity key is another than before, everybody who has fetched a bundle of that number gets an `identity`
-    envelope, stored in the same transaction. Envelopes that wait for the number stay, blocks too.
+    When the identity key is another than before, also than before it unregistered, everybody who has fetched a bundle
+    of that number gets an `identity` envelope with the new key, stored in the same transaction. Envelopes that wait for
+    the number stay, blocks too.
     """
 
     def __init__(
-        self, database: Database, router: Router, recipients: Recipients, logins: Logins, notices: Notices, clock: Clock
+        self,
+        database: Database,
+        router: Router,
+        recipients: Recipients,
+        logins: Logins,
+        notices: Notices,
+        chats: Chats,
+        clock: Clock,
     ) -> None:
         self._database = database
         self._router = router
         self._recipients = recipients
         self._logins = logins
         self._notices = notices
+        self._chats = chats
         self._clock = clock
 
     async def register(self, devices: Sequence[schemas.Device]) -> list[str]:
@@ -62,16 +72,19 @@ class Registrations:
 
             async def work(connection: Connection) -> None:
                 before = await directory.list_identity_keys(connection, numbers)
-                changed = [
-                    body.number for body in devices if before.get(body.number, b"") not in (b"", body.identity_key)
-                ]
+                former = await directory.take_former_identities(connection, numbers)
+                changed = {
+                    body.number: body.identity_key
+                    for body in devices
+                    if before.get(body.number, former.get(body.number)) not in (None, body.identity_key)
+                }
                 await directory.register(connection, rows)
                 await prekeys.drop(connection, list(before))
                 await prekeys.put(connection, ordinary)
                 await prekeys.put_kyber(connection, kyber)
-                pairs = await prekeys.take_fetchers(connection, changed)
+                pairs = await prekeys.take_fetchers(connection, list(changed))
                 await reservations.store(
-                    connection, [(device.IDENTITY, target, fetcher, []) for target, fetcher in pairs]
+                    connection, [Notice(device.IDENTITY, who, fetcher, body=changed[who]) for who, fetcher in pairs]
                 )
 
             await self._database.persist(work, patience=20)
@@ -81,13 +94,19 @@ class Registrations:
         return issued
 
     async def unregister(self, number: str) -> None:
-        """The number is no longer known; what waits for it expires in its time."""
+        """The number is no longer known and in no group; what waits for it expires in its time. Its identity key is
+        remembered."""
+        while await self._chats.leave_some(number) == LEAVING:
+            pass
+        with self._notices.reservations() as reservations:
 
-        async def work(connection: Connection) -> None:
-            await directory.unregister(connection, number)
-            await prekeys.drop(connection, [number])
+            async def work(connection: Connection) -> None:
+                await directory.unregister(connection, number)
+                await prekeys.drop(connection, [number])
+                # Nobody joins a group any more who is not in the directory: this is the rest.
+                await self._chats.leave_in(connection, reservations, number)
 
-        await self._database.persist(work, patience=20)
+            await self._database.persist(work, patience=20)
         self._changed([number])
         log.info("device.unregistered", extra={"number": number})
 

@@ -21,6 +21,8 @@ from tests.coreapp.phones import Phone
 from tests.coreapp.scripted_network import ScriptedNetwork
 from tests.coreapp.signals import TIMEOUT
 from tests.coreapp.sink import SECRET, Sink
+from tidings.outgoing import addresses
+from tidings.outgoing.settings import OutgoingSettings
 from tidings.runtime.clock import Clock, SystemClock
 from tidings.runtime.settings import Secrets
 from tidings.storage import application_settings
@@ -203,6 +205,8 @@ def make_settings(tmp_path: Path, database: Database, network: ScriptedNetwork) 
         webhook_timeout=5.0,
         accept_any_2xx=False,
         require_pq=False,
+        media_dir=tmp_path / "media",
+        outgoing=OutgoingSettings(addresses.LOOPBACK),
     )
 
 

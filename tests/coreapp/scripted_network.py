@@ -11,6 +11,7 @@ from typing import Any
 from aiohttp import web
 
 from tests.coreapp.phones import Phone
+from tests.coreapp.scripted_blobs import ScriptedBlobs
 from tests.coreapp.signals import Signals
 from tidings import e2ee
 from tidings.wire import connection as wire
@@ -31,6 +32,7 @@ class ScriptedNetwork:
 
     def __init__(self) -> None:
         self.signals = Signals()
+        self.blobs = ScriptedBlobs(self.signals)
         self.phones: dict[str, Phone] = {}
         self.policy: Callable[[frames.Send], str | None] = lambda send: None
         self.receipts: tuple[str, ...] = ()
@@ -66,6 +68,7 @@ class ScriptedNetwork:
         app.router.add_post("/v1/registrations", self._register)
         app.router.add_post("/v1/codes", self._send_code)
         app.router.add_put("/v1/keys/{number}", self._upload)
+        self.blobs.add_routes(app)
         self._runner = web.AppRunner(app)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", 0)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import logging
+from collections.abc import Sequence
 
 import pytest
 
@@ -11,8 +13,10 @@ from coreapp.webhook import retry, signature
 from tests.coreapp.conftest import Running, World
 from tests.coreapp.signals import soon
 from tests.coreapp.sink import Post, verify
+from tidings.outgoing.settings import ONLY_PUBLIC
 from tidings.runtime.clock import ManualClock
 from tidings.storage import callbacks
+from tidings.storage.callbacks import Callback
 from tidings.wire import core
 
 NUMBERS = [f"155501100{n:02}" for n in range(30)]
@@ -183,6 +187,35 @@ async def test_what_is_not_taken_for_a_day_is_a_dead_letter_and_can_be_replayed_
     assert len({post.event_id for post in world.sink.posts}) == 1
     assert world.sink.labels() == [(message, "sent")]
     assert (await running.client.ask(core.ReplayCallbacks)).count == 0
+
+
+async def test_a_webhook_that_must_not_be_called_is_a_failed_attempt_with_that_error(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = ManualClock()
+    running = await running_with(world, 1, clock=clock, outgoing=ONLY_PUBLIC)
+    await running.client.send(NUMBERS[0])
+
+    async def attempted(level: int, count: int) -> list[logging.LogRecord]:
+        async with asyncio.timeout(10):
+            while True:
+                found = [r for r in caplog.records if r.name == "coreapp.webhook.delivery" and r.levelno == level]
+                if len(found) == count:
+                    return found
+                await asyncio.sleep(0)
+
+    expected = "Forbidden: 127.0.0.1 is a loopback address, which TIDINGS_OUTGOING_ALLOW does not list"
+    assert vars((await attempted(logging.WARNING, 1))[0])["error"] == expected
+    clock.advance(24 * 3600)
+    running.shard.queue.release_due()
+    assert vars((await attempted(logging.ERROR, 1))[0])["error"] == expected
+    dead: Sequence[Callback] = []
+    async with asyncio.timeout(10):
+        while not dead:
+            async with world.database.reading() as connection:
+                dead = await callbacks.list_dead(connection)
+    assert [callback.last_error for callback in dead] == [expected]
+    assert not world.sink.posts
 
 
 async def test_messages_are_refused_while_the_callback_queue_is_full_until_it_has_drained_to_half(

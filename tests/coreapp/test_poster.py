@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
 from coreapp.webhook import poster
 from coreapp.webhook.poster import Poster
+from tidings.outgoing import addresses
+from tidings.outgoing.guard import Forbidden, Guard, Resolved
+from tidings.outgoing.settings import ONLY_PUBLIC, OutgoingSettings
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 Script = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -80,7 +84,7 @@ async def receiver() -> AsyncIterator[Receiver]:
 
 @pytest.fixture
 async def client() -> AsyncIterator[Poster]:
-    client = Poster(timeout=5)
+    client = Poster(Guard(OutgoingSettings(addresses.LOOPBACK)), timeout=5)
     yield client
     client.close()
 
@@ -161,13 +165,39 @@ async def test_what_is_no_answer_is_an_error_and_never_a_success(receiver: Recei
 async def test_a_receiver_that_never_answers_is_given_up_and_its_connection_not_used_again(
     receiver: Receiver,
 ) -> None:
-    client = Poster(timeout=0.05)
+    client = Poster(Guard(OutgoingSettings(addresses.LOOPBACK)), timeout=0.05)
     receiver.script = receiver.answering()
     for _ in range(2):
         with pytest.raises(TimeoutError):
             await client.post(receiver.url, {}, b"{}")
     assert receiver.connections == 2
     client.close()
+
+
+async def test_a_kept_connection_asks_nobody_where_it_leads_and_a_new_one_does(receiver: Receiver) -> None:
+    asked: list[str] = []
+
+    async def lookup(host: str, port: int) -> list[Resolved]:
+        asked.append(host)
+        return [(socket.AF_INET, "127.0.0.1" if len(asked) == 1 else "10.0.0.1")]
+
+    client = Poster(Guard(OutgoingSettings(addresses.LOOPBACK), lookup), timeout=5)
+    url = f"http://webhook.example:{receiver.port}/hook"
+    for _ in range(3):
+        assert await client.post(url, {}, b"{}") == 200
+    assert len(asked) == receiver.connections == 1
+    client.close()
+    with pytest.raises(Forbidden, match=r"webhook.example \(10.0.0.1\) is a private address"):
+        await client.post(url, {}, b"{}")
+    assert len(asked) == 2
+
+
+async def test_a_webhook_that_must_not_be_called_gets_no_connection(receiver: Receiver) -> None:
+    client = Poster(Guard(ONLY_PUBLIC), timeout=5)
+    for host in ("127.0.0.1", "localhost", "2130706433", "0x7f.1", "[::ffff:127.0.0.1]"):
+        with pytest.raises(Forbidden):
+            await client.post(f"http://{host}:{receiver.port}/hook", {}, b"{}")
+    assert not receiver.connections
 
 
 async def test_nobody_there_is_an_error(client: Poster) -> None:

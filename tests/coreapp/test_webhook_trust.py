@@ -11,6 +11,9 @@ from coreapp.webhook.poster import Poster
 from tests.authority import Authority
 from tests.coreapp.conftest import BUSINESS, Running, World
 from tests.coreapp.sink import Sink
+from tidings.outgoing import addresses
+from tidings.outgoing.guard import Guard
+from tidings.outgoing.settings import OutgoingSettings
 from tidings.storage import certificates
 from tidings.wire import core
 
@@ -65,7 +68,7 @@ async def test_a_webhook_is_trusted_by_the_uploaded_authority_and_by_no_other(wo
 async def test_a_change_of_trust_closes_the_connections_that_were_checked_against_the_old_one(tmp_path: Path) -> None:
     sink = SecureSink(tmp_path)
     await sink.start()
-    poster = Poster(timeout=5)
+    poster = Poster(Guard(OutgoingSettings(addresses.LOOPBACK)), timeout=5)
     headers: dict[str, str] = {}
     try:
         with pytest.raises(OSError, match="CERTIFICATE_VERIFY_FAILED"):

@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 
 from network import services as network_services
+from network.settings import Blobs
 from network.settings import Settings as NetworkSettings
 from tests.conftest import DatabaseFactory
 from tests.coreapp.conftest import BUSINESS, World
@@ -85,6 +86,7 @@ async def test_messages_statuses_and_answers_go_through_the_real_network(
     settings = NetworkSettings(
         database=database.settings,
         secrets=secrets,
+        blobs=Blobs(tmp_path / "blobs"),
         http_address=("127.0.0.1", 0),
         tcp_address=("127.0.0.1", 0),
         embedded=True,

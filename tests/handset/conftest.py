@@ -48,6 +48,7 @@ class LiveNetwork:
         settings = network.settings.Settings(
             database=DatabaseSettings(f"sqlite+aiosqlite:///{self.folder / 'network.db'}"),
             secrets=SECRETS,
+            blobs=network.settings.Blobs(self.folder / "blobs"),
             http_address=self.http,
             tcp_address=self.tcp,
             embedded=True,

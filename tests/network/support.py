@@ -7,7 +7,9 @@ import base64
 import contextlib
 import dataclasses
 import itertools
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import aiohttp
@@ -16,7 +18,7 @@ import websockets
 
 from network import services
 from network.services import Addresses
-from network.settings import Limits, Settings
+from network.settings import Blobs, Limits, Settings
 from tidings.e2ee.identity import IdentityKeyPair
 from tidings.e2ee.prekeys import KyberPreKey, PreKey, SignedPreKey
 from tidings.runtime.clock import Clock
@@ -228,6 +230,8 @@ class Network:
     def __init__(self, database: DatabaseSettings, transport: str) -> None:
         self.database = database
         self.transport = transport
+        self._directory = tempfile.TemporaryDirectory()
+        self.blobs = Blobs(Path(self._directory.name))
         self.tokens: dict[str, str] = {}
         self._clients: list[Client] = []
         self._stop = asyncio.Event()
@@ -245,6 +249,7 @@ class Network:
                 master_key=bytes(32),
                 webhook_secret="",
             ),
+            blobs=self.blobs,
             http_address=("127.0.0.1", 0),
             tcp_address=("127.0.0.1", 0),
             limits=limits or Limits(),
@@ -274,6 +279,7 @@ class Network:
             if not client.closed.is_set():
                 await client.close()
         await self.stop()
+        self._directory.cleanup()
 
     @property
     def http(self) -> aiohttp.ClientSession:

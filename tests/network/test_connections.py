@@ -12,6 +12,7 @@ import pytest
 from network.settings import Limits
 from tests.network.support import PATIENCE, REGISTRATION_KEY, Network, registration
 from tests.network.test_routing import ALICE, BOB, ids, stored
+from tidings.e2ee.identity import IdentityKeyPair
 from tidings.runtime.clock import ManualClock
 from tidings.wire import device
 
@@ -218,13 +219,41 @@ async def test_whoever_has_fetched_a_bundle_hears_of_a_new_identity(network: Net
     await network.register(ALICE, BOB)
     alice = await network.connect(ALICE)
     await alice.ask(lambda n: device.Fetch(n, ALICE, [BOB]))
-    await network.register(BOB)
+    identity = IdentityKeyPair.generate()
+    await network.register(BOB, identity=identity)
     (notice,) = await alice.deliveries(1)
-    assert (notice.kind, notice.sender, notice.to, notice.body) == (device.IDENTITY, BOB, ALICE, b"")
+    assert (notice.kind, notice.sender, notice.to, notice.body) == (device.IDENTITY, BOB, ALICE, identity.public)
     alice.ack(notice)
     # Once: a session with the new identity is the business of a new fetch.
     await network.register(BOB)
     await alice.nothing_came()
+
+
+async def test_a_new_identity_is_told_also_when_the_number_was_unregistered_in_between(network: Network) -> None:
+    await network.start()
+    await network.register(ALICE, BOB)
+    alice = await network.connect(ALICE)
+    await alice.ask(lambda n: device.Fetch(n, ALICE, [BOB]))
+    identity = IdentityKeyPair.generate()
+    await unregister(network, BOB)
+    await network.stop()
+    await network.start()
+    await network.register(BOB, identity=identity)
+    alice = await network.connect(ALICE)
+    (notice,) = await alice.deliveries(1)
+    assert (notice.kind, notice.sender, notice.body) == (device.IDENTITY, BOB, identity.public)
+    alice.ack(notice)
+
+    # With the same key as before it is nobody's business.
+    await alice.ask(lambda n: device.Fetch(n, ALICE, [BOB]))
+    await unregister(network, BOB)
+    await network.register(BOB, identity=identity)
+    await alice.nothing_came()
+
+
+async def unregister(network: Network, number: str) -> None:
+    status, _ = await network.request("DELETE", f"/v1/registrations/{number}", token=network.tokens[number])
+    assert status == 200
 
 
 async def test_registering_again_with_the_same_identity_disturbs_nobody(network: Network) -> None:

@@ -221,7 +221,7 @@ def test_every_subprotocol_and_every_path_is_told() -> None:
     assert {row[0].strip("`") for row in table(section("WebSocket"), "subprotocol")} == set(websocket._CODECS)
     anything: Any = types.SimpleNamespace()
     connections = Connections.__new__(Connections)
-    app = network.app.create(anything, connections, anything, anything, Delay(0, 0), write_buffer=1)
+    app = network.app.create(anything, anything, connections, anything, anything, Delay(0, 0), write_buffer=1)
     calls = {(method.upper(), path) for path, methods in app.openapi()["paths"].items() for method in methods}
     for route in [*app.routes, *websocket.make_routes(connections, write_buffer=1).routes]:
         if isinstance(route, Route | WebSocketRoute):

@@ -77,8 +77,9 @@ async def test_a_login_during_an_outage_is_answered_when_the_database_is_back(mo
 
 PROCESS = """
 import asyncio, json, os, sys
+from pathlib import Path
 from network import services
-from network.settings import Settings
+from network.settings import Blobs, Settings
 from tidings.runtime import crashpoints
 from tidings.runtime.settings import DatabaseSettings, Secrets
 
@@ -86,6 +87,7 @@ crashpoints.arm(os.environ["TIDINGS_CRASH_AT"])
 settings = Settings(
     database=DatabaseSettings(sys.argv[1]),
     secrets=Secrets(jwt_key="", link_key="", registration_key=sys.argv[2], master_key=bytes(32), webhook_secret=""),
+    blobs=Blobs(Path(sys.argv[3])),
     http_address=("127.0.0.1", 0),
     tcp_address=("127.0.0.1", 0),
 )
@@ -105,7 +107,7 @@ async def test_a_process_that_dies_at_a_crash_point_loses_nothing_and_the_id_tel
     await network.stop()
 
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", PROCESS, database.url, REGISTRATION_KEY,
+        sys.executable, "-c", PROCESS, database.url, REGISTRATION_KEY, network.blobs.directory,
         stdout=asyncio.subprocess.PIPE, env={**os.environ, "TIDINGS_CRASH_AT": point},
     )  # fmt: skip
     try:

@@ -15,6 +15,8 @@ import httpx
 import pytest
 
 from tests.webapp.fake_coreapp import LINK_KEY, FakeCoreapp
+from tidings.outgoing import addresses
+from tidings.outgoing.settings import OutgoingSettings
 from tidings.runtime import service
 from tidings.runtime.clock import Clock, SystemClock
 from tidings.runtime.settings import DatabaseSettings, Secrets
@@ -98,6 +100,9 @@ Serve = Callable[..., Awaitable[Served]]
 
 
 def make_settings(database: Database, **changes: Any) -> Settings:
+    """Files go into a directory beside the database, which is there."""
+    media_dir = Path(database.settings.url.partition(":///")[2]).parent / "media"
+    media_dir.mkdir(exist_ok=True)
     settings = Settings(
         host="127.0.0.1",
         port=0,
@@ -106,6 +111,8 @@ def make_settings(database: Database, **changes: Any) -> Settings:
         secrets=make_secrets(),
         messages_rate=0,
         contacts_rate=0,
+        outgoing=OutgoingSettings(addresses.LOOPBACK),
+        media_dir=media_dir,
     )
     return dataclasses.replace(settings, **changes)
 

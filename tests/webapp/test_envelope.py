@@ -54,7 +54,7 @@ async def test_stray_headers_and_a_body_in_a_get_are_tolerated(api: Served) -> N
 @pytest.mark.parametrize(
     ("method", "path", "status", "error"),
     [
-        ("GET", "/", 404, 1006),
+        ("POST", "/", 405, 1025),
         ("GET", "/v1", 404, 1006),
         ("POST", "/v2/messages", 404, 1006),
         ("GET", "/v1/nothing/../../etc/passwd", 404, 1006),

@@ -31,6 +31,12 @@ async def test_without_a_coreapp_health_says_disconnected_at_once(api: Served, c
     assert (answer.status_code, answer.json()["health"]) == (200, {"gateway_status": "disconnected"})
 
 
+async def test_a_load_balancer_without_a_token_finds_the_webapp_alive(api: Served) -> None:
+    del api.http.headers["Authorization"]
+    answer = await api.http.get("/")
+    assert (answer.status_code, set(answer.json())) == (200, {"meta"})
+
+
 async def test_the_api_key_opens_health_and_metrics_and_nothing_else(serve: Serve) -> None:
     api = await serve(api_key=ApiKey(KEY))
     headers = {"Authorization": f"Apikey {KEY}"}

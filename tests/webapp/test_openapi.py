@@ -7,6 +7,7 @@ from typing import Any
 from tests.webapp.conftest import Served, body
 
 ENDPOINTS = {
+    ("get", "/"),
     ("post", "/v1/messages"),
     ("put", "/v1/messages/{message_id}"),
     ("get", "/v1/configs/templates"),

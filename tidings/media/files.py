@@ -13,7 +13,7 @@ import secrets
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
 
 from prometheus_client import Counter
 
@@ -29,6 +29,7 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _PAGE = 1000
 
 Check = Callable[[bytes], None]
+Result = TypeVar("Result")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -219,7 +220,7 @@ def _room() -> Iterator[None]:
         raise
 
 
-async def _to_the_end[Result](step: Callable[[], Result]) -> Result:
+async def _to_the_end(step: Callable[[], Result]) -> Result:
     """Run a step in a thread. Being cancelled waits for the thread, so that no other step runs beside it."""
     running = asyncio.ensure_future(asyncio.to_thread(step))
     try:

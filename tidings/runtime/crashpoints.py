@@ -16,6 +16,7 @@ AFTER_ROW_BEFORE_NETWORK_ACK = "after-row-before-network-ack"
 AFTER_200_BEFORE_MARK = "after-200-before-mark"
 AFTER_STORE_BEFORE_ACCEPTED = "after-store-before-accepted"
 AFTER_SEAL_BEFORE_COMMIT = "after-seal-before-commit"
+AFTER_FILE_BEFORE_ROW = "after-file-before-row"
 
 ALL = (
     AFTER_COMMIT_BEFORE_REPLY,
@@ -25,6 +26,7 @@ ALL = (
     AFTER_200_BEFORE_MARK,
     AFTER_STORE_BEFORE_ACCEPTED,
     AFTER_SEAL_BEFORE_COMMIT,
+    AFTER_FILE_BEFORE_ROW,
 )
 
 _armed: str | None = None

@@ -53,6 +53,15 @@ blocks = sa.Table(
     mysql_engine="InnoDB",
 )
 
+# The identity key that a number had when it unregistered: whoever registers it next is compared with that.
+former_identities = sa.Table(
+    "former_identities",
+    metadata,
+    sa.Column("number", types.key(15), primary_key=True),
+    sa.Column("identity_key", types.fixed_bytes(33), nullable=False),
+    mysql_engine="InnoDB",
+)
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Registration:
@@ -127,8 +136,16 @@ async def rotate_kyber_prekey(
 
 
 async def unregister(connection: AsyncConnection, number: str) -> bool:
-    """Remove a device and its own blocks; false when there was none."""
+    """Remove a device and its own blocks, and remember its identity key; false when there was none."""
     await connection.execute(blocks.delete().where(blocks.c.number == number))
+    key = await connection.execute(
+        sa.select(registrations.c.identity_key).where(registrations.c.number == number).with_for_update()
+    )
+    if (identity_key := key.scalar()) is not None:
+        await connection.execute(
+            insert_or_update(connection, former_identities, ("number",), ("identity_key",)),
+            [{"number": number, "identity_key": identity_key}],
+        )
     return (await connection.execute(registrations.delete().where(registrations.c.number == number))).rowcount > 0
 
 
@@ -168,6 +185,19 @@ async def list_identity_keys(connection: AsyncConnection, numbers: Iterable[str]
             sa.select(registrations.c.number, registrations.c.identity_key).where(registrations.c.number.in_(chunk))
         )
         found.update((number, key) for number, key in rows)
+    return found
+
+
+_FORMER = sa.select(former_identities).where(former_identities.c.number.in_(any_of("numbers")))
+
+
+async def take_former_identities(connection: AsyncConnection, numbers: Iterable[str]) -> dict[str, bytes]:
+    """Read and forget the identity keys with which those of the numbers that have unregistered did so."""
+    found: dict[str, bytes] = {}
+    for chunk in _chunks(numbers):
+        found.update((number, key) for number, key in await connection.execute(_FORMER, {"numbers": list(chunk)}))
+    for chunk in _chunks(found):
+        await connection.execute(former_identities.delete().where(former_identities.c.number.in_(chunk)))
     return found
 
 

@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage import types
 from tidings.storage.business_tables import metadata
-from tidings.storage.database import any_of, insert_or_update, pages
+from tidings.storage.database import any_of, insert_or_ignore, insert_or_update, pages
 
 MESSAGES, MEDIA = "messages", "media"  # resources
 
@@ -79,6 +79,22 @@ async def save(connection: AsyncConnection, keys: Sequence[UsedKey]) -> None:
             ),
             [dataclasses.asdict(key) for key in keys],
         )
+
+
+async def claim(connection: AsyncConnection, key: UsedKey, since: int) -> UsedKey:
+    """The first use of a key after `since` (Unix milliseconds): this one, unless there was another.
+
+    Of several that claim a key at once, all are told the same; the others wait until the first has committed.
+    """
+    row = dataclasses.asdict(key)
+    mine = (
+        table.c.account == key.account,
+        table.c.resource == key.resource,
+        table.c.key_hash == key.key_hash,
+    )
+    await connection.execute(insert_or_ignore(connection, table), [row])
+    await connection.execute(table.update().where(*mine, table.c.created_at <= since).values(**row))
+    return UsedKey(*(await connection.execute(sa.select(table).where(*mine))).one())
 
 
 async def delete_older(connection: AsyncConnection, before: int, limit: int) -> int:

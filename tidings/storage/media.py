@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage import types
 from tidings.storage.business_tables import metadata
-from tidings.storage.database import any_of, pages
+from tidings.storage.database import any_of, insert_or_ignore, pages
 
 table = sa.Table(
     "media",
@@ -142,3 +142,12 @@ async def list_known_files(connection: AsyncConnection, names: Sequence[str]) ->
     for page in pages(names):
         known.update(name for (name,) in await connection.execute(_KNOWN_FILES, {"names": page}))
     return known
+
+
+async def add_all(connection: AsyncConnection, media: Sequence[Media]) -> None:
+    """Keep files that are on disk already; those that are there stay as they are."""
+    if media:
+        await connection.execute(
+            insert_or_ignore(connection, table),
+            [{column.name: getattr(entry, column.name) for column in _COLUMNS} for entry in media],
+        )

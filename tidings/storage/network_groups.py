@@ -210,7 +210,8 @@ async def add_sends(connection: AsyncConnection, keys: Collection[tuple[str, str
     """These messages are taken."""
     if keys:
         await connection.execute(
-            insert_or_ignore(connection, sends), [{"sender": sender, "id": id_, "taken_at": now} for sender, id_ in keys]
+            insert_or_ignore(connection, sends),
+            [{"sender": sender, "id": id_, "taken_at": now} for sender, id_ in keys],
         )
 
 

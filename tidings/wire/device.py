@@ -18,7 +18,7 @@ DELIVERED = "delivered"  # refs: ids of messages that the device has stored
 READ = "read"  # refs: ids of messages that a person has seen
 GROUP = "group"  # body: a sender key message, for each other participant of a group
 EXPIRED = "expired"  # refs: ids that reached their time to live undelivered; made by the network itself
-IDENTITY = "identity"  # a number that one has a session with has registered anew; made by the network itself
+IDENTITY = "identity"  # the sender has registered anew; body: its new identity key; made by the network itself
 GROUP_CHANGED = "group_changed"  # body: JSON that says what became of a group; made by the network itself
 
 # Reasons of `Refused`.

@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 from typing import Any, Protocol
 
+from tidings.outgoing.guard import Forbidden
 from tidings.storage import application_settings
 from tidings.storage.application_settings import ApplicationSettings
 from tidings.storage.database import Database
 from tidings.wire import core
 from webapp.application_settings.schemas import Changes
 from webapp.coreapp_link import Make
-from webapp.errors import CoreappAway
+from webapp.errors import PARAMETER_INVALID, CoreappAway, FixRequest
 from webapp.tokens import Caller
 
 log = logging.getLogger(__name__)
@@ -28,6 +29,12 @@ class AskAll(Protocol):
     ) -> list[core.Done | CoreappAway]: ...
 
 
+class Check(Protocol):
+    """Says which URLs may be called."""
+
+    async def check(self, url: str) -> None: ...
+
+
 class Settings:
     """The settings of the caller's account.
 
@@ -35,15 +42,23 @@ class Settings:
     time; the others read it by themselves within seconds.
     """
 
-    def __init__(self, database: Database, coreapps: AskAll) -> None:
+    def __init__(self, database: Database, coreapps: AskAll, guard: Check) -> None:
         self._database = database
         self._coreapps = coreapps
+        self._guard = guard
 
     async def find(self, caller: Caller) -> ApplicationSettings:
         async with self._database.reading() as connection:
             return await application_settings.find_settings(connection, caller.account)
 
     async def change(self, caller: Caller, changes: Changes) -> None:
+        """Raises `FixRequest` for a webhook that must not be called; nothing is changed then."""
+        url = changes.webhooks.url if changes.webhooks is not None else None
+        if url:
+            try:
+                await self._guard.check(url)
+            except (Forbidden, ValueError) as error:
+                raise FixRequest.because(PARAMETER_INVALID, f"webhooks.url: {error}") from None
         document: dict[str, Any] = changes.document()
         if not document:
             return

@@ -1,4 +1,4 @@
-"""`GET /v1/health`."""
+"""`GET /v1/health`, and `GET /` for load balancers."""
 
 from __future__ import annotations
 
@@ -22,5 +22,12 @@ def routes(health: HealthCheck, gate: Gate) -> APIRouter:
     async def get_health(request: Request) -> Response:
         await gate.monitor(request)
         return answers.answer({"health": await health.describe()})
+
+    # Target groups of load balancers look here, without a token, as they did with the original.
+    @router.get(
+        "/", summary="Is this Webapp alive?", response_model=openapi.MetaAnswer, openapi_extra={"security": [{}]}
+    )
+    async def get_root(request: Request) -> Response:
+        return answers.answer({})
 
     return router

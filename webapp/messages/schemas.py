@@ -20,9 +20,6 @@ from webapp.messages.template import Template
 from webapp.messages.text import Text
 from webapp.openapi import Meta
 
-# Types whose content is checked but cannot be sent, because nothing carries their files yet.
-NOT_YET = frozenset({"image", "audio", "video", "document", "sticker"})
-
 
 class Addressed(Body):
     """What every message has.
@@ -145,7 +142,7 @@ def read(value: object) -> AnyMessage:
     if kind is None:
         return bodies.check(TextMessage, value)
     model = MODELS.get(kind) if isinstance(kind, str) else None
-    if model is None or kind in NOT_YET:
+    if model is None:
         raise FixRequest([*_problems(value), Problem(PARAMETER_INVALID, f"type: {_why_not(kind)}")])
     return bodies.check(model, value)
 
@@ -161,8 +158,6 @@ def _problems(value: object) -> list[Problem]:
 def _why_not(kind: object) -> str:
     if not isinstance(kind, str):
         return "should be a valid string"
-    if kind in NOT_YET:
-        return "not supported yet"
     return f"should be one of {', '.join(sorted(MODELS))}"
 
 

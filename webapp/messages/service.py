@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -14,7 +14,8 @@ from tidings.wire import core
 from webapp.coreapp_link import Make
 from webapp.errors import INVALID_RECIPIENT_TYPE, MESSAGE_TOO_LONG, PARAMETER_INVALID, FixRequest
 from webapp.idempotency import FirstAnswers
-from webapp.messages import filling
+from webapp.messages import attachments, filling
+from webapp.messages.attachments import Attachment
 from webapp.messages.schemas import AnyMessage, HsmMessage, TemplateMessage, TextMessage
 from webapp.tokens import Caller
 
@@ -41,6 +42,12 @@ class FindTemplate(Protocol):
     async def find(self, name: str, language: str) -> tuple[Template | None, Mapping[str, Template]]: ...
 
 
+class CheckAttachments(Protocol):
+    """The account's files and media providers."""
+
+    async def check(self, caller: Caller, attachments: Sequence[Attachment]) -> None: ...
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Sent:
     """wa_id: empty when it is not the number that was asked for, which clients would take for a rename."""
@@ -61,8 +68,11 @@ class Origin:
 class Messages:
     """Sends, and marks as read."""
 
-    def __init__(self, coreapps: AskOwner, templates: FindTemplate, first_answers: FirstAnswers) -> None:
+    def __init__(
+        self, coreapps: AskOwner, templates: FindTemplate, media: CheckAttachments, first_answers: FirstAnswers
+    ) -> None:
         self._coreapps = coreapps
+        self._media = media
         self._templates = templates
         self._first_answers = first_answers
 
@@ -75,10 +85,15 @@ class Messages:
             first = await self._first_answers.find(caller, MESSAGES, origin.key, origin.fingerprint)
             if first is not None:
                 return Sent(first, to)
+        has_media = False
         if isinstance(message, TextMessage):
             content = text_content(message)
         else:
             content = other_content(message, await self._fill(message))
+            attached = attachments.find(message)
+            if attached:
+                has_media = True
+                await self._media.check(caller, attached)
         accepted = await self._coreapps.ask(
             to,
             lambda n: core.AcceptMessage(
@@ -88,6 +103,7 @@ class Messages:
                 kind=message.kind,
                 content=content,
                 request_id=origin.request_id,
+                has_media=has_media,
                 idempotency_key=origin.key,
                 fingerprint=origin.fingerprint,
             ),

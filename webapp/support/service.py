@@ -36,10 +36,11 @@ class AskEach(Protocol):
 class Support:
     """The state of the installation, as this Webapp sees it."""
 
-    def __init__(self, database: Database, coreapps: AskEach, data_dir: Path, clock: Clock) -> None:
+    def __init__(self, database: Database, coreapps: AskEach, data_dir: Path, media_dir: Path, clock: Clock) -> None:
         self._database = database
         self._coreapps = coreapps
         self._data_dir = data_dir
+        self._media_dir = media_dir
         self._clock = clock
 
     async def describe(self, caller: Caller) -> dict[str, Any]:
@@ -67,6 +68,7 @@ class Support:
         revision = await schema.revision(self._database)
         now = datetime.datetime.fromtimestamp(self._clock.now(), datetime.UTC)
         free = shutil.disk_usage(self._data_dir).free
+        free_for_media = shutil.disk_usage(self._media_dir).free
         return {
             "context": "tidings",
             "db_engine": self._database.settings.engine.upper(),
@@ -82,8 +84,8 @@ class Support:
             "expire_timestamp": 0,
             "free_space_data": free,
             "free_space_logs": free,
-            "free_space_media_incoming": free,
-            "free_space_media_outgoing": free,
+            "free_space_media_incoming": free_for_media,
+            "free_space_media_outgoing": free_for_media,
             "lc": "US",
             "lg": "en",
             "os_name": platform.system(),

@@ -1,0 +1,1 @@
+"""Groups: who is in them, messages that are encrypted once for all, and what arrives from them."""

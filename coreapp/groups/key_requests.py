@@ -1,0 +1,48 @@
+"""Asking for sender keys that we lack, and how often others are answered."""
+
+from __future__ import annotations
+
+import logging
+
+from prometheus_client import Counter
+
+from coreapp.groups.pairwise import Pairwise, request_content
+from tidings.runtime.clock import Clock
+from tidings.runtime.lru import LRU
+
+log = logging.getLogger(__name__)
+
+REQUESTS = Counter("tidings_sender_key_requests_total", "Requests for sender keys", ["direction"])
+
+INTERVAL = 3600.0  # seconds between two requests about one group to, or two answers to, one participant
+REMEMBERED = 10_000  # participants; one that is forgotten is asked or answered sooner
+
+
+class KeyRequests:
+    """The requests of one account, in both directions."""
+
+    def __init__(self, pairwise: Pairwise, clock: Clock) -> None:
+        self._pairwise = pairwise
+        self._clock = clock
+        self._asked: LRU[tuple[str, str], float] = LRU(REMEMBERED)
+        self._answered: LRU[tuple[str, str], float] = LRU(REMEMBERED)
+
+    def ask(self, group_id: str, author: str) -> None:
+        """Ask for the key of a message that we cannot read, unless we did lately."""
+        if self._is_due(self._asked, (group_id, author)):
+            log.info("sender_key.asked_for", extra={"group": group_id, "from": author})
+            REQUESTS.labels("sent").inc()
+            self._pairwise.post([self._pairwise.write(author, request_content(group_id))])
+
+    def may_answer(self, group_id: str, member: str) -> bool:
+        """Whether a participant who asks for our key is answered; counts as an answer."""
+        REQUESTS.labels("received").inc()
+        return self._is_due(self._answered, (group_id, member))
+
+    def _is_due(self, last: LRU[tuple[str, str], float], key: tuple[str, str]) -> bool:
+        now = self._clock.monotonic()
+        before = last.get(key)
+        if before is not None and now - before < INTERVAL:
+            return False
+        last.put(key, now)
+        return True

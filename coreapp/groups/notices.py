@@ -1,0 +1,134 @@
+"""What the network says of a change in a group: what it makes of our copy, and what the webhook gets of it."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import msgspec
+
+from tidings.storage.groups import Group
+
+CREATED, JOINED, LEFT, REMOVED = "created", "joined", "left", "removed"
+SUBJECT, ICON, ADMINS, INVITE = "subject", "icon", "admins", "invite"
+
+
+class Notice(msgspec.Struct, gc=False, frozen=True):
+    """One change. numbers: whom it is about; admins: all there are after it; epoch: the group's after it."""
+
+    change: str
+    by: str = ""
+    numbers: list[str] = []
+    subject: str = ""
+    epoch: int = 0
+    admins: list[str] = []
+    has_icon: bool | None = None
+
+
+class System(msgspec.Struct, omit_defaults=True, gc=False):
+    """What the webhook gets under `system`."""
+
+    type: str
+    body: str
+    group_id: str
+    operator: str
+    users: list[str] = []
+
+
+_decode = msgspec.json.Decoder(Notice).decode
+
+
+def read(body: bytes) -> Notice | None:
+    """`None` for what is no notice of ours."""
+    try:
+        return _decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Outcome:
+    """group: our copy after the change, `None` while nothing is known; is_whole: nothing has to be fetched."""
+
+    group: Group | None
+    is_whole: bool
+
+
+def apply(known: Group | None, notice: Notice, account: str, group_id: str, now: int) -> Outcome:
+    """What a notice makes of our copy. now: Unix seconds."""
+    if notice.change == CREATED:
+        if known is not None:
+            return Outcome(known, is_whole=True)
+        participants = ((notice.by, True),)
+        made = Group(account, group_id, notice.subject, notice.by, now, notice.epoch, participants)
+        return Outcome(made, is_whole=notice.by == account)
+    if known is None:
+        return Outcome(None, is_whole=False)
+    if notice.epoch < known.epoch:
+        # Fetched after this change, so it is in it.
+        return Outcome(known, is_whole=True)
+    moves = notice.change in (JOINED, LEFT, REMOVED)
+    follows = notice.epoch == known.epoch + 1 if moves else notice.epoch == known.epoch
+    if moves and notice.epoch == known.epoch:
+        return Outcome(known, is_whole=True)
+    return Outcome(_changed(known, notice, account), is_whole=follows and notice.subject != "")
+
+
+def _changed(known: Group, notice: Notice, account: str) -> Group:
+    about = set(notice.numbers)
+    participants = list(known.participants)
+    is_member = known.is_member
+    if notice.change == JOINED:
+        present = {number for number, _ in participants}
+        participants += [(number, False) for number in notice.numbers if number not in present]
+        is_member = is_member or account in about
+    elif notice.change in (LEFT, REMOVED):
+        participants = [entry for entry in participants if entry[0] not in about]
+        is_member = is_member and account not in about
+    elif notice.change == ADMINS:
+        participants = [(number, number in notice.admins) for number, _ in participants]
+    return dataclasses.replace(
+        known,
+        subject=notice.subject or known.subject,
+        epoch=notice.epoch,
+        participants=tuple(participants),
+        has_icon=known.has_icon if notice.has_icon is None else notice.has_icon,
+        is_member=is_member,
+    )
+
+
+def system(notice: Notice, group_id: str) -> System | None:
+    """What is said of a change; `None` for one that is not known."""
+    who, whom = f"+{notice.by}", ", ".join(f"+{number}" for number in notice.numbers)
+    users = notice.numbers
+    made: tuple[str, str, list[str]]
+    if notice.change == CREATED:
+        made = ("group_created", f"{who} created the group {notice.subject}", [])
+    elif notice.change == JOINED:
+        made = ("group_user_joined", f"{whom} joined", users)
+    elif notice.change == LEFT:
+        made = ("group_user_left", f"{whom} left", users)
+    elif notice.change == REMOVED:
+        made = ("group_user_left", f"{who} removed {whom}", users)
+    elif notice.change == SUBJECT:
+        made = ("group_subject_changed", f"{who} changed the subject to {notice.subject}", [])
+    elif notice.change == ICON and notice.has_icon is False:
+        made = ("group_icon_deleted", f"{who} deleted the icon", [])
+    elif notice.change == ICON:
+        made = ("group_icon_changed", f"{who} changed the icon", [])
+    elif notice.change == ADMINS and set(users) <= set(notice.admins):
+        made = ("group_user_promoted", f"{who} made {whom} an admin", users)
+    elif notice.change == ADMINS:
+        made = ("group_user_demoted", f"{who} made {whom} an admin no longer", users)
+    elif notice.change == INVITE:
+        made = ("group_invite_link_revoked", f"{who} revoked the invite link", [])
+    else:
+        return None
+    kind, body, users = made
+    return System(kind, body, group_id, notice.by, users)
+
+
+def as_content(said: System) -> dict[str, Any]:
+    """As JSON."""
+    content: dict[str, Any] = msgspec.to_builtins(said)
+    return content

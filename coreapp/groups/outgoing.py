@@ -1,0 +1,65 @@
+"""Jobs of groups: a message that was encrypted once for all, and a read receipt for messages of a group.
+
+The body of an encrypted group message: epoch 8, length 4 (big-endian), the content sealed, the ciphertext. The content
+stays with the ciphertext, because a group whose participants changed needs another one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+from collections.abc import Sequence
+
+import msgspec
+
+from coreapp.upstream import Envelope
+from tidings.storage.jobs import Job
+from tidings.wire import device
+
+MESSAGE = device.GROUP
+READ = "group_read"
+KINDS = frozenset({MESSAGE, READ})
+
+_HEAD = struct.Struct(">QI")
+
+
+class _Read(msgspec.Struct, gc=False):
+    group: str
+    refs: list[str]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Encrypted:
+    """epoch: of the group that it was encrypted for; content: sealed, as of a job that is `NEW`."""
+
+    epoch: int
+    content: bytes = dataclasses.field(repr=False)
+    ciphertext: bytes = dataclasses.field(repr=False)
+
+
+def pack(encrypted: Encrypted) -> bytes:
+    """The body of a job."""
+    return _HEAD.pack(encrypted.epoch, len(encrypted.content)) + encrypted.content + encrypted.ciphertext
+
+
+def unpack(body: bytes) -> Encrypted:
+    """What `pack` was given."""
+    epoch, length = _HEAD.unpack_from(body)
+    end = _HEAD.size + length
+    return Encrypted(epoch, body[_HEAD.size : end], body[end:])
+
+
+def pack_read(group_id: str, refs: Sequence[str]) -> bytes:
+    """The body of a read receipt: the group, and the ids of its author's messages."""
+    return msgspec.json.encode(_Read(group_id, list(refs)))
+
+
+def envelope_of(job: Job) -> Envelope:
+    """What goes to the servers for a job of one of these kinds."""
+    if job.kind == READ:
+        read = msgspec.json.decode(job.body, type=_Read)
+        return Envelope(job.id, job.peer, device.READ, refs=tuple(read.refs), trace=job.request_id, group=read.group)
+    encrypted = unpack(job.body)
+    return Envelope(
+        job.id, job.peer, device.GROUP, encrypted.ciphertext, trace=job.request_id, epoch=encrypted.epoch
+    )

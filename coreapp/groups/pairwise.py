@@ -1,0 +1,109 @@
+"""Messages between devices that no person writes: sender keys, and requests for them, by ordinary sessions."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import dataclasses
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from coreapp.encryption import Encryption, Outlet
+from coreapp.ids import MessageIds
+from coreapp.journal import Change, Journal
+from coreapp.progress import ProgressBook
+from tidings.runtime.clock import Clock
+from tidings.storage.group_changes import GroupChanges
+from tidings.storage.jobs import Job, State
+from tidings.storage.sessions import SendingHalf
+
+
+class Count(Protocol):
+    """The jobs in the queue."""
+
+    def add(self, count: int) -> None: ...
+
+
+@dataclasses.dataclass(slots=True)
+class Letter:
+    """One message; half: of the session, when it is encrypted already."""
+
+    job: Job
+    content: bytes
+    half: SendingHalf | None
+
+
+class Pairwise:
+    """Sends for one account. They are jobs like others, but no messages: nothing is ever reported of them."""
+
+    def __init__(
+        self,
+        encryption: Encryption,
+        journal: Journal,
+        progress: ProgressBook,
+        count: Count,
+        outlet: Outlet,
+        clock: Clock,
+        *,
+        account: str,
+        shard: int,
+    ) -> None:
+        self._encryption = encryption
+        self._journal = journal
+        self._progress = progress
+        self._count = count
+        self._outlet = outlet
+        self._clock = clock
+        self._account = account
+        self._shard = shard
+        self._ids = MessageIds()
+
+    def write(self, peer: str, content: bytes) -> Letter:
+        """A letter, encrypted if the session is at hand. Nothing may run between this and `post`."""
+        now = int(self._clock.now() * 1000)
+        job = Job(self._ids.new(), self._shard, self._account, peer, State.NEW, "", b"", now)
+        half = self._encryption.encrypt_now(job, content)
+        if half is None:
+            self._encryption.seal_content(job, content)
+        return Letter(job, content, half)
+
+    def post(self, letters: Sequence[Letter], groups: GroupChanges | None = None) -> asyncio.Future[None]:
+        """Commit letters to different peers, with `groups`, and send them; the future is done when they are on disk."""
+        committed = self._journal.put(
+            Change(
+                self._account,
+                enqueued_jobs=[letter.job for letter in letters],
+                sending_halves=[letter.half for letter in letters if letter.half is not None],
+                groups=groups,
+            ),
+            urgent=True,
+        )
+        self._count.add(len(letters))
+        self._progress.hold([letter.job.id for letter in letters])
+        encrypted = []
+        for letter in letters:
+            if letter.half is None:
+                self._encryption.enter_lane(letter.job, letter.content)
+            else:
+                self._encryption.hold(letter.job.peer, committed)
+                encrypted.append(letter.job)
+
+        def done(future: asyncio.Future[None]) -> None:
+            if encrypted and not future.cancelled() and future.exception() is None:
+                self._outlet.offer(encrypted)
+
+        committed.add_done_callback(done)
+        return committed
+
+
+def key_content(group_id: str, distribution: bytes) -> bytes:
+    """Hands a sender key over."""
+    encoded = base64.b64encode(distribution).decode()
+    return msgspec.json.encode({"type": "sender_key", "sender_key": {"group": group_id, "distribution": encoded}})
+
+
+def request_content(group_id: str) -> bytes:
+    """Asks for the sender key of whom it is sent to."""
+    return msgspec.json.encode({"type": "sender_key_request", "sender_key_request": {"group": group_id}})

@@ -1,0 +1,68 @@
+"""Other participants' sender keys, as far as they were handed to the business."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable
+
+from coreapp.account import OwnDevice
+from tidings import e2ee
+from tidings.runtime.lru import LRU
+from tidings.storage import sender_keys
+from tidings.storage.database import Database
+from tidings.storage.sender_keys import PeerKey
+
+log = logging.getLogger(__name__)
+
+REMEMBERED = 1_000  # senders
+
+Records = dict[str, e2ee.SenderKeyRecord]
+
+
+class PeerKeys:
+    """Those of one account. There is one user, who has one batch at a time on its way to the disk."""
+
+    def __init__(self, database: Database, device: OwnDevice, *, limit: int = REMEMBERED) -> None:
+        self._database = database
+        self._device = device
+        # By sender, then by group.
+        self._known: LRU[str, Records] = LRU(limit)
+
+    async def load(self, senders: Iterable[str]) -> dict[str, Records]:
+        """The records of these senders, by group. They are the ones in memory: what is changed in them must be kept."""
+        wanted = list(dict.fromkeys(senders))
+        found: dict[str, Records] = {}
+        for sender in wanted:
+            known = self._known.get(sender)
+            if known is not None:
+                found[sender] = known
+        missing = [sender for sender in wanted if sender not in found]
+        if missing:
+            found |= await self._read(missing)
+        return found
+
+    def sealed(self, sender: str, group_id: str, record: e2ee.SenderKeyRecord) -> PeerKey:
+        """A record as it is now, for the journal."""
+        account = self._device.number
+        blob = self._device.sealer.seal(record.to_bytes(), context=_context(account, sender, group_id))
+        return PeerKey(account, sender, group_id, blob)
+
+    async def _read(self, senders: Collection[str]) -> dict[str, Records]:
+        account = self._device.number
+        rows = await self._database.query(
+            lambda connection: sender_keys.list_peers(connection, account, list(senders))
+        )
+        found: dict[str, Records] = {sender: {} for sender in senders}
+        for row in rows:
+            try:
+                opened = self._device.sealer.open(row.record, _context(account, row.sender, row.group_id))
+                found[row.sender][row.group_id] = e2ee.SenderKeyRecord.from_bytes(opened)
+            except e2ee.CorruptState:
+                log.exception("sender_key.corrupt", extra={"group": row.group_id, "from": row.sender})
+        for sender, records in found.items():
+            self._known.put(sender, records)
+        return found
+
+
+def _context(account: str, sender: str, group_id: str) -> tuple[str, str, str, str]:
+    return (account, sender, "sender_key", group_id)

@@ -1,0 +1,97 @@
+"""How far a message to a group got with each participant: every step once, by its own webhook."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from coreapp.progress import ProgressBook, steps_between
+from coreapp.status_reports import Wishes
+from coreapp.webhook import bodies
+from tidings.runtime.clock import Clock
+from tidings.storage import group_messages
+from tidings.storage.callbacks import Callback
+from tidings.storage.database import Database
+from tidings.storage.group_messages import Receipt
+from tidings.storage.messages import Status
+
+
+@dataclasses.dataclass(slots=True)
+class Steps:
+    """What one batch of receipts adds. known: by message and participant; statuses: of the messages themselves."""
+
+    known: dict[tuple[str, str], int]
+    changed: dict[tuple[str, str], Receipt] = dataclasses.field(default_factory=dict)
+    statuses: dict[str, Status] = dataclasses.field(default_factory=dict)
+    callbacks: list[Callback] = dataclasses.field(default_factory=list)
+
+
+class GroupReceipts:
+    """Those of one account. A message of ours is `sent` once; `delivered` and `read` are each participant's own."""
+
+    def __init__(
+        self,
+        database: Database,
+        progress: ProgressBook,
+        wishes: Callable[[], Wishes],
+        clock: Clock,
+        *,
+        account: str,
+        shard: int,
+    ) -> None:
+        self._database = database
+        self._progress = progress
+        self._wishes = wishes
+        self._clock = clock
+        self._account = account
+        self._shard = shard
+
+    async def load(self, message_ids: Sequence[str], members: Iterable[str]) -> Steps:
+        """What is known already of these messages and participants."""
+        if not message_ids:
+            return Steps({})
+        ids, numbers = list(dict.fromkeys(message_ids)), list(dict.fromkeys(members))
+        rows = await self._database.query(
+            lambda connection: group_messages.list_receipts(connection, ids, numbers)
+        )
+        return Steps({(row.message_id, row.member): row.status for row in rows})
+
+    def note(self, steps: Steps, message_id: str, member: str, reached: Status, timestamp: int, group_id: str) -> bool:
+        """A participant received or read a message, which must be in the progress book; is it news?
+
+        timestamp: Unix seconds. A step that was overtaken is reported with the one that overtook it.
+        """
+        current = Status(steps.known.get((message_id, member), Status.SENT))
+        between = steps_between(current, reached)
+        if not between:
+            return False
+        steps.known[message_id, member] = between[-1]
+        steps.changed[message_id, member] = Receipt(message_id, member, between[-1])
+        steps.statuses[message_id] = max(between[-1], steps.statuses.get(message_id, between[-1]))
+        wishes = self._wishes()
+        now = self._clock.now()
+        for step in between:
+            if wishes.wants(step):
+                body = bodies.status(message_id, member, step, timestamp or int(now), group_id=group_id)
+                steps.callbacks.append(
+                    Callback(
+                        0,
+                        self._shard,
+                        self._account,
+                        message_id,
+                        "status_change",
+                        body,
+                        int(now * 1000),
+                        request_id=self._progress.request_id(message_id),
+                        volatile=not wishes.persist,
+                    )
+                )
+        return True
+
+
+def merged(report: Mapping[str, Status], steps: Mapping[str, Status]) -> dict[str, Status]:
+    """The status of each message: the furthest that anybody is."""
+    result = dict(report)
+    for message_id, status in steps.items():
+        result[message_id] = max(status, result.get(message_id, status))
+    return result

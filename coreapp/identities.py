@@ -1,0 +1,364 @@
+"""Whose keys a recipient uses: a change is told to the business, and with security notifications on it must be taken.
+
+While a change waits for its acknowledgement nothing is encrypted for that recipient. What is known of a recipient
+outlives sessions and restored backups, so that neither lets a change pass unseen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import dataclasses
+import hashlib
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Protocol
+
+from prometheus_client import Counter, Gauge
+
+from coreapp import codes
+from coreapp.errors import Refused, UpstreamError
+from coreapp.ids import MessageIds
+from coreapp.journal import Change, Journal
+from coreapp.session_store import SessionStore
+from coreapp.upstream import Upstream
+from coreapp.webhook import bodies
+from tidings.runtime.clock import Clock
+from tidings.runtime.lru import LRU
+from tidings.storage import identities
+from tidings.storage.callbacks import Callback
+from tidings.storage.database import Database
+from tidings.storage.identities import Identity
+
+log = logging.getLogger(__name__)
+
+CHANGES = Counter("tidings_identity_changes_total", "Recipients found to use another identity key", ["asks"])
+WAITING = Gauge("tidings_identities_unacknowledged", "Changed identities that wait for their acknowledgement")
+
+UNACKNOWLEDGED = "the recipient has a new identity: acknowledge it with PUT /v1/contacts/{wa_id}/identity"
+IDENTITY_KEY = 33  # bytes, typed
+PAGE = 1000
+
+
+class Wishes(Protocol):
+    """What the business wants, from its application settings."""
+
+    @property
+    def persist(self) -> bool: ...
+
+    @property
+    def security(self) -> bool:
+        """Are identity changes told, and block until they are acknowledged?"""
+        ...
+
+
+class Contacts(Protocol):
+    """Who can be written to."""
+
+    async def require_valid(self, wa_id: str) -> None:
+        """Raises `Refused`."""
+        ...
+
+
+class Learnt:
+    """What one unit of work found out about identities; it must be committed with that, then given to `announce`."""
+
+    __slots__ = ("callbacks", "changed", "rows")
+
+    def __init__(self) -> None:
+        self.rows: list[Identity] = []
+        self.callbacks: list[Callback] = []
+        self.changed: list[str] = []
+
+
+class _Pin:
+    """A peer that somebody works with. identity: `None` for one who is not known, once `loaded`."""
+
+    __slots__ = ("count", "identity", "loaded")
+
+    def __init__(self, identity: Identity | None) -> None:
+        self.count = 1
+        self.identity = identity
+        self.loaded = identity is not None
+
+
+class Identities:
+    """The identities of one account's recipients.
+
+    In memory are those that are pinned, `cached` others, and the peers whose change waits for its acknowledgement: at
+    most `limit` of these (about 15 MB). Beyond that `is_complete` is false until the shard is opened anew, and whoever
+    encrypts has to load first.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        journal: Journal,
+        upstream: Upstream,
+        store: SessionStore,
+        wishes: Callable[[], Wishes],
+        clock: Clock,
+        *,
+        account: str,
+        shard: int,
+        limit: int = 100_000,
+        cached: int = 10_000,
+    ) -> None:
+        self._database = database
+        self._journal = journal
+        self._upstream = upstream
+        self._store = store
+        self._wishes = wishes
+        self._clock = clock
+        self._account = account
+        self._shard = shard
+        self._limit = limit
+        self._ids = MessageIds()
+        self._unacknowledged: set[str] = set()
+        self._pins: dict[str, _Pin] = {}
+        self._cache: LRU[str, Identity] = LRU(cached)
+        self._listeners: list[Callable[[str], None]] = []
+        self._asks = wishes().security
+        self.is_complete = True
+
+    def on_change(self, call: Callable[[str], None]) -> None:
+        """Have `call` called with each peer whose identity changed, once the change is in the journal."""
+        self._listeners.append(call)
+
+    async def open(self) -> None:
+        """Read which changes wait for their acknowledgement; with security notifications off none does any more."""
+        if not self._asks:
+            await self._database.persist(lambda connection: identities.acknowledge_all(connection, self._account))
+            return
+        after = ""
+        async with self._database.reading() as connection:
+            while page := await identities.list_unacknowledged(connection, self._account, after=after, limit=PAGE):
+                for row in page:
+                    self._block(row.peer)
+                after = page[-1].peer
+                if not self.is_complete:
+                    break
+
+    def blocks(self, peer: str) -> bool:
+        """Is nothing to be encrypted for this peer? Sure for one who is pinned and loaded, or while `is_complete`."""
+        if peer in self._unacknowledged:
+            return True
+        if self.is_complete:
+            return False
+        pin = self._pins.get(peer)
+        identity = pin.identity if pin is not None else None
+        return identity is not None and not identity.acknowledged and self._asks
+
+    def require_acknowledged(self, peer: str) -> None:
+        """Raises `Refused` with 1028."""
+        if self.blocks(peer):
+            raise Refused(codes.IDENTITY_UNACKNOWLEDGED, UNACKNOWLEDGED)
+
+    @contextlib.contextmanager
+    def pinned(self, peers: Sequence[str]) -> Iterator[None]:
+        """Keep in memory what is, or comes to be, known of these peers."""
+        self._pin(peers)
+        try:
+            yield
+        finally:
+            self._unpin(peers)
+
+    async def load(self, peers: Iterable[str]) -> None:
+        """Have at hand what is known of these peers, who must be pinned."""
+        missing = [peer for peer in peers if not self._pins[peer].loaded]
+        if not missing:
+            return
+        asked = self._asks
+        found = await self._database.query(
+            lambda connection: identities.list_identities(connection, self._account, missing)
+        )
+        rows = {row.peer: row for row in found}
+        for peer in missing:
+            pin = self._pins[peer]
+            # Somebody else may have loaded or learnt it while we read.
+            if not pin.loaded:
+                row = rows.get(peer)
+                if row is not None and asked and not self._asks:
+                    row = dataclasses.replace(row, acknowledged=True)
+                pin.identity, pin.loaded = row, True
+
+    def find(self, peer: str) -> Identity | None:
+        """What is known of a peer who is pinned and loaded."""
+        return self._pins[peer].identity
+
+    def learn(self, peer: str, key: bytes, learnt: Learnt, *, before: bytes | None = None, subject: str = "") -> None:
+        """The peer, pinned and loaded, uses this identity key.
+
+        before: the key of the session at hand, which counts where nothing else is known; with neither, the key is
+        trusted. subject: the event with which this is told in order, the message that it came with say.
+        """
+        pin = self._pins[peer]
+        digest = hash_of(key)
+        if pin.identity is not None and pin.identity.hash == digest:
+            return
+        changed = pin.identity is not None or before not in (None, key)
+        asks = changed and self._asks
+        pin.identity = Identity(self._account, peer, digest, int(self._clock.now() * 1000), not asks)
+        pin.loaded = True
+        learnt.rows.append(pin.identity)
+        if changed:
+            learnt.changed.append(peer)
+            CHANGES.labels("yes" if asks else "no").inc()
+            log.info("identity.changed", extra={"peer": peer, "hash": text_of(digest), "acknowledged": not asks})
+        if asks:
+            self._block(peer)
+            learnt.callbacks.append(self._notification(pin.identity, subject))
+
+    def announce(self, learnt: Learnt, committed: asyncio.Future[None]) -> None:
+        """What was learnt is in the journal: kept in memory until it is on disk, and told to who listens."""
+        if not learnt.rows:
+            return
+        peers = [row.peer for row in learnt.rows]
+        self._pin(peers)
+        committed.add_done_callback(lambda _: self._unpin(peers))
+        for peer in dict.fromkeys(learnt.changed):
+            for call in self._listeners:
+                call(peer)
+
+    async def describe(self, peer: str, contacts: Contacts) -> Identity:
+        """What is known of a contact; of one who was never written to, what the servers say.
+
+        Raises `Refused`: 1006 for no contact.
+        """
+        with self.pinned((peer,)):
+            return await self._current(peer, contacts)
+
+    async def acknowledge(self, peer: str, text: str, contacts: Contacts) -> None:
+        """The business takes the peer's identity, named by its hash. Raises `Refused`: 1009 for another hash."""
+        with self.pinned((peer,)):
+            identity = await self._current(peer, contacts)
+            _require_hash(identity, text)
+            if not identity.acknowledged:
+                await self._journal.write(
+                    Change(self._account, acknowledged_identities=((peer, identity.hash),)),
+                )
+                # It may have changed again while this was written.
+                current = self._pins[peer].identity or identity
+                _require_hash(current, text)
+                self._pins[peer].identity = dataclasses.replace(current, acknowledged=True)
+                self._release(peer)
+                log.info("identity.acknowledged", extra={"peer": peer, "hash": text_of(identity.hash)})
+
+    def settings_changed(self) -> None:
+        """With security notifications turned off, whatever waits is acknowledged."""
+        before, self._asks = self._asks, self._wishes().security
+        if not before or self._asks:
+            return
+        self._unacknowledged.clear()
+        self.is_complete = True
+        WAITING.set(0)
+        self._cache.clear()
+        for pin in self._pins.values():
+            if pin.identity is not None:
+                pin.identity = dataclasses.replace(pin.identity, acknowledged=True)
+        self._journal.put(Change(self._account, acknowledges_all=True))
+
+    async def _current(self, peer: str, contacts: Contacts) -> Identity:
+        await self.load((peer,))
+        identity = self.find(peer)
+        if identity is not None:
+            return identity
+        self._store.pin((peer,))
+        try:
+            await self._store.load((peer,))
+            record = self._store.at_hand(peer)
+            key = record.remote_identity if record is not None else await self._fetch(peer, contacts)
+            learnt = Learnt()
+            self.learn(peer, key, learnt)
+        finally:
+            self._store.unpin((peer,))
+        if learnt.rows:
+            committed = self._journal.put(
+                Change(self._account, learnt_identities=learnt.rows, new_callbacks=learnt.callbacks), urgent=True
+            )
+            self.announce(learnt, committed)
+            await committed
+        identity = self.find(peer)
+        assert identity is not None
+        return identity
+
+    async def _fetch(self, peer: str, contacts: Contacts) -> bytes:
+        try:
+            await contacts.require_valid(peer)
+            bundle = (await self._upstream.fetch_bundles((peer,))).get(peer)
+        except UpstreamError as error:
+            raise Refused(codes.SERVICE_NOT_READY, "the network cannot be asked for this contact's keys", 1) from error
+        except Refused as refused:
+            if refused.code != codes.USER_NOT_VALID:
+                raise
+            bundle = None
+        if bundle is None:
+            raise Refused(codes.NOT_FOUND, codes.UNKNOWN_CONTACT)
+        return bundle.identity_key
+
+    def _notification(self, identity: Identity, subject: str) -> Callback:
+        message_id = self._ids.new()
+        return Callback(
+            0,
+            self._shard,
+            self._account,
+            subject or message_id,
+            "inbound_message",
+            bodies.identity_changed(message_id, identity.peer, described(identity)),
+            identity.created_at,
+            volatile=not self._wishes().persist,
+        )
+
+    def _block(self, peer: str) -> None:
+        if peer in self._unacknowledged:
+            return
+        if len(self._unacknowledged) >= self._limit:
+            if self.is_complete:
+                log.warning("identities.many_unacknowledged", extra={"limit": self._limit})
+            self.is_complete = False
+            return
+        self._unacknowledged.add(peer)
+        WAITING.set(len(self._unacknowledged))
+
+    def _release(self, peer: str) -> None:
+        self._unacknowledged.discard(peer)
+        WAITING.set(len(self._unacknowledged))
+
+    def _pin(self, peers: Iterable[str]) -> None:
+        for peer in peers:
+            pin = self._pins.get(peer)
+            if pin is not None:
+                pin.count += 1
+            else:
+                self._pins[peer] = _Pin(self._cache.get(peer))
+                self._cache.drop(peer)
+
+    def _unpin(self, peers: Iterable[str]) -> None:
+        for peer in peers:
+            pin = self._pins[peer]
+            pin.count -= 1
+            if not pin.count:
+                del self._pins[peer]
+                if pin.identity is not None:
+                    self._cache.put(peer, pin.identity)
+
+
+def hash_of(key: bytes) -> bytes:
+    """The first 8 bytes of the SHA-256 of a typed identity key."""
+    return hashlib.sha256(key).digest()[:8]
+
+
+def text_of(digest: bytes) -> str:
+    """A hash as the API has it: base64."""
+    return base64.b64encode(digest).decode()
+
+
+def described(identity: Identity) -> bodies.DescribedIdentity:
+    """An identity as webhooks have it."""
+    return bodies.DescribedIdentity(identity.acknowledged, identity.created_at, text_of(identity.hash))
+
+
+def _require_hash(identity: Identity, text: str) -> None:
+    if text != text_of(identity.hash):
+        raise Refused(codes.PARAMETER_INVALID, "hash: is not that of the contact's present identity")

@@ -1,0 +1,84 @@
+"""Everything about media that the owner of a shard runs, wired together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from coreapp.account import OwnDevice
+from coreapp.encryption import Encryption, Outlet
+from coreapp.journal import Journal
+from coreapp.media.blobs import NetworkBlobs
+from coreapp.media.collector import MediaCollector
+from coreapp.media.downloads import Downloads
+from coreapp.media.fetching import Fetcher
+from coreapp.media.lane import MediaLane
+from coreapp.media.links import LinkedMedia
+from coreapp.media.preparation import Preparation
+from coreapp.media.stored import StoredMedia
+from coreapp.media.uploads import Uploader
+from coreapp.settings import Settings
+from tidings.media.files import Files
+from tidings.outgoing.guard import Guard
+from tidings.runtime.clock import Clock
+from tidings.safekeeping import Safe
+from tidings.storage.database import Database
+from tidings.storage.shards import Lease
+
+
+class ShardMedia:
+    """lane: of messages with files; downloads: of files that recipients sent; preparation: for whoever encrypts a
+    content by other ways than the lane; collector: of files that nobody uses."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        database: Database,
+        lease: Lease,
+        device: OwnDevice,
+        journal: Journal,
+        encryption: Encryption,
+        outlet: Outlet,
+        guard: Guard,
+        kinds: Callable[[], Sequence[str]],
+        persist: Callable[[], bool],
+        clock: Clock,
+    ) -> None:
+        """kinds(): of inbound media that are fetched by themselves; persist(): are callbacks kept on disk?"""
+        account = device.number
+        files = Files(settings.media_dir, reserve=settings.media_reserve)
+        files.prepare()
+        self._blobs = NetworkBlobs(settings.network_http, account, device.token)
+        uploader = Uploader(self._blobs, at_once=settings.media_transfers)
+        stored = StoredMedia(database, device.sealer, files, uploader, clock, account=account)
+        linked = LinkedMedia(
+            database,
+            Safe(settings.secrets.master_key),
+            files,
+            uploader,
+            guard,
+            clock,
+            account=account,
+            timeout=settings.media_link_timeout,
+            remembered=settings.media_link_cache,
+        )
+        self.preparation = Preparation(stored, linked, clock)
+        self.lane = MediaLane(self.preparation, encryption.enter_lane, outlet.fail, journal.fail)
+        self.downloads = Downloads(
+            database,
+            journal,
+            device.sealer,
+            Fetcher(self._blobs, files, clock),
+            kinds,
+            persist,
+            clock,
+            account=account,
+            shard=lease.shard,
+            at_once=settings.media_transfers,
+        )
+        self.collector = MediaCollector(database, lease, files, clock, account=account)
+
+    async def close(self) -> None:
+        """Leave the messages that wait to the next owner; the downloads must have been stopped."""
+        await self.lane.close()
+        await self.preparation.close()
+        await self._blobs.close()

@@ -1,0 +1,67 @@
+"""Deleting files that nobody uses: those not used for 30 days, and those that belong to no row."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Sequence
+
+from coreapp.garbage import DELETED, MEDIA
+from tidings.media.files import Files
+from tidings.runtime.clock import Clock
+from tidings.storage import media, shards
+from tidings.storage.database import Connection, Database
+from tidings.storage.media import Media
+from tidings.storage.shards import Lease
+
+UNUSED_MS = 30 * 24 * 3600 * 1000
+ORPHAN_SECONDS = 24 * 3600.0  # a file is there before its row is
+PAGE = 500  # rows that one transaction looks at
+PAUSE = 0.01  # seconds between two pages, for those who send meanwhile
+
+
+class MediaCollector:
+    """Deletes rows, then their files: what is killed between the two leaves orphans for the next pass.
+
+    A file that is in use is never without its row: rows are touched before they are used.
+    """
+
+    def __init__(self, database: Database, lease: Lease, files: Files, clock: Clock, *, account: str) -> None:
+        self._database = database
+        self._lease = lease
+        self._files = files
+        self._clock = clock
+        self._account = account
+
+    async def __call__(self) -> int:
+        """How many files were deleted. Raises `LeaseLost`."""
+        deleted = await self._delete_unused() + await self._delete_orphans()
+        DELETED.labels(MEDIA).inc(deleted)
+        return deleted
+
+    async def _delete_unused(self) -> int:
+        before = int(self._clock.now() * 1000) - UNUSED_MS
+        after, total = "", 0
+        while True:
+            page = await self._database.query(
+                functools.partial(media.list_unused, account=self._account, before=before, after=after, limit=PAGE)
+            )
+            if not page:
+                return total
+            after = page[-1].id
+            gone = set(await self._database.persist(functools.partial(self._forget, page=page, before=before)))
+            await self._files.delete([entry.file for entry in page if entry.id in gone])
+            total += len(gone)
+            await asyncio.sleep(PAUSE)
+
+    async def _forget(self, connection: Connection, page: Sequence[Media], before: int) -> Sequence[str]:
+        await shards.fence(connection, self._lease)
+        return await media.delete_unused(connection, [entry.id for entry in page], before)
+
+    async def _delete_orphans(self) -> int:
+        total = 0
+        async for names in self._files.list_old(self._clock.now() - ORPHAN_SECONDS):
+            known = await self._database.query(functools.partial(media.list_known_files, names=names))
+            total += await self._files.delete([name for name in names if name not in known])
+            await asyncio.sleep(PAUSE)
+        return total

@@ -1,0 +1,148 @@
+"""Getting one file of a recipient out of the network: down, verified, decrypted, into the directory of files."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import dataclasses
+import tempfile
+import uuid
+from collections.abc import AsyncIterator
+
+import msgspec
+
+from coreapp.errors import UpstreamRefused
+from coreapp.media import transfer
+from coreapp.media.blobs import Blobs
+from coreapp.media.errors import DownloadFailed
+from coreapp.media.transfer import Steps
+from coreapp.webhook import inbound
+from tidings import e2ee
+from tidings.e2ee import attachments
+from tidings.media import kinds, signatures
+from tidings.media.errors import SendLess, SendSomething, UseAnotherType
+from tidings.media.files import Files, Stored
+from tidings.runtime.clock import Clock
+from tidings.storage.media import Media
+from tidings.storage.media_downloads import Download
+
+VOICE = "voice"
+
+
+class Fetcher:
+    """Fetches files into the directory. Their rows are the caller's to write."""
+
+    def __init__(self, blobs: Blobs, files: Files, clock: Clock) -> None:
+        self._blobs = blobs
+        self._files = files
+        self._clock = clock
+
+    async def fetch(self, download: Download, message: inbound.Inbound) -> Media:
+        """The file of a message as it is to be kept; it is on disk.
+
+        Raises `DownloadFailed`; `UpstreamAway`, `MakeRoom` and `OSError` when the network or the disk cannot now.
+        """
+        pointer, content = message.pointer, message.content
+        if pointer is None or not isinstance(content, inbound.Media):
+            raise DownloadFailed("the message says nowhere where its file is", is_final=True)
+        mime_type, check = _type(content.mime_type)
+        stored = await self._store(download, pointer, check)
+        if not _is_hash(pointer.sha256, stored.sha256) or stored.size != pointer.size:
+            await self._files.delete([stored.name])
+            raise DownloadFailed("the file is another one than the message says", is_final=True)
+        now = int(self._clock.now() * 1000)
+        return Media(
+            str(uuid.uuid4()),
+            download.account,
+            kinds.AUDIO if message.kind == VOICE else message.kind,
+            mime_type if check.fits else kinds.UNKNOWN,
+            stored.size,
+            stored.sha256,
+            stored.name,
+            (content.filename or "")[:255],
+            now,
+            now,
+        )
+
+    def complete(self, message: inbound.Inbound, media: Media) -> inbound.Inbound:
+        """The message as the webhook gets it, with its file."""
+        content = msgspec.structs.replace(
+            message.content,
+            id=media.id,
+            file=str(self._files.path(media.file)),
+            mime_type=media.mime_type,
+            sha256=media.sha256,
+            status=inbound.DOWNLOADED,
+        )
+        return dataclasses.replace(message, content=content)
+
+    async def discard(self, media: Media) -> None:
+        """A file that is not wanted after all."""
+        await self._files.delete([media.file])
+
+    async def _store(self, download: Download, pointer: inbound.Pointer, check: _Fits) -> Stored:
+        # The blob is read twice: nothing of it is used before all of it has authenticated.
+        with tempfile.TemporaryFile(dir=self._files.directory) as file:
+            verifier = attachments.Verifier(pointer.key, pointer.digest)
+            size = attachments.blob_size(pointer.size)
+            steps = Steps("media.downloading", size, id=download.id)
+            try:
+                async with self._blobs.download(pointer.blob) as chunks:
+                    await transfer.save(_at_most(chunks, size), file, verifier, steps)
+                decryptor = verifier.finalize()
+                return await self._files.write(transfer.decrypted(file, decryptor), limit=kinds.MAX_SIZE, check=check)
+            except UpstreamRefused as error:
+                raise DownloadFailed(f"the network does not have the file: {error.reason}", is_final=True) from error
+            except e2ee.InvalidMessage as error:
+                # It may have been damaged on its way to us only.
+                raise DownloadFailed(str(error), is_final=False) from error
+            except (SendLess, SendSomething) as error:
+                raise DownloadFailed(str(error), is_final=True) from error
+
+
+class _Fits:
+    """Sees the beginning of a file: is it of the type that the message says?"""
+
+    def __init__(self, media_type: kinds.MediaType | None) -> None:
+        self._type = media_type
+        self.fits = media_type is not None
+
+    def __call__(self, head: bytes) -> None:
+        if self._type is None:
+            return
+        if self._type.kind == kinds.STICKER:
+            # Recipients may send stickers that a business may not.
+            self.fits = signatures.is_webp(head)
+            return
+        try:
+            self._type.check(head[: kinds.HEAD])
+        except UseAnotherType:
+            self.fits = False
+
+
+def _type(given: str) -> tuple[str, _Fits]:
+    """The type that a recipient gives in a form that is fit for headers, and what checks the file for it."""
+    try:
+        media_type = kinds.parse(given)
+    except UseAnotherType:
+        return kinds.UNKNOWN, _Fits(None)
+    return media_type.text, _Fits(media_type)
+
+
+async def _at_most(chunks: AsyncIterator[bytes], size: int) -> AsyncIterator[bytes]:
+    """Raises `DownloadFailed` for more bytes than there may be."""
+    async for chunk in chunks:
+        size -= len(chunk)
+        if size < 0:
+            raise DownloadFailed("the file is longer than the message says", is_final=True)
+        yield chunk
+
+
+def _is_hash(given: str, sha256: str) -> bool:
+    """Does a sender's hash, in hex or in base64, say the same as ours?"""
+    if given.lower() == sha256:
+        return True
+    try:
+        return base64.b64decode(given, validate=True).hex() == sha256
+    except (binascii.Error, ValueError):
+        return False

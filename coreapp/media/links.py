@@ -1,0 +1,246 @@
+"""Files that a message names by link: fetched through the guard, checked, stored in the network, and not kept."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import functools
+import logging
+import time
+from collections.abc import Mapping
+
+import msgspec
+from prometheus_client import Counter
+
+from coreapp import codes
+from coreapp.media.errors import SourceFailed
+from coreapp.media.pointers import Source
+from coreapp.media.preparation import Found
+from coreapp.media.uploads import Uploader
+from tidings import safekeeping
+from tidings.media import kinds
+from tidings.media.errors import MakeRoom, SendLess, SendSomething, UseAnotherType
+from tidings.media.files import Files, Stored
+from tidings.outgoing import urls
+from tidings.outgoing.download import Downloader, TooLarge
+from tidings.outgoing.guard import Forbidden, Guard
+from tidings.runtime.clock import Clock
+from tidings.safekeeping import Safe, Unreadable
+from tidings.storage import media_providers
+from tidings.storage.database import Database
+
+log = logging.getLogger(__name__)
+
+LINKS = Counter("tidings_media_links_total", "Links that were fetched", ["result"])
+
+# Files on our disk at the same time, from the first byte until they are in the network.
+AT_ONCE = 16
+TRIES = 3  # of a server that does not answer as it should, all within the time that a link may take
+RETRY_SECONDS = 0.5
+_GONE = (404, 410)
+
+
+class _TryAgain(Exception):
+    """The server may do better in a moment. The text is for the business."""
+
+
+class LinkedMedia:
+    """Fetches links for one account. What was fetched serves every message of the next minutes that names it."""
+
+    def __init__(
+        self,
+        database: Database,
+        safe: Safe,
+        files: Files,
+        uploader: Uploader,
+        guard: Guard,
+        clock: Clock,
+        *,
+        account: str,
+        timeout: float,
+        remembered: float,
+    ) -> None:
+        """timeout: seconds for one link, from its turn to the last byte; remembered: seconds that its file serves."""
+        self._database = database
+        self._safe = safe
+        self._files = files
+        self._uploader = uploader
+        self._downloader = Downloader(guard)
+        self._clock = clock
+        self._account = account
+        self._timeout = timeout
+        self._remembered = remembered
+        self._places = asyncio.Semaphore(AT_ONCE)
+
+    async def find(self, source: Source) -> Found:
+        """The pointer of a link's file; waits while the network is away. Raises `SourceFailed`."""
+        headers = await self._credentials(source.provider) if source.provider else {}
+        async with self._places:
+            started = time.monotonic()
+            until = self._clock.now() + self._remembered
+            try:
+                stored, mime_type = await self._fetch(source, headers)
+            except SourceFailed as failed:
+                LINKS.labels("failed").inc()
+                _log(source, started, failed.why)
+                raise
+            LINKS.labels("fetched").inc()
+            _log(source, started, "")
+            try:
+                pointer, _ = await self._uploader.upload(
+                    functools.partial(self._files.open, stored.name),
+                    stored.size,
+                    stored.sha256,
+                    mime_type,
+                    filename="",
+                    part="link",
+                    about=_origin(source.link),
+                )
+            finally:
+                await asyncio.shield(self._files.delete([stored.name]))
+        return Found(pointer, until)
+
+    async def _credentials(self, name: str) -> Mapping[str, str]:
+        """The header that a provider's configuration says."""
+        found = await self._database.query(
+            lambda connection: media_providers.find_provider(connection, self._account, name)
+        )
+        if found is None:
+            raise SourceFailed(codes.NOT_FOUND, "provider.name", "there is no media provider of this name")
+        try:
+            opened = self._safe.open(self._account, safekeeping.provider(name), found.config)
+            config = msgspec.json.decode(opened, type=_Config)
+        except (Unreadable, ValueError) as error:
+            log.error("providers.unreadable", extra={"error": str(error)})
+            raise SourceFailed(
+                codes.GENERIC, "provider.name", "the provider's credentials cannot be read: set them again"
+            ) from None
+        if config.basic is not None:
+            return {"Authorization": urls.basic(f"{config.basic.username}:{config.basic.password}")}
+        return {"Authorization": f"Bearer {config.bearer}"} if config.bearer else {}
+
+    async def _fetch(self, source: Source, headers: Mapping[str, str]) -> tuple[Stored, str]:
+        """The file, on our disk, and its type."""
+        deadline = time.monotonic() + self._timeout
+        for attempt in range(1, TRIES + 1):
+            try:
+                return await self._try(source, headers, max(0.0, deadline - time.monotonic()))
+            except _TryAgain as failed:
+                if attempt == TRIES or time.monotonic() + RETRY_SECONDS >= deadline:
+                    raise SourceFailed(codes.MEDIA_DOWNLOAD, "link", str(failed)) from None
+            await asyncio.sleep(RETRY_SECONDS)
+        raise AssertionError("the last try returns or raises")
+
+    async def _try(self, source: Source, headers: Mapping[str, str], seconds: float) -> tuple[Stored, str]:
+        limit = kinds.LIMITS[source.kind]
+        try:
+            async with self._downloader.fetch(source.link, headers, limit=limit, seconds=seconds) as answer:
+                _require_file(answer.status)
+                check = _Real(source.kind, answer.headers.get("content-type", ""))
+                stored = await self._files.write(answer.chunks(), limit=limit, check=check)
+            return stored, check.mime_type
+        except ValueError:
+            raise SourceFailed(codes.PARAMETER_INVALID, "link", "is no URL that can be fetched") from None
+        except Forbidden as error:
+            log.warning("media.forbidden", extra={"error": str(error)})
+            raise SourceFailed(
+                codes.PARAMETER_INVALID, "link", f"leads to {error.reason}, which is not allowed"
+            ) from None
+        except (TooLarge, SendLess):
+            raise SourceFailed(
+                codes.PARAMETER_INVALID, "link", f"the file is over the limit of {limit} bytes for {source.kind}"
+            ) from None
+        except (UseAnotherType, SendSomething) as error:
+            raise SourceFailed(codes.PARAMETER_INVALID, "link", str(error)) from None
+        except MakeRoom as error:
+            log.error("media.disk_full", extra={"directory": str(self._files.directory)})
+            raise SourceFailed(codes.GENERIC, "link", str(error)) from None
+        except TimeoutError:
+            raise SourceFailed(
+                codes.MEDIA_DOWNLOAD, "link", f"could not be fetched within {self._timeout:g} seconds"
+            ) from None
+        except OSError as error:
+            log.info("media.link_failed", extra={"origin": _origin(source.link), "error": repr(error)})
+            raise _TryAgain(f"could not be fetched: {type(error).__name__}") from None
+
+
+class _Basic(msgspec.Struct):
+    username: str
+    password: str
+
+
+class _Config(msgspec.Struct):
+    """The API's `config` of a media provider."""
+
+    basic: _Basic | None = None
+    bearer: str | None = None
+
+
+class _Real:
+    """Sees the beginning of a file: which type of its kind it is. The server's word counts where bytes say nothing."""
+
+    def __init__(self, kind: str, content_type: str) -> None:
+        self.mime_type = kinds.UNKNOWN
+        self._kind = kind
+        self._named = content_type
+        try:
+            self._said: kinds.MediaType | None = kinds.parse(content_type)
+        except UseAnotherType:
+            self._said = None
+
+    def __call__(self, head: bytes) -> None:
+        if self._kind == kinds.DOCUMENT:
+            if self._said is not None:
+                dataclasses.replace(self._said, kind=kinds.DOCUMENT).check(head[: kinds.HEAD])
+                self.mime_type = self._said.text
+            return
+        names = kinds.types_of(self._kind)
+        # What the server says first, since several types can begin alike.
+        said = [self._said.text] if self._said is not None and self._said.text in names else []
+        problem = UseAnotherType(f"the file is of none of the types of {self._kind}: {', '.join(names)}")
+        for name in [*said, *names]:
+            try:
+                kinds.parse(name).check(head[: kinds.HEAD])
+            except UseAnotherType as error:
+                if self._kind == kinds.STICKER:
+                    problem = error
+                continue
+            self.mime_type = name
+            return
+        raise problem
+
+
+def _require_file(status: int) -> None:
+    """Raises `SourceFailed` or `_TryAgain` unless the answer has the file."""
+    if status == 200:
+        return
+    if status in _GONE:
+        raise SourceFailed(codes.NOT_FOUND, "link", f"the server answered with HTTP {status}")
+    if 300 <= status < 400:
+        raise SourceFailed(
+            codes.MEDIA_DOWNLOAD, "link", f"the server answered with HTTP {status}; redirects are not followed"
+        )
+    if status >= 500 or status in (408, 425, 429):
+        raise _TryAgain(f"the server answered with HTTP {status}")
+    raise SourceFailed(codes.MEDIA_DOWNLOAD, "link", f"the server answered with HTTP {status}")
+
+
+def _origin(link: str) -> str:
+    """A link without what may be secret in it."""
+    try:
+        return urls.parse(link).shown
+    except ValueError:
+        return "no URL"
+
+
+def _log(source: Source, started: float, error: str) -> None:
+    log.info(
+        "media.fetched",
+        extra={
+            "origin": _origin(source.link),
+            "provider": source.provider,
+            "kind": source.kind,
+            "ms": int((time.monotonic() - started) * 1000),
+            "error": error,
+        },
+    )

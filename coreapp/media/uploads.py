@@ -1,0 +1,89 @@
+"""Storing a file in the network, encrypted under a key of its own, for as long as it takes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from typing import BinaryIO
+
+from prometheus_client import Counter
+
+from coreapp import codes
+from coreapp.errors import UpstreamAway, UpstreamRefused
+from coreapp.media.blobs import Blobs
+from coreapp.media.errors import SourceFailed
+from coreapp.media.pointers import Pointer
+from coreapp.media.transfer import Encrypted, FileDamaged, Steps
+from tidings.media.errors import FileGone
+
+log = logging.getLogger(__name__)
+
+UPLOADS = Counter("tidings_media_uploads_total", "Files stored in the network", ["result"])
+
+FIRST_RETRY_SECONDS = 0.5
+LAST_RETRY_SECONDS = 15.0
+
+
+class Uploader:
+    """At most `at_once` files go up at the same time; the others wait, in the order in which they came."""
+
+    def __init__(self, blobs: Blobs, *, at_once: int) -> None:
+        self._blobs = blobs
+        self._places = asyncio.Semaphore(at_once)
+
+    async def upload(
+        self,
+        open_file: Callable[[], BinaryIO],
+        size: int,
+        sha256: str,
+        mime_type: str,
+        *,
+        filename: str,
+        part: str,
+        about: str,
+    ) -> tuple[Pointer, int]:
+        """The pointer to a file, and the Unix milliseconds at which it ends. Waits while the network is away.
+
+        part: the field of a media object that is to blame when it fails; about: for the log.
+        Raises `SourceFailed`.
+        """
+        delay = FIRST_RETRY_SECONDS
+        while True:
+            try:
+                async with self._places:
+                    return await self._try(open_file, size, sha256, mime_type, filename=filename, about=about)
+            except UpstreamAway as error:
+                UPLOADS.labels("away").inc()
+                log.warning("media.waiting", extra={"media": about, "error": str(error)[:200]})
+            except UpstreamRefused as error:
+                UPLOADS.labels("refused").inc()
+                log.error("media.refused", extra={"media": about, "error": str(error)[:200]})
+                raise SourceFailed(codes.GENERIC, part, f"the network does not take the file: {error.reason}") from None
+            except FileGone:
+                raise SourceFailed(codes.NOT_FOUND, part, "the file is not there any more") from None
+            except (FileDamaged, OSError) as error:
+                log.error("media.unreadable", extra={"media": about, "error": repr(error)})
+                raise SourceFailed(codes.GENERIC, part, "the file cannot be read") from None
+            await asyncio.sleep(delay)
+            delay = min(2 * delay, LAST_RETRY_SECONDS)
+
+    async def _try(
+        self, open_file: Callable[[], BinaryIO], size: int, sha256: str, mime_type: str, *, filename: str, about: str
+    ) -> tuple[Pointer, int]:
+        started = time.monotonic()
+        file = await asyncio.to_thread(open_file)
+        try:
+            # A new key for each try: the network may have kept what it did not answer.
+            encrypted = Encrypted(file, size, sha256, Steps("media.uploading", size, media=about))
+            receipt = await self._blobs.upload(encrypted.chunks(), encrypted.size)
+        finally:
+            file.close()
+        UPLOADS.labels("stored").inc()
+        log.info(
+            "media.stored",
+            extra={"media": about, "bytes": size, "ms": int((time.monotonic() - started) * 1000)},
+        )
+        pointer = Pointer(receipt.id, encrypted.key, encrypted.digest, size, mime_type, sha256, filename)
+        return pointer, receipt.expires_at

@@ -1,0 +1,176 @@
+"""The HTTP endpoints of blobs: one device leaves a file, any other that was told its id fetches it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import logging
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping
+from typing import BinaryIO
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse, Response
+from prometheus_client import Counter, Gauge
+from starlette.requests import ClientDisconnect
+from starlette.types import Receive, Scope, Send
+
+from network import http, numbers
+from network.blobs.store import Store
+from network.errors import BadRequest, NotFound, RequestError, Unavailable
+from network.logins import Logins
+
+log = logging.getLogger(__name__)
+
+MOVED = Counter("tidings_network_blob_bytes_total", "Bytes of blobs that came or went whole", ["direction"])
+TRANSFERS = Gauge("tidings_network_blob_transfers", "Blobs that are coming or going")
+
+# Seconds that one transfer may take, and that may pass in it without a byte.
+TRANSFER_SECONDS = 900.0
+SILENCE_SECONDS = 30.0
+CHUNK = 256 * 1024
+MAX_ID = 64
+
+
+class Transfers:
+    """So many at a time, each with a block in memory and a file open; one more is to come again a little later."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._running = 0
+
+    @contextlib.contextmanager
+    def one(self) -> Iterator[None]:
+        """Raises `Unavailable`."""
+        if self._running >= self._limit:
+            raise Unavailable("too many blobs are coming and going", retry_after=1)
+        self._running += 1
+        TRANSFERS.inc()
+        try:
+            yield
+        finally:
+            self._running -= 1
+            TRANSFERS.dec()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Service:
+    """What the endpoints call."""
+
+    store: Store
+    transfers: Transfers
+    logins: Logins
+
+
+def make_routes(service: Service) -> APIRouter:
+    """All endpoints."""
+    routes = APIRouter(prefix="/v1/blobs")
+
+    @routes.post("/{number}")
+    async def upload(request: Request, number: str) -> JSONResponse:
+        await _authenticate(request, number)
+        started = time.monotonic()
+        size, result = 0, "stored"
+        try:
+            with service.transfers.one():
+                async with http.in_time(TRANSFER_SECONDS):
+                    blob = await service.store.add(number, _body(request), _announced(request))
+            size = blob.size
+        except RequestError as error:
+            result = error.reason
+            raise
+        finally:
+            _note("in", number, size, result, started)
+        answer = {"id": blob.id, "size": blob.size, "expires_at": blob.expires_at // 1000}
+        return JSONResponse(answer, 201)
+
+    @routes.get("/{number}/{id}")
+    async def download(request: Request, number: str, id: str) -> Response:
+        await _authenticate(request, number)
+        if len(id) > MAX_ID or not id.isascii():
+            raise NotFound("there is no such blob, or not any more")
+        with contextlib.ExitStack() as held:
+            held.enter_context(service.transfers.one())
+            async with http.in_time():
+                blob, file = await service.store.fetch(id)
+            held.enter_context(file)
+            return _Transfer(file, blob.size, number, held.pop_all())
+
+    async def _authenticate(request: Request, number: str) -> None:
+        if not numbers.is_number(number):
+            raise NotFound(f"{number!r} is no number: 7 to 15 digits")
+        async with http.in_time():
+            await http.require_device(request, service.logins, number)
+
+    return routes
+
+
+async def _body(request: Request) -> AsyncIterator[bytes]:
+    """Raises `Unavailable` when nothing comes for too long, `BadRequest` when it ends too early."""
+    chunks = request.stream()
+    while True:
+        try:
+            async with http.in_time(SILENCE_SECONDS):
+                chunk = await anext(chunks, None)
+        except ClientDisconnect as error:
+            # Nobody hears this answer.
+            raise BadRequest("the body ended too early", reason="invalid") from error
+        if chunk is None:
+            return
+        yield chunk
+
+
+def _announced(request: Request) -> int | None:
+    length = request.headers.get("content-length", "")
+    return int(length) if length.isascii() and length.isdigit() and len(length) < 20 else None
+
+
+class _Transfer(Response):
+    """Sends a file. What it holds is given back at the end, however that comes."""
+
+    def __init__(self, file: BinaryIO, size: int, number: str, held: contextlib.ExitStack) -> None:
+        super().__init__(media_type="application/octet-stream", headers=_headers(size))
+        self._file = file
+        self._size = size
+        self._number = number
+        self._held = held
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        started, result, sent = time.monotonic(), "cut off", 0
+        with self._held:
+            try:
+                async with asyncio.timeout(TRANSFER_SECONDS):
+                    await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+                    while sent < self._size and (chunk := await asyncio.to_thread(self._file.read, CHUNK)):
+                        sent += len(chunk)
+                        async with asyncio.timeout(SILENCE_SECONDS):
+                            # Returns when there is room again for more on the way to the reader.
+                            await send({"type": "http.response.body", "body": chunk, "more_body": sent < self._size})
+                if sent == self._size:
+                    result = "sent"
+            except TimeoutError:
+                # The server drops the connection: what it began to send stays incomplete.
+                result = "too slow"
+            finally:
+                _note("out", self._number, sent, result, started)
+
+
+def _headers(size: int) -> Mapping[str, str]:
+    # Ciphertext under an id that is never used again.
+    return {"Content-Length": str(size), "Cache-Control": "private, immutable"}
+
+
+def _note(direction: str, number: str, size: int, result: str, started: float) -> None:
+    if result in ("stored", "sent"):
+        MOVED.labels(direction).inc(size)
+    log.info(
+        "blob.moved",
+        extra={
+            "direction": direction,
+            "number": number,
+            "bytes": size,
+            "result": result,
+            "ms": int((time.monotonic() - started) * 1000),
+        },
+    )

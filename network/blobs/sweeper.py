@@ -1,0 +1,82 @@
+"""Removes blobs whose time is over, and files that belong to none."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+
+from prometheus_client import Counter
+
+from network.blobs.store import Store
+from tidings.runtime.service import wait_for
+from tidings.storage import blobs
+from tidings.storage.blobs import Blob
+from tidings.storage.database import Connection, Database, is_transient
+
+log = logging.getLogger(__name__)
+
+SWEPT = Counter("tidings_network_blobs_swept_total", "Files removed", ["why"])
+
+INTERVAL = 60.0  # seconds
+BATCH = 200
+# Seconds since a file was last written after which it must have its row, if it is ever to have one: longer than any
+# transfer and the patience with the database behind it.
+ORPHAN_SECONDS = 3600.0
+# Looking at the whole directory is for every so many passes, and for the first.
+ORPHAN_PASSES = 30
+
+
+class BlobSweeper:
+    """Service."""
+
+    name = "blobs"
+
+    def __init__(self, database: Database, store: Store) -> None:
+        self._database = database
+        self._store = store
+        self._passes = 0
+
+    async def run(self, stop: asyncio.Event) -> None:
+        while not stop.is_set():
+            try:
+                await self.run_once()
+                if self._passes % ORPHAN_PASSES == 0:
+                    await self.remove_orphans()
+                self._passes += 1
+            except Exception as error:
+                if not is_transient(error) and not isinstance(error, OSError):
+                    raise
+                log.warning("blobs.sweep_failed", extra={"error": repr(error)[:200]})
+            await wait_for(stop, INTERVAL)
+
+    async def run_once(self) -> int:
+        """Remove what has expired; how many blobs it was. Rows go first, then files."""
+        total = 0
+        while True:
+            gone = await self._database.persist(self._take_expired, patience=5)
+            await self._store.files.delete([blob.file for blob in gone])
+            total += len(gone)
+            if len(gone) < BATCH:
+                break
+        if total:
+            SWEPT.labels("expired").inc(total)
+            log.info("blobs.expired", extra={"count": total})
+        await self._store.count()
+        return total
+
+    async def remove_orphans(self) -> int:
+        """Remove old files that no row names, unfinished ones too; how many it was."""
+        total = 0
+        async for names in self._store.files.list_old(self._store.now() / 1000 - ORPHAN_SECONDS):
+            known = await self._database.query(functools.partial(blobs.list_files, files=names), patience=5)
+            total += await self._store.files.delete([name for name in names if name not in known])
+        if total:
+            SWEPT.labels("orphan").inc(total)
+            log.info("blobs.orphans_removed", extra={"count": total})
+        return total
+
+    async def _take_expired(self, connection: Connection) -> list[Blob]:
+        found = await blobs.list_expired(connection, now=self._store.now(), limit=BATCH)
+        await blobs.delete(connection, [blob.id for blob in found])
+        return found

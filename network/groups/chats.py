@@ -1,0 +1,254 @@
+"""Makes groups and changes them; every change tells those it concerns in its own transaction."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import secrets
+from collections.abc import Sequence
+
+from prometheus_client import Counter
+
+from network import errors
+from network.groups import rules, schemas
+from network.groups.rules import Outcome, Rule, State
+from network.notices import Notice, Notices, Reservations
+from tidings.runtime.clock import Clock
+from tidings.storage import directory, network_groups
+from tidings.storage.database import Connection, Database
+from tidings.storage.network_groups import Chat
+from tidings.wire import device
+
+CHANGES = Counter("tidings_network_group_changes_total", "Changes of groups", ["change"])
+
+MAX_ICON = 64 * 1024
+# Groups that are left in one transaction by a number that is taken out of the directory.
+LEAVING = 50
+# Seconds for which a call waits while the database is away.
+PATIENCE = 20
+_CODE_BYTES = 16
+
+
+class Chats:
+    """Groups. A change locks its group, so that messages to it come wholly before it or wholly after it."""
+
+    def __init__(self, database: Database, notices: Notices, clock: Clock) -> None:
+        self._database = database
+        self._notices = notices
+        self._clock = clock
+        # Two groups of one creator in the same second need two ids.
+        self._creating = asyncio.Lock()
+
+    async def create(self, number: str, subject: str) -> State:
+        """Raises `BadRequest` when the number is in too many groups."""
+        now = int(self._clock.now() * 1000)
+        code = secrets.token_urlsafe(_CODE_BYTES)
+
+        async def work(connection: Connection) -> State:
+            await _require_registered(connection, number)
+            if (made := await network_groups.find_id(connection, code)) is not None:
+                return await _get(connection, made)
+            await _require_room(connection, number)
+            chat = Chat(await _choose_id(connection, number, now), number, subject, now, 1, code, "")
+            await network_groups.add(connection, chat)
+            outcome = rules.create(chat)
+            await _apply(connection, reservations, State(chat, ()), outcome)
+            return outcome.state
+
+        async with self._creating:
+            with self._notices.reservations() as reservations:
+                state = await self._database.persist(work, patience=PATIENCE)
+        CHANGES.labels(rules.CREATED).inc()
+        return state
+
+    async def list_of(self, number: str) -> Sequence[Chat]:
+        """The groups that a number is in."""
+        return await self._database.query(
+            lambda c: network_groups.list_of(c, number, limit=rules.MAX_GROUPS), patience=PATIENCE
+        )
+
+    async def get(self, number: str, id: str) -> State:
+        """Raises `NotFound` and `Forbidden`."""
+        state = await self._database.query(lambda c: _get(c, id), patience=PATIENCE)
+        rules.require_participant(state, number)
+        return state
+
+    async def join(self, number: str, code: str) -> State:
+        """Raises `NotFound` for a code that is none, `BadRequest` when there is no room."""
+
+        async def work(connection: Connection) -> State:
+            await _require_registered(connection, number)
+            id_ = await network_groups.find_id(connection, code) if code.isascii() else None
+            if id_ is None:
+                raise _no_such_invite()
+            before = await _get(connection, id_, lock=True)
+            # The code may have been replaced before the group was locked; who is gone may not come back by it.
+            if before.chat.code != code or not before.members:
+                raise _no_such_invite()
+            if before.find(number) is None:
+                await _require_room(connection, number)
+            outcome = rules.join(before, number)
+            await _apply(connection, reservations, before, outcome)
+            return outcome.state
+
+        with self._notices.reservations() as reservations:
+            state = await self._database.persist(work, patience=PATIENCE)
+        CHANGES.labels(rules.JOINED).inc()
+        return state
+
+    async def leave(self, number: str, id: str) -> None:
+        """Raises `NotFound`."""
+        await self._change(id, functools.partial(rules.leave, number=number))
+
+    async def leave_some(self, number: str) -> int:
+        """Leave up to `LEAVING` groups; how many that were."""
+
+        async def work(connection: Connection) -> int:
+            return await self.leave_in(connection, reservations, number)
+
+        with self._notices.reservations() as reservations:
+            return await self._database.persist(work, patience=PATIENCE)
+
+    async def leave_in(self, connection: Connection, reservations: Reservations, number: str) -> int:
+        """The same, in a transaction of the caller's."""
+        ids = [chat.id for chat in await network_groups.list_of(connection, number, limit=LEAVING)]
+        chats = await network_groups.list_chats(connection, ids, lock=True)
+        members = await network_groups.list_members(connection, ids)
+        for id_, chat in chats.items():
+            before = State(chat, tuple(members[id_]))
+            await _apply(connection, reservations, before, rules.leave(before, number))
+        return len(ids)
+
+    async def remove(self, by: str, id: str, numbers: Sequence[str]) -> State:
+        """Raises `NotFound`, `Forbidden`, `BadRequest`."""
+        return await self._change(id, functools.partial(rules.remove, by=by, numbers=numbers))
+
+    async def set_admins(self, by: str, id: str, numbers: Sequence[str], *, admin: bool) -> State:
+        """Raises `NotFound`, `Forbidden`, `BadRequest`."""
+        return await self._change(id, functools.partial(rules.set_admins, by=by, numbers=numbers, admin=admin))
+
+    async def set_subject(self, by: str, id: str, subject: str) -> State:
+        """Raises `NotFound`, `Forbidden`."""
+        return await self._change(id, functools.partial(rules.set_subject, by=by, subject=subject))
+
+    async def get_code(self, by: str, id: str) -> str:
+        """What one joins with. Raises `NotFound`, `Forbidden`."""
+        state = await self.get(by, id)
+        rules.require_admin(state, by)
+        return state.chat.code
+
+    async def renew_code(self, by: str, id: str) -> str:
+        """Void the code and make another. Raises `NotFound`, `Forbidden`."""
+        code = secrets.token_urlsafe(_CODE_BYTES)
+        await self._change(id, functools.partial(rules.set_code, by=by, code=code))
+        return code
+
+    async def get_icon(self, number: str, id: str) -> tuple[str, bytes]:
+        """Its MIME type and bytes. Raises `NotFound`, `Forbidden`."""
+
+        async def work(connection: Connection) -> tuple[State, bytes | None]:
+            return await _get(connection, id), await network_groups.find_icon(connection, id)
+
+        state, data = await self._database.query(work, patience=PATIENCE)
+        rules.require_participant(state, number)
+        if data is None:
+            raise errors.NotFound("the group has no icon", reason="no_icon")
+        return state.chat.icon_type, data
+
+    async def set_icon(self, by: str, id: str, data: bytes) -> State:
+        """No bytes take the icon away. Raises `NotFound`, `Forbidden`, `BadRequest`."""
+        icon_type = _icon_type(data)
+
+        async def work(connection: Connection) -> State:
+            before = await _get(connection, id, lock=True)
+            same = (await network_groups.find_icon(connection, id) or b"") == data
+            outcome = rules.set_icon(before, by, icon_type, same=same)
+            if not same:
+                await network_groups.set_icon(connection, id, icon_type, data)
+            await _apply(connection, reservations, before, outcome)
+            return outcome.state
+
+        with self._notices.reservations() as reservations:
+            state = await self._database.persist(work, patience=PATIENCE)
+        CHANGES.labels(rules.ICON).inc()
+        return state
+
+    async def _change(self, id: str, rule: Rule) -> State:
+        async def work(connection: Connection) -> Outcome:
+            before = await _get(connection, id, lock=True)
+            outcome = rule(before)
+            await _apply(connection, reservations, before, outcome)
+            return outcome
+
+        with self._notices.reservations() as reservations:
+            outcome = await self._database.persist(work, patience=PATIENCE)
+        for note in outcome.notes:
+            CHANGES.labels(note.change).inc()
+        return outcome.state
+
+
+async def _require_registered(connection: Connection, number: str) -> None:
+    """Until this transaction ends the number stays in the directory, so nobody is in a group who is not there."""
+    if not await directory.list_registrations(connection, [number], lock=True):
+        raise errors.NotFound(f"{number} is not registered")
+
+
+async def _require_room(connection: Connection, number: str) -> None:
+    if await network_groups.count_of(connection, number) >= rules.MAX_GROUPS:
+        raise errors.BadRequest(f"a number can be in at most {rules.MAX_GROUPS} groups", reason="too_many")
+
+
+async def _choose_id(connection: Connection, number: str, now: int) -> str:
+    """The creator and the second, or the next second that is free."""
+    second = now // 1000
+    while True:
+        ids = [f"{number}-{second + step}" for step in range(100)]
+        taken = await network_groups.list_taken_ids(connection, ids)
+        for id_ in ids:
+            if id_ not in taken:
+                return id_
+        second += len(ids)
+
+
+async def _get(connection: Connection, id: str, *, lock: bool = False) -> State:
+    chat = (await network_groups.list_chats(connection, [id], lock=lock)).get(id)
+    if chat is None:
+        raise errors.NotFound(f"there is no group {id}", reason="no_such_group")
+    return State(chat, tuple((await network_groups.list_members(connection, [id]))[id]))
+
+
+async def _apply(connection: Connection, reservations: Reservations, before: State, outcome: Outcome) -> None:
+    """Write what is different, and what is told about it."""
+    after = outcome.state
+    id_ = after.chat.id
+    if after.chat.subject != before.chat.subject:
+        await network_groups.set_subject(connection, id_, after.chat.subject)
+    if after.chat.code != before.chat.code:
+        await network_groups.set_code(connection, id_, after.chat.code)
+    if after.chat.epoch != before.chat.epoch:
+        await network_groups.set_epoch(connection, id_, after.chat.epoch)
+    present = {member.number for member in after.members}
+    if gone := [member.number for member in before.members if member.number not in present]:
+        await network_groups.remove_members(connection, id_, gone)
+    await network_groups.put_members(connection, id_, [m for m in after.members if m not in before.members])
+    for note in outcome.notes:
+        body = schemas.notice(note, after)
+        audience = [*(member.number for member in after.members), *note.gone]
+        await reservations.store(
+            connection,
+            [Notice(device.GROUP_CHANGED, note.by, number, body=body, group=id_) for number in audience],
+        )
+
+
+def _icon_type(data: bytes) -> str:
+    if data.startswith(b"\xff\xd8\xff"):
+        return "image/jpeg"
+    if data.startswith(b"\x89PNG\r\n\x1a\n"):
+        return "image/png"
+    if not data:
+        return ""
+    raise errors.BadRequest("an icon is a JPEG or PNG picture")
+
+
+def _no_such_invite() -> errors.NotFound:
+    return errors.NotFound("no group is joined with this code", reason="no_such_invite")

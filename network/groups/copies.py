@@ -1,0 +1,167 @@
+"""Takes messages to groups and puts a copy for each other participant into the mailbox."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import functools
+from collections.abc import Sequence
+
+from prometheus_client import Counter
+
+from network import admission
+from network.notices import Notices, Reservations
+from network.transit import Origin
+from tidings.runtime import crashpoints
+from tidings.runtime.batcher import Batcher, BatcherClosed, BatcherFull
+from tidings.runtime.clock import Clock
+from tidings.storage import directory, mailbox, network_groups
+from tidings.storage.database import Connection, Database
+from tidings.storage.network_groups import Chat, Member
+from tidings.wire import device
+
+TAKEN = Counter("tidings_network_group_messages_total", "Messages to groups taken from senders")
+COPIED = Counter("tidings_network_group_copies_total", "Copies of them put into the mailbox")
+
+# Messages that may wait for the database; one more is refused as `overloaded`. At 128 KiB each at most 64 MiB.
+WAITING = 512
+# Messages in one transaction, so up to 4,080 copies.
+BATCH = 16
+# Seconds for which a batch waits while the database is away; what it puts off meanwhile are the mailboxes of members.
+PATIENCE = 5.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Group:
+    """What a message to a group is judged by. blocks: whom each member blocks."""
+
+    chat: Chat
+    members: Sequence[Member]
+    blocks: dict[str, set[str]]
+
+
+def judge(frame: device.Send, group: Group | None) -> tuple[str, str]:
+    """The reason to refuse it, and what is said to people; empty when it is to be taken."""
+    if group is None:
+        return device.NO_SUCH_GROUP, ""
+    if all(member.number != frame.sender for member in group.members):
+        return device.NOT_PARTICIPANT, ""
+    if frame.epoch != group.chat.epoch:
+        return device.STALE_GROUP, f"the epoch of the group is {group.chat.epoch}"
+    return "", ""
+
+
+def readers(frame: device.Send, group: Group) -> list[str]:
+    """Who gets a copy: everybody else, except those who have blocked the author."""
+    nobody: set[str] = set()
+    return [
+        member.number
+        for member in group.members
+        if member.number != frame.sender and frame.sender not in group.blocks.get(member.number, nobody)
+    ]
+
+
+class Copies:
+    """Messages to groups, each wholly copied in one transaction; its sender hears of it after the commit.
+
+    Which messages were taken is stored with the copies: a repeated one is known for as long as envelopes live, also
+    after a restart.
+    """
+
+    def __init__(self, database: Database, notices: Notices, clock: Clock, ttl: int) -> None:
+        """ttl: seconds that a copy waits at most."""
+        self._database = database
+        self._notices = notices
+        self._clock = clock
+        self._ttl = ttl
+        # One batch in flight: messages of one sender stay in order.
+        self._batcher: Batcher[device.Send, tuple[str, str]] = Batcher(
+            "group_messages", self._flush, max_size=BATCH, max_pending=WAITING
+        )
+
+    def send(self, origin: Origin, frame: device.Send) -> None:
+        """Take one message, which its connection has checked for form."""
+        try:
+            done = self._batcher.put(frame)
+        except (BatcherFull, BatcherClosed):
+            admission.refuse(origin, frame, device.OVERLOADED)
+            return
+        done.add_done_callback(functools.partial(_answer, origin, frame))
+
+    async def close(self) -> None:
+        """Take what is pending and no more."""
+        await self._batcher.close()
+
+    async def _flush(self, frames: Sequence[device.Send]) -> Sequence[tuple[str, str]]:
+        with self._notices.reservations() as reservations:
+            answers, copied = await self._database.persist(
+                functools.partial(self._copy, frames, reservations), patience=PATIENCE
+            )
+            if copied:
+                crashpoints.reach(crashpoints.AFTER_STORE_BEFORE_ACCEPTED)
+        TAKEN.inc(sum(not reason for reason, _ in answers))
+        COPIED.inc(copied)
+        return answers
+
+    async def _copy(
+        self, frames: Sequence[device.Send], reservations: Reservations, connection: Connection
+    ) -> tuple[list[tuple[str, str]], int]:
+        """What each is answered, and how many copies were made."""
+        now = int(self._clock.now() * 1000)
+        groups = await _look_up(connection, {frame.to for frame in frames})
+        taken = await network_groups.list_sends(connection, {(frame.sender, frame.id) for frame in frames})
+        answers: list[tuple[str, str]] = []
+        rows: list[mailbox.Envelope] = []
+        new: list[tuple[str, str]] = []
+        for frame in frames:
+            if (frame.sender, frame.id) in taken:
+                answers.append(("", ""))
+                continue
+            group = groups.get(frame.to)
+            answers.append(judge(frame, group))
+            if group is None or answers[-1][0]:
+                continue
+            taken.add((frame.sender, frame.id))
+            new.append((frame.sender, frame.id))
+            expires_at = now + (min(frame.ttl, self._ttl) if frame.ttl else self._ttl) * 1000
+            rows += [
+                _row(frame, number, reservations.reserve(number), now, expires_at) for number in readers(frame, group)
+            ]
+        await network_groups.add_sends(connection, new, now)
+        await mailbox.insert(connection, rows)
+        return answers, len(rows)
+
+
+async def _look_up(connection: Connection, ids: set[str]) -> dict[str, Group]:
+    """The groups of these ids, which cannot change until the transaction ends."""
+    chats = await network_groups.list_chats(connection, ids, lock=True)
+    members = await network_groups.list_members(connection, list(chats))
+    blocks = await directory.list_blocks(connection, {member.number for each in members.values() for member in each})
+    return {id_: Group(chat, members[id_], blocks) for id_, chat in chats.items()}
+
+
+def _row(frame: device.Send, recipient: str, seq: int, now: int, expires_at: int) -> mailbox.Envelope:
+    return mailbox.Envelope(
+        seq=seq,
+        recipient=recipient,
+        sender=frame.sender,
+        id=frame.id,
+        kind=device.GROUP,
+        timestamp=now,
+        expires_at=expires_at,
+        body=frame.body,
+        refs=frame.refs,
+        trace=frame.trace,
+        group=frame.to,
+    )
+
+
+def _answer(origin: Origin, frame: device.Send, done: asyncio.Future[tuple[str, str]]) -> None:
+    if done.cancelled() or done.exception() is not None:
+        admission.refuse(origin, frame, device.OVERLOADED)
+        return
+    reason, detail = done.result()
+    if reason:
+        admission.refuse(origin, frame, reason, detail)
+    else:
+        origin.accepted(frame.n)

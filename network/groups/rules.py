@@ -1,0 +1,159 @@
+"""What a change of a group does to it, and who may ask for it: values in, values out.
+
+Every change is idempotent: asked for again, it finds nothing to do and tells nobody.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+from network import errors
+from tidings.storage.network_groups import Chat, Member
+
+MAX_PARTICIPANTS = 256
+MAX_GROUPS = 10_000  # that one number is in
+
+# What a notice says has changed.
+CREATED = "created"
+JOINED = "joined"
+LEFT = "left"
+REMOVED = "removed"
+SUBJECT = "subject"
+ICON = "icon"
+ADMINS = "admins"
+INVITE = "invite"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class State:
+    """A group and who is in it, those first who came first."""
+
+    chat: Chat
+    members: tuple[Member, ...]
+
+    def find(self, number: str) -> Member | None:
+        """That participant."""
+        return next((member for member in self.members if member.number == number), None)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Note:
+    """What every participant is told, and those who are none any more."""
+
+    change: str
+    by: str
+    numbers: tuple[str, ...] = ()
+    gone: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Outcome:
+    """The group as it is to be."""
+
+    state: State
+    notes: tuple[Note, ...] = ()
+
+
+Rule = Callable[[State], Outcome]
+
+
+def create(chat: Chat) -> Outcome:
+    """A new group with its creator in it."""
+    first = Member(chat.creator, admin=True, position=chat.epoch)
+    return Outcome(State(chat, (first,)), (Note(CREATED, chat.creator, (chat.creator,)),))
+
+
+def join(state: State, number: str) -> Outcome:
+    """Raises `BadRequest` when the group is full."""
+    if state.find(number) is not None:
+        return Outcome(state)
+    if len(state.members) >= MAX_PARTICIPANTS:
+        raise errors.BadRequest(f"{MAX_PARTICIPANTS} participants are in this group", reason="group_full")
+    epoch = state.chat.epoch + 1
+    # Whoever comes makes an epoch, and it is the place in the order of those who came.
+    joined = (*state.members, Member(number, admin=False, position=epoch))
+    return Outcome(_with(state, joined, epoch), (Note(JOINED, number, (number,)),))
+
+
+def leave(state: State, number: str) -> Outcome:
+    """When the last admin leaves, whoever has been there longest becomes one."""
+    if state.find(number) is None:
+        return Outcome(state)
+    left = tuple(member for member in state.members if member.number != number)
+    notes = [Note(LEFT, number, (number,), gone=(number,))]
+    if left and not any(member.admin for member in left):
+        left = (dataclasses.replace(left[0], admin=True), *left[1:])
+        notes.append(Note(ADMINS, number, (left[0].number,)))
+    return Outcome(_with(state, left, state.chat.epoch + 1), tuple(notes))
+
+
+def remove(state: State, by: str, numbers: Sequence[str]) -> Outcome:
+    """Raises `BadRequest` for oneself, `Forbidden`."""
+    require_admin(state, by)
+    if by in numbers:
+        raise errors.BadRequest("to go oneself is to leave")
+    gone = tuple(member.number for member in state.members if member.number in set(numbers))
+    if not gone:
+        return Outcome(state)
+    left = tuple(member for member in state.members if member.number not in set(gone))
+    return Outcome(_with(state, left, state.chat.epoch + 1), (Note(REMOVED, by, gone, gone=gone),))
+
+
+def set_admins(state: State, by: str, numbers: Sequence[str], *, admin: bool) -> Outcome:
+    """Raises `BadRequest` when nobody would be left to run the group, `Forbidden`."""
+    require_admin(state, by)
+    changed = tuple(
+        member.number for member in state.members if member.number in set(numbers) and member.admin != admin
+    )
+    if not changed:
+        return Outcome(state)
+    members = tuple(
+        dataclasses.replace(member, admin=admin) if member.number in set(changed) else member
+        for member in state.members
+    )
+    if not any(member.admin for member in members):
+        raise errors.BadRequest("somebody has to remain admin", reason="last_admin")
+    return Outcome(State(state.chat, members), (Note(ADMINS, by, changed),))
+
+
+def set_subject(state: State, by: str, subject: str) -> Outcome:
+    """Raises `Forbidden`."""
+    require_admin(state, by)
+    if state.chat.subject == subject:
+        return Outcome(state)
+    return Outcome(State(dataclasses.replace(state.chat, subject=subject), state.members), (Note(SUBJECT, by),))
+
+
+def set_code(state: State, by: str, code: str) -> Outcome:
+    """Raises `Forbidden`."""
+    require_admin(state, by)
+    if state.chat.code == code:
+        return Outcome(state)
+    return Outcome(State(dataclasses.replace(state.chat, code=code), state.members), (Note(INVITE, by),))
+
+
+def set_icon(state: State, by: str, icon_type: str, *, same: bool) -> Outcome:
+    """`same`: the icon that is there. Raises `Forbidden`."""
+    require_admin(state, by)
+    if same:
+        return Outcome(state)
+    return Outcome(State(dataclasses.replace(state.chat, icon_type=icon_type), state.members), (Note(ICON, by),))
+
+
+def require_participant(state: State, number: str) -> Member:
+    """Raises `Forbidden`."""
+    member = state.find(number)
+    if member is None:
+        raise errors.Forbidden(f"{number} is not in this group")
+    return member
+
+
+def require_admin(state: State, number: str) -> None:
+    """Raises `Forbidden`."""
+    if not require_participant(state, number).admin:
+        raise errors.Forbidden(f"{number} is no admin of this group", reason="not_admin")
+
+
+def _with(state: State, members: tuple[Member, ...], epoch: int) -> State:
+    return State(dataclasses.replace(state.chat, epoch=epoch), members)

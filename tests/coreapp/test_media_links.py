@@ -1,0 +1,265 @@
+"""Media by link: fetched once through the guard, with a provider's credentials, checked, and failed with a reason."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from coreapp.media import links
+from tests.coreapp import media_scene as scene
+from tests.coreapp.conftest import BUSINESS, Running, World
+from tests.coreapp.signals import Signals
+from tidings import safekeeping
+from tidings.outgoing.settings import ONLY_PUBLIC
+from tidings.runtime.clock import ManualClock, SystemClock
+from tidings.safekeeping import Safe
+from tidings.storage import media_providers
+from tidings.storage.media_providers import MediaProvider
+
+NUMBER = "15550110001"
+OTHER = "15550110002"
+
+
+class Server:
+    """Somebody's web server."""
+
+    def __init__(self) -> None:
+        self.signals = Signals()
+        self.requests: list[web.Request] = []
+        self.answer: Callable[[], web.StreamResponse] = lambda: web.Response(body=scene.PNG, content_type="image/png")
+        self.gate: asyncio.Event | None = None
+        self.url = ""
+
+    async def __call__(self, request: web.Request) -> web.StreamResponse:
+        self.requests.append(request)
+        self.signals.changed()
+        if self.gate is not None:
+            await self.gate.wait()
+        return self.answer()
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Server]:
+    server = Server()
+    app = web.Application()
+    app.router.add_get("/{path:.*}", server)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    server.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    yield server
+    await runner.cleanup()
+
+
+@pytest.fixture(autouse=True)
+def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(links, "RETRY_SECONDS", 0.01)
+
+
+async def begin(world: World, **more: Any) -> tuple[Running, scene.Inbox]:
+    phones = world.add_phones(NUMBER, OTHER)
+    inbox = scene.Inbox(world, *phones)
+    running = await world.start(**more)
+    await world.connected(running)
+    await running.client.check(NUMBER, OTHER)
+    return running, inbox
+
+
+async def send_link(running: Running, link: str, kind: str = "image", to: str = NUMBER, **more: Any) -> str:
+    answer = await scene.send(running, to, {"type": kind, kind: {"link": link, **more}})
+    return answer.id
+
+
+def kept_files(world: World) -> list[str]:
+    return [path.name for path in world.settings.media_dir.iterdir()]
+
+
+async def test_a_link_reaches_the_recipient_as_a_pointer_and_leaves_no_file_with_us(
+    world: World, server: Server
+) -> None:
+    running, inbox = await begin(world)
+    await send_link(running, f"{server.url}/a.png?size=1", caption="A cat")
+    await inbox.until(1)
+    pointer = inbox.contents[NUMBER][0]["image"]
+    assert set(pointer) == {"blob", "key", "digest", "size", "mime_type", "sha256", "caption"}
+    assert world.network.blobs.read(pointer) == scene.PNG
+    (request,) = server.requests
+    assert request.path_qs == "/a.png?size=1"
+    assert "Authorization" not in request.headers
+    await running.stopped()
+    assert kept_files(world) == []
+
+
+async def test_one_fetch_serves_all_messages_of_ten_minutes(world: World, server: Server) -> None:
+    clock = ManualClock(SystemClock().now())
+    running, inbox = await begin(world, clock=clock)
+    server.gate = asyncio.Event()
+    await asyncio.gather(*(send_link(running, server.url, to=to) for to in (NUMBER, OTHER) * 5))
+    await server.signals.until(lambda: bool(server.requests))
+    server.gate.set()
+    await inbox.until(10)
+    clock.advance(599)
+    await send_link(running, server.url)
+    await inbox.until(11)
+    assert len(server.requests) == 1
+    clock.advance(2)
+    await send_link(running, server.url)
+    await inbox.until(12)
+    assert len(server.requests) == 2
+
+
+@pytest.mark.parametrize(
+    ("config", "header"),
+    [
+        ({"bearer": "a token"}, "Bearer a token"),
+        ({"basic": {"username": "ada", "password": "l:ve"}}, "Basic YWRhOmw6dmU="),
+    ],
+)
+async def test_a_provider_lends_its_credentials(
+    world: World, server: Server, config: dict[str, Any], header: str
+) -> None:
+    safe = Safe(world.settings.secrets.master_key)
+    sealed = safe.seal(BUSINESS, safekeeping.provider("files"), json.dumps(config).encode())
+    async with world.database.transaction() as connection:
+        await media_providers.save_providers(connection, [MediaProvider(BUSINESS, "files", "www", sealed)])
+    running, inbox = await begin(world)
+    await send_link(running, server.url, provider={"name": "files"})
+    await inbox.until(1)
+    assert server.requests[0].headers["Authorization"] == header
+    # Credentials are part of what a fetched link is remembered by.
+    await send_link(running, server.url)
+    await inbox.until(2)
+    assert "Authorization" not in server.requests[1].headers
+
+
+async def test_an_unknown_provider_fails_the_message(world: World, server: Server) -> None:
+    running, _ = await begin(world)
+    message = await send_link(running, server.url, provider={"name": "nobody"})
+    error = await scene.failure(world, message)
+    assert (error["code"], error["details"]) == (
+        1006,
+        "image.provider.name: there is no media provider of this name",
+    )
+    assert not server.requests
+
+
+FAILURES: list[tuple[Callable[[], web.StreamResponse], str, int, str]] = [
+    (lambda: web.Response(status=404), "image", 1006, "the server answered with HTTP 404"),
+    (lambda: web.Response(status=401), "image", 400, "the server answered with HTTP 401"),
+    (lambda: web.Response(status=502), "image", 400, "the server answered with HTTP 502"),
+    (
+        lambda: web.Response(status=302, headers={"Location": "/b.png"}),
+        "image",
+        400,
+        "the server answered with HTTP 302; redirects are not followed",
+    ),
+    (
+        lambda: web.Response(text="<html>", content_type="text/html"),
+        "image",
+        1009,
+        "the file is of none of the types of image: image/jpeg, image/png",
+    ),
+    (
+        lambda: web.Response(body=b"<html>", content_type="image/png"),
+        "image",
+        1009,
+        "the file is of none of the types of image: image/jpeg, image/png",
+    ),
+    (
+        lambda: web.Response(body=b"no pdf", content_type="application/pdf"),
+        "document",
+        1009,
+        "the file is not of the type application/pdf",
+    ),
+    (lambda: web.Response(body=b"", content_type="image/png"), "image", 1009, "the file is empty"),
+    (
+        lambda: web.Response(body=scene.PNG + bytes(5 * 1024 * 1024), content_type="image/png"),
+        "image",
+        1009,
+        "the file is over the limit of 5242880 bytes for image",
+    ),
+    (
+        lambda: web.Response(body=b"RIFF\0\0\0\0WEBPVP8 " + bytes(30), content_type="image/webp"),
+        "sticker",
+        1009,
+        "the sticker has no picture that can be read",
+    ),
+]
+
+
+async def test_what_cannot_be_sent_fails_with_code_field_and_reason(world: World, server: Server) -> None:
+    running, _ = await begin(world)
+    for number, (answer, kind, code, why) in enumerate(FAILURES):
+        server.answer = answer
+        message = await send_link(running, f"{server.url}/{number}", kind)
+        error = await scene.failure(world, message)
+        assert (error["code"], error["details"]) == (code, f"{kind}.link: {why}")
+    await running.stopped()
+    assert kept_files(world) == []
+    assert not world.network.blobs.stored
+
+
+async def test_a_server_that_stumbles_is_asked_again(world: World, server: Server) -> None:
+    good = server.answer
+
+    def stumble() -> web.StreamResponse:
+        server.answer = good
+        return web.Response(status=503)
+
+    server.answer = stumble
+    running, inbox = await begin(world)
+    await send_link(running, server.url)
+    await inbox.until(1)
+    assert len(server.requests) == 2
+
+
+async def test_a_server_says_less_than_the_bytes(world: World, server: Server) -> None:
+    server.answer = lambda: web.Response(body=b"\xff\xd8\xff\xe0 jpeg", content_type="application/octet-stream")
+    running, inbox = await begin(world)
+    await send_link(running, server.url)
+    await inbox.until(1)
+    assert inbox.contents[NUMBER][0]["image"]["mime_type"] == "image/jpeg"
+
+
+async def test_a_link_takes_no_longer_than_it_may_and_holds_up_its_recipient_only_so_long(
+    world: World, server: Server
+) -> None:
+    server.gate = asyncio.Event()
+    running, inbox = await begin(world, media_link_timeout=0.2)
+    message = await send_link(running, server.url)
+    await running.client.send(NUMBER, "after")
+    error = await scene.failure(world, message)
+    assert (error["code"], error["details"]) == (400, "image.link: could not be fetched within 0.2 seconds")
+    assert error["title"] == "Media download error"
+    await inbox.until(1)
+    server.gate.set()
+
+
+async def test_a_link_into_the_house_is_refused_by_the_guard(world: World, server: Server) -> None:
+    running, _ = await begin(world, outgoing=ONLY_PUBLIC)
+    message = await send_link(running, server.url)
+    error = await scene.failure(world, message)
+    assert (error["code"], error["details"]) == (
+        1009,
+        "image.link: leads to a loopback address, which is not allowed",
+    )
+    assert not server.requests
+
+
+async def test_after_a_kill_the_link_is_fetched_again(world: World, server: Server) -> None:
+    running, inbox = await begin(world)
+    server.gate = asyncio.Event()
+    message = await send_link(running, server.url)
+    await server.signals.until(lambda: bool(server.requests))
+    await running.killed()
+    server.gate.set()
+    again = await world.start(node="second")
+    await world.connected(again)
+    await inbox.until(1)
+    await world.sink.signals.until(lambda: world.sink.statuses_of(message) == ["sent"])
+    assert world.network.blobs.read(inbox.contents[NUMBER][0]["image"]) == scene.PNG

@@ -1,0 +1,66 @@
+"""Groups in the tests of the network: calls over HTTP, and what notices say."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tests.network.support import Client, Network
+from tidings.wire import device
+
+ALICE, BOB, CAROL, DAVE = "15550000001", "15550000002", "15550000003", "15550000004"
+
+
+async def call(
+    network: Network, method: str, number: str, path: str = "", body: Any = None, **more: Any
+) -> tuple[int, Any]:
+    """One call of a number's own."""
+    return await network.request(method, f"/v1/groups/{number}{path}", body, token=network.tokens[number], **more)
+
+
+async def done(
+    network: Network, method: str, number: str, path: str = "", body: Any = None, **more: Any
+) -> dict[str, Any]:
+    """The same, which must succeed."""
+    status, answer = await call(network, method, number, path, body, **more)
+    assert status in (200, 201), answer
+    assert isinstance(answer, dict)
+    return answer
+
+
+async def refused(network: Network, method: str, number: str, path: str = "", body: Any = None, **more: Any) -> str:
+    """The status and the reason of a call that must fail."""
+    status, answer = await call(network, method, number, path, body, **more)
+    assert status >= 400, answer
+    return f"{status} {answer['error']['reason']}"
+
+
+async def make(network: Network, creator: str, *others: str, subject: str = "Lunch") -> str:
+    """The id of a new group that these have joined."""
+    group: str = (await done(network, "POST", creator, "", {"subject": subject}))["id"]
+    code = (await done(network, "GET", creator, f"/{group}/invite"))["code"]
+    for other in others:
+        await done(network, "POST", other, "/join", {"code": code})
+    return group
+
+
+async def code_of(network: Network, admin: str, group: str) -> str:
+    code: str = (await done(network, "GET", admin, f"/{group}/invite"))["code"]
+    return code
+
+
+def participants(group: dict[str, Any]) -> dict[str, bool]:
+    return {each["number"]: each["admin"] for each in group["participants"]}
+
+
+async def changes(client: Client, count: int) -> list[dict[str, Any]]:
+    """What the next deliveries say, all of which must be notices about a group; they are acknowledged."""
+    deliveries = await client.deliveries(count)
+    assert {delivery.kind for delivery in deliveries} <= {device.GROUP_CHANGED}
+    client.ack(*deliveries)
+    return [{**json.loads(delivery.body), "group": delivery.group, "from": delivery.sender} for delivery in deliveries]
+
+
+def words(notices: list[dict[str, Any]]) -> list[str]:
+    """Change and numbers of each, in short."""
+    return [" ".join([notice["change"], *notice["numbers"]]) for notice in notices]

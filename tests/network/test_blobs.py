@@ -1,0 +1,378 @@
+"""Files of ciphertext that devices leave on the network: whole or not at all, for a while, and never too many."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from network.blobs import routes, store, sweeper
+from network.blobs.store import Store
+from network.blobs.sweeper import BlobSweeper
+from network.errors import CannotStore
+from network.settings import Blobs, Limits
+from tests.conftest import DatabaseFactory
+from tests.network.support import PATIENCE, REGISTRATION_KEY, Network
+from tests.network.test_outages import PROCESS
+from tests.network.test_routing import ALICE, BOB
+from tidings.runtime import crashpoints
+from tidings.runtime.clock import ManualClock
+from tidings.storage import blobs
+from tidings.storage.database import Database
+from tidings.wire import device
+
+MIB = 1024 * 1024
+TTL = 14 * 86400
+
+
+@pytest.fixture
+def pair(database_engine: str) -> tuple[str, str]:
+    return "tcp", database_engine
+
+
+@pytest.fixture(params=["sqlite", "mariadb"])
+def database_engine(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+async def chunks(size: int, *, then: BaseException | None = None) -> AsyncIterator[bytes]:
+    """So many bytes, announced to nobody."""
+    block = bytes(64 * 1024)
+    for start in range(0, size, len(block)):
+        yield block[: size - start]
+    if then is not None:
+        raise then
+
+
+async def upload(network: Network, data: Any, number: str = ALICE, **headers: str) -> tuple[int, dict[str, Any]]:
+    headers["Authorization"] = f"Bearer {network.tokens[number]}"
+    async with network.http.post(f"/v1/blobs/{number}", data=data, headers=headers) as answer:
+        return answer.status, await answer.json()
+
+
+async def download(network: Network, id: str, number: str = BOB) -> tuple[int, bytes]:
+    headers = {"Authorization": f"Bearer {network.tokens[number]}"}
+    async with network.http.get(f"/v1/blobs/{number}/{id}", headers=headers) as answer:
+        return answer.status, await answer.read()
+
+
+def names(network: Network) -> list[str]:
+    """What is in the directory."""
+    return sorted(path.name for path in network.blobs.directory.iterdir())
+
+
+async def rows(network: Network) -> set[str]:
+    """The files that have a row."""
+    database = Database(network.database, "network")
+    try:
+        async with database.reading() as connection:
+            return await blobs.list_files(connection, names(network))
+    finally:
+        await database.close()
+
+
+async def test_what_one_device_leaves_another_fetches_whole(network: Network) -> None:
+    await network.start()
+    await network.register(ALICE, BOB)
+    data = os.urandom(3 * MIB + 1)
+    before = time.time()
+    status, answer = await upload(network, data)
+    assert status == 201
+    assert set(answer) == {"id", "size", "expires_at"}
+    assert answer["size"] == len(data)
+    assert before + TTL - 1 <= answer["expires_at"] <= time.time() + TTL
+    assert await rows(network) == set(names(network))
+    headers = {"Authorization": f"Bearer {network.tokens[BOB]}"}
+    async with network.http.get(f"/v1/blobs/{BOB}/{answer['id']}", headers=headers) as got:
+        assert (got.status, got.headers["Content-Length"]) == (200, str(len(data)))
+        assert got.headers["Content-Type"] == "application/octet-stream"
+        assert await got.read() == data
+    # It is there after a restart of the network, too, and counts against the quota.
+    await network.stop()
+    await network.start(blobs=Blobs(network.blobs.directory, quota=4 * MIB))
+    assert await download(network, answer["id"], ALICE) == (200, data)
+    assert (await upload(network, data))[0] == 507
+
+
+async def test_a_body_of_unknown_length_is_taken(network: Network) -> None:
+    await network.start()
+    await network.register(ALICE, BOB)
+    status, answer = await upload(network, chunks(MIB + 7))
+    assert (status, answer["size"]) == (201, MIB + 7)
+    assert await download(network, answer["id"]) == (200, bytes(MIB + 7))
+
+
+@pytest.mark.parametrize("announced", [True, False])
+async def test_a_body_over_the_limit_is_refused_and_leaves_nothing(
+    network: Network, announced: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "MAX_SIZE", MIB)
+    await network.start()
+    await network.register(ALICE, BOB)
+    status, answer = await upload(network, bytes(MIB + 1) if announced else chunks(MIB + 1))
+    assert (status, answer["error"]["reason"]) == (413, "too_large")
+    assert names(network) == []
+    assert (await upload(network, bytes(MIB)))[0] == 201
+
+
+async def test_a_length_over_the_limit_is_refused_before_a_byte_is_read(network: Network) -> None:
+    await network.start()
+    await network.register(ALICE)
+    reader, writer = await asyncio.open_connection(*network.addresses.http)
+    head = f"POST /v1/blobs/{ALICE} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {network.tokens[ALICE]}\r\n"
+    writer.write(f"{head}Content-Length: {store.MAX_SIZE + 1}\r\n\r\n".encode())
+    async with asyncio.timeout(PATIENCE):
+        assert b" 413 " in await reader.readline()
+    writer.close()
+
+
+async def test_an_empty_body_is_refused(network: Network) -> None:
+    await network.start()
+    await network.register(ALICE)
+    status, answer = await upload(network, b"")
+    assert (status, answer["error"]["reason"]) == (400, "invalid")
+    assert names(network) == []
+
+
+@pytest.mark.parametrize("announced", [True, False])
+async def test_an_upload_that_breaks_off_leaves_nothing(network: Network, announced: bool) -> None:
+    await network.start()
+    await network.register(ALICE)
+    _, writer = await asyncio.open_connection(*network.addresses.http)
+    head = f"POST /v1/blobs/{ALICE} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {network.tokens[ALICE]}\r\n"
+    if announced:
+        writer.write(f"{head}Content-Length: {2 * MIB}\r\n\r\n".encode() + bytes(MIB))
+    else:
+        writer.write(f"{head}Transfer-Encoding: chunked\r\n\r\n{MIB:x}\r\n".encode() + bytes(MIB) + b"\r\n")
+    await writer.drain()
+    await until(lambda: names(network) != [])
+    writer.close()
+    await until(lambda: names(network) == [])
+    assert (await upload(network, b"more"))[0] == 201
+
+
+async def until(condition: Any) -> None:
+    """Files come and go in threads of the network; there is no signal to wait for."""
+    async with asyncio.timeout(PATIENCE):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+async def test_only_devices_leave_and_fetch_blobs(network: Network) -> None:
+    await network.start()
+    await network.register(ALICE, BOB)
+    _, answer = await upload(network, b"ciphertext")
+    alice, bob = network.tokens[ALICE], network.tokens[BOB]
+    for method, path in (("POST", f"/v1/blobs/{ALICE}"), ("GET", f"/v1/blobs/{ALICE}/{answer['id']}")):
+        for token in ("", "wrong", bob, REGISTRATION_KEY):
+            status, error = await network.request(method, path, token=token)
+            assert (status, error["error"]["reason"]) == (401, "unauthorized")
+    for path in ("/v1/blobs/alice", "/v1/blobs/%2e%2e"):
+        assert (await network.request("POST", path, token=alice))[0] == 404
+    for id in ("x" * 43, "x" * 4000, "..%2f..%2fetc%2fpasswd", "%00", "é", names(network)[0]):
+        status, error = await network.request("GET", f"/v1/blobs/{ALICE}/{id}", token=alice)
+        assert (status, error["error"]["reason"]) == (404, "not_found")
+    assert len(names(network)) == 1
+
+
+async def test_a_full_directory_is_told_until_something_expires(network: Network) -> None:
+    clock = ManualClock(time.time())
+    await network.start(clock=clock, blobs=Blobs(network.blobs.directory, quota=1000, ttl=10))
+    await network.register(ALICE, BOB)
+    _, first = await upload(network, bytes(600))
+    for data in (bytes(401), chunks(401)):
+        status, answer = await upload(network, data)
+        assert (status, answer["error"]["reason"]) == (507, "full")
+    assert len(names(network)) == 1
+    assert (await upload(network, bytes(400)))[0] == 201
+    # Expired is gone for readers at once; its room is free after the next pass.
+    clock.advance(11)
+    assert (await download(network, first["id"]))[0] == 404
+    await network.stop()
+    await network.start(clock=clock, blobs=Blobs(network.blobs.directory, quota=1000, ttl=10))
+    await until(lambda: names(network) == [])
+    await until_taken(network)
+
+
+async def until_taken(network: Network) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while (await upload(network, bytes(1000)))[0] != 201:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+async def test_a_disk_without_room_is_the_same_as_a_full_directory(
+    network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await network.start()
+    await network.register(ALICE)
+    monkeypatch.setattr("tidings.media.files.Files.free", lambda files: 10)
+    status, answer = await upload(network, bytes(11))
+    assert (status, answer["error"]["reason"]) == (507, "full")
+    assert names(network) == []
+
+
+async def test_one_transfer_too_many_is_to_come_again(network: Network) -> None:
+    await network.start(limits=Limits(transfers=1))
+    await network.register(ALICE, BOB)
+    go = asyncio.Event()
+
+    async def slow() -> AsyncIterator[bytes]:
+        yield bytes(MIB)
+        await go.wait()
+        yield b"end"
+
+    first = asyncio.create_task(upload(network, slow()))
+    await until(lambda: names(network) != [])
+    headers = {"Authorization": f"Bearer {network.tokens[BOB]}"}
+    async with network.http.post(f"/v1/blobs/{BOB}", data=b"x", headers=headers) as answer:
+        assert (answer.status, answer.headers["Retry-After"]) == (503, "1")
+    go.set()
+    status, stored = await first
+    assert status == 201
+    # Whatever came of it, its place is free again.
+    for _ in range(3):
+        assert (await download(network, stored["id"]))[0] == 200
+        assert (await upload(network, b""))[0] == 400
+
+
+async def test_a_transfer_that_stands_still_is_ended_and_a_long_one_is_not(
+    network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(routes, "SILENCE_SECONDS", 0.2)
+    monkeypatch.setattr("network.http.TIMEOUT", 0.1)
+    await network.start()
+    await network.register(ALICE)
+
+    async def slow() -> AsyncIterator[bytes]:
+        for _ in range(4):
+            yield b"x"
+            await asyncio.sleep(0.08)
+
+    assert (await upload(network, slow()))[0] == 201
+
+    async def still() -> AsyncIterator[bytes]:
+        yield bytes(MIB)
+        await asyncio.sleep(60)
+
+    status, answer = await upload(network, still())
+    assert (status, answer["error"]["reason"]) == (503, "unavailable")
+    assert len(names(network)) == 1
+
+
+async def test_a_process_that_dies_between_file_and_row_leaves_an_orphan_and_no_row(
+    database_factory: DatabaseFactory, network: Network
+) -> None:
+    await network.start()
+    await network.register(ALICE, BOB)
+    await network.stop()
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", PROCESS, network.database.url, REGISTRATION_KEY, network.blobs.directory,
+        stdout=asyncio.subprocess.PIPE, env={**os.environ, "TIDINGS_CRASH_AT": crashpoints.AFTER_FILE_BEFORE_ROW},
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        async with asyncio.timeout(PATIENCE):
+            http, _ = json.loads(await process.stdout.readline())
+        reader, writer = await asyncio.open_connection(*http)
+        head = f"POST /v1/blobs/{ALICE} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {network.tokens[ALICE]}\r\n"
+        writer.write(f"{head}Content-Length: 4\r\n\r\nblob".encode())
+        async with asyncio.timeout(PATIENCE):
+            assert await reader.read() == b""
+            await process.wait()
+        writer.close()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    (orphan,) = names(network)
+    assert await rows(network) == set()
+    long_ago = time.time() - 2 * sweeper.ORPHAN_SECONDS
+    os.utime(network.blobs.directory / orphan, (long_ago, long_ago))
+    # The first pass after a start looks for orphans.
+    await network.start()
+    await until(lambda: names(network) == [])
+
+
+@pytest.fixture
+async def database(database_factory: DatabaseFactory) -> Database:
+    return await database_factory("network")
+
+
+async def test_the_sweeper_removes_what_has_expired_and_old_orphans_and_nothing_else(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sweeper, "BATCH", 2)
+    clock = ManualClock(time.time())
+    kept = Store(database, tmp_path / "blobs", clock, quota=MIB, ttl=7200)
+    await kept.open()
+    sweep = BlobSweeper(database, kept)
+    old = [await kept.add(ALICE, chunks(100), 100) for _ in range(5)]
+    clock.advance(3601)
+    new = await kept.add(BOB, chunks(50), None)
+    os.utime(kept.files.path(new.file), (clock.now(), clock.now()))
+    for name, age in (("a" * 32, 3601), ("b" * 32 + ".part", 3601), ("c" * 32, 3599), ("d" * 32 + ".part", 10)):
+        (kept.files.directory / name).write_bytes(b"orphan")
+        os.utime(kept.files.directory / name, (clock.now() - age, clock.now() - age))
+    assert kept.quota.stored == 550
+
+    # Files older than any upload whose rows are there stay.
+    assert await sweep.remove_orphans() == 2
+    assert {path.name for path in kept.files.directory.iterdir()} == {
+        *(blob.file for blob in [*old, new]), "c" * 32, "d" * 32 + ".part",
+    }  # fmt: skip
+    assert await sweep.run_once() == 0
+    clock.advance(3600)
+    assert await sweep.run_once() == 5
+    assert kept.quota.stored == 50
+    blob, file = await kept.fetch(new.id)
+    with file:
+        assert (blob, file.read()) == (new, bytes(50))
+    async with database.reading() as connection:
+        for gone in old:
+            assert await blobs.find(connection, gone.id, now=0) is None
+
+
+async def test_a_download_that_has_begun_is_not_cut_off_by_expiry(database: Database, tmp_path: Path) -> None:
+    clock = ManualClock(time.time())
+    kept = Store(database, tmp_path / "blobs", clock, quota=MIB, ttl=10)
+    await kept.open()
+    blob = await kept.add(ALICE, chunks(100), 100)
+    _, file = await kept.fetch(blob.id)
+    clock.advance(11)
+    assert await BlobSweeper(database, kept).run_once() == 1
+    with file:
+        assert file.read() == bytes(100)
+
+
+async def test_the_quota_is_given_back_whatever_comes_of_an_upload(database: Database, tmp_path: Path) -> None:
+    kept = Store(database, tmp_path / "blobs", ManualClock(time.time()), quota=100, ttl=10)
+    await kept.open()
+    for size in (90, None):
+        with pytest.raises(ConnectionResetError):
+            await kept.add(ALICE, chunks(80, then=ConnectionResetError()), size)
+    await kept.add(ALICE, chunks(100), 100)
+
+
+async def test_a_directory_that_cannot_be_made_is_one_clear_error(network: Network, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CannotStore, match=r"TIDINGS_NETWORK_BLOB_DIR .*Not a directory"):
+        await network.start(blobs=Blobs(tmp_path / "file" / "blobs"))
+
+
+async def test_messages_go_on_while_a_blob_is_on_its_way(network: Network) -> None:
+    await network.start()
+    await network.register(ALICE, BOB)
+    alice, bob = await network.connect(ALICE), await network.connect(BOB)
+    uploads = [asyncio.create_task(upload(network, chunks(20 * MIB))) for _ in range(2)]
+    for n in range(20):
+        alice.send(ALICE, BOB, f"m{n}", kind=device.MESSAGE)
+        bob.ack(*await bob.deliveries(1))
+        await alice.accepted(1)
+    assert [status for status, _ in await asyncio.gather(*uploads)] == [201, 201]

@@ -1,0 +1,309 @@
+"""What is sent to a group is copied for each participant, wholly or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncIterator
+
+import pytest
+import sqlalchemy as sa
+
+from network.groups import copies
+from network.groups.copies import Group, judge, readers
+from network.services import Addresses
+from tests.conftest import DatabaseFactory
+from tests.network.group_support import ALICE, BOB, CAROL, DAVE, changes, done, make
+from tests.network.support import PATIENCE, REGISTRATION_KEY, Client, Network
+from tests.network.test_outages import PROCESS
+from tests.network.test_routing import ids, stored
+from tests.services.mariadb import MariaDB
+from tidings.runtime import crashpoints
+from tidings.runtime.clock import ManualClock
+from tidings.runtime.settings import DatabaseSettings
+from tidings.storage import network_groups
+from tidings.storage.database import Database
+from tidings.storage.network_groups import Chat, Member
+from tidings.wire import device
+
+
+def group_send(client: Client, sender: str, group: str, id: str, epoch: int, **more: object) -> int:
+    return client.send(sender, group, id, **{"kind": device.GROUP, "epoch": epoch, "body": b"sealed", **more})
+
+
+async def refusal(client: Client) -> str:
+    return (await client.next(device.Refused)).reason
+
+
+async def test_every_other_participant_gets_a_copy_online_or_not(network: Network) -> None:
+    clock = ManualClock()
+    await network.start(clock=clock)
+    await network.register(ALICE, BOB, CAROL)
+    group = await make(network, ALICE, BOB, CAROL)
+    alice, bob = await network.connect(ALICE), await network.connect(BOB)
+    await changes(alice, 3)
+    await changes(bob, 2)
+    sent = [group_send(alice, ALICE, group, f"m{i}", 3, body=bytes([i]), trace="t-1") for i in range(5)]
+    assert await alice.accepted(5) == sent
+    deliveries = await bob.deliveries(5)
+    assert [(d.id, d.body, d.kind, d.sender, d.to, d.group, d.trace) for d in deliveries] == [
+        (f"m{i}", bytes([i]), device.GROUP, ALICE, BOB, group, "t-1") for i in range(5)
+    ]
+    assert {d.timestamp for d in deliveries} == {int(clock.now() * 1000)}
+    bob.ack(*deliveries)
+    await bob.nothing_came()
+    carol = await network.connect(CAROL)
+    await changes(carol, 1)
+    carol.ack(*await carol.deliveries(5))
+    await carol.nothing_came()
+    await alice.nothing_came()
+    await network.stop()
+    assert await stored(network) == []
+
+
+async def test_group_messages_private_ones_and_changes_come_in_the_order_in_which_they_were_taken(
+    network: Network,
+) -> None:
+    await network.start()
+    await network.register(ALICE, BOB)
+    group = await make(network, ALICE, BOB)
+    alice, bob = await network.connect(ALICE), await network.connect(BOB)
+    await changes(alice, 2)
+    await changes(bob, 1)
+    for i in range(20):
+        alice.send(ALICE, BOB, f"key{i}")
+        group_send(alice, ALICE, group, f"m{i}", 2)
+        bob.ack(*(await bob.deliveries(2)))
+        await alice.accepted(2)
+    await done(network, "PUT", ALICE, f"/{group}", {"subject": "After it"})
+    await changes(bob, 1)
+    await bob.nothing_came()
+
+
+async def test_a_stale_epoch_a_stranger_and_a_group_that_is_none_are_refused(network: Network) -> None:
+    await network.start()
+    await network.register(ALICE, BOB, CAROL)
+    group = await make(network, ALICE, BOB)
+    carol = await network.connect(CAROL)
+    group_send(carol, CAROL, group, "x", 2)
+    assert await refusal(carol) == device.NOT_PARTICIPANT
+    for nothing in ("15550000001-5", "nonsense", "1555000ü-5"):
+        group_send(carol, CAROL, nothing, "x", 2)
+        assert await refusal(carol) == device.NO_SUCH_GROUP
+    carol.send(CAROL, ALICE, "x", group="nonsense")
+    assert await refusal(carol) == device.INVALID
+    bob = await network.connect(BOB)
+    await changes(bob, 1)
+    for epoch in (0, 1, 3):
+        group_send(bob, BOB, group, "x", epoch)
+        assert await refusal(bob) == device.STALE_GROUP
+    # Nothing was kept of it, so the id may be used with the right epoch, and then it is known.
+    n = group_send(bob, BOB, group, "x", 2)
+    assert await bob.accepted(1) == [n]
+    await done(network, "DELETE", BOB, f"/{group}")
+    await changes(bob, 1)
+    again = group_send(bob, BOB, group, "x", 2)
+    assert await bob.accepted(1) == [again]
+    group_send(bob, BOB, group, "y", 3)
+    assert await refusal(bob) == device.NOT_PARTICIPANT
+
+
+async def test_a_repeated_message_is_dropped_also_after_a_restart_with_everything_acknowledged(
+    network: Network,
+) -> None:
+    await network.start()
+    await network.register(ALICE, BOB)
+    group = await make(network, ALICE, BOB)
+    alice, bob = await network.connect(ALICE), await network.connect(BOB)
+    await changes(alice, 2)
+    await changes(bob, 1)
+    sent = [group_send(alice, ALICE, group, "once", 2) for _ in range(3)]
+    assert sorted(await alice.accepted(3)) == sent
+    bob.ack(*await bob.deliveries(1))
+    await bob.nothing_came()
+    await alice.close()
+    await bob.close()
+    await network.stop()
+    assert await stored(network) == []
+
+    await network.start()
+    alice, bob = await network.connect(ALICE), await network.connect(BOB)
+    n = group_send(alice, ALICE, group, "once", 2)
+    assert await alice.accepted(1) == [n]
+    # Somebody else's message may have the same id.
+    group_send(bob, BOB, group, "once", 2)
+    await bob.accepted(1)
+    assert ids(await alice.deliveries(1)) == ["once"]
+    await bob.nothing_came()
+
+
+async def test_whoever_was_removed_gets_no_copy_and_whoever_blocked_the_author_neither(network: Network) -> None:
+    await network.start()
+    await network.register(ALICE, BOB, CAROL, DAVE)
+    group = await make(network, ALICE, BOB, CAROL, DAVE)
+    alice, bob = await network.connect(ALICE), await network.connect(BOB)
+    await changes(alice, 4)
+    await changes(bob, 3)
+    await network.request("PUT", f"/v1/blocks/{CAROL}/{ALICE}", token=network.tokens[CAROL])
+    await done(network, "DELETE", ALICE, f"/{group}/participants", {"numbers": [BOB]})
+    await changes(alice, 1)
+    group_send(alice, ALICE, group, "late", 4)
+    assert await refusal(alice) == device.STALE_GROUP
+    group_send(alice, ALICE, group, "m1", 5)
+    await alice.accepted(1)
+    assert [notice["change"] for notice in await changes(bob, 1)] == ["removed"]
+    await bob.nothing_came()
+    carol, dave = await network.connect(CAROL), await network.connect(DAVE)
+    await changes(carol, 3)
+    await carol.nothing_came()
+    await changes(dave, 2)
+    assert ids(await dave.deliveries(1)) == ["m1"]
+    # Dave is not blocked.
+    group_send(dave, DAVE, group, "m2", 5)
+    await dave.accepted(1)
+    assert ids(await carol.deliveries(1)) == ["m2"]
+
+
+async def test_a_copy_expires_without_a_word_and_the_message_stays_known_until_then(network: Network) -> None:
+    clock = ManualClock()
+    await network.start(clock=clock, message_ttl=7200, expiry_interval=0.05)
+    await network.register(ALICE, BOB)
+    group = await make(network, ALICE, BOB)
+    alice, bob = await network.connect(ALICE), await network.connect(BOB)
+    await changes(alice, 2)
+    await changes(bob, 1)
+    await bob.nothing_came()
+    await bob.close()
+    group_send(alice, ALICE, group, "short", 2, ttl=10)
+    alice.send(ALICE, BOB, "private", ttl=10)
+    await alice.accepted(2)
+    clock.advance(11)
+    (notice,) = await alice.deliveries(1)
+    assert (notice.kind, notice.refs) == (device.EXPIRED, ["private"])
+    alice.ack(notice)
+    bob = await network.connect(BOB)
+    await bob.nothing_came()
+    group_send(alice, ALICE, group, "short", 2)
+    await alice.accepted(1)
+    await bob.nothing_came()
+    clock.advance(7200)
+    alice.send(ALICE, BOB, "private 2", ttl=1)
+    bob.ack(*await bob.deliveries(1))
+    await alice.accepted(1)
+    async with asyncio.timeout(PATIENCE):
+        while await _remembered(network):
+            await alice.nothing_came()
+
+
+async def _remembered(network: Network) -> int:
+    database = Database(network.database, "network")
+    try:
+        async with database.reading() as connection:
+            query = sa.select(sa.func.count()).select_from(network_groups.sends)
+            return int((await connection.execute(query)).scalar_one())
+    finally:
+        await database.close()
+
+
+async def test_receipts_say_which_group_their_messages_were_sent_to(network: Network) -> None:
+    await network.start()
+    await network.register(ALICE, BOB)
+    alice = await network.connect(ALICE)
+    for kind, to in [(device.DELIVERED, BOB), (device.READ, ALICE)]:
+        alice.send(ALICE, to, f"r-{kind}", kind=kind, body=b"", refs=["m1"], group="15550000001-5")
+    (live,) = await alice.deliveries(1)
+    assert (live.kind, live.group, live.refs) == (device.READ, "15550000001-5", ["m1"])
+    alice.ack(live)
+    await alice.accepted(2)
+    bob = await network.connect(BOB)
+    (kept,) = await bob.deliveries(1)
+    assert (kept.kind, kept.group, kept.refs) == (device.DELIVERED, "15550000001-5", ["m1"])
+
+
+async def test_a_process_that_dies_after_the_copies_are_stored_has_each_delivered_once(
+    database_factory: DatabaseFactory,
+) -> None:
+    database = (await database_factory("network")).settings
+    network = Network(database, "tcp")
+    await network.start()
+    await network.register(ALICE, BOB, CAROL)
+    group = await make(network, ALICE, BOB, CAROL)
+    bob = await network.connect(BOB)
+    await changes(bob, 2)
+    await bob.nothing_came()
+    await network.stop()
+    environment = {**os.environ, "TIDINGS_CRASH_AT": crashpoints.AFTER_STORE_BEFORE_ACCEPTED}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", PROCESS, database.url, REGISTRATION_KEY, stdout=asyncio.subprocess.PIPE, env=environment
+    )
+    try:
+        assert process.stdout is not None
+        async with asyncio.timeout(PATIENCE):
+            http, tcp = json.loads(await process.stdout.readline())
+        alice = await Client().open(Addresses(tuple(http), tuple(tcp)), "tcp")
+        await alice.login(ALICE, network.tokens[ALICE])
+        await changes(alice, 3)
+        group_send(alice, ALICE, group, "one", 3)
+        async with asyncio.timeout(PATIENCE):
+            await process.wait()
+            await alice.closed.wait()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    await network.start()
+    alice, bob, carol = [await network.connect(number) for number in (ALICE, BOB, CAROL)]
+    await changes(carol, 1)
+    group_send(alice, ALICE, group, "one", 3)
+    await alice.accepted(1)
+    for client in (bob, carol):
+        deliveries = await client.deliveries(1)
+        assert ids(deliveries) == ["one"]
+        client.ack(*deliveries)
+        await client.nothing_came()
+    await network.remove()
+
+
+@pytest.fixture
+async def mortal() -> AsyncIterator[tuple[Network, MariaDB]]:
+    """A network on a MariaDB of its own, which may be killed."""
+    server = MariaDB(buffer_pool_mb=32)
+    await asyncio.to_thread(server.start)
+    network = Network(DatabaseSettings(server.url("mortal")), "tcp")
+    yield network, server
+    await network.remove()
+    await asyncio.to_thread(server.remove)
+
+
+async def test_while_the_database_is_away_a_message_is_put_off_and_taken_later(
+    mortal: tuple[Network, MariaDB], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(copies, "PATIENCE", 0.5)
+    network, server = mortal
+    await network.start(embedded=True)
+    await network.register(ALICE, BOB)
+    group = await make(network, ALICE, BOB)
+    alice, bob = await network.connect(ALICE), await network.connect(BOB)
+    await changes(alice, 2)
+    await changes(bob, 1)
+    await asyncio.to_thread(server.kill9)
+    group_send(alice, ALICE, group, "one", 2)
+    assert await refusal(alice) == device.OVERLOADED
+    await asyncio.to_thread(server.start)
+    group_send(alice, ALICE, group, "one", 2)
+    await alice.accepted(1)
+    assert ids(await bob.deliveries(1)) == ["one"]
+
+
+def test_a_message_is_judged_by_who_is_in_the_group_and_by_its_epoch() -> None:
+    chat = Chat("15550000001-5", ALICE, "Lunch", 5000, 7, "code", "")
+    group = Group(chat, [Member(ALICE, True, 1), Member(BOB, False, 2), Member(CAROL, False, 3)], {CAROL: {ALICE}})
+    frame = device.Send(1, ALICE, chat.id, "m", device.GROUP, epoch=7)
+    assert judge(frame, group) == ("", "")
+    assert readers(frame, group) == [BOB]
+    assert judge(frame, None)[0] == device.NO_SUCH_GROUP
+    stranger = device.Send(1, DAVE, chat.id, "m", device.GROUP, epoch=7)
+    assert judge(stranger, group)[0] == device.NOT_PARTICIPANT
+    assert judge(device.Send(1, BOB, chat.id, "m", device.GROUP, epoch=6), group)[0] == device.STALE_GROUP

@@ -1,0 +1,181 @@
+"""Fetching files from servers of every kind, on real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from tests.authority import Authority
+from tidings.outgoing import addresses, urls
+from tidings.outgoing.download import BadAnswer, Downloader, TooLarge
+from tidings.outgoing.guard import Forbidden, Guard
+from tidings.outgoing.settings import ONLY_PUBLIC, OutgoingSettings
+
+Script = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+class Server:
+    """Sends `answer` to every request; remembers the requests."""
+
+    def __init__(self) -> None:
+        self.requests: list[bytes] = []
+        self.answer = b"HTTP/1.1 200 OK\r\nContent-Type: image/png\r\nContent-Length: 4\r\n\r\nfile"
+        self.hold = False
+        self.url = ""
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            self.requests.append(await reader.readuntil(b"\r\n\r\n"))
+            writer.write(self.answer)
+            if self.hold:
+                await reader.read()
+            await writer.drain()
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            writer.close()
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Server]:
+    found = Server()
+    listening = await asyncio.start_server(found.serve, "127.0.0.1", 0)
+    found.url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/a.png?x=1"
+    yield found
+    listening.close()
+
+
+@pytest.fixture
+def downloader() -> Downloader:
+    return Downloader(Guard(OutgoingSettings(addresses.LOOPBACK)))
+
+
+async def fetched(downloader: Downloader, url: str, *, limit: int = 1000, seconds: float = 5) -> tuple[int, bytes]:
+    async with downloader.fetch(url, limit=limit, seconds=seconds) as answer:
+        return answer.status, b"".join([piece async for piece in answer.chunks()])
+
+
+async def test_a_file_comes_with_its_head(server: Server, downloader: Downloader) -> None:
+    async with downloader.fetch(server.url, {"Authorization": "Bearer t"}, limit=4, seconds=5) as answer:
+        assert (answer.status, answer.length, answer.headers["content-type"]) == (200, 4, "image/png")
+        assert [piece async for piece in answer.chunks()] == [b"file"]
+    lines = server.requests[0].decode().split("\r\n")
+    assert lines[0] == "GET /a.png?x=1 HTTP/1.1"
+    assert "Authorization: Bearer t" in lines
+    assert f"Host: {urls.parse(server.url).named}" in lines
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "body"),
+    [
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nfi\r\n2\r\nle\r\n0\r\n\r\n", 200, b"file"),
+        (b"HTTP/1.0 200 OK\r\n\r\nto the end", 200, b"to the end"),
+        (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nfile", 200, b"file"),
+        (b"HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\nno", 404, b"no"),
+        (b"HTTP/1.1 204 No Content\r\n\r\n", 204, b""),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nfileHTTP/1.1 200 OK\r\n", 200, b"file"),
+    ],
+)
+async def test_answers_of_many_forms(
+    server: Server, downloader: Downloader, answer: bytes, status: int, body: bytes
+) -> None:
+    server.answer = answer
+    assert await fetched(downloader, server.url) == (status, body)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nfile",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n9\r\nfile",
+        b"HTTP/1.1 200 OK\r\n",
+        b"",
+        b"SSH-2.0-OpenSSH_9\r\n",
+        b"HTTP/1.1 200 OK\r\nX: " + b"x" * 200_000 + b"\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nX: " + b"x" * 400_000,
+        b"HTTP/1.1 200 OK\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\n",
+    ],
+)
+async def test_what_is_cut_off_or_no_answer_is_never_a_file(
+    server: Server, downloader: Downloader, answer: bytes
+) -> None:
+    server.answer = answer
+    with pytest.raises(BadAnswer):
+        await fetched(downloader, server.url)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 200 OK\r\nContent-Length: 1001\r\n\r\n" + b"x" * 1001,
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3e9\r\n" + b"x" * 1001 + b"\r\n0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * 1_000_000,
+    ],
+)
+async def test_no_more_bytes_than_the_limit_are_handed_out(
+    server: Server, downloader: Downloader, answer: bytes
+) -> None:
+    server.answer = answer
+    got = 0
+    with pytest.raises(TooLarge):
+        async with downloader.fetch(server.url, limit=1000, seconds=5) as download:
+            async for piece in download.chunks():
+                got += len(piece)
+    assert got <= 1000
+
+
+async def test_the_deadline_is_for_everything(server: Server, downloader: Downloader) -> None:
+    server.answer, server.hold = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nfile", True
+    with pytest.raises(TimeoutError):
+        await fetched(downloader, server.url, seconds=0.1)
+
+
+async def test_a_redirect_is_not_followed_and_its_host_gets_no_credentials(
+    server: Server, downloader: Downloader
+) -> None:
+    other = Server()
+    listening = await asyncio.start_server(other.serve, "127.0.0.1", 0)
+    where = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/"
+    server.answer = b"HTTP/1.1 302 Found\r\nLocation: %s\r\nContent-Length: 0\r\n\r\n" % where.encode()
+    async with downloader.fetch(server.url, {"Authorization": "Bearer t"}, limit=10, seconds=5) as answer:
+        assert answer.status == 302
+    assert not other.requests
+    listening.close()
+
+
+async def test_a_forbidden_host_gets_no_request(server: Server) -> None:
+    with pytest.raises(Forbidden):
+        await fetched(Downloader(Guard(ONLY_PUBLIC)), server.url)
+    assert not server.requests
+
+
+async def test_the_user_of_a_url_reaches_its_host(server: Server, downloader: Downloader) -> None:
+    await fetched(downloader, server.url.replace("http://", "http://u:p%40@"))
+    assert b"\r\nAuthorization: Basic dTpwQA==\r\n" in server.requests[0]
+
+
+async def test_a_header_cannot_hold_another_one(server: Server, downloader: Downloader) -> None:
+    with pytest.raises(ValueError):
+        async with downloader.fetch(server.url, {"Authorization": "Bearer t\r\nX: y"}, limit=10, seconds=5):
+            pass
+    assert not server.requests
+
+
+async def test_over_tls_the_name_is_checked_against_the_certificate(server: Server, tmp_path: Path) -> None:
+    authority = Authority()
+    listening = await asyncio.start_server(
+        server.serve, "127.0.0.1", 0, ssl=authority.server_context(tmp_path, "127.0.0.1")
+    )
+    url = f"https://127.0.0.1:{listening.sockets[0].getsockname()[1]}/"
+    guard = Guard(OutgoingSettings(addresses.LOOPBACK))
+    with pytest.raises(OSError, match="CERTIFICATE_VERIFY_FAILED"):
+        await fetched(Downloader(guard), url)
+    context = ssl.create_default_context(cadata=authority.pem.decode())
+    assert await fetched(Downloader(guard, context), url) == (200, b"file")
+    with pytest.raises(OSError, match="CERTIFICATE_VERIFY_FAILED"):
+        await fetched(Downloader(guard, context), url.replace("127.0.0.1", "localhost"))
+    listening.close()

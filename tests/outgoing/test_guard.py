@@ -1,0 +1,229 @@
+"""Connections lead to the addresses that were checked, and nowhere else; on real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import socket
+from collections.abc import AsyncIterator, Sequence
+
+import pytest
+
+from tidings.outgoing import addresses, settings, urls
+from tidings.outgoing.guard import Forbidden, Guard, Resolved
+from tidings.outgoing.settings import ONLY_PUBLIC, OutgoingSettings
+from tidings.runtime.settings import Environment, SettingsError
+
+LOOPBACK = OutgoingSettings(addresses.LOOPBACK)
+
+
+class Listener:
+    """Counts who connects, and keeps what they say first."""
+
+    def __init__(self) -> None:
+        self.connections = 0
+        self.heard: list[bytes] = []
+        self.answer = b""
+        self.port = 0
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        if self.answer:
+            with contextlib.suppress(asyncio.IncompleteReadError):
+                self.heard.append(await reader.readuntil(b"\r\n\r\n"))
+            writer.write(self.answer)
+        await reader.read()
+        writer.close()
+
+
+@pytest.fixture
+async def listener() -> AsyncIterator[Listener]:
+    found = Listener()
+    server = await asyncio.start_server(found.serve, "127.0.0.1", 0)
+    found.port = server.sockets[0].getsockname()[1]
+    yield found
+    server.close()
+
+
+class Names:
+    """A resolver whose answers change: the first is for the first question, the last for all after it."""
+
+    def __init__(self, *answers: Sequence[str]) -> None:
+        self.answers = list(answers)
+        self.asked = 0
+
+    async def __call__(self, host: str, port: int) -> Sequence[Resolved]:
+        answer = self.answers[min(self.asked, len(self.answers) - 1)]
+        self.asked += 1
+        return [(socket.AF_INET6 if ":" in text else socket.AF_INET, text) for text in answer]
+
+
+async def test_the_address_that_was_checked_is_the_one_connected_to(listener: Listener) -> None:
+    """DNS rebinding: the first answer passes, a second would not."""
+    allowed = OutgoingSettings((ipaddress.ip_network("127.0.0.1/32"),))
+    names = Names(["127.0.0.1"], ["127.0.0.2"])
+    sock = await Guard(allowed, names).connect("rebinding.example", listener.port)
+    assert sock.getpeername() == ("127.0.0.1", listener.port)
+    assert names.asked == 1
+    sock.close()
+    with pytest.raises(Forbidden, match=r"rebinding.example \(127.0.0.2\) is a loopback address"):
+        await Guard(allowed, names).connect("rebinding.example", listener.port)
+
+
+async def test_a_name_that_turns_private_between_save_and_send_is_refused_at_the_send(listener: Listener) -> None:
+    guard = Guard(ONLY_PUBLIC, Names(["93.184.216.34"], ["127.0.0.1"]))
+    await guard.check(f"http://rebinding.example:{listener.port}/")
+    with pytest.raises(Forbidden):
+        await guard.connect("rebinding.example", listener.port)
+    assert not listener.connections
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "127.0.0.1",
+        "127.1",
+        "2130706433",
+        "0x7f000001",
+        "0177.0.0.1",
+        "0.0.0.0",
+        "localhost",
+        "[::1]",
+        "[::ffff:127.0.0.1]",
+        "[::ffff:7f00:1]",
+        "[0:0:0:0:0:ffff:127.0.0.1]",
+        "[::1%25lo]",
+        "１２７.0.0.1",
+        "127。0。0。1",
+        "LOCALHOST",
+        "user:secret@127.0.0.1",
+        "example.com@127.0.0.1",
+        "example.com\\@127.0.0.1",
+        "169.254.169.254",
+        "[fd00:ec2::254]",
+        "100.100.100.200",
+        "0xa9fea9fe",
+        "10.0.0.1",
+        "192.168.0.1",
+    ],
+)
+async def test_no_spelling_of_a_forbidden_address_gets_a_connection(listener: Listener, host: str) -> None:
+    url = f"http://{host}:{listener.port}/"
+    guard = Guard(ONLY_PUBLIC)
+    with pytest.raises(Forbidden) as caught:
+        await guard.check(url)
+    assert "secret" not in str(caught.value)
+    with pytest.raises(Forbidden):
+        await guard.connect(*urls.parse(url).origin[:2])
+    assert not listener.connections
+
+
+async def test_of_several_addresses_those_that_may_be_called_are_tried_in_turn(listener: Listener) -> None:
+    allowed = OutgoingSettings((ipaddress.ip_network("127.0.0.0/30"),))
+    # The first is forbidden, at the second nobody listens.
+    guard = Guard(allowed, Names(["10.0.0.1", "127.0.0.2", "127.0.0.1"]))
+    assert await guard.resolve("many.example", 80) == [(socket.AF_INET, "127.0.0.2"), (socket.AF_INET, "127.0.0.1")]
+    sock = await guard.connect("many.example", listener.port)
+    assert sock.getpeername()[0] == "127.0.0.1"
+    sock.close()
+
+
+async def test_a_host_that_nobody_answers_at_is_an_error_that_is_not_forbidden() -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        free = unused.getsockname()[1]
+        for found in (["127.0.0.1"], ["127.0.0.1", "127.0.0.2"]):
+            with pytest.raises(OSError) as caught:
+                await Guard(LOOPBACK, Names(found)).connect("many.example", free)
+            assert not isinstance(caught.value, Forbidden)
+
+
+async def test_a_name_that_cannot_be_resolved_passes_at_the_check_and_fails_at_the_connection() -> None:
+    async def lookup(host: str, port: int) -> Sequence[Resolved]:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    for guard in (Guard(ONLY_PUBLIC, lookup), Guard(ONLY_PUBLIC, Names([]))):
+        await guard.check("https://later.example/")
+        with pytest.raises(socket.gaierror):
+            await guard.connect("later.example", 443)
+
+
+async def test_a_resolver_that_never_answers_does_not_hold_up_a_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidings.outgoing.guard.CHECK_SECONDS", 0.01)
+
+    async def lookup(host: str, port: int) -> Sequence[Resolved]:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    await Guard(ONLY_PUBLIC, lookup).check("https://slow.example/")
+
+
+@pytest.mark.parametrize("url", ["", "nonsense", "ftp://example.com/", "http://", "http://h:99999/", "http://[::1/"])
+async def test_what_is_no_url_is_told_so(url: str) -> None:
+    with pytest.raises(ValueError):
+        await Guard(ONLY_PUBLIC).check(url)
+
+
+async def test_the_proxy_is_told_the_checked_address_and_not_the_name(
+    listener: Listener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listener.answer = b"HTTP/1.1 200 Connection established\r\n\r\n"
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
+    proxied = settings.read(
+        Environment({"TIDINGS_OUTGOING_PROXY": f"http://user:p%40ss@127.0.0.1:{listener.port}"}), loopback=False
+    )
+    assert not [secret for secret in ("p%40ss", "p@ss", "cEBzcw") if secret in repr(proxied)]
+    sock = await Guard(proxied, Names(["93.184.216.34"])).connect("example.com", 443)
+    assert listener.heard[0].split(b"\r\n") == [
+        b"CONNECT 93.184.216.34:443 HTTP/1.1",
+        b"Host: 93.184.216.34:443",
+        b"Proxy-Authorization: Basic dXNlcjpwQHNz",
+        b"",
+        b"",
+    ]
+    sock.close()
+    with pytest.raises(Forbidden):
+        await Guard(proxied, Names(["10.0.0.1"])).connect("example.com", 443)
+    assert listener.connections == 1
+
+
+async def test_a_proxy_that_refuses_is_an_error(listener: Listener) -> None:
+    listener.answer = b"HTTP/1.1 403 Forbidden\r\n\r\n"
+    proxied = OutgoingSettings(proxy=urls.parse(f"http://127.0.0.1:{listener.port}"))
+    with pytest.raises(ConnectionError, match="403"):
+        await Guard(proxied, Names(["93.184.216.34"])).connect("example.com", 443)
+
+
+async def test_proxies_of_the_environment_are_not_used(listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    sock = await Guard(LOOPBACK).connect("127.0.0.1", listener.port)
+    assert sock.getpeername()[1] == listener.port
+    sock.close()
+
+
+def test_only_the_public_internet_is_allowed_by_default_and_loopback_where_all_is_embedded() -> None:
+    assert settings.read(Environment({}), loopback=False) == ONLY_PUBLIC
+    assert settings.read(Environment({}), loopback=True) == LOOPBACK
+    assert settings.read(Environment({"TIDINGS_OUTGOING_ALLOW": "none"}), loopback=True) == ONLY_PUBLIC
+    chosen = settings.read(Environment({"TIDINGS_OUTGOING_ALLOW": "10.0.0.0/8, fd00::/8,192.168.1.7"}), loopback=True)
+    assert [str(network) for network in chosen.allowed] == ["10.0.0.0/8", "fd00::/8", "192.168.1.7/32"]
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"TIDINGS_OUTGOING_ALLOW": "10.0.0.1/8"},
+        {"TIDINGS_OUTGOING_ALLOW": "internal.example"},
+        {"TIDINGS_OUTGOING_ALLOW": "169.254.169.254"},
+        {"TIDINGS_OUTGOING_PROXY": "proxy:3128"},
+        {"TIDINGS_OUTGOING_PROXY": "https://proxy:3128"},
+        {"TIDINGS_OUTGOING_PROXY": "socks5://proxy:3128"},
+    ],
+)
+def test_a_mistake_in_the_settings_stops_the_start(variables: dict[str, str]) -> None:
+    env = Environment(variables)
+    settings.read(env, loopback=False)
+    with pytest.raises(SettingsError):
+        env.check()

@@ -1,0 +1,1 @@
+"""Requests to addresses that others name: which may be called, and connections to exactly those."""

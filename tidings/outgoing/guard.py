@@ -1,0 +1,185 @@
+"""Connections to hosts that others name, made to exactly the addresses that were checked.
+
+Nothing is looked up a second time between the check and the connection, so a name whose answer changes (DNS
+rebinding) reaches nothing that was not checked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+
+from prometheus_client import Counter
+
+from tidings.outgoing import addresses, urls
+from tidings.outgoing.settings import OutgoingSettings
+
+log = logging.getLogger(__name__)
+
+FORBIDDEN = Counter("tidings_outgoing_forbidden_total", "Connections that were refused because of where they led")
+
+CHECK_SECONDS = 3.0  # for looking a name up when it is only checked
+ADDRESS_SECONDS = 5.0  # for one of several addresses, before the next is tried
+MAX_ADDRESSES = 16  # of one name that are looked at
+_PROXY_HEAD = 16 * 1024  # bytes of a proxy's answer
+
+Resolved = tuple[socket.AddressFamily, str]  # the address as text, with the zone of a link-local one
+Lookup = Callable[[str, int], Awaitable[Sequence[Resolved]]]
+
+
+class Forbidden(OSError):
+    """The host must not be called. It may be allowed later, or resolve to something else.
+
+    host, reason: `str()` has both and the address. reason ("a private address") alone tells nothing about names
+    that only this machine can resolve.
+    """
+
+    def __init__(self, host: str, reason: str, address: str = "") -> None:
+        where = host if address in ("", host) else f"{host} ({address})"
+        rule = "which is never called" if reason == addresses.NEVER else "which TIDINGS_OUTGOING_ALLOW does not list"
+        super().__init__(f"{where} is {reason}, {rule}")
+        self.host = host
+        self.reason = reason
+
+
+class Guard:
+    """Asked for every connection to a host that is not in the settings of the process."""
+
+    def __init__(self, settings: OutgoingSettings, lookup: Lookup | None = None) -> None:
+        """lookup(host, port): the addresses of a name, best first; raises `OSError`. By default the system's."""
+        self._allowed = settings.allowed
+        self._proxy = settings.proxy
+        self._lookup = lookup or _ask_system
+
+    async def resolve(self, host: str, port: int) -> list[Resolved]:
+        """The addresses of `host` that may be called, never none, best first.
+
+        Raises `Forbidden` when there are only others, and `OSError` when the name cannot be resolved.
+        """
+        spelt = addresses.literal(host)
+        if spelt is not None:
+            family = socket.AF_INET if spelt.version == 4 else socket.AF_INET6
+            found: Sequence[Resolved] = [(family, str(spelt))]
+        else:
+            found = await self._lookup(host, port)
+        good: list[Resolved] = []
+        refused: Forbidden | None = None
+        for family, text in found[:MAX_ADDRESSES]:
+            reason = addresses.refusal(ipaddress.ip_address(text), self._allowed)
+            if not reason:
+                good.append((family, text))
+            elif refused is None:
+                refused = Forbidden(host, reason, text)
+        if good:
+            return good
+        if refused is None:
+            raise socket.gaierror(socket.EAI_NONAME, "the name has no address")
+        FORBIDDEN.inc()
+        raise refused
+
+    async def check(self, url: str) -> None:
+        """Raises `Forbidden` for a URL that leads where nothing may be called, and `ValueError` for no URL.
+
+        A name that cannot be resolved now passes: it is checked again with every connection.
+        """
+        host, port, _ = urls.parse(url).origin
+        try:
+            async with asyncio.timeout(CHECK_SECONDS):
+                await self.resolve(host, port)
+        except Forbidden:
+            raise
+        except OSError:  # TimeoutError is one
+            return
+
+    async def connect(self, host: str, port: int) -> socket.socket:
+        """A connected, non-blocking socket to the first checked address that answers; the caller owns it.
+
+        Raises `Forbidden`, and `OSError` when no address can be reached. Takes as long as the caller lets it: put a
+        deadline around it.
+        """
+        checked = await self.resolve(host, port)
+        failures: list[OSError] = []
+        for address in checked:
+            try:
+                # With one address alone the caller's deadline is enough.
+                async with asyncio.timeout(ADDRESS_SECONDS if len(checked) > 1 else None):
+                    return await self._connect_to(address, port)
+            except OSError as error:
+                failures.append(error)
+        if len(failures) == 1:
+            raise failures[0]
+        raise ConnectionError(f"none of {len(checked)} addresses can be reached: {failures[0]}")
+
+    async def _connect_to(self, address: Resolved, port: int) -> socket.socket:
+        if self._proxy is None:
+            return await _dial(address, port)
+        through = self._proxy
+        near = await asyncio.get_running_loop().getaddrinfo(*through.origin[:2], type=socket.SOCK_STREAM)
+        sock = await _dial((near[0][0], str(near[0][4][0])), through.origin[1])
+        try:
+            await _ask_proxy(sock, through, address, port)
+        except BaseException:
+            sock.close()
+            raise
+        return sock
+
+
+async def _ask_system(host: str, port: int) -> Sequence[Resolved]:
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except UnicodeError as error:
+        raise socket.gaierror(socket.EAI_NONAME, "not the name of a host") from error
+    return [(family, _with_zone(address)) for family, _, _, _, address in found if family in _FAMILIES]
+
+
+_FAMILIES = (socket.AF_INET, socket.AF_INET6)
+
+
+def _with_zone(address: tuple[object, ...]) -> str:
+    text = str(address[0])
+    if len(address) == 4 and address[3] and "%" not in text:
+        return f"{text}%{address[3]}"
+    return text
+
+
+async def _dial(address: Resolved, port: int) -> socket.socket:
+    family, text = address
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        where: tuple[str, int] | tuple[str, int, int, int] = (text, port)
+        if family == socket.AF_INET6:
+            plain, _, zone = text.partition("%")
+            scope = int(zone) if zone.isdigit() else socket.if_nametoindex(zone) if zone else 0
+            where = (plain, port, 0, scope)
+        await asyncio.get_running_loop().sock_connect(sock, where)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+async def _ask_proxy(sock: socket.socket, proxy: urls.Place, address: Resolved, port: int) -> None:
+    """Have `proxy` connect `sock` to the address itself, so that it looks up no name."""
+    family, text = address
+    place = f"[{text}]:{port}" if family == socket.AF_INET6 else f"{text}:{port}"
+    lines = [f"CONNECT {place} HTTP/1.1", f"Host: {place}"]
+    if proxy.authorization:
+        lines.append(f"Proxy-Authorization: {proxy.authorization}")
+    loop = asyncio.get_running_loop()
+    await loop.sock_sendall(sock, "\r\n".join([*lines, "", ""]).encode("latin-1"))
+    head = b""
+    while b"\r\n\r\n" not in head:
+        part = await loop.sock_recv(sock, 4096)
+        head += part
+        if not part or len(head) > _PROXY_HEAD:
+            raise ConnectionError("the proxy gave no answer")
+    # Whoever is behind it speaks only after us.
+    first, _, rest = head.partition(b"\r\n")
+    words = first.split()
+    if len(words) < 2 or words[1] != b"200" or not rest.endswith(b"\r\n"):
+        raise ConnectionError(f"the proxy refuses: {first[:100].decode('ascii', 'replace')}")

@@ -1,0 +1,54 @@
+"""What the environment says about requests to other machines."""
+
+from __future__ import annotations
+
+import dataclasses
+import ipaddress
+
+from tidings.outgoing import addresses, urls
+from tidings.outgoing.addresses import Network
+from tidings.runtime.settings import Environment
+
+NONE = "none"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class OutgoingSettings:
+    """allowed: networks that may be called although they are not the public internet.
+
+    proxy: every connection goes through it; `None` for none. Its own address is not checked.
+    """
+
+    allowed: tuple[Network, ...] = ()
+    proxy: urls.Place | None = None
+
+
+ONLY_PUBLIC = OutgoingSettings()
+
+
+def read(env: Environment, *, loopback: bool) -> OutgoingSettings:
+    """`TIDINGS_OUTGOING_ALLOW` and `TIDINGS_OUTGOING_PROXY`; mistakes are reported to `env`.
+
+    loopback: this machine is allowed unless the first is set.
+    """
+    raw = env.text("TIDINGS_OUTGOING_ALLOW", "127.0.0.0/8,::1" if loopback else NONE)
+    allowed: list[Network] = []
+    for part in (part.strip() for part in raw.split(",")):
+        if part and part.lower() != NONE:
+            try:
+                allowed.append(ipaddress.ip_network(part))
+            except ValueError:
+                env.problem(f"{part!r} in TIDINGS_OUTGOING_ALLOW is no network like 10.0.0.0/8, nor an address")
+    for address in addresses.METADATA:
+        if any(network.num_addresses == 1 and address in network for network in allowed):
+            env.problem(f"{address} in TIDINGS_OUTGOING_ALLOW is a metadata address, which is never called")
+    proxy = None
+    where = env.text("TIDINGS_OUTGOING_PROXY")
+    if where:
+        try:
+            proxy = urls.parse(where)
+        except ValueError:
+            env.problem("TIDINGS_OUTGOING_PROXY is not a URL like http://proxy.example:3128")
+        if proxy is not None and (proxy.origin[2] or proxy.path != "/"):
+            env.problem("TIDINGS_OUTGOING_PROXY must be http:// and have no path")
+    return OutgoingSettings(tuple(allowed), proxy)

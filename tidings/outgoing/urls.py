@@ -1,0 +1,66 @@
+"""Taking a URL apart, once for all who check it or call it: they can have no two opinions about its host."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import functools
+import urllib.parse
+
+Origin = tuple[str, int, bool]  # host, port, TLS
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Place:
+    """What a URL of HTTP names.
+
+    origin:        host without brackets, in ASCII, lower case.
+    named:         the value of `Host`.
+    path:          with the query, quoted for a request line.
+    authorization: the value of `Authorization` where the URL has a user, else empty. Not for logs.
+    """
+
+    origin: Origin
+    named: str
+    path: str
+    authorization: str = dataclasses.field(repr=False, default="")
+
+    @property
+    def shown(self) -> str:
+        """The origin as a URL, for logs and errors."""
+        return f"http{'s' if self.origin[2] else ''}://{self.named}"
+
+
+@functools.lru_cache(64)
+def parse(url: str) -> Place:
+    """Raises `ValueError`, whose text does not hold the URL."""
+    try:
+        parts = urllib.parse.urlsplit(url)
+        port = parts.port
+    except ValueError:
+        raise ValueError("it is no URL") from None
+    if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
+        raise ValueError("the URL is neither http:// nor https://, or names no host")
+    secure = parts.scheme == "https"
+    try:
+        host = parts.hostname if ":" in parts.hostname else parts.hostname.encode("idna").decode().lower()
+    except UnicodeError:
+        raise ValueError("the URL's host is no name of a host") from None
+    if not host or not host.isprintable() or " " in host:
+        raise ValueError("the URL's host is no name of a host")
+    named = f"[{host}]" if ":" in host else host
+    if port is not None:
+        named += f":{port}"
+    path = urllib.parse.quote(parts.path or "/", safe="/%:@!$&'()*+,;=~")
+    if parts.query:
+        path += "?" + urllib.parse.quote(parts.query, safe="/?%:@!$&'()*+,;=~")
+    authorization = ""
+    if parts.username is not None:
+        credentials = f"{urllib.parse.unquote(parts.username)}:{urllib.parse.unquote(parts.password or '')}"
+        authorization = basic(credentials)
+    return Place((host, port or (443 if secure else 80), secure), named, path, authorization)
+
+
+def basic(credentials: str) -> str:
+    """The value of `Authorization` for `user:password`."""
+    return f"Basic {base64.b64encode(credentials.encode()).decode()}"

@@ -1,0 +1,1 @@
+"""`/v1/media`: files that are sent, and those that recipients sent."""

@@ -1,0 +1,105 @@
+"""Checking what messages say about files: is there one of this id, is it of the right kind, is there that provider?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from tidings.media import kinds
+from tidings.runtime.batcher import Batcher, BatcherFull
+from tidings.runtime.clock import Clock
+from tidings.storage import media, media_providers
+from tidings.storage.database import Connection, Database
+from tidings.storage.media import Media
+from webapp.errors import MEDIA_FORMAT, NOT_FOUND, PARAMETER_INVALID, FixRequest, Problem, TryLater
+from webapp.media import schemas
+from webapp.media.service import TOUCH_AFTER_MS
+from webapp.messages.attachments import Attachment
+from webapp.tokens import Caller
+
+
+class References:
+    """Looks files up when a message is accepted; their ids are read in batches.
+
+    At most 10,000 wait to be looked up; one more message is refused with 503.
+    """
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+        self._reads: Batcher[str, Media | None] = Batcher("media-read", self._read, max_size=500, max_pending=10_000)
+
+    async def check(self, caller: Caller, attachments: Sequence[Attachment]) -> None:
+        """Raises `FixRequest` that names each field that is wrong, and `TryLater`.
+
+        A file that is there will not be collected as unused for weeks to come.
+        """
+        found = {media_id: await self._find(caller, media_id) for media_id in _once(a.id for a in attachments if a.id)}
+        there = [entry for entry in found.values() if entry is not None]
+        found |= await self._touch(there)
+        problems = [
+            problem
+            for attachment in attachments
+            if attachment.id and (problem := judge(attachment, found[attachment.id])) is not None
+        ]
+        for provider in _once(a.provider for a in attachments if a.provider):
+            async with self._database.reading() as connection:
+                known = await media_providers.find_provider(connection, caller.account, provider)
+            if known is None:
+                problems += [
+                    Problem(PARAMETER_INVALID, f"{a.field}.provider.name: there is no media provider of this name")
+                    for a in attachments
+                    if a.provider == provider
+                ]
+        if problems:
+            raise FixRequest(problems)
+
+    async def _find(self, caller: Caller, media_id: str) -> Media | None:
+        if not schemas.is_id(media_id):
+            return None
+        try:
+            found = await self._reads.submit(media_id)
+        except BatcherFull:
+            raise TryLater("too many messages wait for their files to be looked up") from None
+        return found if found is not None and found.account == caller.account else None
+
+    async def _read(self, ids: Sequence[str]) -> Sequence[Media | None]:
+        async with self._database.reading() as connection:
+            found = {entry.id: entry for entry in await media.list_media(connection, _once(ids))}
+        return [found.get(media_id) for media_id in ids]
+
+    async def _touch(self, entries: Sequence[Media]) -> dict[str, Media | None]:
+        """Those whose last use is long ago, as they are once this use is noted."""
+        now = int(self._clock.now() * 1000)
+        old = [entry.id for entry in entries if entry.used_at < now - TOUCH_AFTER_MS]
+        if not old:
+            return {}
+
+        async def work(connection: Connection) -> Sequence[Media]:
+            await media.touch(connection, old, now)
+            return await media.list_media(connection, old)
+
+        kept = {entry.id: entry for entry in await self._database.persist(work, patience=5.0)}
+        return {media_id: kept.get(media_id) for media_id in old}
+
+
+def judge(attachment: Attachment, found: Media | None) -> Problem | None:
+    """What is wrong with a file for its field, if anything."""
+    field = f"{attachment.field}.id"
+    if found is None:
+        return Problem(NOT_FOUND, f"{field}: there is no media of this id")
+    if attachment.in_template and attachment.kind == kinds.DOCUMENT:
+        if found.mime_type != kinds.PDF:
+            return Problem(MEDIA_FORMAT, f"{field}: is {found.mime_type}, should be {kinds.PDF}")
+    elif not kinds.may_be_sent_as(found.mime_type, attachment.kind):
+        code = MEDIA_FORMAT if attachment.in_template else PARAMETER_INVALID
+        wanted = " or ".join(kinds.types_of(attachment.kind))
+        return Problem(code, f"{field}: is {found.mime_type}, should be {wanted}")
+    if found.size > kinds.LIMITS[attachment.kind]:
+        return Problem(
+            PARAMETER_INVALID, f"{field}: has {found.size} bytes, the limit is {kinds.LIMITS[attachment.kind]}"
+        )
+    return None
+
+
+def _once(values: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(values))

@@ -1,0 +1,70 @@
+"""`POST /v1/media`, and `GET` and `DELETE /v1/media/{id}`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Request, Response
+
+from webapp import answers, headers, idempotency, openapi
+from webapp.errors import ShortenBody
+from webapp.gate import Gate
+from webapp.media import schemas, service
+from webapp.media.service import MediaStore
+from webapp.media.transfer import FileAnswer, received
+from webapp.openapi import MetaAnswer
+
+MediaId = Annotated[str, Path(description="As `POST /v1/media` answered, or a webhook told")]
+
+
+def routes(media: MediaStore, gate: Gate) -> APIRouter:
+    router = APIRouter(tags=["media"])
+
+    @router.post(
+        "/v1/media",
+        summary="Upload a file",
+        response_model=schemas.MediaAnswer,
+        openapi_extra=openapi.repeatable(openapi.operation(openapi.BEARER) | {"requestBody": schemas.UPLOAD}),
+    )
+    async def upload(request: Request) -> Response:
+        caller = await gate.caller(request)
+        key = idempotency.key_of(request)
+        raw = headers.find(request.scope, b"content-type")
+        media_type = service.read_type(None if raw is None else raw.decode("latin-1"))
+        declared = headers.find(request.scope, b"content-length")
+        if declared is not None and declared.isdigit() and (len(declared) > 12 or int(declared) > media_type.limit):
+            raise ShortenBody(media_type.limit)
+        media_id = await media.upload(
+            caller, media_type, received(request), request_id=request.state.request_id, key=key
+        )
+        return answers.answer({"media": [{"id": media_id}]})
+
+    @router.get(
+        "/v1/media/{media_id}",
+        summary="A file",
+        response_class=Response,
+        responses={200: schemas.DOWNLOAD},
+        openapi_extra=openapi.operation(openapi.BEARER),
+    )
+    async def download(request: Request, media_id: MediaId) -> Response:
+        return await answer_with_file(request, media_id)
+
+    @router.head("/v1/media/{media_id}", include_in_schema=False)
+    async def describe(request: Request, media_id: MediaId) -> Response:
+        return await answer_with_file(request, media_id)
+
+    @router.delete(
+        "/v1/media/{media_id}",
+        summary="Delete a file",
+        response_model=MetaAnswer,
+        openapi_extra=openapi.operation(openapi.BEARER),
+    )
+    async def delete(request: Request, media_id: MediaId) -> Response:
+        await media.delete(await gate.caller(request), media_id)
+        return answers.answer({})
+
+    async def answer_with_file(request: Request, media_id: str) -> Response:
+        found, file = await media.open(await gate.caller(request), media_id)
+        return FileAnswer(file, found.size, found.mime_type, with_body=request.method != "HEAD")
+
+    return router

@@ -1,0 +1,204 @@
+"""Keeping files, handing them out and deleting them."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import logging
+import os
+import uuid
+from collections.abc import AsyncIterator
+from typing import BinaryIO
+
+from prometheus_client import Counter, Gauge
+
+from tidings.media import kinds
+from tidings.media.errors import FileGone, MakeRoom, SendLess, SendSomething, UseAnotherType
+from tidings.media.files import Files, Stored
+from tidings.media.kinds import MediaType
+from tidings.runtime import crashpoints
+from tidings.runtime.clock import Clock
+from tidings.storage import idempotency, media
+from tidings.storage.database import Connection, Database
+from tidings.storage.idempotency import MEDIA, UsedKey
+from tidings.storage.media import Media
+from webapp.errors import (
+    NOT_FOUND,
+    PARAMETER_INVALID,
+    PARAMETER_MISSING,
+    APIError,
+    FixRequest,
+    ShortenBody,
+    TryLater,
+    UseAnotherKey,
+    WaitForAnswer,
+)
+from webapp.media import schemas
+from webapp.tokens import Caller
+
+log = logging.getLogger(__name__)
+
+UPLOADS = Counter("tidings_media_uploads_total", "Uploads by kind of file and outcome", ["kind", "outcome"])
+IN_PROGRESS = Gauge("tidings_media_uploads_in_progress", "Uploads in progress")
+
+# A use is noted when the last one noted is older than this (milliseconds).
+TOUCH_AFTER_MS = 24 * 3600 * 1000
+# Seconds after which it is worth trying a full disk again.
+_FULL_RETRY = 60
+
+
+class MediaStore:
+    """The files of the caller's account.
+
+    At most `max_uploads` are in progress at the same time; one more is refused with 503.
+    """
+
+    def __init__(self, database: Database, files: Files, clock: Clock, *, max_uploads: int) -> None:
+        self._database = database
+        self._files = files
+        self._clock = clock
+        self._max_uploads = max_uploads
+        self._uploads = 0
+        self._keys: set[tuple[str, str]] = set()
+
+    async def upload(
+        self, caller: Caller, media_type: MediaType, chunks: AsyncIterator[bytes], *, request_id: str, key: str = ""
+    ) -> str:
+        """The id of a file that is on disk when this returns.
+
+        key: the request's idempotency key; a repeat is answered with the first id. Raises `FixRequest`, `TryLater`,
+        `UseAnotherKey`, `WaitForAnswer`.
+        """
+        if self._uploads >= self._max_uploads:
+            raise TryLater(f"{self._max_uploads} uploads are in progress")
+        if key and (caller.account, key) in self._keys:
+            raise WaitForAnswer()
+        started = self._clock.monotonic()
+        stored: Stored | None = None
+        outcome = "failed"
+        self._uploads += 1
+        IN_PROGRESS.inc()
+        if key:
+            self._keys.add((caller.account, key))
+        try:
+            try:
+                stored = await self._files.write(chunks, limit=media_type.limit, check=media_type.check)
+            except (UseAnotherType, SendLess, SendSomething, MakeRoom) as error:
+                outcome = "refused"
+                raise _refusal(error) from None
+            crashpoints.reach(crashpoints.AFTER_FILE_BEFORE_ROW)
+            media_id = await self._keep(caller, media_type, stored, key)
+            outcome = "kept"
+            return media_id
+        finally:
+            self._uploads -= 1
+            IN_PROGRESS.dec()
+            self._keys.discard((caller.account, key))
+            UPLOADS.labels(media_type.kind, outcome).inc()
+            log.info(
+                "media.uploaded",
+                extra={
+                    "request_id": request_id,
+                    "username": caller.username,
+                    "outcome": outcome,
+                    "mime_type": media_type.text,
+                    "bytes": stored.size if stored else 0,
+                    "seconds": round(self._clock.monotonic() - started, 3),
+                },
+            )
+
+    async def open(self, caller: Caller, media_id: str) -> tuple[Media, BinaryIO]:
+        """A file for reading. Raises `FixRequest` when there is none."""
+        found = None
+        if schemas.is_id(media_id):
+            async with self._database.reading() as connection:
+                found = await media.find(connection, caller.account, media_id)
+        if found is None:
+            raise _unknown()
+        try:
+            file = await asyncio.to_thread(self._files.open, found.file)
+        except FileGone:
+            log.error("media.file_gone", extra={"media": media_id, "file": found.file})
+            raise _unknown() from None
+        if os.fstat(file.fileno()).st_size != found.size:
+            file.close()
+            log.error("media.file_damaged", extra={"media": media_id, "file": found.file})
+            raise _unknown()
+        now = int(self._clock.now() * 1000)
+        if found.used_at < now - TOUCH_AFTER_MS:
+            await self._database.persist(lambda connection: media.touch(connection, [media_id], now), patience=5.0)
+        return found, file
+
+    async def delete(self, caller: Caller, media_id: str) -> None:
+        """Forget a file. Raises `FixRequest` when there is none."""
+        taken = None
+        if schemas.is_id(media_id):
+            async with self._database.transaction() as connection:
+                taken = await media.take(connection, caller.account, media_id)
+        if taken is None:
+            raise _unknown()
+        # Killed here, the file is an orphan, which the next collection deletes.
+        await self._files.delete([taken.file])
+        log.info("media.deleted", extra={"media": media_id, "username": caller.username})
+
+    async def _keep(self, caller: Caller, media_type: MediaType, stored: Stored, key: str) -> str:
+        """The row of a file that is on disk; the id that a repeated request was answered before.
+
+        When the database fails the file stays: whether its row is there is unknown, and an orphan is collected later.
+        """
+        now = int(self._clock.now() * 1000)
+        row = Media(
+            id=str(uuid.uuid4()),
+            account=caller.account,
+            kind=media_type.kind,
+            mime_type=media_type.text,
+            size=stored.size,
+            sha256=stored.sha256,
+            file=stored.name,
+            filename="",
+            created_at=now,
+            used_at=now,
+        )
+        fingerprint = hashlib.sha256(f"{media_type.text}\n{stored.sha256}".encode()).digest()
+        use = UsedKey(caller.account, MEDIA, idempotency.hash_of(key), fingerprint, row.id, now)
+
+        async def work(connection: Connection) -> UsedKey:
+            first = use
+            if key:
+                first = await idempotency.claim(connection, use, now - idempotency.LIFETIME_MS)
+            if first.answer == row.id:
+                await media.add_all(connection, [row])
+            return first
+
+        first = await self._database.persist(work, patience=5.0)
+        if first.answer != row.id:
+            await self._files.delete([stored.name])
+            if not hmac.compare_digest(first.fingerprint, fingerprint):
+                raise UseAnotherKey()
+        return first.answer
+
+
+def _refusal(error: UseAnotherType | SendLess | SendSomething | MakeRoom) -> APIError:
+    if isinstance(error, SendLess):
+        return ShortenBody(error.limit)
+    if isinstance(error, SendSomething):
+        return FixRequest.because(PARAMETER_MISSING, f"body: {error}")
+    if isinstance(error, MakeRoom):
+        log.error("media.disk_full")
+        return TryLater(str(error), retry_after=_FULL_RETRY)
+    return FixRequest.because(PARAMETER_INVALID, f"body: {error}")
+
+
+def read_type(content_type: str | None) -> MediaType:
+    """What a file is said to be. Raises `FixRequest`."""
+    if content_type is None or not content_type.strip():
+        raise FixRequest.because(PARAMETER_MISSING, "Content-Type: is missing")
+    try:
+        return kinds.parse(content_type)
+    except UseAnotherType as error:
+        raise FixRequest.because(PARAMETER_INVALID, f"Content-Type: {error}") from None
+
+
+def _unknown() -> FixRequest:
+    return FixRequest.because(NOT_FOUND, "there is no media of this id")

@@ -1,0 +1,76 @@
+"""Files over HTTP, a block in memory at a time: a body that comes in, and an answer that goes out."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from typing import BinaryIO
+
+from fastapi import Request, Response
+from starlette.requests import ClientDisconnect
+from starlette.types import Receive, Scope, Send
+
+from webapp.errors import INVALID_REQUEST, FixRequest
+
+log = logging.getLogger(__name__)
+
+# Seconds without a byte, and seconds in all, after which a transfer is ended.
+IDLE = 30.0
+LONGEST = 15 * 60.0
+_BLOCK = 256 * 1024
+
+
+async def received(request: Request, *, idle: float = IDLE, longest: float = LONGEST) -> AsyncIterator[bytes]:
+    """The body as it comes. Raises `FixRequest` for one that stops coming."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + longest
+    stream = request.stream()
+    while True:
+        try:
+            async with asyncio.timeout_at(min(loop.time() + idle, deadline)):
+                chunk = await anext(stream, None)
+        except ClientDisconnect:
+            raise FixRequest.because(INVALID_REQUEST, "the connection closed before the body was complete") from None
+        except TimeoutError:
+            raise FixRequest.because(INVALID_REQUEST, "the body did not arrive in time") from None
+        if chunk is None:
+            return
+        yield chunk
+
+
+class FileAnswer(Response):
+    """A file from the disk. It is closed in the end; a client that stops reading is cut off."""
+
+    def __init__(self, file: BinaryIO, size: int, content_type: str, *, with_body: bool = True) -> None:
+        """size: of the file, in bytes."""
+        self._file = file
+        self._with_body = with_body
+        headers = {
+            # Here rather than as the media type, to which the framework would add a charset.
+            "Content-Type": content_type,
+            "Content-Length": str(size),
+            "X-Content-Type-Options": "nosniff",
+        }
+        super().__init__(headers=headers)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            loop = asyncio.get_running_loop()
+            deadline = loop.time() + LONGEST
+            left = int(self.headers["Content-Length"]) if self._with_body else 0
+            while left > 0:
+                block = await asyncio.to_thread(self._file.read, min(left, _BLOCK))
+                if not block:
+                    # Somebody cut the file short; the connection is closed on an incomplete answer.
+                    log.error("media.cut_short", extra={"missing": left})
+                    return
+                left -= len(block)
+                async with asyncio.timeout_at(min(loop.time() + IDLE, deadline)):
+                    await send({"type": "http.response.body", "body": block, "more_body": True})
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        except TimeoutError:
+            log.info("media.reader_too_slow", extra={"path": scope["path"][:200]})
+        finally:
+            self._file.close()
