@@ -27,6 +27,8 @@ class Wishes:
     persist: bool
     statuses: frozenset[Status]
     conversations: bool
+    security: bool
+    number_changes: bool
 
     def wants(self, status: Status) -> bool:
         return status in self.statuses
@@ -90,6 +92,8 @@ class Config:
             settings.callback_persist,
             frozenset(wanted),
             conversations=not settings.webhook_payload_conversation_pricingmodel_disabled,
+            security=settings.show_security_notifications,
+            number_changes=settings.notify_user_change_number,
         )
         self._target = Target(
             settings.webhooks.url,

@@ -17,6 +17,8 @@ from prometheus_client import Counter, Gauge
 from coreapp import codes
 from coreapp.account import OwnDevice
 from coreapp.errors import UpstreamAway, UpstreamRefused
+from coreapp.groups.names import is_group
+from coreapp.identities import Identities, Learnt
 from coreapp.journal import Change, Journal
 from coreapp.session_store import SessionStore
 from coreapp.upstream import Upstream
@@ -37,13 +39,22 @@ MAX_FETCH = 100  # recipients in one round of the lane
 YIELD_EVERY = 4  # set-ups between two turns of the event loop: about 2 ms
 RETRY_SECONDS = 0.5
 
+# Of a recipient whose keys are others than before, until the business has taken them.
+CHANGED = (codes.USER_CHANGED, "the recipient's identity has changed and is not acknowledged")
+
 
 class Outlet(Protocol):
     """Where encrypted jobs go, and those that cannot be."""
 
-    def offer(self, jobs: Sequence[Job]) -> None: ...
+    def offer(self, jobs: Sequence[Job], *, inherited: bool = False) -> None: ...
 
     def fail(self, jobs: Sequence[Job], code: int, details: str) -> None: ...
+
+
+class Lane(Protocol):
+    """Where jobs wait to be encrypted."""
+
+    def enter_lane(self, job: Job, content: bytes) -> None: ...
 
 
 class Encryption:
@@ -56,6 +67,7 @@ class Encryption:
         upstream: Upstream,
         journal: Journal,
         outlet: Outlet,
+        identities: Identities,
         *,
         require_pq: bool = False,
     ) -> None:
@@ -64,19 +76,29 @@ class Encryption:
         self._upstream = upstream
         self._journal = journal
         self._outlet = outlet
+        self._identities = identities
         self._require_pq = require_pq
         # Jobs whose recipient is in the lane, by recipient, with their contents. Bounded by the job queue's limit.
         self._waiting: dict[str, list[tuple[Job, bytes]]] = {}
         self._lane: Batcher[str, None] = Batcher("session-lane", self._round, max_size=MAX_FETCH, max_in_flight=2)
         self._closing = asyncio.Event()
+        self._groups: Lane | None = None
+
+    def serve_groups(self, lane: Lane) -> None:
+        """Say who encrypts messages to groups; before the first of them enters."""
+        self._groups = lane
 
     def encrypt_now(self, job: Job, content: bytes) -> sessions.SendingHalf | None:
         """Turn a new job into an encrypted one, when its session is at hand and nobody is queued before it.
 
+        A recipient whose identity waits to be acknowledged is for the lane to refuse.
+
         Returns what must be committed with the job (and `hold` must be called with that commit), or `None` with the
         job as it was. Nothing may run between this and the journal's `put`: commits must be in the order of keys.
         """
-        if job.peer in self._waiting:
+        if is_group(job.peer) or job.peer in self._waiting:
+            return None
+        if not self._identities.is_complete or self._identities.blocks(job.peer):
             return None
         record = self._store.at_hand(job.peer)
         if record is None:
@@ -103,6 +125,10 @@ class Encryption:
         """
         if self._closing.is_set():
             return
+        if is_group(job.peer):
+            assert self._groups is not None, "serve_groups() comes first"
+            self._groups.enter_lane(job, content)
+            return
         waiting = self._waiting.get(job.peer)
         if waiting is not None:
             waiting.append((job, content))
@@ -110,6 +136,12 @@ class Encryption:
         self._waiting[job.peer] = [(job, content)]
         WAITING.set(len(self._waiting))
         self._line_up(job.peer)
+
+    def turn_away(self, peer: str) -> None:
+        """The peer's identity changed: what waits for it fails, where that needs to be acknowledged."""
+        if self._identities.blocks(peer):
+            self._outlet.fail([job for job, _ in self._waiting.pop(peer, ())], *CHANGED)
+            WAITING.set(len(self._waiting))
 
     async def close(self) -> None:
         """Leave what is in the lane to the next owner: it is on disk."""
@@ -137,7 +169,8 @@ class Encryption:
     async def _round(self, peers: Sequence[str]) -> Sequence[None]:
         self._store.pin(peers)
         try:
-            await self._serve(peers)
+            with self._identities.pinned(peers):
+                await self._serve(peers)
         finally:
             self._store.unpin(peers)
         return [None] * len(peers)
@@ -146,6 +179,7 @@ class Encryption:
         drops = {peer: self._store.drops(peer) for peer in peers}
         await self._store.load(peers)
         missing = [peer for peer in peers if self._store.at_hand(peer) is None]
+        await self._identities.load(missing if self._identities.is_complete else peers)
         bundles = await self._fetch(missing) if missing else {}
         opened: dict[str, e2ee.SessionRecord] = {}
         for count, peer in enumerate(missing, 1):
@@ -156,6 +190,7 @@ class Encryption:
                 await asyncio.sleep(0)
         # From here to the journal nothing else runs: what is encrypted first is committed and sent first.
         jobs: list[Job] = []
+        learnt = Learnt()
         whole: list[sessions.Session] = []
         halves: list[sessions.SendingHalf] = []
         for peer in peers:
@@ -167,8 +202,13 @@ class Encryption:
                     self._again(peer)
                     continue
                 record = opened.get(peer)
+                if record is not None:
+                    self._identities.learn(peer, record.remote_identity, learnt)
             waiting = self._waiting.pop(peer, [])
             if not waiting:
+                continue
+            if self._identities.blocks(peer):
+                self._outlet.fail([job for job, _ in waiting], *CHANGED)
                 continue
             if record is None:
                 self._give_up(peer, waiting, bundles)
@@ -180,12 +220,20 @@ class Encryption:
             else:
                 halves.append(self._store.seal_sending(peer, record))
         WAITING.set(len(self._waiting))
-        if not jobs:
+        if not jobs and not learnt.rows:
             return
         crashpoints.reach(crashpoints.AFTER_SEAL_BEFORE_COMMIT)
         committed = self._journal.put(
-            Change(self._device.number, enqueued_jobs=jobs, whole_sessions=whole, sending_halves=halves)
+            Change(
+                self._device.number,
+                enqueued_jobs=jobs,
+                whole_sessions=whole,
+                sending_halves=halves,
+                learnt_identities=learnt.rows,
+                new_callbacks=learnt.callbacks,
+            )
         )
+        self._identities.announce(learnt, committed)
         for peer in [session.peer for session in whole] + [half.peer for half in halves]:
             self._store.hold(peer, committed)
         await committed

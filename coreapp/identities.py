@@ -18,11 +18,9 @@ from typing import Protocol
 from prometheus_client import Counter, Gauge
 
 from coreapp import codes
-from coreapp.errors import Refused, UpstreamError
+from coreapp.errors import Refused
 from coreapp.ids import MessageIds
 from coreapp.journal import Change, Journal
-from coreapp.session_store import SessionStore
-from coreapp.upstream import Upstream
 from coreapp.webhook import bodies
 from tidings.runtime.clock import Clock
 from tidings.runtime.lru import LRU
@@ -37,7 +35,7 @@ CHANGES = Counter("tidings_identity_changes_total", "Recipients found to use ano
 WAITING = Gauge("tidings_identities_unacknowledged", "Changed identities that wait for their acknowledgement")
 
 UNACKNOWLEDGED = "the recipient has a new identity: acknowledge it with PUT /v1/contacts/{wa_id}/identity"
-IDENTITY_KEY = 33  # bytes, typed
+IDENTITY_KEY = 33  # bytes of a typed identity key
 PAGE = 1000
 
 
@@ -50,14 +48,6 @@ class Wishes(Protocol):
     @property
     def security(self) -> bool:
         """Are identity changes told, and block until they are acknowledged?"""
-        ...
-
-
-class Contacts(Protocol):
-    """Who can be written to."""
-
-    async def require_valid(self, wa_id: str) -> None:
-        """Raises `Refused`."""
         ...
 
 
@@ -95,8 +85,6 @@ class Identities:
         self,
         database: Database,
         journal: Journal,
-        upstream: Upstream,
-        store: SessionStore,
         wishes: Callable[[], Wishes],
         clock: Clock,
         *,
@@ -107,8 +95,6 @@ class Identities:
     ) -> None:
         self._database = database
         self._journal = journal
-        self._upstream = upstream
-        self._store = store
         self._wishes = wishes
         self._clock = clock
         self._account = account
@@ -120,6 +106,8 @@ class Identities:
         self._cache: LRU[str, Identity] = LRU(cached)
         self._listeners: list[Callable[[str], None]] = []
         self._asks = wishes().security
+        # That everything is acknowledged, on its way to the disk.
+        self._settling: asyncio.Future[None] | None = None
         self.is_complete = True
 
     def on_change(self, call: Callable[[str], None]) -> None:
@@ -169,7 +157,7 @@ class Identities:
         missing = [peer for peer in peers if not self._pins[peer].loaded]
         if not missing:
             return
-        asked = self._asks
+        settled = self._settles
         found = await self._database.query(
             lambda connection: identities.list_identities(connection, self._account, missing)
         )
@@ -179,7 +167,7 @@ class Identities:
             # Somebody else may have loaded or learnt it while we read.
             if not pin.loaded:
                 row = rows.get(peer)
-                if row is not None and asked and not self._asks:
+                if row is not None and (settled or self._settles):
                     row = dataclasses.replace(row, acknowledged=True)
                 pin.identity, pin.loaded = row, True
 
@@ -221,29 +209,13 @@ class Identities:
             for call in self._listeners:
                 call(peer)
 
-    async def describe(self, peer: str, contacts: Contacts) -> Identity:
-        """What is known of a contact; of one who was never written to, what the servers say.
-
-        Raises `Refused`: 1006 for no contact.
-        """
-        with self.pinned((peer,)):
-            return await self._current(peer, contacts)
-
-    async def acknowledge(self, peer: str, text: str, contacts: Contacts) -> None:
-        """The business takes the peer's identity, named by its hash. Raises `Refused`: 1009 for another hash."""
-        with self.pinned((peer,)):
-            identity = await self._current(peer, contacts)
-            _require_hash(identity, text)
-            if not identity.acknowledged:
-                await self._journal.write(
-                    Change(self._account, acknowledged_identities=((peer, identity.hash),)),
-                )
-                # It may have changed again while this was written.
-                current = self._pins[peer].identity or identity
-                _require_hash(current, text)
-                self._pins[peer].identity = dataclasses.replace(current, acknowledged=True)
-                self._release(peer)
-                log.info("identity.acknowledged", extra={"peer": peer, "hash": text_of(identity.hash)})
+    def acknowledged(self, peer: str) -> None:
+        """The identity of a peer, pinned and loaded, that is known now is acknowledged, as is on disk."""
+        pin = self._pins[peer]
+        if pin.identity is not None:
+            pin.identity = dataclasses.replace(pin.identity, acknowledged=True)
+        self._unacknowledged.discard(peer)
+        WAITING.set(len(self._unacknowledged))
 
     def settings_changed(self) -> None:
         """With security notifications turned off, whatever waits is acknowledged."""
@@ -257,45 +229,12 @@ class Identities:
         for pin in self._pins.values():
             if pin.identity is not None:
                 pin.identity = dataclasses.replace(pin.identity, acknowledged=True)
-        self._journal.put(Change(self._account, acknowledges_all=True))
+        self._settling = self._journal.put(Change(self._account, acknowledges_all=True), urgent=True)
 
-    async def _current(self, peer: str, contacts: Contacts) -> Identity:
-        await self.load((peer,))
-        identity = self.find(peer)
-        if identity is not None:
-            return identity
-        self._store.pin((peer,))
-        try:
-            await self._store.load((peer,))
-            record = self._store.at_hand(peer)
-            key = record.remote_identity if record is not None else await self._fetch(peer, contacts)
-            learnt = Learnt()
-            self.learn(peer, key, learnt)
-        finally:
-            self._store.unpin((peer,))
-        if learnt.rows:
-            committed = self._journal.put(
-                Change(self._account, learnt_identities=learnt.rows, new_callbacks=learnt.callbacks), urgent=True
-            )
-            self.announce(learnt, committed)
-            await committed
-        identity = self.find(peer)
-        assert identity is not None
-        return identity
-
-    async def _fetch(self, peer: str, contacts: Contacts) -> bytes:
-        try:
-            await contacts.require_valid(peer)
-            bundle = (await self._upstream.fetch_bundles((peer,))).get(peer)
-        except UpstreamError as error:
-            raise Refused(codes.SERVICE_NOT_READY, "the network cannot be asked for this contact's keys", 1) from error
-        except Refused as refused:
-            if refused.code != codes.USER_NOT_VALID:
-                raise
-            bundle = None
-        if bundle is None:
-            raise Refused(codes.NOT_FOUND, codes.UNKNOWN_CONTACT)
-        return bundle.identity_key
+    @property
+    def _settles(self) -> bool:
+        """Are rows that wait acknowledged, whatever they say?"""
+        return not self._asks or (self._settling is not None and not self._settling.done())
 
     def _notification(self, identity: Identity, subject: str) -> Callback:
         message_id = self._ids.new()
@@ -319,10 +258,6 @@ class Identities:
             self.is_complete = False
             return
         self._unacknowledged.add(peer)
-        WAITING.set(len(self._unacknowledged))
-
-    def _release(self, peer: str) -> None:
-        self._unacknowledged.discard(peer)
         WAITING.set(len(self._unacknowledged))
 
     def _pin(self, peers: Iterable[str]) -> None:
@@ -357,8 +292,3 @@ def text_of(digest: bytes) -> str:
 def described(identity: Identity) -> bodies.DescribedIdentity:
     """An identity as webhooks have it."""
     return bodies.DescribedIdentity(identity.acknowledged, identity.created_at, text_of(identity.hash))
-
-
-def _require_hash(identity: Identity, text: str) -> None:
-    if text != text_of(identity.hash):
-        raise Refused(codes.PARAMETER_INVALID, "hash: is not that of the contact's present identity")

@@ -13,7 +13,9 @@ from coreapp.admission import Admission
 from coreapp.contact_book import ContactBook
 from coreapp.encryption import Encryption, Outlet
 from coreapp.errors import Refused
+from coreapp.groups.desk import GroupDesk
 from coreapp.idempotency import IdempotencyKeys
+from coreapp.identities import Identities
 from coreapp.ids import MessageIds
 from coreapp.journal import Change, Journal
 from coreapp.media.lane import MediaLane
@@ -33,6 +35,7 @@ SIZE = Gauge("tidings_job_queue_size", "Messages accepted and not yet safe with 
 ACCEPTED = Counter("tidings_messages_accepted_total", "Messages accepted", ["encrypted"])
 
 
+GROUP = "group"  # a recipient type
 OUTSIDE_WINDOW = "the recipient did not write within the last 24 hours: only a template can be sent"
 
 
@@ -69,6 +72,8 @@ class JobQueue:
         threads: Threads,
         keys: IdempotencyKeys,
         media: MediaLane,
+        identities: Identities,
+        groups: GroupDesk,
         clock: Clock,
         *,
         account: str,
@@ -85,6 +90,8 @@ class JobQueue:
         self._threads = threads
         self._keys = keys
         self._media = media
+        self._identities = identities
+        self._groups = groups
         self._clock = clock
         self._account = account
         self._shard = shard
@@ -103,12 +110,19 @@ class JobQueue:
         return await self._accept(question)
 
     async def _accept(self, question: core.AcceptMessage) -> str:
+        if question.recipient_type == GROUP:
+            self._groups.require_sendable(question.to)
+            return await self._enqueue(question)
         if question.to == self._account:
             raise Refused(codes.BAD_USER, "a business cannot send to itself")
         await self._contacts.require_valid(question.to)
         if self._threads.needs_window(question.kind) and not await self._threads.is_open(question.to):
             return await self._fail(question, codes.REENGAGEMENT, OUTSIDE_WINDOW)
         # From here to the journal nothing else runs: the limit holds, and the order of ids is the order of commits.
+        self._identities.require_acknowledged(question.to)
+        return await self._enqueue(question)
+
+    async def _enqueue(self, question: core.AcceptMessage) -> str:
         self._admission.check()
         now = int(self._clock.now() * 1000)
         message_id = self._ids.new()
@@ -207,7 +221,7 @@ class JobQueue:
         unreadable = []
         for job in jobs:
             if job.state == State.ENCRYPTED:
-                self._outlet.offer((job,))
+                self._outlet.offer((job,), inherited=True)
                 continue
             try:
                 self._media.resume(job, self._encryption.unseal_content(job))

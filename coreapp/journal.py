@@ -20,6 +20,7 @@ from tidings.storage import (
     contacts,
     group_changes,
     idempotency,
+    identities,
     jobs,
     media,
     media_downloads,
@@ -46,6 +47,7 @@ class Change:
     heard:            recipients who wrote, with the Unix milliseconds.
     read_messages:    by recipient, those of theirs that are unread no longer.
     new_callbacks:    their `seq` is given by the journal, in the order of commits.
+    acknowledged_identities: (peer, hash), void when the peer has another hash by then; acknowledges_all: of everybody.
     new_media:        files that are in their directory already; new_downloads: messages whose file is to be fetched.
     """
 
@@ -72,6 +74,9 @@ class Change:
     tried_downloads: Sequence[media_downloads.Download] = ()
     finished_downloads: Sequence[str] = ()
     groups: group_changes.GroupChanges | None = None
+    learnt_identities: Sequence[identities.Identity] = ()
+    acknowledged_identities: Sequence[tuple[str, bytes]] = ()
+    acknowledges_all: bool = False
 
 
 class Journal:
@@ -175,6 +180,9 @@ class _Merged:
         self.tried_downloads: list[media_downloads.Download] = []
         self.finished_downloads: list[str] = []
         self.groups: list[group_changes.GroupChanges] = []
+        self.identities: dict[tuple[str, str], identities.Identity] = {}
+        self.acknowledged: dict[tuple[str, str], bytes] = {}
+        self.acknowledges_all: set[str] = set()
         for change in changes:
             self._add(change)
 
@@ -187,6 +195,17 @@ class _Merged:
         self.finished_downloads += change.finished_downloads
         if change.groups is not None:
             self.groups.append(change.groups)
+        for identity in change.learnt_identities:
+            self.identities[identity.account, identity.peer] = identity
+            self.acknowledged.pop((identity.account, identity.peer), None)
+        for peer, digest in change.acknowledged_identities:
+            self.acknowledged[change.account, peer] = digest
+        if change.acknowledges_all:
+            self.acknowledges_all.add(change.account)
+            self.identities = {
+                key: dataclasses.replace(identity, acknowledged=True) if key[0] == change.account else identity
+                for key, identity in self.identities.items()
+            }
         for job in change.enqueued_jobs:
             self.jobs[job.id] = job
         self.finished_jobs += change.finished_jobs
@@ -251,6 +270,12 @@ class _Merged:
         await media_downloads.finish(connection, self.finished_downloads)
         if self.groups:
             await group_changes.execute(connection, self.groups)
+        # What was learnt after that stands.
+        for account in self.acknowledges_all:
+            await identities.acknowledge_all(connection, account)
+        await identities.save(connection, list(self.identities.values()))
+        for (account, peer), digest in self.acknowledged.items():
+            await identities.acknowledge(connection, account, [(peer, digest)])
         await callbacks.enqueue(connection, [callback for callback in self.callbacks if not callback.volatile])
         await callbacks.finish(connection, self.finished_callbacks)
         await callbacks.reschedule(connection, list(self.failed_callbacks.values()))

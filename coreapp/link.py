@@ -13,6 +13,7 @@ from prometheus_client import generate_latest
 from coreapp import codes
 from coreapp.desk import AccountDesk
 from coreapp.errors import KeyInUse, Refused
+from coreapp.identities import text_of
 from coreapp.shard import Shard
 from tidings.runtime.batcher import BatcherClosed, BatcherFull
 from tidings.storage.database import describe_outage, is_transient
@@ -100,9 +101,18 @@ class LinkHandler:
         if isinstance(question, core.AcceptMessage):
             message_id = await shard.jobs.accept(question)
             return core.Accepted(question.n, message_id, question.to)
+        if isinstance(question, core.GetIdentity):
+            identity = await shard.identity_desk.describe(question.wa_id)
+            return core.Identity(question.n, text_of(identity.hash), identity.created_at, identity.acknowledged)
+        if isinstance(question, core.AcknowledgeIdentity):
+            await shard.identity_desk.acknowledge(question.wa_id, question.hash)
+            await shard.groups.give_again(question.wa_id)
+            return core.Done(question.n)
         if isinstance(question, core.MarkRead):
             await shard.read_marks.mark(question)
             return core.Done(question.n)
+        if isinstance(question, core.GroupQuestion):
+            return await shard.groups.desk.answer(question)
         if isinstance(question, core.CheckContacts):
             contacts = await shard.contacts.check(
                 question.inputs,

@@ -34,6 +34,12 @@ class Count(Protocol):
     def add(self, count: int) -> None: ...
 
 
+class GroupMarks(Protocol):
+    """Marks messages of groups."""
+
+    async def mark(self, question: core.MarkRead) -> None: ...
+
+
 class ReadMarks:
     """Those of one account. A mark that was answered is on disk, and reaches the sender whatever crashes."""
 
@@ -45,6 +51,7 @@ class ReadMarks:
         journal: Journal,
         progress: ProgressBook,
         outlet: Outlet,
+        groups: GroupMarks,
         clock: Clock,
         *,
         account: str,
@@ -56,6 +63,7 @@ class ReadMarks:
         self._journal = journal
         self._progress = progress
         self._outlet = outlet
+        self._groups = groups
         self._clock = clock
         self._account = account
         self._shard = shard
@@ -76,6 +84,8 @@ class ReadMarks:
             self._admission.check()
             self._send(peer, ids, question.request_id)
         commits = {self._marked.get(message_id) for message_id in unread} - {None}
+        if not unread:
+            await self._groups.mark(question)
         for committed in commits:
             assert committed is not None
             # Whoever asked may go away; the others still wait for the same commit.

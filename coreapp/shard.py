@@ -18,7 +18,10 @@ from coreapp.encryption import Encryption
 from coreapp.errors import Refused
 from coreapp.events import Events
 from coreapp.garbage import KEYS, MEDIA, MESSAGE, GarbageCollector, KeyCollector, MessageCollector
+from coreapp.groups.assembly import ShardGroups
 from coreapp.idempotency import IdempotencyKeys
+from coreapp.identities import Identities
+from coreapp.identity_desk import IdentityDesk
 from coreapp.job_queue import JobCount, JobQueue
 from coreapp.journal import Journal
 from coreapp.media.assembly import ShardMedia
@@ -100,11 +103,23 @@ class Shard:
             reports,
             account=account,
             later=asyncio.get_running_loop().call_later,
-            finished=lambda ids, committed: self.jobs.finished(ids, committed),
+            finished=self._finished,
+            returned=lambda job: self.groups.lane.returned(job),
         )
+        self.identities = Identities(database, self.journal, self.config.wishes, clock, account=account, shard=number)
+        await self.identities.open()
         self.encryption = Encryption(
-            device, store, self.link, self.journal, self.transmitter, require_pq=settings.require_pq
+            device,
+            store,
+            self.link,
+            self.journal,
+            self.transmitter,
+            self.identities,
+            require_pq=settings.require_pq,
         )
+        self.identities.on_change(self.transmitter.withdraw)
+        self.identities.on_change(self.encryption.turn_away)
+        self.config.on_change(self.identities.settings_changed)
         self.media = ShardMedia(
             settings,
             database,
@@ -119,11 +134,30 @@ class Shard:
             clock,
         )
         self.contacts = ContactBook(database, self.journal, self.link, clock, account=account, shard=number)
+        self.identity_desk = IdentityDesk(
+            self.identities, self.contacts, store, self.link, self.journal, account=account
+        )
         admission = Admission(
             Gate("job", settings.job_queue_limit),
             count,
             Gate("callback", settings.callback_queue_limit),
             self._callbacks,
+        )
+        self.groups = await ShardGroups.read(
+            database,
+            device,
+            settings.network_http,
+            self.encryption,
+            self.journal,
+            self.transmitter,
+            admission,
+            count,
+            progress,
+            self.config.wishes,
+            clock,
+            shard=number,
+            left=left,
+            forgotten=forgotten,
         )
         self.jobs = JobQueue(
             admission,
@@ -137,6 +171,8 @@ class Shard:
             window,
             self._keys,
             self.media.lane,
+            self.identities,
+            self.groups.desk,
             clock,
             account=account,
             shard=number,
@@ -148,6 +184,7 @@ class Shard:
             self.journal,
             progress,
             self.transmitter,
+            self.groups.read_marks,
             clock,
             account=account,
             shard=number,
@@ -162,6 +199,9 @@ class Shard:
             reports,
             window,
             self.media.downloads,
+            self.groups.events,
+            self.identities,
+            self.config.wishes,
             clock,
             shard=number,
         )
@@ -221,6 +261,7 @@ class Shard:
             await self.contacts.close()
             await self._keys.close()
             await self.media.close()
+            await self.groups.close()
             await self.encryption.close()
             await self.events.close()
             await self.queue.close()
@@ -244,6 +285,7 @@ class Shard:
 
     def connected(self) -> None:
         self.transmitter.connected()
+        self.groups.connected()
 
     def accepted(self, ids: Sequence[str]) -> None:
         self.transmitter.accepted(ids)
@@ -266,6 +308,10 @@ class Shard:
         except Exception as error:
             # The servers say again that they are low.
             log.warning("prekeys.upload_failed", extra={"remaining": remaining, "error": repr(error)})
+
+    def _finished(self, ids: Sequence[str], committed: asyncio.Future[None]) -> None:
+        self.jobs.finished(ids, committed)
+        self.groups.lane.finished(ids)
 
     async def _load_callbacks(self, after: int, limit: int) -> Sequence[Callback]:
         return await self._database.query(

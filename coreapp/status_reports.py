@@ -8,6 +8,7 @@ from typing import Protocol
 
 from coreapp import ids
 from coreapp.conversations import conversation_of
+from coreapp.groups.names import is_group
 from coreapp.progress import ProgressBook
 from coreapp.webhook import bodies
 from tidings.runtime.clock import Clock
@@ -73,7 +74,7 @@ class StatusReports:
             for step in steps:
                 if wishes.wants(step):
                     conversation = None
-                    if wishes.conversations and (step is Status.SENT or step is second):
+                    if wishes.conversations and not is_group(peer) and (step is Status.SENT or step is second):
                         kind = self._progress.kind(message_id)
                         accepted_at = ids.made_at(message_id) or now
                         conversation = conversation_of(self._account, peer, kind, accepted_at)

@@ -15,6 +15,7 @@ import msgspec
 from prometheus_client import Counter
 
 from coreapp import codes
+from coreapp.groups import outgoing
 from coreapp.journal import Change, Journal
 from coreapp.status_reports import Reached, StatusReports
 from coreapp.upstream import Envelope, Upstream
@@ -33,8 +34,11 @@ RETRY_SECONDS = 1.0  # after the servers said that they are overloaded
 
 FAILURES = {
     device.NO_SUCH_NUMBER: (codes.USER_NOT_VALID, "the recipient is not on the network any more"),
+    device.NO_SUCH_GROUP: (codes.GROUP_MISSING, "the group does not exist any more"),
+    device.NOT_PARTICIPANT: (codes.GROUP_MISSING, "the business is not a participant of the group any more"),
     device.BLOCKED: (codes.RECIPIENT_BLOCKED, "the recipient has blocked this business"),
 }
+CHANGED = (codes.USER_CHANGED, "the recipient has registered anew before this was sent: send it again")
 
 
 class Transmitter:
@@ -53,16 +57,19 @@ class Transmitter:
         account: str,
         later: Callable[[float, Callable[[], None]], object],
         finished: Callable[[Sequence[str], asyncio.Future[None]], None],
+        returned: Callable[[Job], None] | None = None,
         window: int = 2000,
         window_bytes: int = 4 * 1024 * 1024,
     ) -> None:
-        """later(seconds, call): the loop's timer; finished(ids, committed): told when jobs leave the queue."""
+        """later(seconds, call): the loop's timer; finished(ids, committed): told when jobs leave the queue;
+        returned(job): given what has to be encrypted anew, because its group has changed."""
         self._upstream = upstream
         self._journal = journal
         self._reports = reports
         self._account = account
         self._later = later
         self._finished = finished
+        self._returned = returned
         self._window = window
         self._window_bytes = window_bytes
         self._waiting: collections.deque[Job] = collections.deque()
@@ -70,10 +77,17 @@ class Transmitter:
         self._unanswered_bytes = 0
         # Refused as overloaded; they keep their place in the window until they are sent again.
         self._refused: set[str] = set()
+        # Sent by an earlier owner perhaps: what the servers made of them is not known.
+        self._inherited: set[str] = set()
         self._accepted = SENT.labels("accepted")
 
-    def offer(self, jobs: Sequence[Job]) -> None:
-        """Jobs whose ciphertext is on disk, in the order in which they are to arrive."""
+    def offer(self, jobs: Sequence[Job], *, inherited: bool = False) -> None:
+        """Jobs whose ciphertext is on disk, in the order in which they are to arrive.
+
+        inherited: an earlier owner may have sent them already.
+        """
+        if inherited:
+            self._inherited.update(job.id for job in jobs)
         self._waiting.extend(jobs)
         self._pump()
 
@@ -105,6 +119,10 @@ class Transmitter:
             return
         job = self._answered(message_id)
         assert job is not None
+        if reason == device.STALE_GROUP and self._returned is not None:
+            self._returned(job)
+            self._pump()
+            return
         code, details = FAILURES.get(reason, (codes.GENERIC, f"{reason}: {detail}" if detail else reason))
         log.info(
             "message.failed",
@@ -112,6 +130,21 @@ class Transmitter:
         )
         self.fail([job], code, details)
         self._pump()
+
+    def withdraw(self, peer: str) -> None:
+        """The peer has new keys: what was encrypted for the old ones and never sent fails, since nobody can read it.
+
+        What was sent is left to the servers, who may have delivered it before.
+        """
+        stale = [
+            job
+            for job in self._waiting
+            if job.peer == peer and job.kind in (device.PREKEY, device.MESSAGE) and job.id not in self._inherited
+        ]
+        if stale:
+            ids = {job.id for job in stale}
+            self._waiting = collections.deque(job for job in self._waiting if job.id not in ids)
+            self.fail(stale, *CHANGED)
 
     def fail(self, jobs: Sequence[Job], code: int, details: str) -> None:
         """End jobs without sending them; their messages get the status failed."""
@@ -144,6 +177,7 @@ class Transmitter:
     def _pump(self) -> None:
         while self._waiting and self._has_room() and self._upstream.connected:
             job = self._waiting.popleft()
+            self._inherited.discard(job.id)
             self._unanswered[job.id] = job
             self._unanswered_bytes += len(job.body)
             self._send(job)
@@ -156,7 +190,9 @@ class Transmitter:
         )
 
     def _send(self, job: Job) -> None:
-        if job.kind == device.READ:
+        if job.kind in outgoing.KINDS:
+            self._upstream.send(outgoing.envelope_of(job))
+        elif job.kind == device.READ:
             # A receipt has nothing to encrypt: its body is the list of the messages that it is about.
             self._upstream.send(
                 Envelope(job.id, job.peer, job.kind, refs=tuple(_decode_refs(job.body)), trace=job.request_id)

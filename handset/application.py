@@ -15,7 +15,9 @@ class Notice:
 
     event: `delivered` or `read` (the peer's receipt for our messages `refs`), `expired` (they were never delivered),
            `refused` (the network did not take them, `detail` says why), `identity` (the peer has a new identity key),
-           `undecryptable` (a message of the peer could not be read).
+           `undecryptable` (a message of the peer could not be read),
+           `group_changed` (by the peer; `detail` says how, `refs` are the numbers concerned, `subject` is its subject).
+    group: that it is about: of a receipt, that its messages were sent to.
     """
 
     number: str
@@ -23,6 +25,8 @@ class Notice:
     event: str
     refs: tuple[str, ...] = ()
     detail: str = ""
+    group: str = ""
+    subject: str = ""
 
 
 class Application(Protocol):

@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 import enum
 import zlib
+from collections.abc import Mapping
+from typing import Any
 
-from handset import reading
+from handset import answers, pointers, reading
 from tidings.wire import device as wire
 
 
@@ -19,6 +21,7 @@ class Message:
     time:     Unix milliseconds at which the network took it.
     text:     empty for a type that is not text.
     raw:      the content as JSON, for a type that is not text.
+    group:    that it was sent to, empty for none.
     """
 
     number: str
@@ -30,6 +33,7 @@ class Message:
     type: str
     text: str
     raw: str = ""
+    group: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -47,7 +51,14 @@ class Reply:
     text: str
 
 
-Action = Receipt | Reply
+@dataclasses.dataclass(frozen=True, slots=True)
+class Forward:
+    """Send this content back."""
+
+    content: Mapping[str, Any]
+
+
+Action = Receipt | Reply | Forward
 
 
 class Behaviour(enum.Enum):
@@ -60,6 +71,7 @@ class Behaviour(enum.Enum):
     SLOW = "15"
     UNKNOWN = "16"
     BLOCKS = "17"
+    ANSWERS = "18"
 
     @property
     def is_registered(self) -> bool:
@@ -107,10 +119,21 @@ def actions(behaviour: Behaviour | None, message: Message) -> tuple[Action, ...]
         case Behaviour.OFFLINE | Behaviour.UNKNOWN:
             return ()
         case Behaviour.ECHOES:
-            text = message.text if message.type == "text" else reading.describe(message.type, message.raw)
-            return (*_READ, Reply(text))
+            return (*_READ, _echo(message))
+        case Behaviour.ANSWERS:
+            content = answers.find(message.number, message.peer, message.id, message.type, message.text, message.raw)
+            return _READ if content is None else (*_READ, Forward(content))
         case Behaviour.SLOW:
             delay = slow_delay(message.id)
             return Receipt(wire.DELIVERED, delay), Receipt(wire.READ, delay)
         case _:
             return _READ
+
+
+def _echo(message: Message) -> Action:
+    """A text or a file as it came; of anything else, what a handset would show."""
+    if message.type == "text":
+        return Reply(message.text)
+    if message.type in pointers.KINDS and (found := pointers.find(message.type, message.raw)):
+        return Forward(pointers.content_of(found[0]))
+    return Reply(reading.describe(message.type, message.raw))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Callable, Mapping, Sequence
 
 from handset import composing
@@ -77,6 +78,53 @@ def _order(argument: str, peer: str, thread: Thread) -> Content:
     return composing.order(words[0], quantities)
 
 
+def _reply(argument: str, peer: str, thread: Thread) -> Content:
+    if not thread.newest or not argument:
+        raise Misused("Use /reply TEXT, once there is a message to answer.")
+    return composing.answering(composing.text(argument), thread.newest, peer)
+
+
+def _forward(argument: str, peer: str, thread: Thread) -> Content:
+    if not argument:
+        raise Misused("Use /forward TEXT.")
+    return composing.forwarded(composing.text(argument))
+
+
+def _about(argument: str, peer: str, thread: Thread) -> Content:
+    words = argument.split(None, 2)
+    if len(words) < 3:
+        raise Misused("Use /about CATALOGUE PRODUCT TEXT.")
+    return composing.about_product(composing.text(words[2]), thread.newest, peer, words[0], words[1])
+
+
+def _ad(argument: str, peer: str, thread: Thread) -> Content:
+    url, _, text = argument.partition(" ")
+    if not url.startswith(("https://", "http://")) or not text.strip():
+        raise Misused("Use /ad URL TEXT, like /ad https://example.com/ad Tell me more.")
+    return composing.referred(composing.text(text.strip()), url)
+
+
+def _form(argument: str, peer: str, thread: Thread) -> Content:
+    try:
+        if not isinstance(json.loads(argument), dict):
+            raise ValueError
+    except (ValueError, RecursionError):
+        raise Misused('Use /form JSON, like /form {"name": "Ada"}.') from None
+    content = composing.form_reply("flow", "Sent", argument)
+    return composing.answering(content, thread.newest, peer) if thread.newest else content
+
+
+def _number(argument: str, peer: str, thread: Thread) -> Content:
+    digits = argument.replace(" ", "").removeprefix("+")
+    if not (digits.isascii() and digits.isdigit() and 7 <= len(digits) <= 15):
+        raise Misused("Use /number NUMBER, like /number +15550100002.")
+    return composing.changed_number(digits, f"My number is +{digits} now")
+
+
+def _unknown(argument: str, peer: str, thread: Thread) -> Content:
+    return composing.unknown()
+
+
 def _delete(argument: str, peer: str, thread: Thread) -> Content:
     if not thread.sent:
         raise Misused("There is no message of yours to withdraw.")
@@ -89,5 +137,12 @@ _COMMANDS: Mapping[str, Callable[[str, str, Thread], Content]] = {
     "/react": _react,
     "/contact": _contact,
     "/order": _order,
+    "/reply": _reply,
+    "/forward": _forward,
+    "/about": _about,
+    "/ad": _ad,
+    "/form": _form,
+    "/number": _number,
+    "/unknown": _unknown,
     "/delete": _delete,
 }

@@ -73,9 +73,46 @@ def deleted(message_id: str) -> Content:
     return _of("deleted", {"id": message_id})
 
 
+def unknown() -> Content:
+    """A type that the business's side does not know."""
+    return _of("poll", {"question": "Soup or pasta?", "options": ["Soup", "Pasta"]})
+
+
+def ephemeral() -> Content:
+    """A message that disappears: the business learns only that it was there."""
+    return {"type": "ephemeral"}
+
+
+# Kinds of media that may have one.
+CAPTIONED = ("image", "video", "document")
+
+
+def medium(kind: str, pointer: Mapping[str, Any], caption: str = "", filename: str = "") -> Content:
+    """A file, by the pointer that `handset.media` makes."""
+    return _of(kind, dict(pointer) | _given(caption=caption, filename=filename))
+
+
 def answering(content: Content, message_id: str, sender: str) -> Content:
     """The content as an answer to a message, whose sender is named with it."""
     return content | {"context": {"id": message_id, "from": sender}}
+
+
+def about_product(content: Content, message_id: str, sender: str, catalog_id: str, product_id: str) -> Content:
+    """The content as a question about a product; message_id may be empty when it answers no message."""
+    product = {"catalog_id": catalog_id, "product_retailer_id": product_id}
+    answered = {"id": message_id, "from": sender} if message_id else {}
+    return content | {"context": answered | {"referred_product": product}}
+
+
+def forwarded(content: Content, *, often: bool = False) -> Content:
+    """The content as one that came from somebody else."""
+    return content | {"context": {"forwarded": True} | ({"frequently_forwarded": True} if often else {})}
+
+
+def referred(content: Content, source_url: str, headline: str = "", body: str = "") -> Content:
+    """The content as the first message of one who came by an advertisement."""
+    referral = {"source_url": source_url, "source_type": "ad", "source_id": "1"} | _given(headline=headline, body=body)
+    return content | {"referral": referral}
 
 
 def _of(kind: str, content: Any) -> Content:

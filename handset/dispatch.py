@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from handset.devices import Device
 from tidings.runtime.clock import Clock
@@ -24,6 +24,7 @@ class Dispatch:
         self._room = asyncio.Event()
         self._empty = asyncio.Event()
         self._empty.set()
+        self._settled = asyncio.Event()
         self._closed = False
         self.outstanding = 0
         # Positions whose rows can go.
@@ -38,6 +39,13 @@ class Dispatch:
     async def wait_until_empty(self) -> None:
         """Returns when the network has everything."""
         await self._empty.wait()
+
+    async def wait_until_gone(self, device: Device, message_ids: Collection[str]) -> None:
+        """Returns when the network has these of a device's, or will never take them."""
+        wanted = set(message_ids)
+        while any(envelope.id in wanted for envelope in device.outbox.values()):
+            self._settled.clear()
+            await self._settled.wait()
 
     def post(self, envelopes: Sequence[tuple[Device, storage.Envelope]]) -> None:
         """Put committed envelopes into their devices' outboxes and send those that are due."""
@@ -61,6 +69,7 @@ class Dispatch:
         before = len(self.accepted)
         self.accepted += positions
         self.outstanding -= len(self.accepted) - before
+        self._settled.set()
         if self.outstanding < LIMIT:
             self._room.set()
         if not self.outstanding:

@@ -7,7 +7,13 @@ HandsetError
 ├── TooSoon          use the code that was sent before, or wait
 ├── BadNumber        correct the number
 ├── NoSuchNumber     correct the number that was to be sent to
+├── NoSuchGroup      choose a group that one is in, or correct the code
+├── NotAdmin         ask an admin of the group
 ├── NotStored        nothing was sent; try again
+├── BadFile          choose another file to send
+├── FileLost         ask the sender to send the file again
+├── CannotKeep       make room on the disk, or have files kept elsewhere
+├── NetworkFull      try again much later; the network's operator has to make room
 ├── AlreadyRunning   use the process that runs, or end it first
 └── Rejected         a mistake on our side: look at the detail
 """
@@ -41,8 +47,32 @@ class NoSuchNumber(HandsetError):
     """The number to send to is not registered on the network, or its keys cannot be used."""
 
 
+class NoSuchGroup(HandsetError):
+    """There is no such group or invitation, or one is not in that group."""
+
+
+class NotAdmin(HandsetError):
+    """Only admins of the group may do this."""
+
+
 class NotStored(HandsetError):
     """The store failed before the message was safe; it will not be sent."""
+
+
+class BadFile(HandsetError):
+    """The file cannot be read, or not be sent as what it should be."""
+
+
+class FileLost(HandsetError):
+    """The network does not have the file (any more), or it is not the one that the message says."""
+
+
+class CannotKeep(HandsetError):
+    """The file cannot be written where it should be kept."""
+
+
+class NetworkFull(HandsetError):
+    """The network has no room for another file."""
 
 
 class AlreadyRunning(HandsetError):

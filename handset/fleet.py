@@ -5,22 +5,25 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from handset import content, errors
 from handset.application import Application, Notice
 from handset.devices import Device
+from handset.groups.api import GroupApi
+from handset.groups.book import Book
+from handset.groups.groups import Groups
 from handset.link import Dial, Link, Peer
 from handset.mailroom import Mailroom
-from handset.receiving import Arrival, Outgoing
+from handset.receiving import Arrival, Digest, Outgoing, Step
 from handset.vault import Vault
 from tidings import e2ee
 from tidings.runtime.clock import Clock, SystemClock
 from tidings.runtime.lru import LRU
 from tidings.runtime.service import wait_for
 from tidings.storage import handset as storage
-from tidings.storage.database import Database, is_transient
+from tidings.storage.database import Connection, Database, is_transient
 from tidings.wire import device as wire
 
 log = logging.getLogger(__name__)
@@ -35,6 +38,7 @@ class Fleet:
     """Runs devices that are registered already.
 
     ready: set when every device has been answered to its first login.
+    groups: those that its devices are in.
     """
 
     def __init__(
@@ -51,6 +55,7 @@ class Fleet:
         unauthorized: Callable[[Device], None] | None = None,
         replaced: Callable[[Device], None] | None = None,
         connected: Callable[[bool, str], None] | None = None,
+        group_api: GroupApi | None = None,
     ) -> None:
         self.name = name
         self.devices = {device.number: device for device in devices}
@@ -63,6 +68,7 @@ class Fleet:
         self._unauthorized = unauthorized
         self._replaced = replaced
         self._connected = connected
+        self.groups = Groups(self, vault, group_api, self._clock)
         self._mailroom: Mailroom | None = None
         self._opened = asyncio.Event()
         self._links = [
@@ -93,7 +99,14 @@ class Fleet:
             opened_at = self._clock.monotonic()
             try:
                 mailroom = await Mailroom.open(
-                    self._database, self.name, self.devices, self._vault, self._application, self._clock, self._heal
+                    self._database,
+                    self.name,
+                    self.devices,
+                    self._vault,
+                    self._application,
+                    self._clock,
+                    self._heal,
+                    self.groups.keys_wanted,
                 )
             except Exception as error:
                 if not is_transient(error):
@@ -112,6 +125,8 @@ class Fleet:
         ending = asyncio.Event()
         running = [asyncio.create_task(link.run(ending), name=link.name) for link in self._links]
         running.append(asyncio.create_task(self._heal_peers(ending), name=f"{self.name} heal"))
+        self.groups.reset()
+        running.append(asyncio.create_task(self.groups.run(ending), name=f"{self.name} groups"))
         waiting = [asyncio.create_task(stop.wait()), asyncio.create_task(mailroom.failed.wait())]
         try:
             await asyncio.wait([*waiting, *running], return_when=asyncio.FIRST_COMPLETED)
@@ -139,6 +154,56 @@ class Fleet:
     async def send_content(self, number: str, peer: str, message: Mapping[str, Any], name: str = "") -> str:
         """As `send`, for a content of any type (see `handset.composing`); name: of the sender's profile."""
         return await self._send(self.devices[number], peer, content.encode(message, name))
+
+    async def send_to_group(self, number: str, group: str, message: Mapping[str, Any], name: str = "") -> str:
+        """A content of any type to everybody in a group; returns its id when it is safely in the outbox.
+
+        Raises `NoSuchGroup`; `NetworkAway` when members have to be given a key and that cannot be done; `NotStored`.
+        """
+        return await self.groups.send(number, group, content.encode(message, name))
+
+    async def send_each(self, device: Device, peers: Collection[str], plaintext: bytes) -> list[str]:
+        """The same to each of these in private; the ids, without those of peers that are not there (any more).
+
+        Raises `NetworkAway` and `NotStored`.
+        """
+        mailroom = await self._open_mailroom()
+        sent: list[str] = []
+        missing: list[str] = []
+        for peer, id_ in zip(
+            peers,
+            await asyncio.gather(*(mailroom.send(Outgoing(device, peer, plaintext)) for peer in peers)),
+            strict=True,
+        ):
+            if id_ is None:
+                missing.append(peer)
+            else:
+                sent.append(id_)
+        if missing:
+            for bundle in await self._link_of[device.number].fetch(device, missing):
+                outgoing = Outgoing(device, bundle.number, plaintext, _bundle(bundle))
+                try:
+                    id_ = await mailroom.send(outgoing)
+                except e2ee.E2EEError as error:
+                    fields = {"number": device.number, "peer": bundle.number, "error": str(error)}
+                    log.warning("bundle.unusable", extra=fields)
+                    continue
+                sent += [id_] if id_ is not None else []
+        return sent
+
+    async def do(self, work: Callable[[Book, Connection, Digest], Awaitable[Any]]) -> Any:
+        """Something with the book of groups, in a transaction of the store. Raises `NotStored`."""
+        mailroom = await self._open_mailroom()
+        return await mailroom.do(Step(lambda connection, digest: work(mailroom.book, connection, digest)))
+
+    async def wait_until_gone(self, device: Device, message_ids: Collection[str]) -> None:
+        """Returns when the network has these messages of a device, or has refused them for good."""
+        await (await self._open_mailroom()).wait_until_gone(device, message_ids)
+
+    def settle(self, envelope: storage.Envelope) -> None:
+        """This envelope, which is out of its device's outbox, needs no longer be sent."""
+        if self._mailroom is not None:
+            self._mailroom.accepted((envelope.position,))
 
     async def wait_until_sent(self) -> None:
         """Returns when the network has everything that is in the outbox."""
@@ -180,19 +245,7 @@ class Fleet:
         bundles = await self._link_of[device.number].fetch(device, [peer])
         if not bundles:
             raise errors.NoSuchNumber(f"{peer} is not registered")
-        found = bundles[0]
-        return e2ee.PreKeyBundle(
-            registration_id=found.registration_id,
-            identity_key=found.identity_key,
-            signed_prekey_id=found.signed_prekey_id,
-            signed_prekey=found.signed_prekey,
-            signed_prekey_signature=found.signed_prekey_signature,
-            prekey_id=found.prekey_id,
-            prekey=found.prekey,
-            kyber_prekey_id=found.kyber_prekey_id,
-            kyber_prekey=found.kyber_prekey,
-            kyber_prekey_signature=found.kyber_prekey_signature,
-        )
+        return _bundle(bundles[0])
 
     def _heal(self, device: Device, peer: str) -> None:
         """A message of this peer could not be read: give it a new session, if that was not tried lately."""
@@ -233,14 +286,27 @@ class Fleet:
             return
         if reason == wire.OVERLOADED:
             self._mailroom.postpone(device, envelope)
-            return
-        self._mailroom.accepted((envelope.position,))
+        elif reason == wire.STALE_GROUP and envelope.draft is not None:
+            self.groups.stale(device, envelope)
+        else:
+            self.give_up(device, envelope, detail or reason, reason)
+
+    def give_up(self, device: Device, envelope: storage.Envelope, detail: str, reason: str = "") -> None:
+        """The envelope is not sent, and whoever wrote it is told."""
+        self.settle(envelope)
         log.warning(
             "envelope.refused",
-            extra={"number": device.number, "to": envelope.peer, "kind": envelope.kind, "reason": reason},
+            extra={
+                "number": device.number,
+                "to": envelope.peer or envelope.group,
+                "kind": envelope.kind,
+                "reason": reason or detail,
+            },
         )
         refs = envelope.refs or (envelope.id,)
-        self._application.notice(Notice(device.number, envelope.peer, "refused", refs, detail or reason))
+        self._application.notice(
+            Notice(device.number, envelope.peer or envelope.group, "refused", refs, detail, envelope.group)
+        )
 
     def prekeys_low(self, device: Device, frame: wire.PreKeysLow) -> None:
         if self._prekeys_low is not None:
@@ -264,3 +330,18 @@ class Fleet:
         self._waiting_for.discard(link)
         if not self._waiting_for:
             self.ready.set()
+
+
+def _bundle(found: wire.Bundle) -> e2ee.PreKeyBundle:
+    return e2ee.PreKeyBundle(
+        registration_id=found.registration_id,
+        identity_key=found.identity_key,
+        signed_prekey_id=found.signed_prekey_id,
+        signed_prekey=found.signed_prekey,
+        signed_prekey_signature=found.signed_prekey_signature,
+        prekey_id=found.prekey_id,
+        prekey=found.prekey,
+        kyber_prekey_id=found.kyber_prekey_id,
+        kyber_prekey=found.kyber_prekey,
+        kyber_prekey_signature=found.kyber_prekey_signature,
+    )

@@ -250,15 +250,18 @@ class Link:
     def _send(self, device: Device, envelope: storage.Envelope) -> None:
         self._number += 1
         self._in_flight[self._number] = (device, envelope)
+        to_group = envelope.kind == wire.GROUP
         self._peer.send(
             wire.Send(
                 self._number,
                 envelope.number,
-                envelope.peer,
+                envelope.group if to_group else envelope.peer,
                 envelope.id,
                 envelope.kind,
                 envelope.body,
                 list(envelope.refs),
+                group="" if to_group else envelope.group,
+                epoch=envelope.epoch,
             )
         )
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 from handset import behaviours, errors, ids
 from handset.application import Application
 from handset.devices import Device
 from handset.dispatch import Dispatch
-from handset.receiving import RECEIVED, Arrival, Digest, Outgoing, PeerKey, Positions
+from handset.groups.book import Book
+from handset.receiving import RECEIVED, Arrival, Digest, Outgoing, PeerKey, Positions, Step
 from handset.seen import Key, Seen
 from handset.vault import Vault
 from tidings import e2ee
@@ -32,11 +34,12 @@ CHORE_SECONDS = 0.5  # how long an accepted envelope may stay in the table
 INBOX_DAYS = 45  # longer than the network keeps an envelope, so that none that comes again is forgotten
 PAGE = 1000
 
-_HIDDEN = (storage.EMPTY, storage.UNREADABLE)
+_HIDDEN = (storage.EMPTY, storage.UNREADABLE, storage.CONTROL)
 _CHORES = None
 
-Item = Arrival | Outgoing | None
-Result = str | e2ee.E2EEError | None
+Item = Arrival | Outgoing | Step | None
+# (peers whose key of a group we lack, peers who lack ours): (device, peer, group) each
+KeysWanted = Callable[[Sequence[tuple[Device, str, str]], Sequence[tuple[Device, str, str]]], None]
 
 
 class Mailroom:
@@ -55,6 +58,7 @@ class Mailroom:
         application: Application,
         clock: Clock,
         heal: Callable[[Device, str], None],
+        keys_wanted: KeysWanted,
         positions: Positions,
         seen: Seen,
     ) -> None:
@@ -65,9 +69,11 @@ class Mailroom:
         self._application = application
         self._clock = clock
         self._heal = heal
+        self._keys_wanted = keys_wanted
         self._positions = positions
         self._seen = seen
         self._sessions: LRU[PeerKey, e2ee.SessionRecord] = LRU(SESSIONS_IN_MEMORY)
+        self.book = Book(vault)
         self._receipt_ids = ids.Sequence()
         self._dispatch = Dispatch(clock)
         self._chores: asyncio.TimerHandle | None = None
@@ -75,7 +81,7 @@ class Mailroom:
         self._shown_saved = 0
         self._closing = False
         self.failed = asyncio.Event()
-        self._batcher: Batcher[Item, Result] = Batcher(
+        self._batcher: Batcher[Item, Any] = Batcher(
             "handset", self._flush, max_size=200, max_pending=PENDING_LIMIT, spacing=SPACING
         )
 
@@ -89,6 +95,7 @@ class Mailroom:
         application: Application,
         clock: Clock,
         heal: Callable[[Device, str], None],
+        keys_wanted: KeysWanted,
     ) -> Mailroom:
         """Load what was left: the outboxes into their devices, and show what is on disk and was not shown."""
         async with database.transaction() as connection:
@@ -106,6 +113,7 @@ class Mailroom:
             application,
             clock,
             heal,
+            keys_wanted,
             Positions(max(inbox, shown), outbox),
             Seen(recent, SEEN_IN_MEMORY),
         )
@@ -140,15 +148,26 @@ class Mailroom:
 
         Raises `NotStored`, and `e2ee.E2EEError` for a bundle that cannot be used.
         """
-        if self.failed.is_set() or self._closing:
-            raise errors.NotStored("the store is away")
-        try:
-            result = await self._batcher.submit(outgoing)
-        except Exception as error:
-            raise errors.NotStored(f"could not be stored: {error}") from error
+        result: str | e2ee.E2EEError | None = await self._submit(outgoing)
         if isinstance(result, e2ee.E2EEError):
             raise result
         return result
+
+    async def do(self, step: Step) -> Any:
+        """What the step returns, after the commit of the batch that it was a part of. Raises `NotStored`."""
+        return await self._submit(step)
+
+    async def _submit(self, item: Outgoing | Step) -> Any:
+        if self.failed.is_set() or self._closing:
+            raise errors.NotStored("the store is away")
+        try:
+            return await self._batcher.submit(item)
+        except Exception as error:
+            raise errors.NotStored(f"could not be stored: {error}") from error
+
+    async def wait_until_gone(self, device: Device, message_ids: Collection[str]) -> None:
+        """Returns when the network has these messages, or has refused them for good."""
+        await self._dispatch.wait_until_gone(device, message_ids)
 
     def accepted(self, positions: Iterable[int]) -> None:
         """These envelopes are out of memory; their rows go with one of the next commits."""
@@ -173,7 +192,7 @@ class Mailroom:
         if self._chores is not None:
             self._chores.cancel()
 
-    async def _flush(self, items: Sequence[Item]) -> Sequence[Result]:
+    async def _flush(self, items: Sequence[Item]) -> Sequence[Any]:
         await self._dispatch.wait_for_room()
         if self.failed.is_set():
             raise errors.NotStored("an earlier commit failed")
@@ -184,17 +203,18 @@ class Mailroom:
             self.failed.set()
             raise
 
-    async def _commit(self, items: Sequence[Item]) -> list[Result]:
+    async def _commit(self, items: Sequence[Item]) -> list[Any]:
         digest = Digest(
             self._fleet,
             self._vault,
+            self.book,
             self._application.actions,
             self._positions,
             self._receipt_ids,
             self._clock.now(),
         )
         accepted, shown = self._dispatch.accepted, self._shown
-        results: list[Result] = []
+        results: list[Any] = []
         async with self._database.transaction() as connection:
             fresh = self._not_seen(items)
             if fresh and not self._seen.complete:
@@ -208,18 +228,25 @@ class Mailroom:
             if prekeys:
                 rows = await storage.list_prekeys(connection, prekeys)
                 digest.prekeys = {(row.number, row.key_id): row for row in rows}
+            to_groups = [a for a in fresh.values() if a.frame.kind == wire.GROUP]
+            await self.book.load(connection, {(a.device.number, a.frame.group, a.frame.sender) for a in to_groups})
 
             for item in items:
                 if isinstance(item, Arrival):
                     key = (item.device.number, item.frame.sender, item.frame.id)
                     if fresh.get(key) is item:
                         digest.receive(item)
+                        while digest.work:
+                            await digest.work.pop(0)(connection)
                     results.append(None)
+                elif isinstance(item, Step):
+                    results.append(await item.work(connection, digest))
                 else:
                     results.append(_send(digest, item) if item is not None else None)
 
             envelopes = digest.envelopes()
             await storage.add_messages(connection, digest.messages)
+            await self.book.save(connection)
             await storage.save_sessions(connection, [self._seal(*entry) for entry in digest.changed.items()])
             await storage.add_envelopes(connection, [envelope for _, envelope in envelopes])
             if digest.used_prekeys:
@@ -312,6 +339,7 @@ class Mailroom:
         self._dispatch.post(envelopes)
         for device, peer in digest.to_heal:
             self._heal(device, peer)
+        self._keys_wanted(digest.to_ask, digest.to_give)
         if self._dispatch.accepted or self._shown != self._shown_saved:
             self._schedule_chores()
 
@@ -366,10 +394,12 @@ def _message(row: storage.Message) -> behaviours.Message:
     """As it is shown when it was not shown before a restart."""
     is_text = row.kind == storage.TEXT
     text, raw = (row.content, "") if is_text else ("", row.content)
-    return behaviours.Message(row.number, row.peer, row.id, row.position, 1, row.received_at, row.kind, text, raw)
+    return behaviours.Message(
+        row.number, row.peer, row.id, row.position, 1, row.received_at, row.kind, text, raw, row.group
+    )
 
 
-def _send(digest: Digest, outgoing: Outgoing) -> Result:
+def _send(digest: Digest, outgoing: Outgoing) -> str | e2ee.E2EEError | None:
     try:
         return digest.send(outgoing)
     except e2ee.E2EEError as error:

@@ -1,10 +1,10 @@
-"""The network's HTTP API as a device uses it: codes, registrations, keys, blocks."""
+"""The network's HTTP API as a device uses it: codes, registrations, keys, blocks, blobs; groups by `call`."""
 
 from __future__ import annotations
 
 import base64
 import logging
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -20,6 +20,9 @@ log = logging.getLogger(__name__)
 
 MAX_BULK = 500
 _TIMEOUT = aiohttp.ClientTimeout(total=60, sock_connect=5)
+# Blobs: as long as the network itself allows.
+_TRANSFER = aiohttp.ClientTimeout(total=900, sock_connect=5, sock_read=30)
+_CHUNK = 256 * 1024
 
 
 class NetworkApi:
@@ -79,6 +82,44 @@ class NetworkApi:
         """Undo `block`."""
         await self._call("DELETE", f"/v1/blocks/{device.number}/{other}", None, device.token or "")
 
+    async def upload_blob(self, device: Device, chunks: AsyncIterator[bytes], size: int) -> str:
+        """Leave a file of `size` bytes on the network; returns its id.
+
+        Raises `NetworkFull`, and the errors of ours that `chunks` raises.
+        """
+        assert self._session is not None, "use the client as a context manager"
+        headers = {"Authorization": f"Bearer {device.token}", "Content-Length": str(size)}
+        url = f"{self._url}/v1/blobs/{device.number}"
+        body = _Body(chunks)
+        try:
+            async with self._session.post(url, data=body.chunks(), headers=headers, timeout=_TRANSFER) as answer:
+                status, content = answer.status, await answer.read()
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            if body.failure is not None:
+                raise body.failure from error
+            raise self._away(error) from error
+        if status != 201:
+            raise self._refusal("POST", url, status, content)
+        return str(msgspec.json.decode(content)["id"])
+
+    async def download_blob(self, device: Device, blob: str) -> AsyncGenerator[bytes]:
+        """The chunks of a file. Raises `FileLost` when the network does not have it."""
+        assert self._session is not None, "use the client as a context manager"
+        url = f"{self._url}/v1/blobs/{device.number}/{blob}"
+        headers = {"Authorization": f"Bearer {device.token}"}
+        try:
+            async with self._session.get(url, headers=headers, timeout=_TRANSFER) as answer:
+                if answer.status != 200:
+                    raise self._refusal("GET", url, answer.status, await answer.content.read(4096))
+                async for chunk in answer.content.iter_chunked(_CHUNK):
+                    yield chunk
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise self._away(error) from error
+
+    async def call(self, method: str, path: str, device: Device, body: object = None) -> Any:
+        """One call of a device; the JSON of the answer. Raises `NoSuchGroup` and `NotAdmin` for calls about groups."""
+        return await self._call(method, path, body, device.token or "")
+
     async def _call(self, method: str, path: str, body: object, bearer: str = "") -> Any:
         assert self._session is not None, "use the client as a context manager"
         headers = {"Content-Type": "application/json"}
@@ -90,20 +131,50 @@ class NetworkApi:
                 content = await answer.read()
                 status = answer.status
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise errors.NetworkAway(f"no answer from the network at {self._url} ({_brief(error)})") from error
+            raise self._away(error) from error
         if status < 300:
             return msgspec.json.decode(content) if content else None
+        raise self._refusal(method, path, status, content)
+
+    def _away(self, error: Exception) -> errors.NetworkAway:
+        return errors.NetworkAway(f"no answer from the network at {self._url} ({_brief(error)})")
+
+    def _refusal(self, method: str, path: str, status: int, content: bytes) -> errors.HandsetError:
         reason, detail = _error(content)
         detail = detail or f"HTTP {status}"
         if reason == "wrong_code":
-            raise errors.WrongCode(detail)
+            return errors.WrongCode(detail)
         if status == 429 and path == "/v1/codes":
-            raise errors.TooSoon(detail)
+            return errors.TooSoon(detail)
+        if reason in ("no_such_group", "no_such_invite", "not_participant"):
+            return errors.NoSuchGroup(detail)
+        if reason == "not_admin":
+            return errors.NotAdmin(detail)
         if status in (401, 403):
-            raise errors.Unauthorized(detail)
+            return errors.Unauthorized(detail)
+        if status == 404 and "/v1/blobs/" in path:
+            return errors.FileLost("the network does not have the file (any more)")
+        if reason == "full":
+            return errors.NetworkFull(detail)
         if status >= 500 or status in (408, 429):
-            raise errors.NetworkAway(f"the network at {self._url} is busy: {detail}")
-        raise errors.Rejected(f"{method} {path}: {detail}")
+            return errors.NetworkAway(f"the network at {self._url} is busy: {detail}")
+        return errors.Rejected(f"{method} {path}: {detail}")
+
+
+class _Body:
+    """Chunks to be sent, and the error of ours that ended them: the HTTP client tells of it in words of its own."""
+
+    def __init__(self, chunks: AsyncIterator[bytes]) -> None:
+        self._chunks = chunks
+        self.failure: errors.HandsetError | None = None
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        try:
+            async for chunk in self._chunks:
+                yield chunk
+        except errors.HandsetError as error:
+            self.failure = error
+            raise
 
 
 def _brief(error: BaseException) -> str:

@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
-from handset import composing
+from handset import composing, pointers
 
-MEDIA = ("image", "video", "audio", "voice", "document", "sticker")
+MEDIA = pointers.KINDS
 MAX_LINES = 200
 
 
@@ -80,10 +80,11 @@ def _contacts(reading: Reading, content: Any) -> None:
 
 
 def _media(kind: str, reading: Reading, content: Any) -> None:
-    """Its name and size; of a file that no pointer leads to, whatever it is called."""
-    name = _words(content, "filename") or _words(content, "mime_type") or _words(content, "link")
-    size = _at(content, "size")
-    reading.say(f"[{kind}]", name or _words(content, "id"), f"({_size(size)})" if isinstance(size, int) else "")
+    """Its name, type and size; of a file that no pointer leads to, whatever it is called."""
+    mime_type, size = _words(content, "mime_type"), _at(content, "size")
+    name = pointers.name_of(kind, _words(content, "filename"), mime_type, _words(content, "sha256"))
+    told = ", ".join(word for word in (name, mime_type) if word) or _words(content, "link") or _words(content, "id")
+    reading.say(f"[{kind}]", told, f"({bytes_of(size)})" if isinstance(size, int) else "")
     reading.say(_words(content, "caption"))
 
 
@@ -207,7 +208,8 @@ def _list(node: Any) -> Sequence[Any]:
     return node if isinstance(node, list) else ()
 
 
-def _size(size: float) -> str:
+def bytes_of(size: float) -> str:
+    """A size for people."""
     for unit in ("bytes", "kB", "MB"):
         if size < 1000 or unit == "MB":
             return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"

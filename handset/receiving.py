@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from prometheus_client import Counter
 
-from handset import behaviours, content, ids
+from handset import behaviours, composing, content, ids
 from handset.application import Notice
 from handset.devices import Device
+from handset.groups import contents
+from handset.groups.book import Book
 from handset.vault import Vault
 from tidings import e2ee
 from tidings.storage import handset as storage
+from tidings.storage.database import Connection
 from tidings.wire import device as wire
 
 log = logging.getLogger(__name__)
@@ -51,6 +55,13 @@ class Outgoing:
     anew: bool = False
 
 
+@dataclasses.dataclass(slots=True, eq=False)
+class Step:
+    """Something else to be done in the transaction, in its turn. It must not raise for anything but the database."""
+
+    work: Callable[[Connection, Digest], Awaitable[Any]]
+
+
 @dataclasses.dataclass(slots=True)
 class Positions:
     """The last positions given out."""
@@ -65,12 +76,15 @@ class Digest:
 
     sessions: those that exist, of everybody in the batch; changed in place.
     prekeys:  those that the batch's first messages name, as far as they exist.
+    work:     what the last delivery asks for within the transaction, before the next one is looked at.
+    to_ask, to_give: peers whose key of a group we lack, and who lack ours.
     """
 
     def __init__(
         self,
         fleet: str,
         vault: Vault,
+        book: Book,
         decide: Callable[[behaviours.Message], Sequence[behaviours.Action]],
         positions: Positions,
         receipt_ids: ids.Sequence,
@@ -78,6 +92,7 @@ class Digest:
     ) -> None:
         self._fleet = fleet
         self._vault = vault
+        self._book = book
         self._decide = decide
         self._positions = positions
         self._receipt_ids = receipt_ids
@@ -91,13 +106,16 @@ class Digest:
         self.shown: list[behaviours.Message] = []
         self.notices: list[Notice] = []
         self.to_heal: list[tuple[Device, str]] = []
+        self.work: list[Callable[[Connection], Awaitable[None]]] = []
+        self.to_ask: list[tuple[Device, str, str]] = []
+        self.to_give: list[tuple[Device, str, str]] = []
         self._envelopes: list[tuple[Device, storage.Envelope]] = []
-        self._receipts: dict[tuple[str, str, str], tuple[Device, int, list[str]]] = {}
+        self._receipts: dict[tuple[str, str, str, str], tuple[Device, int, list[str]]] = {}
 
     def envelopes(self) -> list[tuple[Device, storage.Envelope]]:
         """What is to be sent, by position."""
-        for (_, peer, kind), (device, position, refs) in self._receipts.items():
-            self._post_receipt(device, position, peer, kind, 0, refs)
+        for (_, peer, kind, group), (device, position, refs) in self._receipts.items():
+            self._post_receipt(device, position, peer, kind, group, 0, refs)
         self._receipts.clear()
         self._envelopes.sort(key=_position)
         return self._envelopes
@@ -108,10 +126,16 @@ class Digest:
         kind = frame.kind
         if kind == wire.MESSAGE or kind == wire.PREKEY:
             self._decrypt(arrival)
+        elif kind == wire.GROUP:
+            self._decrypt_for_group(arrival)
         elif kind in (wire.DELIVERED, wire.READ, wire.EXPIRED):
-            self.notices.append(Notice(arrival.device.number, frame.sender, kind, tuple(frame.refs)))
+            refs = tuple(frame.refs)
+            self.notices.append(Notice(arrival.device.number, frame.sender, kind, refs, group=frame.group))
+        elif kind == wire.GROUP_CHANGED:
+            self._follow(arrival)
         elif kind == wire.IDENTITY:
-            self._new_identity(arrival)
+            self._new_identity(arrival.device, frame.sender)
+            self._drop_session(arrival)
         else:
             log.warning("delivery.unknown_kind", extra={"number": arrival.device.number, "kind": kind, "id": frame.id})
 
@@ -124,6 +148,20 @@ class Digest:
         if record is None:
             return None
         return self._encrypt(outgoing.device, outgoing.peer, record, outgoing.plaintext)
+
+    def post_to_group(
+        self, device: Device, group: str, epoch: int, body: bytes, plaintext: bytes, message_id: str = ""
+    ) -> str:
+        """Put a message to a group into the outbox; the id under which it goes out."""
+        self._positions.outbox += 1
+        position, number = self._positions.outbox, device.number
+        id_ = message_id or ids.make(self._now)
+        draft = self._vault.seal_draft(number, group, id_, plaintext)
+        envelope = storage.Envelope(
+            self._fleet, position, number, "", id_, wire.GROUP, 0, body, (), group, epoch, draft
+        )
+        self._envelopes.append((device, envelope))
+        return id_
 
     def _initiate(
         self, device: Device, existing: e2ee.SessionRecord | None, bundle: e2ee.PreKeyBundle
@@ -172,29 +210,80 @@ class Digest:
         except content.NotUnderstood as error:
             self._unreadable(arrival, error)
             return
-        kind = inside.type[:16]
-        text = raw = ""
-        if kind == content.TEXT_TYPE and inside.text is not None:
-            text = inside.text.body
-        elif kind != content.EMPTY_TYPE:
-            raw = plaintext.decode(errors="replace")
-        position = self._store(arrival, kind, text or raw)
         replied = False
-        if kind == content.EMPTY_TYPE:
+        if inside.type in (contents.SENDER_KEY, contents.SENDER_KEY_REQUEST):
+            self._control(arrival, inside.type, plaintext)
+        elif inside.type == content.EMPTY_TYPE:
+            self._store(arrival, inside.type, "")
             RECEIVED.labels("empty").inc()
         else:
-            number, attempt = device.number, arrival.attempt
-            message = behaviours.Message(
-                number, frame.sender, frame.id, position, attempt, frame.timestamp, kind, text, raw
-            )
-            self.shown.append(message)
-            replied = self._act(device, record, message)
+            replied = self._act(device, record, self._show(arrival, inside, plaintext))
         if record is not before and not replied:
             # Until it reads an answer, the initiator repeats the key exchange in every message.
             self._encrypt(device, frame.sender, record, content.EMPTY)
 
-    def _act(self, device: Device, record: e2ee.SessionRecord, message: behaviours.Message) -> bool:
-        """Do what the application wants; true when that sends something on the session."""
+    def _decrypt_for_group(self, arrival: Arrival) -> None:
+        frame = arrival.frame
+        try:
+            plaintext = self._book.read(arrival.device.number, frame)
+            inside = content.decode(plaintext)
+        except (e2ee.E2EEError, content.NotUnderstood) as error:
+            self._unreadable(arrival, error)
+            return
+        if inside.type in (content.EMPTY_TYPE, contents.SENDER_KEY, contents.SENDER_KEY_REQUEST):
+            self._store(arrival, storage.EMPTY, "")
+        else:
+            self._act(arrival.device, None, self._show(arrival, inside, plaintext))
+
+    def _show(self, arrival: Arrival, inside: content.Content, plaintext: bytes) -> behaviours.Message:
+        """Into the inbox, and to the application after the commit."""
+        frame, kind = arrival.frame, inside.type[:16]
+        text = raw = ""
+        if kind == content.TEXT_TYPE and inside.text is not None:
+            text = inside.text.body
+        else:
+            raw = plaintext.decode(errors="replace")
+        position = self._store(arrival, kind, text or raw)
+        number, attempt = arrival.device.number, arrival.attempt
+        message = behaviours.Message(
+            number, frame.sender, frame.id, position, attempt, frame.timestamp, kind, text, raw, frame.group
+        )
+        self.shown.append(message)
+        return message
+
+    def _control(self, arrival: Arrival, kind: str, plaintext: bytes) -> None:
+        """About the keys of a group; nobody sees it, and its secrets are not kept in the inbox."""
+        device, peer = arrival.device, arrival.frame.sender
+        self._store(arrival, storage.CONTROL, "")
+        RECEIVED.labels("control").inc()
+        try:
+            asked = contents.decode_control(kind, plaintext)
+        except content.NotUnderstood as error:
+            log.warning("control.not_understood", extra={"number": device.number, "from": peer, "error": str(error)})
+            return
+        if isinstance(asked, contents.SenderKey):
+            self.work.append(functools.partial(self._book.take_up, number=device.number, sender=peer, given=asked))
+        else:
+            self.to_give.append((device, peer, asked.group))
+
+    def _follow(self, arrival: Arrival) -> None:
+        device, frame = arrival.device, arrival.frame
+        try:
+            change = contents.decode_change(frame.body)
+        except content.NotUnderstood as error:
+            log.warning("group_change.not_understood", extra={"number": device.number, "error": str(error)})
+            return
+        self.work.append(functools.partial(self._book.follow, number=device.number, group=frame.group, change=change))
+        refs = tuple(change.numbers)
+        self.notices.append(
+            Notice(device.number, change.by, "group_changed", refs, change.change, frame.group, change.subject)
+        )
+
+    def _act(self, device: Device, record: e2ee.SessionRecord | None, message: behaviours.Message) -> bool:
+        """Do what the application wants; true when that sends something on the session.
+
+        A message to a group has no session that it came by: only receipts answer it here.
+        """
         try:
             actions = self._decide(message)
         except Exception:
@@ -205,8 +294,9 @@ class Digest:
         for action in actions:
             if isinstance(action, behaviours.Receipt):
                 self._receipt(device, message, action)
-            else:
-                self._encrypt(device, message.peer, record, content.encode_text(action.text))
+            elif record is not None:
+                answer = composing.text(action.text) if isinstance(action, behaviours.Reply) else action.content
+                self._encrypt(device, message.peer, record, content.encode(answer))
                 replied = True
         return replied
 
@@ -222,7 +312,7 @@ class Digest:
             return record, record.decrypt(e2ee.PREKEY, frame.body)
         if record is not None and record.remote_identity != first.identity_key:
             # Trust on first use, and whoever looks is told when a later one differs.
-            self.notices.append(Notice(device.number, frame.sender, "identity"))
+            self._new_identity(device, frame.sender)
             record = None
         row = self.prekeys.get((device.number, first.signed_prekey_id))
         if row is None or row.kind != storage.SIGNED:
@@ -261,7 +351,9 @@ class Digest:
         self._positions.inbox += 1
         position, frame, number = self._positions.inbox, arrival.frame, arrival.device.number
         self.messages.append(
-            storage.Message(self._fleet, position, number, frame.sender, frame.id, kind, frame.timestamp, text)
+            storage.Message(
+                self._fleet, position, number, frame.sender, frame.id, kind, frame.timestamp, text, frame.group
+            )
         )
         return position
 
@@ -277,7 +369,11 @@ class Digest:
         log.warning("message.undecryptable", extra=fields)
         self._store(arrival, storage.UNREADABLE, reason)
         self.notices.append(Notice(device.number, frame.sender, "undecryptable", (frame.id,), reason))
-        if isinstance(error, e2ee.InvalidMessage | e2ee.NoSession | e2ee.CorruptState):
+        if not isinstance(error, e2ee.InvalidMessage | e2ee.NoSession | e2ee.CorruptState):
+            return
+        if frame.kind == wire.GROUP:
+            self.to_ask.append((device, frame.sender, frame.group))
+        else:
             self.to_heal.append((device, frame.sender))
 
     def _receipt(self, device: Device, message: behaviours.Message, receipt: behaviours.Receipt) -> None:
@@ -285,26 +381,35 @@ class Digest:
         if receipt.after:
             due = int((self._now + receipt.after) * 1000)
             self._positions.outbox += 1
-            self._post_receipt(device, self._positions.outbox, message.peer, receipt.kind, due, (message.id,))
+            self._post_receipt(
+                device, self._positions.outbox, message.peer, receipt.kind, message.group, due, (message.id,)
+            )
             return
-        key = (device.number, message.peer, receipt.kind)
+        key = (device.number, message.peer, receipt.kind, message.group)
         collected = self._receipts.get(key)
         if collected is not None and len(collected[2]) >= MAX_REFS:
-            self._post_receipt(device, collected[1], message.peer, receipt.kind, 0, collected[2])
+            self._post_receipt(device, collected[1], message.peer, receipt.kind, message.group, 0, collected[2])
             collected = None
         if collected is None:
             self._positions.outbox += 1
             collected = self._receipts[key] = (device, self._positions.outbox, [])
         collected[2].append(message.id)
 
-    def _post_receipt(self, device: Device, position: int, peer: str, kind: str, due: int, refs: Sequence[str]) -> None:
+    def _post_receipt(
+        self, device: Device, position: int, peer: str, kind: str, group: str, due: int, refs: Sequence[str]
+    ) -> None:
         receipt_id = self._receipt_ids.next()
-        envelope = storage.Envelope(self._fleet, position, device.number, peer, receipt_id, kind, due, b"", tuple(refs))
+        envelope = storage.Envelope(
+            self._fleet, position, device.number, peer, receipt_id, kind, due, b"", tuple(refs), group
+        )
         self._envelopes.append((device, envelope))
 
-    def _new_identity(self, arrival: Arrival) -> None:
+    def _new_identity(self, device: Device, peer: str) -> None:
+        self.notices.append(Notice(device.number, peer, "identity"))
+        self.work.append(functools.partial(self._book.new_identity, number=device.number, peer=peer))
+
+    def _drop_session(self, arrival: Arrival) -> None:
         key = (arrival.device.number, arrival.frame.sender)
-        self.notices.append(Notice(*key, "identity"))
         self.sessions.pop(key, None)
         self.changed.pop(key, None)
         self.dropped.add(key)

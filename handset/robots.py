@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from handset import behaviours
 from handset.application import Notice
@@ -23,8 +23,10 @@ def numbers(kinds: Sequence[Behaviour], per_kind: int) -> list[str]:
 class Robots:
     """The application of a fleet of robots."""
 
-    def __init__(self, shown_log: ShownLog) -> None:
+    def __init__(self, shown_log: ShownLog, got: Callable[[Message], None] | None = None) -> None:
+        """got: called with each message that is shown."""
         self._log = shown_log
+        self._got = got
         self._behaviours: dict[str, Behaviour | None] = {}
 
     def actions(self, message: Message) -> Sequence[Action]:
@@ -35,6 +37,9 @@ class Robots:
 
     def show(self, messages: Sequence[Message]) -> None:
         self._log.append(messages)
+        if self._got is not None:
+            for message in messages:
+                self._got(message)
 
     def list_shown(self, messages: Sequence[Message]) -> set[tuple[str, str]]:
         return self._log.list_shown(messages)

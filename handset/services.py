@@ -7,6 +7,7 @@ import logging
 from typing import Any
 
 from handset import lock, robots, websocket
+from handset.checking import Checker
 from handset.enrolment import Enrolment
 from handset.fleet import Fleet
 from handset.link import Dial, Peer
@@ -82,12 +83,13 @@ async def _run(
         return
     online = [device for device in devices if roster.is_online(device)]
     refill = Refill(enrolment, one_time=settings.prekeys, kyber_one_time=0)
+    checker = Checker(api, {device.number: device for device in online})
     fleet = Fleet(
         robots.FLEET,
         database,
         online,
         vault,
-        Robots(shown_log),
+        Robots(shown_log, checker.offer),
         [tcp_dial(settings.tcp_address)] * settings.connections,
         prekeys_low=refill.want,
         unauthorized=roster.void,
@@ -95,7 +97,7 @@ async def _run(
     roster.log_in = fleet.log_in
     log.info("robots.started", extra={"registered": len(devices), "online": len(online), "log": settings.log_path})
     announcing = asyncio.create_task(_announce(fleet, ready, len(online)), name="announce")
-    services: list[Service] = [refill, roster, fleet]
+    services: list[Service] = [refill, roster, checker, fleet]
     try:
         await run_services(services, stop)
     finally:

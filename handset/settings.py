@@ -43,6 +43,7 @@ class RobotsSettings:
 class TerminalSettings:
     """One handset in a terminal; its tables are always brought up to date.
 
+    files: where `/save` puts what came.
     name: of the profile, which goes with each message; empty for none.
     registration_key: empty when this installation has none; a code is asked for then.
     """
@@ -52,6 +53,7 @@ class TerminalSettings:
     master_key: bytes = dataclasses.field(repr=False)
     registration_key: str = dataclasses.field(repr=False)
     http_url: str
+    files: Path
     name: str = ""
 
 
@@ -100,6 +102,7 @@ def read_terminal(env: Environment) -> TerminalSettings:
         master_key=secrets.master_key,
         registration_key=secrets.registration_key if has_key else "",
         http_url=_http_url(env),
+        files=Path(env.text("TIDINGS_HANDSET_FILES", str(data_dir / "files"))).expanduser().absolute(),
         name=env.text("TIDINGS_HANDSET_NAME")[:128],
     )
     env.check()

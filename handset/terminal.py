@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import datetime
 import logging
-from collections.abc import Callable, Sequence
 
-from handset import behaviours, commands, composing, errors, keyboard, keys, lock, reading
-from handset.application import Notice
-from handset.behaviours import Action, Behaviour, Message
+from handset import commands, composing, errors, keyboard, keys, lock
 from handset.devices import Device
 from handset.enrolment import Enrolment
 from handset.fleet import Fleet
 from handset.keyboard import Keyboard
 from handset.network_api import NetworkApi
 from handset.refill import Refill
+from handset.screen import Screen, Write
 from handset.services import websocket_dial
 from handset.settings import FAMILY, TerminalSettings
+from handset.shelf import Shelf
 from handset.shown_log import ShownLog
 from handset.vault import Vault
 from tidings.runtime.clock import SystemClock
-from tidings.runtime.lru import LRU
 from tidings.runtime.service import wait_for
 from tidings.storage import handset as storage
 from tidings.storage import schema
@@ -42,76 +39,17 @@ MORE_HELP = """/pick N                     answers with a row or a button of the
 /contact NAME NUMBER        sends a contact
 /react EMOJI                reacts to the last message; without an emoji takes that back
 /order CATALOGUE PRODUCT …  orders products
+/send FILE [CAPTION]        sends a file; a name with spaces goes between quotes
+/voice FILE                 sends an Ogg file with Opus as a voice message
+/save [N]                   saves the last file that came, or file N
+/reply TEXT                 answers the last message
+/forward TEXT               sends it as forwarded from somebody else
+/about CATALOGUE PRODUCT TEXT  asks about a product
+/ad URL TEXT                writes as one who came by an advertisement
+/form JSON                  sends a form that was filled in
+/number NUMBER              tells the business another number
+/unknown                    sends a type that the business does not know
 /delete                     withdraws the last message that was sent"""
-
-Write = Callable[[str], None]
-
-
-class Screen:
-    """The application of one handset.
-
-    peers: who has written to it or was written to. to: who gets the next line; empty when that is to be chosen.
-    """
-
-    def __init__(self, shown_log: ShownLog, write: Write, peers: Sequence[str]) -> None:
-        self._log = shown_log
-        self._write = write
-        self._was_connected: bool | None = None
-        self.peers = set(peers)
-        self.to = peers[0] if len(self.peers) == 1 else ""
-        self._threads: LRU[str, commands.Thread] = LRU(RECENT)
-
-    def actions(self, message: Message) -> Sequence[Action]:
-        return behaviours.actions(Behaviour.READS, message)
-
-    def show(self, messages: Sequence[Message]) -> None:
-        # On record first: killed in between, a message is never on the screen twice.
-        self._log.append(messages)
-        for message in messages:
-            if message.peer not in self.peers:
-                self.peers.add(message.peer)
-                self.to = message.peer if len(self.peers) == 1 else self.to
-            when = datetime.datetime.fromtimestamp(message.time / 1000).strftime("%H:%M:%S")
-            self._write(f"{when} +{printable(message.peer)}: {printable(self._words(message))}")
-
-    def thread(self, peer: str) -> commands.Thread:
-        """What the last messages of a peer allow."""
-        thread = self._threads.get(peer)
-        if thread is None:
-            thread = commands.Thread()
-            self._threads.put(peer, thread)
-        return thread
-
-    def _words(self, message: Message) -> str:
-        thread = self.thread(message.peer)
-        thread.newest = message.id
-        if message.type == "text":
-            return message.text
-        read = reading.read(message.type, message.raw)
-        if read.choices:
-            thread.choices, thread.offered = read.choices, message.id
-            read.say("(/pick N answers)")
-        return "\n  ".join(read.lines)
-
-    def list_shown(self, messages: Sequence[Message]) -> set[tuple[str, str]]:
-        return self._log.list_shown(messages)
-
-    def notice(self, notice: Notice) -> None:
-        peer = f"+{printable(notice.peer)}"
-        lines = {
-            "delivered": f"  delivered to {peer}",
-            "read": f"  read by {peer}",
-            "expired": f"! {peer} was away too long; a message was never delivered",
-            "refused": f"! not sent to {peer}: {notice.detail}",
-            "identity": f"! {peer} has a new identity key: it has been registered anew",
-            "undecryptable": f"! a message from {peer} could not be decrypted",
-        }
-        self._write(lines.get(notice.event, f"  {notice.event} {peer}"))
-
-    def connected(self, up: bool, reason: str) -> None:
-        if up != self._was_connected:
-            self._write("Connected." if up else f"The network is away ({reason}). Trying again until it is back.")
-        self._was_connected = up
 
 
 async def run_terminal(
@@ -179,7 +117,8 @@ class _Terminal:
         async with self._database.reading() as connection:
             recent = await storage.list_recent(connection, self._fleet, RECENT)
         peers = list(dict.fromkeys(peer for _, peer, _ in recent))
-        screen = Screen(self._shown_log, self._write, peers)
+        shelf = Shelf(self._api, device, self._settings.files, self._write)
+        screen = Screen(self._shown_log, self._write, peers, shelf)
         refill = Refill(self._enrolment, one_time=ONE_TIME_PREKEYS, kyber_one_time=KYBER_PREKEYS)
         fleet = Fleet(
             self._fleet,
@@ -196,7 +135,7 @@ class _Terminal:
         self._write(f"This is +{self._number}. {HELP}")
         ending = asyncio.Event()
         running = [asyncio.create_task(service.run(ending)) for service in (refill, fleet)]
-        reading = asyncio.create_task(self._read(fleet, screen))
+        reading = asyncio.create_task(self._read(fleet, screen, shelf))
         stopping = asyncio.create_task(self._stop.wait())
         try:
             await asyncio.wait([*running, reading, stopping], return_when=asyncio.FIRST_COMPLETED)
@@ -284,18 +223,18 @@ class _Terminal:
         self._status = 1
         self._stop.set()
 
-    async def _read(self, fleet: Fleet, screen: Screen) -> None:
+    async def _read(self, fleet: Fleet, screen: Screen, shelf: Shelf) -> None:
         """Carry out what is typed until `/quit` or the end of input."""
         while True:
             line = await self._lines.read("> ")
             if line is None or line.strip() == "/quit":
                 break
-            await self._obey(line.strip(), fleet, screen)
+            await self._obey(line.strip(), fleet, screen, shelf)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FAREWELL_SECONDS):
                 await fleet.wait_until_sent()
 
-    async def _obey(self, line: str, fleet: Fleet, screen: Screen) -> None:
+    async def _obey(self, line: str, fleet: Fleet, screen: Screen, shelf: Shelf) -> None:
         command, _, argument = line.partition(" ")
         if not line:
             return
@@ -308,17 +247,25 @@ class _Terminal:
                 self._write(f"What you type goes to +{peer}.")
             else:
                 self._write("Use /to NUMBER, like /to +15550000000.")
+        elif command == "/save":
+            try:
+                await shelf.save(argument.strip())
+            except (commands.Misused, errors.HandsetError) as error:
+                self._write(f"! not saved: {error}" if isinstance(error, errors.HandsetError) else str(error))
         elif not screen.to:
             known = ", ".join(f"+{peer}" for peer in sorted(screen.peers))
             self._write(f"To whom? Choose with /to NUMBER{f' ({known})' if known else ''}.")
         else:
-            await self._send(line, fleet, screen)
+            await self._send(line, fleet, screen, shelf)
 
-    async def _send(self, line: str, fleet: Fleet, screen: Screen) -> None:
-        peer = screen.to
+    async def _send(self, line: str, fleet: Fleet, screen: Screen, shelf: Shelf) -> None:
+        peer, (command, _, argument) = screen.to, line.partition(" ")
         thread = screen.thread(peer)
         try:
-            content = commands.compose(line, peer, thread) if line.startswith("/") else composing.text(line)
+            if command in ("/send", "/voice"):
+                content = await shelf.compose(command, argument)
+            else:
+                content = commands.compose(line, peer, thread) if line.startswith("/") else composing.text(line)
             thread.sent = await fleet.send_content(self._number, peer, content, self._settings.name)
             screen.peers.add(peer)
         except KeyError:
@@ -332,8 +279,3 @@ class _Terminal:
 def _sentence(error: errors.HandsetError) -> str:
     text = str(error)
     return text[:1].upper() + text[1:]
-
-
-def printable(text: str) -> str:
-    """Without what would move the cursor or change the terminal: a message is text, whatever its sender put into it."""
-    return "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)

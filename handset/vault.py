@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from handset.devices import Device
 from tidings import e2ee
 from tidings.storage import handset as storage
+from tidings.storage import handset_groups
 
 _KEY_ID = 1
 _PUBLIC = 33  # bytes of a typed public key
@@ -77,6 +78,23 @@ class Vault:
             self._sealer.open(row.sending, (row.number, row.peer, "sending")),
             self._sealer.open(row.receiving, (row.number, row.peer, "receiving")),
         )
+
+    def sender_key_row(
+        self, number: str, group: str, sender: str, record: e2ee.SenderKeyRecord
+    ) -> handset_groups.SenderKey:
+        sealed = self._sealer.seal(record.to_bytes(), context=(number, group, sender, "sender key"))
+        return handset_groups.SenderKey(number, group, sender, sealed)
+
+    def sender_key(self, row: handset_groups.SenderKey) -> e2ee.SenderKeyRecord:
+        state = self._sealer.open(row.record, (row.number, row.group_id, row.sender, "sender key"))
+        return e2ee.SenderKeyRecord.from_bytes(state)
+
+    def seal_draft(self, number: str, group: str, message_id: str, plaintext: bytes) -> bytes:
+        """What goes to a group, until the network has it."""
+        return self._sealer.seal(plaintext, context=(number, group, message_id, "draft"))
+
+    def open_draft(self, number: str, group: str, message_id: str, sealed: bytes) -> bytes:
+        return self._sealer.open(sealed, (number, group, message_id, "draft"))
 
     def _open_prekey(self, row: storage.PreKey) -> bytes:
         return self._sealer.open(row.sealed, (row.number, "prekey", row.kind, row.key_id))

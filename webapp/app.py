@@ -13,8 +13,9 @@ from webapp import envelope, instrumentation, openapi
 from webapp.account.schemas import CodeRequest, ShardsChange, TwoStep, Verification
 from webapp.application_settings.schemas import Changes
 from webapp.backup.schemas import BackupRequest, RestoreRequest
-from webapp.contacts.schemas import Contacts
+from webapp.contacts.schemas import Acknowledgement, Contacts
 from webapp.errors import APIError
+from webapp.groups.schemas import Participants, Subject
 from webapp.media_providers.schemas import MediaProviders
 from webapp.messages.schemas import Marking, Message
 from webapp.profile.schemas import About, BusinessProfile
@@ -24,6 +25,7 @@ from webapp.users.schemas import Login, NewPassword, NewUser
 
 _BODIES = (
     About,
+    Acknowledgement,
     BackupRequest,
     BusinessProfile,
     Changes,
@@ -38,10 +40,12 @@ _BODIES = (
     NewSticker,
     NewStickerpack,
     NewUser,
+    Participants,
     RestoreRequest,
     ShardsChange,
     StickerChange,
     StickerpackChange,
+    Subject,
     TwoStep,
     Verification,
 )

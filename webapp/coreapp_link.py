@@ -31,7 +31,20 @@ SECONDS = Histogram(
     buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5, 30),
 )
 
-Answer = TypeVar("Answer", core.Done, core.Contacts, core.Accepted, core.Health, core.Metrics, core.Exported)
+Answer = TypeVar(
+    "Answer",
+    core.Done,
+    core.Contacts,
+    core.Accepted,
+    core.Identity,
+    core.Health,
+    core.Metrics,
+    core.Exported,
+    core.GroupList,
+    core.GroupDescription,
+    core.GroupInvite,
+    core.GroupIcon,
+)
 Make = Callable[[int], Any]
 
 # Seconds between two looks at the shard map, while everything is connected and while something is not.

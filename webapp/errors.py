@@ -29,6 +29,7 @@ from collections.abc import Mapping, Sequence
 GENERIC_ERROR = 1000
 MESSAGE_TOO_LONG = 1001
 INVALID_RECIPIENT_TYPE = 1002
+NOT_GROUP_PARTICIPANT = 1003
 ALREADY_EXISTS = 1004
 ACCESS_DENIED = 1005
 NOT_FOUND = 1006
@@ -37,15 +38,18 @@ PARAMETER_MISSING = 1008
 PARAMETER_INVALID = 1009
 PARAMETER_NOT_REQUIRED = 1010
 NOT_READY = 1011
+GROUP_UNKNOWN = 1012
 INVALID_USER = 1013
 INTERNAL_ERROR = 1014
 TOO_MANY_REQUESTS = 1015
 OVERLOADED = 1016
 NOT_PRIMARY_COREAPP = 1018
+NOT_GROUP_ADMIN = 1019
 BAD_USER = 1021
 DATABASE_ERROR = 1023
 PASSWORD_CHANGE_REQUIRED = 1024
 INVALID_REQUEST = 1025
+IDENTITY_UNACKNOWLEDGED = 1028
 TEMPLATE_PARAMETER_COUNT = 2000
 TEMPLATE_MISSING = 2001
 TEMPLATE_PARAMETER_TOO_LONG = 2004
@@ -83,6 +87,7 @@ CODES: Mapping[int, Code] = {
     GENERIC_ERROR: Code("Generic error", 500),
     MESSAGE_TOO_LONG: Code("Message too long", 400),
     INVALID_RECIPIENT_TYPE: Code("Invalid recipient type", 400),
+    NOT_GROUP_PARTICIPANT: Code("Not a group participant", 403),
     ALREADY_EXISTS: Code("Resource already exists", 400),
     ACCESS_DENIED: Code("Access denied", 403),
     NOT_FOUND: Code("Resource not found", 404),
@@ -91,15 +96,18 @@ CODES: Mapping[int, Code] = {
     PARAMETER_INVALID: Code("Parameter value is not valid", 400),
     PARAMETER_NOT_REQUIRED: Code("Parameter is not required", 400),
     NOT_READY: Code("Service not ready", 503),
+    GROUP_UNKNOWN: Code("Group is unknown", 400),
     INVALID_USER: Code("User is not valid", 400),
     INTERNAL_ERROR: Code("Internal error", 500),
     TOO_MANY_REQUESTS: Code("Too many requests", 429),
     OVERLOADED: Code("System overloaded", 503),
     NOT_PRIMARY_COREAPP: Code("Not Primary Coreapp", 503),
+    NOT_GROUP_ADMIN: Code("Not Group Admin", 403),
     BAD_USER: Code("Bad User", 400),
     DATABASE_ERROR: Code("Database error occurred", 500),
     PASSWORD_CHANGE_REQUIRED: Code("Password change required", 403),
     INVALID_REQUEST: Code("Invalid request", 400),
+    IDENTITY_UNACKNOWLEDGED: Code("user_identity_changed needs acknowledgement", 400),
     TEMPLATE_PARAMETER_COUNT: Code("Template param count mismatch", 400),
     TEMPLATE_MISSING: Code("Template missing", 404),
     TEMPLATE_PARAMETER_TOO_LONG: Code("Parameter too long", 400),

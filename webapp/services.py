@@ -19,6 +19,7 @@ import webapp.backup.routes
 import webapp.certificates.routes
 import webapp.contacts.routes
 import webapp.garbage.routes
+import webapp.groups.routes
 import webapp.health.routes
 import webapp.media.routes
 import webapp.media_providers.routes
@@ -47,6 +48,7 @@ from webapp.contacts.service import Contacts
 from webapp.coreapp_link import CoreappLinks, DatabaseShardMap, FixedShardMap, ShardMap
 from webapp.garbage.service import Collections
 from webapp.gate import Gate, Limit
+from webapp.groups.service import Groups
 from webapp.health.service import HealthCheck
 from webapp.idempotency import FirstAnswers
 from webapp.media.references import References
@@ -137,6 +139,7 @@ def assemble(settings: Settings, database: Database, shard_map: ShardMap, hasher
             webapp.certificates.routes.routes(Certificates(database, links, safe, tls, clock), gate),
             webapp.health.routes.routes(HealthCheck(links), gate),
             webapp.garbage.routes.routes(Collections(links), gate),
+            webapp.groups.routes.routes(Groups(links), gate, max_body=max_body),
             webapp.support.routes.routes(Support(database, links, settings.data_dir, settings.media_dir, clock), gate),
             webapp.stats.routes.routes(Stats(database, links, clock), gate),
             webapp.metrics.routes.routes(metrics, gate),

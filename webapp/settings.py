@@ -60,6 +60,7 @@ class Settings:
     account: str
     database: DatabaseSettings
     secrets: Secrets
+    media_dir: Path
     embedded: bool = False
     api_key: ApiKey = NO_KEY
     messages_rate: float = 80.0
@@ -75,7 +76,6 @@ class Settings:
     tls_names: tuple[str, ...] = ("localhost", "127.0.0.1")
     data_dir: Path = Path()
     outgoing: OutgoingSettings = outgoing.ONLY_PUBLIC
-    media_dir: Path = Path("media")
     media_reserve: int = 0
     max_uploads: int = 16
 

@@ -242,9 +242,7 @@ class GroupLane:
                 raise UpstreamAway(f"epoch {group.epoch} is refused, and the group has no other yet")
         return group
 
-    def _hand_over(
-        self, line: _Line, key: Key, epoch: int, members: Sequence[str]
-    ) -> asyncio.Future[None] | None:
+    def _hand_over(self, line: _Line, key: Key, epoch: int, members: Sequence[str]) -> asyncio.Future[None] | None:
         """Give the key to the members who lack it, a new one if somebody has it who is gone; done when it is on disk.
 
         `None` when nobody lacks it.

@@ -60,6 +60,4 @@ def envelope_of(job: Job) -> Envelope:
         read = msgspec.json.decode(job.body, type=_Read)
         return Envelope(job.id, job.peer, device.READ, refs=tuple(read.refs), trace=job.request_id, group=read.group)
     encrypted = unpack(job.body)
-    return Envelope(
-        job.id, job.peer, device.GROUP, encrypted.ciphertext, trace=job.request_id, epoch=encrypted.epoch
-    )
+    return Envelope(job.id, job.peer, device.GROUP, encrypted.ciphertext, trace=job.request_id, epoch=encrypted.epoch)

@@ -41,6 +41,12 @@ class PeerKeys:
             found |= await self._read(missing)
         return found
 
+    def forget(self, sender: str, group_id: str) -> None:
+        """The key of a participant who is gone."""
+        known = self._known.get(sender)
+        if known is not None:
+            known.pop(group_id, None)
+
     def sealed(self, sender: str, group_id: str, record: e2ee.SenderKeyRecord) -> PeerKey:
         """A record as it is now, for the journal."""
         account = self._device.number
@@ -49,9 +55,7 @@ class PeerKeys:
 
     async def _read(self, senders: Collection[str]) -> dict[str, Records]:
         account = self._device.number
-        rows = await self._database.query(
-            lambda connection: sender_keys.list_peers(connection, account, list(senders))
-        )
+        rows = await self._database.query(lambda connection: sender_keys.list_peers(connection, account, list(senders)))
         found: dict[str, Records] = {sender: {} for sender in senders}
         for row in rows:
             try:

@@ -51,9 +51,7 @@ class GroupReceipts:
         if not message_ids:
             return Steps({})
         ids, numbers = list(dict.fromkeys(message_ids)), list(dict.fromkeys(members))
-        rows = await self._database.query(
-            lambda connection: group_messages.list_receipts(connection, ids, numbers)
-        )
+        rows = await self._database.query(lambda connection: group_messages.list_receipts(connection, ids, numbers))
         return Steps({(row.message_id, row.member): row.status for row in rows})
 
     def note(self, steps: Steps, message_id: str, member: str, reached: Status, timestamp: int, group_id: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import httpx
@@ -14,6 +14,8 @@ from coreapp.errors import UpstreamAway, UpstreamRefused
 from tidings.storage.groups import Group
 
 TIMEOUT = 10.0  # seconds for one call
+
+Shape = TypeVar("Shape")
 
 # Reasons of refusals, in the network's words.
 NO_SUCH_GROUP = "no_such_group"
@@ -160,7 +162,7 @@ def _path(group_id: str, *parts: str) -> str:
     return "/" + "/".join(quote(part, safe="") for part in (group_id, *parts))
 
 
-def _decode(answer: httpx.Response, shape: type[Any]) -> Any:
+def _decode(answer: httpx.Response, shape: type[Shape]) -> Shape:
     try:
         return msgspec.json.decode(answer.content, type=shape)
     except msgspec.MsgspecError as error:

@@ -13,6 +13,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 
+import msgspec
 from prometheus_client import Counter
 
 from coreapp import codes
@@ -20,10 +21,11 @@ from coreapp.errors import UpstreamAway
 from coreapp.journal import Change, Journal
 from coreapp.media.errors import DownloadFailed
 from coreapp.media.fetching import Fetcher
-from coreapp.media.retry import GiveUp, after_failure, delay
+from coreapp.media.retry import LAST_ATTEMPT, GiveUp, after_failure, delay
 from coreapp.media.waiting import Waiting
 from coreapp.webhook import bodies, inbound
 from tidings import e2ee
+from tidings.media.errors import MakeRoom
 from tidings.runtime import service
 from tidings.runtime.clock import Clock
 from tidings.storage import media_downloads
@@ -38,6 +40,13 @@ DOWNLOADS = Counter("tidings_media_downloads_total", "Attempts to fetch a recipi
 
 IN_MEMORY = 1_000  # downloads; the rest waits in the table
 RETRY_SECONDS = 1.0  # after a page could not be read
+
+
+class _Kept(msgspec.Struct):
+    """What is sealed in a download's row."""
+
+    plaintext: bytes
+    identity: bodies.DescribedIdentity | None = None
 
 
 class Downloads:
@@ -83,19 +92,29 @@ class Downloads:
         return message.pointer is not None and message.kind in self._kinds()
 
     def make(
-        self, message_id: str, sender: str, timestamp: int, plaintext: bytes, *, request_id: str = "", group: str = ""
+        self,
+        message_id: str,
+        sender: str,
+        timestamp: int,
+        plaintext: bytes,
+        *,
+        request_id: str = "",
+        group: str = "",
+        identity: bodies.DescribedIdentity | None = None,
     ) -> Download:
         """What is to be committed in the same change as the message, and then given to `offer`.
 
-        plaintext: of the message; timestamp: Unix milliseconds; group: the id of the group it was sent to.
+        plaintext: of the message; timestamp: Unix milliseconds; group: the id of the group it was sent to; identity:
+        the sender's, where the webhook is to have it.
         """
+        content = msgspec.msgpack.encode(_Kept(plaintext, identity))
         return Download(
             message_id,
             self._shard,
             self._account,
             sender,
             group,
-            self._sealer.seal(plaintext, context=self._context(message_id)),
+            self._sealer.seal(content, context=self._context(message_id)),
             timestamp,
             int(self._clock.now() * 1000),
             request_id=request_id,
@@ -107,16 +126,21 @@ class Downloads:
             self._waiting.offer(downloads)
             self._look.kick()
 
-    def withdraw(self, message_id: str) -> Callback | None:
+    def withdraw(self, message_id: str, fresh: list[Download]) -> Callback | None:
         """The sender takes the message back: its callback, without the file, when it was still waiting for it.
 
-        The caller commits it together with the end of the download, and then calls `ended`.
+        fresh: downloads that are not yet committed; one that is among them is taken out.
+        The caller commits the callback together with the end of the download, and then calls `ended`.
         """
+        for new in fresh:
+            if new.id == message_id:
+                fresh.remove(new)
+                return self._callback(new, *self._read(new))
         download = self._waiting.find(message_id)
         if download is None or message_id in self._ending:
             return None
         self._ending.add(message_id)
-        return self._callback(download, self._read(download))
+        return self._callback(download, *self._read(download))
 
     def ended(self, message_ids: Sequence[str]) -> None:
         """The end of these is on disk."""
@@ -169,33 +193,43 @@ class Downloads:
 
     async def _attempt(self, download: Download) -> None:
         """One try. That it is made is on disk before, so that a file that kills us is not tried for ever."""
-        if download.id in self._ending:
+        if self._is_withdrawn(download):
             return
         started = time.monotonic()
         download.attempt += 1
         download.due_at = int((self._clock.now() + delay(download.attempt)) * 1000)
         await self._journal.put(Change(self._account, tried_downloads=(copy.copy(download),)))
-        message = self._read(download)
+        message, identity = self._read(download)
         try:
+            if download.attempt > LAST_ATTEMPT:
+                raise DownloadFailed("no attempt at fetching the file came to its end", is_final=True)
             medium = await self._fetcher.fetch(download, message)
-        except (DownloadFailed, UpstreamAway, OSError) as error:
+        except Exception as error:
+            # Whatever is wrong with one file must not end the shard.
+            if not isinstance(error, DownloadFailed | UpstreamAway | MakeRoom | OSError):
+                log.exception("download.unexpected", extra={"id": download.id})
+                error = DownloadFailed("the file cannot be read", is_final=False)
             age = self._clock.now() - download.created_at / 1000
             verdict = after_failure(error, download.attempt, age)
             self._note(download, message, started, "gave up" if isinstance(verdict, GiveUp) else "failed", repr(error))
             if isinstance(verdict, GiveUp):
-                await self._finish(download, message, (codes.MEDIA_DOWNLOAD, verdict.details))
+                await self._finish(download, message, identity, (codes.MEDIA_DOWNLOAD, verdict.details))
             else:
                 self._waiting.again(download)
             return
-        await self._finish(download, self._fetcher.complete(message, medium), None, medium)
+        await self._finish(download, self._fetcher.complete(message, medium), identity, None, medium)
         self._note(download, message, started, "stored", "")
 
     async def _finish(
-        self, download: Download, message: inbound.Inbound, error: tuple[int, str] | None, medium: Media | None = None
+        self,
+        download: Download,
+        message: inbound.Inbound,
+        identity: bodies.DescribedIdentity | None,
+        error: tuple[int, str] | None,
+        medium: Media | None = None,
     ) -> None:
         """The callback, the file's row and the end of the download, all or nothing."""
-        if download.id in self._ending:
-            # It was withdrawn meanwhile.
+        if self._is_withdrawn(download):
             if medium is not None:
                 await self._fetcher.discard(medium)
             return
@@ -205,13 +239,30 @@ class Downloads:
                 self._account,
                 new_media=(medium,) if medium is not None else (),
                 finished_downloads=(download.id,),
-                new_callbacks=(self._callback(download, message, error),),
+                new_callbacks=(self._callback(download, message, identity, error),),
             )
         )
         self.ended((download.id,))
 
-    def _callback(self, download: Download, message: inbound.Inbound, error: tuple[int, str] | None = None) -> Callback:
-        body = bodies.inbound(download.id, download.sender, download.timestamp // 1000, message, error)
+    def _is_withdrawn(self, download: Download) -> bool:
+        return download.id in self._ending or self._waiting.find(download.id) is not download
+
+    def _callback(
+        self,
+        download: Download,
+        message: inbound.Inbound,
+        identity: bodies.DescribedIdentity | None,
+        error: tuple[int, str] | None = None,
+    ) -> Callback:
+        body = bodies.inbound(
+            download.id,
+            download.sender,
+            download.timestamp // 1000,
+            message,
+            error,
+            identity,
+            download.group_id,
+        )
         return Callback(
             0,
             self._shard,
@@ -224,12 +275,18 @@ class Downloads:
             volatile=not self._persist(),
         )
 
-    def _read(self, download: Download) -> inbound.Inbound:
+    def _read(self, download: Download) -> tuple[inbound.Inbound, bodies.DescribedIdentity | None]:
         try:
-            return inbound.read(self._sealer.open(download.content, self._context(download.id)))
-        except e2ee.CorruptState:
-            log.error("download.unreadable", extra={"id": download.id})
-            return inbound.Inbound(inbound.UNKNOWN)
+            opened = self._sealer.open(download.content, self._context(download.id))
+            kept = msgspec.msgpack.decode(opened, type=_Kept)
+        except (e2ee.CorruptState, ValueError) as error:
+            log.error("download.unreadable", extra={"id": download.id, "error": repr(error)})
+            return inbound.Inbound(inbound.UNKNOWN), None
+        message = inbound.read(kept.plaintext)
+        if message.context is not None:
+            # Only the network knows which group it was sent to.
+            message.context.group_id = download.group_id or None
+        return message, kept.identity
 
     def _context(self, message_id: str) -> tuple[str, str, str, str]:
         return (self._account, "", "download", message_id)

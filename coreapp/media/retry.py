@@ -8,6 +8,7 @@ from coreapp.media.errors import DownloadFailed
 
 ATTEMPTS = 5  # of a file that comes down but cannot be read
 PATIENCE = 24 * 3600.0  # seconds that a message waits for its file while the network or the disk does not do its part
+LAST_ATTEMPT = 400  # whatever the reason; more than fit into the patience
 LONGEST = 300.0  # seconds between two attempts
 
 
@@ -30,6 +31,8 @@ def delay(attempt: int) -> float:
 
 def after_failure(error: Exception, attempt: int, age: float) -> TryAgain | GiveUp:
     """error: a `DownloadFailed`, or whatever says that the network or the disk cannot now; age: seconds."""
+    if attempt >= LAST_ATTEMPT:
+        return GiveUp(f"the file could not be fetched in {LAST_ATTEMPT} attempts")
     if isinstance(error, DownloadFailed):
         if error.is_final or attempt >= ATTEMPTS:
             return GiveUp(str(error))

@@ -84,11 +84,12 @@ class Waiting:
     def loaded(self, page: Sequence[Download], asked: int) -> None:
         """The rows that are due first, those that are here perhaps among them."""
         ended, self._ended = self._ended or set(), None
-        for download in page:
-            if download.id not in self._here and download.id not in ended and len(self._here) < self.limit:
-                self._admit(download)
+        fresh = [download for download in page if download.id not in self._here and download.id not in ended]
+        room = self.limit - len(self._here)
+        for download in fresh[:room]:
+            self._admit(download)
         # What was offered meanwhile may be on no page yet.
-        self._more = len(page) >= asked or self._missed
+        self._more = len(page) >= asked or len(fresh) > room or self._missed
         SIZE.set(len(self._here))
 
     def _admit(self, download: Download) -> None:

@@ -21,6 +21,14 @@ _UNSUPPORTED = {
 }
 
 
+class DescribedIdentity(msgspec.Struct, frozen=True, gc=False):
+    """A sender's identity. created_timestamp: Unix milliseconds; hash: base64."""
+
+    acknowledged: bool
+    created_timestamp: int
+    hash: str
+
+
 def status(
     message_id: str,
     recipient: str,
@@ -28,9 +36,13 @@ def status(
     timestamp: int,
     error: tuple[int, str] | None = None,
     conversation: Conversation | None = None,
+    group_id: str = "",
 ) -> bytes:
-    """A `statuses` body. timestamp: Unix seconds; error: code and details, for `FAILED`."""
+    """A `statuses` body. timestamp: Unix seconds; error: code and details, for `FAILED`; group_id: of a message to a
+    group, when the recipient is one participant of it."""
     entry = _status(message_id, recipient, _NAMES[reached], timestamp)
+    if group_id:
+        entry["group_id"] = group_id
     if conversation is not None:
         described: dict[str, Any] = {"id": conversation.id}
         if reached is Status.SENT:
@@ -49,14 +61,27 @@ def deleted(message_id: str, sender: str, timestamp: int) -> bytes:
 
 
 def inbound(
-    message_id: str, sender: str, timestamp: int, message: Inbound, error: tuple[int, str] | None = None
+    message_id: str,
+    sender: str,
+    timestamp: int,
+    message: Inbound,
+    error: tuple[int, str] | None = None,
+    identity: DescribedIdentity | None = None,
+    group_id: str = "",
 ) -> bytes:
-    """A `messages` body. timestamp: Unix seconds; error: code and details of what is wrong with the message."""
+    """A `messages` body. timestamp: Unix seconds; error: code and details of what is wrong with the message; group_id:
+    of the group that it was sent to, or is about."""
     entry: dict[str, Any] = {"from": sender, "id": message_id, "timestamp": str(timestamp), "type": message.kind}
+    if group_id:
+        entry["group_id"] = group_id
     if message.content is not None:
         entry[message.kind] = message.content
     if message.context is not None:
         entry["context"] = message.context
+    if message.referral is not None:
+        entry["referral"] = message.referral
+    if identity is not None:
+        entry["identity"] = identity
     if message.kind == UNKNOWN:
         entry["errors"] = [_UNSUPPORTED]
     if error is not None:
@@ -64,8 +89,30 @@ def inbound(
     return _encode({"contacts": [{"profile": {"name": message.name or sender}, "wa_id": sender}], "messages": [entry]})
 
 
+def identity_changed(message_id: str, peer: str, identity: DescribedIdentity) -> bytes:
+    """A `messages` body of type `system`: a recipient has new keys, and so may be somebody else."""
+    entry = {
+        "from": peer,
+        "id": message_id,
+        "timestamp": str(identity.created_timestamp // 1000),
+        "type": "system",
+        "system": {
+            "type": "user_identity_changed",
+            "body": f"User {peer} may have changed: the keys are new",
+            "identity": identity.hash,
+        },
+        "identity": identity,
+    }
+    return _encode({"contacts": [{"profile": {"name": peer}, "wa_id": peer}], "messages": [entry]})
+
+
 def _error(code: int, details: str) -> dict[str, Any]:
     return {"code": code, "title": codes.TITLES.get(code, "Generic error"), "details": details}
+
+
+def errors(code: int, details: str) -> bytes:
+    """An `errors` body, about something that no message or status tells of."""
+    return _encode({"errors": [_error(code, details)]})
 
 
 def contacts(found: list[dict[str, str]]) -> bytes:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
+from coreapp.webhook.cards import Card
+from coreapp.webhook.referral import Referral
+
 NULL = "null"  # completes a key exchange; nothing is posted of it
 DELETED = "deleted"  # withdraws an earlier message
+SENDER_KEY, SENDER_KEY_REQUEST = "sender_key", "sender_key_request"  # between devices; nothing is posted of them
 UNKNOWN = "unknown"
+SYSTEM = "system"
 MAX_NAME = 128  # characters of a profile name; what is longer is cut
 MAX_ID = 64
 MAX_FILE = 100 * 1024 * 1024  # bytes
@@ -19,6 +24,7 @@ DOWNLOADED, UNDOWNLOADED = "downloaded", "undownloaded"
 
 Words = Annotated[str, Meta(max_length=65_536)]
 Id = Annotated[str, Meta(max_length=MAX_ID, pattern="^[!-~]+$")]
+Number = Annotated[str, Meta(pattern="^[0-9]{5,20}$")]
 Whole = Annotated[int, Meta(ge=0)]
 
 
@@ -40,6 +46,12 @@ class Location(_Part):
     url: Words | None = None
 
 
+class StickerMetadata(_Part):
+    """What a sticker stands for."""
+
+    emojis: Annotated[list[Annotated[str, Meta(max_length=64)]], Meta(max_length=20)]
+
+
 class Media(_Part):
     """A file as the webhook gets it. id, file: of one that was fetched; status: `downloaded` or `undownloaded`."""
 
@@ -50,6 +62,7 @@ class Media(_Part):
     status: str = ""
     id: str | None = None
     file: str | None = None
+    metadata: StickerMetadata | None = None
 
 
 class SentMedia(_Part):
@@ -63,6 +76,7 @@ class SentMedia(_Part):
     key: Any = None
     digest: Any = None
     size: Any = None
+    metadata: Any = None
 
 
 class Pointer(msgspec.Struct, gc=False, frozen=True):
@@ -140,7 +154,7 @@ class System(_Part):
     """The recipient tells a new number of theirs."""
 
     type: Literal["user_changed_number"]
-    new_wa_id: Annotated[str, Meta(pattern="^[0-9]{5,20}$")]
+    new_wa_id: Number
     body: Words = ""
 
 
@@ -150,72 +164,36 @@ class Deleted(_Part):
     id: Id
 
 
-class Name(_Part):
-    formatted_name: Words
-    first_name: Words | None = None
-    last_name: Words | None = None
-    middle_name: Words | None = None
-    suffix: Words | None = None
-    prefix: Words | None = None
+class SenderKey(_Part):
+    """The key of the sender's messages to a group. distribution: as of `tidings.e2ee`."""
+
+    group: Id
+    distribution: Annotated[bytes, Meta(max_length=4096)]
 
 
-class Address(_Part):
-    street: Words | None = None
-    city: Words | None = None
-    state: Words | None = None
-    zip: Words | None = None
-    country: Words | None = None
-    country_code: Words | None = None
-    type: Words | None = None
+class SenderKeyRequest(_Part):
+    """The sender cannot read the recipient's messages to a group."""
+
+    group: Id
 
 
-class Email(_Part):
-    email: Words | None = None
-    type: Words | None = None
+class ReferredProduct(_Part):
+    """What a question is about."""
 
-
-class Phone(_Part):
-    phone: Words | None = None
-    type: Words | None = None
-    wa_id: Words | None = None
-
-
-class Url(_Part):
-    url: Words | None = None
-    type: Words | None = None
-
-
-class Messenger(_Part):
-    service: Words | None = None
-    user_id: Words | None = None
-
-
-class Organisation(_Part):
-    company: Words | None = None
-    department: Words | None = None
-    title: Words | None = None
-
-
-class Card(_Part):
-    """One person."""
-
-    name: Name
-    addresses: list[Address] | None = None
-    birthday: Words | None = None
-    emails: list[Email] | None = None
-    org: Organisation | None = None
-    phones: list[Phone] | None = None
-    urls: list[Url] | None = None
-    ims: list[Messenger] | None = None
+    catalog_id: Words
+    product_retailer_id: Words
 
 
 class Context(msgspec.Struct, omit_defaults=True, gc=False, rename={"sender": "from"}):
     """The message that this one answers, and whose it was."""
 
     id: Id | None = None
-    sender: Annotated[str, Meta(pattern="^[0-9]{5,20}$")] | None = None
+    sender: Number | None = None
+    group_id: str | None = None
+    mentions: Annotated[list[Number], Meta(max_length=256)] | None = None
     forwarded: bool = False
     frequently_forwarded: bool = False
+    referred_product: ReferredProduct | None = None
 
 
 class Profile(_Part):
@@ -231,8 +209,10 @@ _CONTENTS: Mapping[str, Any] = {
     "button": Button,
     "order": Order,
     "reaction": Reaction,
-    "system": System,
+    SYSTEM: System,
     DELETED: Deleted,
+    SENDER_KEY: SenderKey,
+    SENDER_KEY_REQUEST: SenderKeyRequest,
     **dict.fromkeys(MEDIA, SentMedia),
 }
 _decoders = {kind: msgspec.json.Decoder(type_).decode for kind, type_ in _CONTENTS.items()}
@@ -240,6 +220,7 @@ _decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_type = msgspec.json.Decoder(str).decode
 _decode_profile = msgspec.json.Decoder(Profile).decode
 _decode_context = msgspec.json.Decoder(Context).decode
+_decode_referral = msgspec.json.Decoder(Referral).decode
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -249,6 +230,7 @@ class Inbound:
     kind: `unknown` for what is no content of ours, `ephemeral` for what disappears and is not shown to a business.
     name: of the sender's profile; empty when they told none.
     pointer: where the file of a media message can be had, when it can.
+    referral: the advertisement that brought the sender here.
     """
 
     kind: str
@@ -256,6 +238,7 @@ class Inbound:
     name: str = ""
     context: Context | None = None
     pointer: Pointer | None = None
+    referral: Referral | None = None
 
 
 def read(plaintext: bytes) -> Inbound:
@@ -278,8 +261,12 @@ def read(plaintext: bytes) -> Inbound:
     pointer = None
     if isinstance(content, SentMedia):
         pointer = _find_pointer(content)
-        content = Media(content.mime_type, content.sha256, content.caption, content.filename, UNDOWNLOADED)
-    return Inbound(kind, content, name, _find_context(fields.get("context")), pointer)
+        about = _find_emojis(content) if kind == "sticker" else None
+        content = Media(
+            content.mime_type, content.sha256, content.caption, content.filename, UNDOWNLOADED, metadata=about
+        )
+    context, referral = _find(_decode_context, fields.get("context")), _find(_decode_referral, fields.get("referral"))
+    return Inbound(kind, content, name, context, pointer, referral)
 
 
 def _find_pointer(sent: SentMedia) -> Pointer | None:
@@ -293,16 +280,21 @@ def _find_pointer(sent: SentMedia) -> Pointer | None:
         return None
 
 
+def _find_emojis(sent: SentMedia) -> StickerMetadata | None:
+    try:
+        return msgspec.convert(sent.metadata, StickerMetadata | None)
+    except msgspec.ValidationError:
+        return None
+
+
 def _find_name(raw: msgspec.Raw | None) -> str:
-    try:
-        name = _decode_profile(raw).name if raw is not None else ""
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return ""
-    return name[:MAX_NAME].strip()
+    found: Profile | None = _find(_decode_profile, raw)
+    return found.name[:MAX_NAME].strip() if found is not None else ""
 
 
-def _find_context(raw: msgspec.Raw | None) -> Context | None:
+def _find(decode: Callable[[msgspec.Raw], Any], raw: msgspec.Raw | None) -> Any:
+    """What stands beside a content; `None` for none, and for what is of no such form."""
     try:
-        return _decode_context(raw) if raw is not None else None
+        return decode(raw) if raw is not None else None
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from network.groups.rules import ADMINS, MAX_PARTICIPANTS, Note, State
+from network.groups.rules import ADMINS, ICON, MAX_PARTICIPANTS, Note, State
 from tidings.storage.network_groups import Chat
 
 MAX_SUBJECT = 100
@@ -62,4 +62,6 @@ def notice(note: Note, state: State) -> bytes:
     }
     if note.change == ADMINS:
         body["admins"] = [member.number for member in state.members if member.admin]
+    elif note.change == ICON:
+        body["has_icon"] = bool(state.chat.icon_type)
     return msgspec.json.encode(body)

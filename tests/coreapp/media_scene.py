@@ -6,6 +6,7 @@ import hashlib
 import json
 import uuid
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 from tests.coreapp.conftest import BUSINESS, Running, World
@@ -24,6 +25,11 @@ def files(world: World) -> Files:
     found = Files(world.settings.media_dir)
     found.prepare()
     return found
+
+
+def read(path: str) -> bytes:
+    """A file as a business on the same machine reads it."""
+    return Path(path).read_bytes()
 
 
 async def chunks(content: bytes) -> AsyncIterator[bytes]:

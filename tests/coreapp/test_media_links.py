@@ -15,7 +15,6 @@ from tests.coreapp import media_scene as scene
 from tests.coreapp.conftest import BUSINESS, Running, World
 from tests.coreapp.signals import Signals
 from tidings import safekeeping
-from tidings.outgoing.settings import ONLY_PUBLIC
 from tidings.runtime.clock import ManualClock, SystemClock
 from tidings.safekeeping import Safe
 from tidings.storage import media_providers
@@ -35,7 +34,7 @@ class Server:
         self.gate: asyncio.Event | None = None
         self.url = ""
 
-    async def __call__(self, request: web.Request) -> web.StreamResponse:
+    async def handle(self, request: web.Request) -> web.StreamResponse:
         self.requests.append(request)
         self.signals.changed()
         if self.gate is not None:
@@ -47,7 +46,7 @@ class Server:
 async def server() -> AsyncIterator[Server]:
     server = Server()
     app = web.Application()
-    app.router.add_get("/{path:.*}", server)
+    app.router.add_get("/{path:.*}", server.handle)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
@@ -240,15 +239,19 @@ async def test_a_link_takes_no_longer_than_it_may_and_holds_up_its_recipient_onl
     server.gate.set()
 
 
-async def test_a_link_into_the_house_is_refused_by_the_guard(world: World, server: Server) -> None:
-    running, _ = await begin(world, outgoing=ONLY_PUBLIC)
-    message = await send_link(running, server.url)
+@pytest.mark.parametrize(
+    ("link", "what"),
+    [
+        ("http://10.0.0.1/a.png", "a private address"),
+        ("http://169.254.169.254/latest/meta-data", "a metadata address"),
+        ("http://[::ffff:192.168.0.1]/a.png", "a private address"),
+    ],
+)
+async def test_a_link_into_the_house_is_refused_by_the_guard(world: World, link: str, what: str) -> None:
+    running, _ = await begin(world)
+    message = await send_link(running, link)
     error = await scene.failure(world, message)
-    assert (error["code"], error["details"]) == (
-        1009,
-        "image.link: leads to a loopback address, which is not allowed",
-    )
-    assert not server.requests
+    assert (error["code"], error["details"]) == (1009, f"image.link: leads to {what}, which is not allowed")
 
 
 async def test_after_a_kill_the_link_is_fetched_again(world: World, server: Server) -> None:

@@ -80,6 +80,10 @@ def test_the_other_statuses_fit_their_schemas() -> None:
         bodies.status("gBEG1", NUMBER, Status.SENT, 1),
         bodies.status("gBEG1", NUMBER, Status.FAILED, 1, (470, "why")),
         bodies.deleted("ABGG1", NUMBER, 1),
+        bodies.errors(500, "why"),
+        bodies.garbage_report("message", 5, "host1:1"),
+        bodies.garbage_report("media", 0, "host1:1"),
+        bodies.garbage_report("media", None, "host1:1"),
         bodies.contacts([{"input": "+1", "status": "invalid"}, {"input": "x", "status": "valid", "wa_id": NUMBER}]),
     ):
         webhook_schemas.check(json.loads(body))

@@ -18,7 +18,7 @@ def name_of(body: dict[str, Any]) -> str:
         return f"status_{body['statuses'][0]['status']}"
     if "messages" in body:
         return f"inbound_{body['messages'][0]['type']}"
-    return "errors" if "errors" in body else "contacts"
+    return next(name for name in ("errors", "services", "contacts") if name in body)
 
 
 def check(body: dict[str, Any]) -> None:

@@ -29,6 +29,7 @@ class Recorder:
         self.messages: list[Message] = []
         self.notices: list[Notice] = []
         self.fleet: Fleet | None = None
+        self.http_url = ""
         self._changed = asyncio.Event()
 
     def actions(self, message: Message) -> Sequence[Action]:
@@ -84,6 +85,7 @@ async def business(network: LiveNetwork, folder: Path) -> AsyncIterator[Recorder
             if device.token is None:
                 key = SECRETS.registration_key
                 await enrolment.register(device, one_time=20, kyber_one_time=0, registration_key=key)
+        recorder.http_url = network.http_url
         recorder.fleet = Fleet("business", database, [device], vault, recorder, [tcp_dial(network.tcp)])
         running = asyncio.create_task(recorder.fleet.run(stop))
         async with asyncio.timeout(10):

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coreapp.webhook import inbound
+from coreapp.webhook import bodies, inbound
 from handset import commands, composing, content, reading
 from handset.commands import Thread
+from tests.coreapp import webhook_schemas
 
 DATA = Path(__file__).parents[1] / "data" / "api" / "messages"
 
@@ -73,12 +74,18 @@ def of(kind: str, inside: Any) -> tuple[str, str]:
         (sent("hsm", "one"), ["Hello Ada"]),
         (
             of("document", {"blob": "b", "filename": "bill.pdf", "size": 123_456, "mime_type": "application/pdf"}),
-            ["[document] bill.pdf (123.5 kB)"],
+            ["[document] bill.pdf, application/pdf (123.5 kB)"],
         ),
         (
             of("image", {"mime_type": "image/png", "size": 12, "caption": "A cat"}),
             ["[image] image/png (12 bytes)", "A cat"],
         ),
+        (
+            of("image", {"mime_type": "image/png", "size": 12_345, "sha256": "9F86D081" + "0" * 56}),
+            ["[image] image-9f86d081.png, image/png (12.3 kB)"],
+        ),
+        (of("sticker", {"mime_type": "image/webp", "sha256": "x"}), ["[sticker] sticker-x.webp, image/webp"]),
+        (of("audio", {"id": "5c1e"}), ["[audio] 5c1e"]),
         (of("reaction", {"message_id": "x", "emoji": "👍"}), ["[reaction] 👍"]),
         (of("poll", {}), ["[poll]"]),
         (("text", "no JSON"), ["[text]"]),
@@ -124,11 +131,35 @@ def test_what_is_picked_is_what_the_webhook_gets(message: tuple[str, str], picke
         ("/react", "reaction"),
         ("/order c1 p1 p2 p1", "order"),
         ("/delete", "deleted"),
+        ("/reply yes, please", "text"),
+        ("/forward look", "text"),
+        ("/about c1 p1 In red?", "text"),
+        ("/ad https://example.com/ad Tell me more", "text"),
+        ('/form {"name": "Ada"}', "interactive"),
+        ("/number +1 555 011 0002", "system"),
+        ("/unknown", "unknown"),
     ],
 )
 def test_what_is_typed_is_understood_by_the_business(line: str, kind: str) -> None:
     made = commands.compose(line, "15550000000", Thread(newest="gBEG1", sent="ABGG1"))
     assert inbound.read(content.encode(made)).kind == kind
+
+
+def test_what_stands_beside_a_text_reaches_the_webhook() -> None:
+    def entry(line: str) -> dict[str, Any]:
+        made = commands.compose(line, "15550000000", Thread(newest="gBEG1"))
+        body = json.loads(bodies.inbound("ABGG1", "15550110001", 1, inbound.read(content.encode(made))))
+        webhook_schemas.check(body)
+        found: dict[str, Any] = body["messages"][0]
+        return found
+
+    answered = {"id": "gBEG1", "from": "15550000000"}
+    assert entry("/reply yes")["context"] == answered
+    assert entry("/forward look")["context"] == {"forwarded": True}
+    product = {"catalog_id": "c1", "product_retailer_id": "p1"}
+    assert entry("/about c1 p1 In red?")["context"] == {**answered, "referred_product": product}
+    assert entry("/about c1 p1 In red?")["text"] == {"body": "In red?"}
+    assert entry("/ad https://example.com/ad Hi")["referral"]["source_url"] == "https://example.com/ad"
 
 
 @pytest.mark.parametrize(
@@ -159,6 +190,14 @@ def test_what_the_library_makes_is_understood_by_the_business(made: composing.Co
         "/contact Ada",
         "/order c1",
         "/delete",
+        "/reply yes",
+        "/forward",
+        "/about c1 p1",
+        "/ad Tell me more",
+        "/ad https://example.com/ad",
+        "/form [1]",
+        "/form {",
+        "/number five",
     ],
 )
 def test_a_command_that_makes_no_sense_says_how_to_use_it(line: str) -> None:

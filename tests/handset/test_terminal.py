@@ -15,8 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from handset.screen import printable
 from handset.settings import RobotsSettings, TerminalSettings, read_terminal
-from handset.terminal import printable, run_terminal
+from handset.terminal import run_terminal
 from tests.handset.business import business
 from tests.handset.conftest import SECRETS, LiveNetwork, robots_running
 from tests.handset.scripted import BUSINESS
@@ -86,6 +87,7 @@ def settings_for(network: LiveNetwork, folder: Path, *, key: str = SECRETS.regis
         master_key=SECRETS.master_key,
         registration_key=key,
         http_url=network.http_url,
+        files=folder / "files",
     )
 
 

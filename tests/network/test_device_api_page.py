@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import logging
 import re
@@ -17,14 +18,16 @@ from starlette.routing import Route, WebSocketRoute
 
 import network.app
 from network import bundles, http, lookups, numbers, refills, session, websocket
+from network.blobs import routes as blobs
+from network.blobs import store
 from network.connections import Connections
 from network.delay import Delay
 from network.devices import blocks, codes, keys, routes, schemas
-from network.settings import Limits, Settings
+from network.settings import Blobs, Limits, Settings
 from tests.conftest import DatabaseFactory
 from tests.network.support import REGISTRATION_KEY, Network
 from tidings import e2ee
-from tidings.e2ee import chains, curve, kdf, kem, pq_ratchet, ratchet, record, session_setup
+from tidings.e2ee import attachments, chains, curve, kdf, kem, pq_ratchet, ratchet, record, session_setup
 from tidings.wire import connection as wire
 from tidings.wire import device
 
@@ -199,7 +202,11 @@ def test_the_limits_are_those_of_the_code() -> None:
             codes.PER_WINDOW,
             codes.WINDOW_MS // 1000,
         ],
-        "an HTTP call": [int(http.TIMEOUT)],
+        "an HTTP call": [int(http.TIMEOUT), int(blobs.TRANSFER_SECONDS), int(blobs.SILENCE_SECONDS)],
+        "a blob": [store.MAX_SIZE, store.MAX_SIZE // mib],
+        "all blobs": [Blobs.__dataclass_fields__["quota"].default // mib],
+        "blobs that come and go": [limits.transfers],
+        "a blob's life": [Blobs.__dataclass_fields__["ttl"].default, 14],
     }
     assert {name: figures(limit(name)) for name in expected} == expected
     assert websocket.MAX_MESSAGE == wire.MAX_FRAME == 4_194_304
@@ -221,7 +228,7 @@ def test_every_subprotocol_and_every_path_is_told() -> None:
     assert {row[0].strip("`") for row in table(section("WebSocket"), "subprotocol")} == set(websocket._CODECS)
     anything: Any = types.SimpleNamespace()
     connections = Connections.__new__(Connections)
-    app = network.app.create(anything, anything, connections, anything, anything, Delay(0, 0), write_buffer=1)
+    app = network.app.create(anything, anything, anything, connections, anything, anything, Delay(0, 0), write_buffer=1)
     calls = {(method.upper(), path) for path, methods in app.openapi()["paths"].items() for method in methods}
     for route in [*app.routes, *websocket.make_routes(connections, write_buffer=1).routes]:
         if isinstance(route, Route | WebSocketRoute):
@@ -297,6 +304,27 @@ async def test_every_http_example_gets_the_answer_beside_it(net: Network, caplog
                 tokens[entry["number"]] = entry["token"]
                 assert re.fullmatch(r"[\w-]{43}", entry["token"], re.ASCII)
     assert len(tokens) == 3
+
+
+async def test_the_blob_example_is_what_comes_back_and_its_pointer_leads_to_the_file(net: Network) -> None:
+    await net.register("15550100001")
+    told = values(fences("values")[2])
+    authorization = {"Authorization": f"Bearer {net.tokens['15550100001']}"}
+    async with net.http.post("/v1/blobs/15550100001", data=told["blob"], headers=authorization) as answer:
+        assert answer.status == 201
+        got = await answer.json()
+    expected = json.loads(re.findall(r"^\{.*\}$", section("POST and GET /v1/blobs/{number}"), re.MULTILINE)[0])
+    assert list(got) == list(expected)
+    assert (got["size"], len(got["id"])) == (expected["size"], len(expected["id"]))
+
+    (pointer,) = [json.loads(block)["document"] for block in fences("json", section("Pointers"))]
+    assert pointer["blob"] == expected["id"]
+    assert base64.b64decode(pointer["key"]) == told["attachment key"]
+    assert base64.b64decode(pointer["digest"]) == told["digest"]
+    file = attachments.decrypt(told["attachment key"], told["digest"], told["blob"])
+    assert (file, len(file)) == (told["file"], pointer["size"])
+    assert hashlib.sha256(file).hexdigest() == pointer["sha256"]
+    assert len(told["blob"]) == attachments.blob_size(len(file)) == (len(file) // 16 + 1) * 16 + 48
 
 
 # Cryptography.

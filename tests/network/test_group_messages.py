@@ -232,19 +232,22 @@ async def test_a_process_that_dies_after_the_copies_are_stored_has_each_delivere
     group = await make(network, ALICE, BOB, CAROL)
     bob = await network.connect(BOB)
     await changes(bob, 2)
-    await bob.nothing_came()
+    alice = await network.connect(ALICE)
+    await changes(alice, 3)
+    for client in (alice, bob):
+        await client.nothing_came()
     await network.stop()
     environment = {**os.environ, "TIDINGS_CRASH_AT": crashpoints.AFTER_STORE_BEFORE_ACCEPTED}
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", PROCESS, database.url, REGISTRATION_KEY, stdout=asyncio.subprocess.PIPE, env=environment
-    )
+        sys.executable, "-c", PROCESS, database.url, REGISTRATION_KEY, network.blobs.directory,
+        stdout=asyncio.subprocess.PIPE, env=environment,
+    )  # fmt: skip
     try:
         assert process.stdout is not None
         async with asyncio.timeout(PATIENCE):
             http, tcp = json.loads(await process.stdout.readline())
         alice = await Client().open(Addresses(tuple(http), tuple(tcp)), "tcp")
         await alice.login(ALICE, network.tokens[ALICE])
-        await changes(alice, 3)
         group_send(alice, ALICE, group, "one", 3)
         async with asyncio.timeout(PATIENCE):
             await process.wait()

@@ -25,6 +25,7 @@ def test_with_nothing_set_it_serves_loopback_from_sqlite(tmp_path: Path) -> None
     assert found.database.engine == "sqlite"
     assert found.message_ttl == 30 * 86400
     assert found.delay == (0.0, 0.0)
+    assert found.blobs == settings.Blobs(tmp_path / "blobs", quota=10 * 2**30, ttl=14 * 86400)
     assert not found.embedded
 
 
@@ -38,6 +39,10 @@ def test_every_setting_is_taken_from_its_variable(tmp_path: Path) -> None:
         TIDINGS_NETWORK_STORE_AFTER_MS="250",
         TIDINGS_NETWORK_WINDOW="10",
         TIDINGS_REGISTRATION_KEY="key",
+        TIDINGS_NETWORK_BLOB_DIR=str(tmp_path / "elsewhere"),
+        TIDINGS_NETWORK_BLOB_QUOTA_MB="3",
+        TIDINGS_NETWORK_BLOB_TTL_S="60",
+        TIDINGS_NETWORK_TRANSFERS="7",
         TIDINGS_EMBEDDED="1",
         TIDINGS_NETWORK_TCP_CERTIFICATE="chain.pem",
         TIDINGS_NETWORK_TCP_KEY="key.pem",
@@ -46,6 +51,8 @@ def test_every_setting_is_taken_from_its_variable(tmp_path: Path) -> None:
     assert found.delay == (0.08, 0.15)
     assert (found.message_ttl, found.limits.store_after, found.limits.window) == (60, 0.25, 10)
     assert found.secrets.registration_key == "key"
+    assert found.blobs == settings.Blobs(tmp_path / "elsewhere", quota=3 * 2**20, ttl=60)
+    assert found.limits.transfers == 7
     assert found.embedded
     assert found.tcp_certificate == settings.Certificate("chain.pem", "key.pem")
 
@@ -58,6 +65,7 @@ def test_every_setting_is_taken_from_its_variable(tmp_path: Path) -> None:
         ("TIDINGS_NETWORK_DELAY_MS", "fast"),
         ("TIDINGS_NETWORK_HTTP_ADDRESS", "9095"),
         ("TIDINGS_NETWORK_MESSAGE_TTL_S", "0"),
+        ("TIDINGS_NETWORK_BLOB_QUOTA_MB", "0"),
         ("TIDINGS_NETWORK_TCP_CERTIFICATE", "chain.pem"),
     ],
 )

@@ -121,7 +121,9 @@ async def test_a_terminal_shows_what_the_api_sends_and_the_webhook_hears_what_is
         ada.type("/contact Bob +15550100002")
         ada.type("/react 👍")
         ada.type("/order c1 p1 p1")
-        for kind in ("contacts", "reaction", "order"):
+        ada.type("/number +15550100002")
+        ada.type("/unknown")
+        for kind in ("contacts", "reaction", "order", "system", "unknown"):
             await sink.received(kind)
         deleted = [body for body in sink.bodies if body.get("statuses", [{}])[0].get("status") == "deleted"]
         assert deleted[0]["statuses"][0]["id"] == place["id"]

@@ -29,6 +29,8 @@ class FakeCoreapp:
         self._script: dict[type[core.Frame], Callable[[Any], core.Frame | None]] = {
             core.CheckContacts: _all_valid,
             core.AcceptMessage: lambda q: core.Accepted(n=q.n, id=f"gBEG{len(self.questions)}", wa_id=q.to),
+            core.GetIdentity: lambda q: core.Identity(q.n, "Sjvjlx8G6Z0=", 1_602_532_300_000, True),
+            core.AcknowledgeIdentity: lambda q: core.Done(n=q.n),
             core.MarkRead: lambda q: core.Done(n=q.n),
             core.GetHealth: lambda q: core.Health(n=q.n, gateway_status="connected", node="fake", shards=[0]),
             core.SettingsChanged: lambda q: core.Done(n=q.n),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import time
 from typing import Any
 
 import pytest
@@ -10,23 +12,36 @@ import pytest
 from tests.webapp import message_cases
 from tests.webapp.conftest import Served, body, code, errors
 from tests.webapp.fake_coreapp import FakeCoreapp
+from tidings.storage import media
+from tidings.storage.database import Database
+from tidings.storage.media import Media
 from tidings.wire import core
-from webapp import bodies
-from webapp.errors import FixRequest
-from webapp.messages import schemas
 
-FILES = ["location", "contacts", "interactive", "template", "hsm"]
+FILES = ["location", "contacts", "interactive", "template", "hsm", "media"]
 GOOD = [case for file in FILES for case in message_cases.good(file)]
 WRONG = [case for file in FILES for case in message_cases.wrong(file)]
 
 
 @pytest.fixture
-async def ready(api: Served) -> Served:
-    """With the templates that the cases are about."""
+async def ready(api: Served, database: Database) -> Served:
+    """With the templates, files and media providers that the cases are about."""
+    rows = [stored(**entry) for entry in body("media_stored")]
+    strange = dataclasses.replace(rows[0], id="00000000-0000-4000-8000-000000000009", account="15550000001")
+    async with database.transaction() as connection:
+        await media.add_all(connection, [*rows, strange])
+    providers = [{"name": "shop", "type": "www", "config": {"bearer": "token"}}]
+    answer = await api.http.post("/v1/settings/application/media/providers", json=providers)
+    assert answer.status_code == 200, answer.text
     for definition in body("templates_good"):
         answer = await api.http.post("/v1/configs/templates", json=definition)
         assert answer.status_code == 201, answer.text
     return api
+
+
+def stored(**changes: Any) -> Media:
+    now = int(time.time() * 1000)
+    values = {"account": "15550000000", "sha256": "0" * 64, "file": "0" * 32, "filename": ""}
+    return Media(**{**values, "created_at": now, "used_at": now, **changes})
 
 
 @pytest.mark.parametrize(("message", "content"), GOOD)
@@ -38,36 +53,17 @@ async def test_a_good_message_reaches_the_coreapp_as_its_content(
     [question] = coreapp.asked(core.AcceptMessage)
     assert (question.to, question.kind) == ("15550110001", message["type"])
     assert json.loads(question.content) == content
+    assert question.has_media == ('"id": "00000000-' in json.dumps(content) or '"link"' in json.dumps(content))
 
 
 async def test_each_wrong_message_is_told_its_field_and_reason(ready: Served, coreapp: FakeCoreapp) -> None:
     for case in WRONG:
         message, expected, details = case.values
         answer = await ready.http.post("/v1/messages", json=message)
-        status = 404 if expected == 2001 else 400
+        status = 404 if expected in (1006, 2001) else 400
         assert code(answer) == (status, expected), (case.id, answer.text)
         assert details in [error["details"][: len(details)] for error in errors(answer)], (case.id, answer.text)
     assert not coreapp.questions
-
-
-@pytest.mark.parametrize(("message", "content"), message_cases.good("media"))
-async def test_files_are_refused_until_something_carries_them_however_good(
-    api: Served, message: Any, content: Any
-) -> None:
-    answer = await api.http.post("/v1/messages", json=message)
-    assert code(answer) == (400, 1009)
-    assert errors(answer)[0]["details"] == "type: not supported yet"
-    model = schemas.MODELS[message["type"]]
-    checked = bodies.check(model, message).model_dump(exclude_none=True)[message["type"]]
-    assert checked == content
-
-
-@pytest.mark.parametrize(("message", "expected", "details"), message_cases.wrong("media"))
-def test_the_contents_of_files_are_checked(message: Any, expected: int, details: str) -> None:
-    with pytest.raises(FixRequest) as caught:
-        bodies.check(schemas.MODELS[message["type"]], message)
-    assert caught.value.problems[0].code == expected
-    assert caught.value.problems[0].details.startswith(details)
 
 
 async def test_only_the_content_that_the_type_names_is_looked_at(api: Served, coreapp: FakeCoreapp) -> None:

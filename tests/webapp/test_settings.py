@@ -65,3 +65,10 @@ def test_no_secret_is_printed(tmp_path: Path) -> None:
     assert found.api_key == "hidden-from-everybody"
     assert "hidden" not in str(printable(found))
     assert "hidden" not in repr(found)
+
+
+def test_files_are_kept_in_the_data_directory_unless_told_otherwise(tmp_path: Path) -> None:
+    found = read(tmp_path)
+    assert (found.media_dir, found.media_reserve, found.max_uploads) == (tmp_path / "media", 100 * 1024 * 1024, 16)
+    found = read(tmp_path, TIDINGS_MEDIA_DIR="/srv/media", TIDINGS_MEDIA_RESERVE_MB="0", TIDINGS_MAX_UPLOADS="1")
+    assert (found.media_dir, found.media_reserve, found.max_uploads) == (Path("/srv/media"), 0, 1)

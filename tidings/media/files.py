@@ -139,6 +139,7 @@ class Draft:
         self._limit = limit
         self._check = check
         self._name = secrets.token_hex(16)
+        self._finished = files.directory / self._name
         self._unfinished = files.directory / (self._name + UNFINISHED)
         self._file: BinaryIO | None = None
         self._block = bytearray()
@@ -197,9 +198,9 @@ class Draft:
         with _room():
             os.fsync(self._file.fileno())
             self._file.close()
-            os.rename(self._unfinished, self._files.directory / self._name)
-            self.is_kept = True
+            os.rename(self._unfinished, self._finished)
             self._files.sync()
+        self.is_kept = True
         WRITTEN.inc(self._size)
         return Stored(self._name, self._size, self._hash.hexdigest())
 
@@ -208,6 +209,7 @@ class Draft:
         if self._file is not None:
             self._file.close()
             self._unfinished.unlink(missing_ok=True)
+            self._finished.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

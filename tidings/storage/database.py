@@ -200,11 +200,13 @@ def _sqlite_upsert(table: sa.Table, key: tuple[str, ...], update: tuple[str, ...
 def _mysql_upsert(table: sa.Table, update: tuple[str, ...]) -> sa.TextClause:
     # The dialect's own form for MySQL 8 (`AS new`) is one that aiomysql sends row by row; VALUES() works on MySQL and
     # MariaDB alike. Only names from our own table definitions come into the text.
+    # They are quoted, because some are words of SQL.
     names = [column.name for column in table.columns]
     kept = next(column.name for column in table.primary_key)
-    changes = ", ".join(f"{name} = VALUES({name})" for name in update) or f"{kept} = {table.name}.{kept}"
+    changes = ", ".join(f"`{name}` = VALUES(`{name}`)" for name in update) or f"`{kept}` = `{table.name}`.`{kept}`"
+    columns = ", ".join(f"`{name}`" for name in names)
     return sa.text(
-        f"INSERT INTO {table.name} ({', '.join(names)}) VALUES ({', '.join(':' + name for name in names)})"  # noqa: S608
+        f"INSERT INTO `{table.name}` ({columns}) VALUES ({', '.join(':' + name for name in names)})"  # noqa: S608
         f" ON DUPLICATE KEY UPDATE {changes}"
     )
 

@@ -76,9 +76,7 @@ class _Merged:
         if change.cleared_holders:
             cleared = set(change.cleared_holders)
             self.cleared.setdefault(account, set()).update(cleared)
-            self.holders = {
-                key: row for key, row in self.holders.items() if key[0] != account or key[1] not in cleared
-            }
+            self.holders = {key: row for key, row in self.holders.items() if key[0] != account or key[1] not in cleared}
         for holder in change.holders:
             self.holders[account, holder.group_id, holder.member] = holder
         for group_id, sender in change.dropped_peer_keys:

@@ -25,6 +25,7 @@ KYBER_LAST = "kyber_last"  # the last resort: used again and again
 TEXT = "text"
 EMPTY = "null"  # completes a key exchange; shown to nobody
 UNREADABLE = "undecryptable"  # kept by its id, so that it is acknowledged once and for all
+CONTROL = "control"  # what devices tell each other about the keys of a group; shown to nobody
 
 _CHUNK = 1000  # values in one IN (…)
 
@@ -70,7 +71,8 @@ class Session:
 class Message:
     """One received message.
 
-    content: the text, the JSON of another type, or why it could not be decrypted; received_at: Unix milliseconds.
+    content: the text, the JSON of another type, or why it could not be decrypted; received_at: Unix milliseconds;
+    group: that it was sent to, empty for none.
     """
 
     fleet: str
@@ -81,11 +83,17 @@ class Message:
     kind: str
     received_at: int
     content: str
+    group: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Envelope:
-    """One envelope to send exactly as it is. Not before due_at, Unix milliseconds (0: at once)."""
+    """One envelope to send exactly as it is. Not before due_at, Unix milliseconds (0: at once).
+
+    group: that it goes to, and then there is no peer; or that the messages of a receipt were sent to.
+    epoch: of the group that it goes to, as it was known.
+    draft: the sealed plaintext of what goes to a group, which is encrypted anew when that has changed.
+    """
 
     fleet: str
     position: int
@@ -96,6 +104,9 @@ class Envelope:
     due_at: int
     body: bytes
     refs: tuple[str, ...]
+    group: str = ""
+    epoch: int = 0
+    draft: bytes | None = None
 
 
 async def save_devices(connection: AsyncConnection, rows: Sequence[Device]) -> None:
@@ -217,6 +228,7 @@ async def add_messages(connection: AsyncConnection, rows: Sequence[Message]) -> 
                     "kind": m.kind,
                     "received_at": m.received_at,
                     "content": m.content,
+                    "group_id": m.group,
                 }
                 for m in rows
             ],
@@ -275,6 +287,9 @@ async def add_envelopes(connection: AsyncConnection, rows: Sequence[Envelope]) -
                     "due_at": e.due_at,
                     "body": e.body,
                     "refs": " ".join(e.refs),
+                    "group_id": e.group,
+                    "epoch": e.epoch,
+                    "draft": e.draft,
                 }
                 for e in rows
             ],
@@ -285,9 +300,12 @@ async def list_envelopes(connection: AsyncConnection, fleet: str) -> list[Envelo
     """Everything that a fleet still has to send, in order."""
     rows = await connection.execute(sa.select(outbox).where(outbox.c.fleet == fleet).order_by(outbox.c.position))
     return [
-        Envelope(e.fleet, e.position, e.number, e.peer, e.id, e.kind, e.due_at, e.body, tuple(e.refs.split()))
+        Envelope(
+            e.fleet, e.position, e.number, e.peer, e.id, e.kind, e.due_at, e.body, tuple(e.refs.split()),
+            e.group_id, e.epoch, e.draft,
+        )
         for e in rows
-    ]
+    ]  # fmt: skip
 
 
 async def delete_envelopes(connection: AsyncConnection, fleet: str, positions: Sequence[int]) -> None:

@@ -51,6 +51,7 @@ inbox = sa.Table(
     sa.Column("kind", types.key(16), nullable=False),
     sa.Column("received_at", types.milliseconds(), nullable=False),
     sa.Column("content", types.long_text(), nullable=False),
+    sa.Column("group_id", types.key(32), nullable=False),
     sa.Index("handset_inbox_by_id", "id", "number", "peer", unique=True),
     mysql_engine="InnoDB",
 )
@@ -67,6 +68,40 @@ outbox = sa.Table(
     sa.Column("due_at", types.milliseconds(), nullable=False),
     sa.Column("body", types.blob(), nullable=False),
     sa.Column("refs", types.long_text(), nullable=False),
+    sa.Column("group_id", types.key(32), nullable=False),
+    sa.Column("epoch", sa.BigInteger, nullable=False),
+    sa.Column("draft", types.blob()),
+    mysql_engine="InnoDB",
+)
+
+groups = sa.Table(
+    "handset_groups",
+    metadata,
+    sa.Column("number", types.key(20), primary_key=True),
+    sa.Column("group_id", types.key(32), primary_key=True),
+    sa.Column("subject", types.text(100), nullable=False),
+    sa.Column("epoch", sa.BigInteger, nullable=False),
+    sa.Column("version", sa.BigInteger, nullable=False),
+    mysql_engine="InnoDB",
+)
+
+sender_keys = sa.Table(
+    "handset_sender_keys",
+    metadata,
+    sa.Column("number", types.key(20), primary_key=True),
+    sa.Column("group_id", types.key(32), primary_key=True),
+    sa.Column("sender", types.key(20), primary_key=True),
+    sa.Column("record", types.blob(), nullable=False),
+    mysql_engine="InnoDB",
+)
+
+key_holders = sa.Table(
+    "handset_key_holders",
+    metadata,
+    sa.Column("number", types.key(20), primary_key=True),
+    sa.Column("group_id", types.key(32), primary_key=True),
+    sa.Column("peer", types.key(20), primary_key=True),
+    sa.Index("handset_key_holders_by_peer", "number", "peer"),
     mysql_engine="InnoDB",
 )
 

@@ -93,7 +93,5 @@ async def acknowledge(connection: AsyncConnection, account: str, hashes: Sequenc
 async def acknowledge_all(connection: AsyncConnection, account: str) -> None:
     """Whatever waits for its acknowledgement has it."""
     await connection.execute(
-        table.update()
-        .where(table.c.account == account, table.c.acknowledged.is_(sa.false()))
-        .values(acknowledged=True)
+        table.update().where(table.c.account == account, table.c.acknowledged.is_(sa.false())).values(acknowledged=True)
     )

@@ -48,6 +48,24 @@ class AcceptMessage(Frame, tag="accept_message"):
     fingerprint: bytes = b""
 
 
+class GetIdentity(Frame, tag="get_identity"):
+    """GET /v1/contacts/{wa_id}/identity. Answered by `Identity`, or `Refused` with 1006 for no contact."""
+
+    account: str
+    wa_id: str
+
+
+class AcknowledgeIdentity(Frame, tag="acknowledge_identity"):
+    """PUT /v1/contacts/{wa_id}/identity. Answered by `Done` once it is on disk, or `Refused` with 1006 or 1009.
+
+    hash: of the present identity, as `Identity` told it.
+    """
+
+    account: str
+    wa_id: str
+    hash: str
+
+
 class MarkRead(Frame, tag="mark_read"):
     """PUT /v1/messages/{id}. Answered by `Done` when it is committed that the sender will be told, or `Refused`.
 
@@ -119,6 +137,100 @@ class CollectGarbage(Frame, tag="collect_garbage"):
     kind: str
 
 
+SET_SUBJECT, LEAVE, REVOKE_INVITE = "set_subject", "leave", "revoke_invite"
+PROMOTE, DEMOTE, REMOVE = "promote", "demote", "remove"
+SET_ICON, DELETE_ICON = "set_icon", "delete_icon"
+
+
+class CreateGroup(Frame, tag="create_group"):
+    """POST /v1/groups. Answered by `GroupList` with the new group, or `Refused`."""
+
+    account: str
+    subject: str
+    request_id: str = ""
+
+
+class ListGroups(Frame, tag="list_groups"):
+    """GET /v1/groups. Answered by `GroupList` or `Refused`."""
+
+    account: str
+
+
+class GetGroup(Frame, tag="get_group"):
+    """GET /v1/groups/{id}. Answered by `GroupDescription` or `Refused`."""
+
+    account: str
+    id: str
+
+
+class GetGroupInvite(Frame, tag="get_group_invite"):
+    """GET /v1/groups/{id}/invite. Answered by `GroupInvite` or `Refused`."""
+
+    account: str
+    id: str
+
+
+class GetGroupIcon(Frame, tag="get_group_icon"):
+    """GET /v1/groups/{id}/icon. Answered by `GroupIcon` or `Refused`."""
+
+    account: str
+    id: str
+
+
+class ChangeGroup(Frame, tag="change_group"):
+    """One change of a group. Answered by `Done` once the network has made it, or `Refused`.
+
+    action:  `SET_SUBJECT` (subject), `PROMOTE`, `DEMOTE`, `REMOVE` (numbers), `SET_ICON` (icon), `DELETE_ICON`,
+             `REVOKE_INVITE` or `LEAVE`.
+    numbers: of participants.
+    """
+
+    account: str
+    id: str
+    action: str
+    subject: str = ""
+    numbers: list[str] = []
+    icon: bytes = b""
+    request_id: str = ""
+
+
+class GroupEntry(msgspec.Struct, gc=False):
+    """created_at: Unix seconds."""
+
+    id: str
+    created_at: int
+
+
+class GroupList(Frame, tag="group_list"):
+    """Groups that the business is in, oldest first."""
+
+    groups: list[GroupEntry]
+
+
+class GroupDescription(Frame, tag="group_description"):
+    """One group. created_at: Unix seconds; admins are participants, too."""
+
+    id: str
+    subject: str
+    creator: str
+    created_at: int
+    participants: list[str]
+    admins: list[str]
+
+
+class GroupInvite(Frame, tag="group_invite"):
+    """A link that lets anybody join."""
+
+    link: str
+
+
+class GroupIcon(Frame, tag="group_icon"):
+    """kind: the content type."""
+
+    kind: str
+    content: bytes
+
+
 class Exported(Frame, tag="exported"):
     """data: text that only the password opens."""
 
@@ -147,6 +259,14 @@ class Contacts(Frame, tag="contacts"):
     """One for each input, in the order asked."""
 
     contacts: list[Contact]
+
+
+class Identity(Frame, tag="identity"):
+    """A contact's identity. hash: base64; created_at: Unix milliseconds at which it was learnt."""
+
+    hash: str
+    created_at: int
+    acknowledged: bool
 
 
 class Accepted(Frame, tag="accepted"):
@@ -187,10 +307,14 @@ class Metrics(Frame, tag="metrics"):
     text: str
 
 
+GroupQuestion = CreateGroup | ListGroups | GetGroup | GetGroupInvite | GetGroupIcon | ChangeGroup
+GroupAnswer = Done | GroupList | GroupDescription | GroupInvite | GroupIcon
 Question = (
     Hello
     | CheckContacts
     | AcceptMessage
+    | GetIdentity
+    | AcknowledgeIdentity
     | MarkRead
     | GetHealth
     | GetMetrics
@@ -201,5 +325,18 @@ Question = (
     | ExportKeys
     | RestoreKeys
     | CollectGarbage
+    | GroupQuestion
 )
-Answer = Done | Contacts | Accepted | KeyTaken | Refused | Health | Metrics | Replayed | Exported
+Answer = (
+    Done
+    | Contacts
+    | Accepted
+    | Identity
+    | KeyTaken
+    | Refused
+    | Health
+    | Metrics
+    | Replayed
+    | Exported
+    | GroupAnswer
+)

@@ -38,6 +38,27 @@ class Contact(pydantic.BaseModel):
     wa_id: str | None = None
 
 
+class Acknowledgement(Body):
+    """The identity that is acknowledged, by its hash."""
+
+    hash: Annotated[str, pydantic.Field(min_length=1, max_length=64, examples=["Sjvjlx8G6Z0="])]
+
+
+class Identity(pydantic.BaseModel):
+    """By which keys a contact is known: a hash of them, and since when, in Unix milliseconds."""
+
+    hash: str = pydantic.Field(examples=["Sjvjlx8G6Z0="])
+    created_timestamp: int = pydantic.Field(examples=[1602532300000])
+    acknowledged: bool
+
+
+class IdentityAnswer(pydantic.BaseModel):
+    """An object, where other answers have lists."""
+
+    contacts: Identity
+    meta: Meta
+
+
 class ContactsAnswer(pydantic.BaseModel):
     """One for each input, in their order."""
 

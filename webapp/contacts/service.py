@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from tidings.wire import core
 from webapp.contacts import schemas
 from webapp.coreapp_link import Make
+from webapp.errors import NOT_FOUND, FixRequest
 from webapp.tokens import Caller
 
+Answer = TypeVar("Answer", core.Done, core.Identity)
 
-class AskFirst(Protocol):
-    """The Coreapp that checks contacts."""
+_MAX_DIGITS = 20
+
+
+class AskCoreapp(Protocol):
+    """The Coreapps: the one that checks contacts, and the one that owns a recipient's shard."""
 
     async def ask_first(self, make: Make, expect: type[core.Contacts]) -> core.Contacts: ...
+
+    async def ask(self, recipient: str, make: Make, expect: type[Answer]) -> Answer: ...
 
 
 class Contacts:
     """Asks the Coreapp, which remembers and batches."""
 
-    def __init__(self, coreapps: AskFirst) -> None:
+    def __init__(self, coreapps: AskCoreapp) -> None:
         self._coreapps = coreapps
 
     async def check(self, caller: Caller, request: schemas.Contacts, request_id: str) -> Sequence[dict[str, Any]]:
@@ -38,6 +45,30 @@ class Contacts:
         )
         # The inputs as they were sent, whatever the Coreapp made of them.
         return [_entry(sent, contact) for sent, contact in zip(request.contacts, answer.contacts, strict=True)]
+
+    async def identity(self, caller: Caller, wa_id: str) -> dict[str, Any]:
+        """What a contact is known by. Raises `FixRequest` for no contact, and what the Coreapp link raises."""
+        digits = _digits(wa_id)
+        found = await self._coreapps.ask(
+            digits, lambda n: core.GetIdentity(n=n, account=caller.account, wa_id=digits), core.Identity
+        )
+        return {"hash": found.hash, "created_timestamp": found.created_at, "acknowledged": found.acknowledged}
+
+    async def acknowledge(self, caller: Caller, wa_id: str, request: schemas.Acknowledgement) -> None:
+        """It is on disk when this returns. Raises as `identity`, and 1009 for another hash than the present one."""
+        digits = _digits(wa_id)
+        await self._coreapps.ask(
+            digits,
+            lambda n: core.AcknowledgeIdentity(n=n, account=caller.account, wa_id=digits, hash=request.hash),
+            core.Done,
+        )
+
+
+def _digits(wa_id: str) -> str:
+    digits = wa_id.removeprefix("+")
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= _MAX_DIGITS):
+        raise FixRequest.because(NOT_FOUND, "unknown contact")
+    return digits
 
 
 def _entry(sent: str, contact: core.Contact) -> dict[str, Any]:

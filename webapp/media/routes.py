@@ -14,7 +14,10 @@ from webapp.media.service import MediaStore
 from webapp.media.transfer import FileAnswer, received
 from webapp.openapi import MetaAnswer
 
-MediaId = Annotated[str, Path(description="As `POST /v1/media` answered, or a webhook told")]
+MediaId = Annotated[
+    str,
+    Path(description="As `POST /v1/media` answered, or a webhook told", json_schema_extra={"format": "uuid"}),
+]
 
 
 def routes(media: MediaStore, gate: Gate) -> APIRouter:
@@ -24,6 +27,7 @@ def routes(media: MediaStore, gate: Gate) -> APIRouter:
         "/v1/media",
         summary="Upload a file",
         response_model=schemas.MediaAnswer,
+        responses={200: {"description": "The file is on disk", "links": schemas.LINKS}},
         openapi_extra=openapi.repeatable(openapi.operation(openapi.BEARER) | {"requestBody": schemas.UPLOAD}),
     )
     async def upload(request: Request) -> Response:
@@ -42,6 +46,7 @@ def routes(media: MediaStore, gate: Gate) -> APIRouter:
     @router.get(
         "/v1/media/{media_id}",
         summary="A file",
+        operation_id=schemas.GET,
         response_class=Response,
         responses={200: schemas.DOWNLOAD},
         openapi_extra=openapi.operation(openapi.BEARER),
@@ -56,6 +61,7 @@ def routes(media: MediaStore, gate: Gate) -> APIRouter:
     @router.delete(
         "/v1/media/{media_id}",
         summary="Delete a file",
+        operation_id=schemas.DELETE,
         response_model=MetaAnswer,
         openapi_extra=openapi.operation(openapi.BEARER),
     )

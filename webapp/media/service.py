@@ -39,8 +39,8 @@ from webapp.tokens import Caller
 
 log = logging.getLogger(__name__)
 
-UPLOADS = Counter("tidings_media_uploads_total", "Uploads by kind of file and outcome", ["kind", "outcome"])
-IN_PROGRESS = Gauge("tidings_media_uploads_in_progress", "Uploads in progress")
+UPLOADS = Counter("tidings_api_uploads_total", "Files uploaded to the API, by kind and outcome", ["kind", "outcome"])
+IN_PROGRESS = Gauge("tidings_api_uploads_in_progress", "Files that are being uploaded to the API")
 
 # A use is noted when the last one noted is older than this (milliseconds).
 TOUCH_AFTER_MS = 24 * 3600 * 1000

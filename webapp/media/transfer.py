@@ -55,22 +55,26 @@ class FileAnswer(Response):
         super().__init__(headers=headers)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        left = size = int(self.headers["Content-Length"]) if self._with_body else 0
+        outcome = "complete"
         try:
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             loop = asyncio.get_running_loop()
             deadline = loop.time() + LONGEST
-            left = int(self.headers["Content-Length"]) if self._with_body else 0
             while left > 0:
                 block = await asyncio.to_thread(self._file.read, min(left, _BLOCK))
-                if not block:
-                    # Somebody cut the file short; the connection is closed on an incomplete answer.
-                    log.error("media.cut_short", extra={"missing": left})
+                if not block or await request.is_disconnected():
+                    # The connection is closed on an incomplete answer.
+                    outcome = "cut short" if not block else "reader gone"
                     return
                 left -= len(block)
                 async with asyncio.timeout_at(min(loop.time() + IDLE, deadline)):
                     await send({"type": "http.response.body", "body": block, "more_body": True})
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         except TimeoutError:
-            log.info("media.reader_too_slow", extra={"path": scope["path"][:200]})
+            outcome = "reader too slow"
         finally:
             self._file.close()
+            extra = {"request_id": scope["state"]["request_id"], "outcome": outcome, "bytes": size - left}
+            log.info("media.downloaded", extra=extra)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -12,18 +12,22 @@ from tidings.storage.idempotency import MESSAGES
 from tidings.storage.templates import Template
 from tidings.wire import core
 from webapp.coreapp_link import Make
-from webapp.errors import INVALID_RECIPIENT_TYPE, MESSAGE_TOO_LONG, PARAMETER_INVALID, FixRequest
+from webapp.errors import INVALID_RECIPIENT_TYPE, MESSAGE_TOO_LONG, NOT_FOUND, PARAMETER_INVALID, FixRequest
+from webapp.groups.service import UNKNOWN, is_group
 from webapp.idempotency import FirstAnswers
 from webapp.messages import attachments, filling
 from webapp.messages.attachments import Attachment
 from webapp.messages.schemas import AnyMessage, HsmMessage, TemplateMessage, TextMessage
 from webapp.tokens import Caller
 
+INDIVIDUAL, GROUP = "individual", "group"  # recipient types
 # A wa_id has at most 15 digits; what people write between them is left out.
 _MAX_DIGITS = 20
 _SEPARATORS = str.maketrans("", "", " -.()\u00a0")
 # Bytes of a content as JSON; encrypted it must fit into one envelope of the network.
 MAX_CONTENT = 96 * 1024
+
+Answer = TypeVar("Answer", core.Done, core.Accepted)
 
 _encode = msgspec.json.Encoder().encode
 
@@ -33,7 +37,7 @@ class AskOwner(Protocol):
 
     async def ask(self, recipient: str, make: Make, expect: type[core.Accepted]) -> core.Accepted: ...
 
-    async def ask_first(self, make: Make, expect: type[core.Done]) -> core.Done: ...
+    async def ask_first(self, make: Make, expect: type[Answer]) -> Answer: ...
 
 
 class FindTemplate(Protocol):
@@ -78,13 +82,13 @@ class Messages:
 
     async def send(self, caller: Caller, message: AnyMessage, origin: Origin) -> Sent:
         """The message is committed when this returns. Raises `FixRequest`, and what the Coreapp link raises."""
-        require_individual(message.recipient_type)
-        to = digits(message.to)
+        to_group = is_to_group(message.recipient_type)
+        to = group(message.to) if to_group else digits(message.to)
         if origin.key:
             # Before anything that may be gone by now: a template, a file.
             first = await self._first_answers.find(caller, MESSAGES, origin.key, origin.fingerprint)
             if first is not None:
-                return Sent(first, to)
+                return Sent(first, "" if to_group else to)
         has_media = False
         if isinstance(message, TextMessage):
             content = text_content(message)
@@ -94,21 +98,26 @@ class Messages:
             if attached:
                 has_media = True
                 await self._media.check(caller, attached)
-        accepted = await self._coreapps.ask(
-            to,
-            lambda n: core.AcceptMessage(
+
+        def make(n: int) -> core.AcceptMessage:
+            return core.AcceptMessage(
                 n=n,
                 account=caller.account,
                 to=to,
                 kind=message.kind,
                 content=content,
                 request_id=origin.request_id,
+                recipient_type=GROUP if to_group else INDIVIDUAL,
                 has_media=has_media,
                 idempotency_key=origin.key,
                 fingerprint=origin.fingerprint,
-            ),
-            core.Accepted,
-        )
+            )
+
+        if to_group:
+            # Groups belong to the first shard, whoever is in them.
+            accepted = await self._coreapps.ask_first(make, core.Accepted)
+            return Sent(accepted.id, "")
+        accepted = await self._coreapps.ask(to, make, core.Accepted)
         return Sent(accepted.id, accepted.wa_id if accepted.wa_id == to else "")
 
     async def mark_read(self, caller: Caller, message_id: str, request_id: str) -> None:
@@ -133,11 +142,20 @@ class Messages:
         return {}
 
 
-def require_individual(recipient_type: str | None) -> None:
-    """Raises `FixRequest`."""
-    if recipient_type is not None and recipient_type != "individual":
-        known = "not supported yet" if recipient_type == "group" else "should be individual"
-        raise FixRequest.because(INVALID_RECIPIENT_TYPE, f"recipient_type: {known}")
+def is_to_group(recipient_type: str | None) -> bool:
+    """Whether `to` is a group. Raises `FixRequest` for what is no recipient type."""
+    if recipient_type in (None, INDIVIDUAL):
+        return False
+    if recipient_type != GROUP:
+        raise FixRequest.because(INVALID_RECIPIENT_TYPE, "recipient_type: should be individual or group")
+    return True
+
+
+def group(to: str) -> str:
+    """The id of a group. Raises `FixRequest` for what cannot be one."""
+    if not is_group(to):
+        raise FixRequest.because(NOT_FOUND, UNKNOWN)
+    return to
 
 
 def text_content(message: TextMessage) -> bytes:

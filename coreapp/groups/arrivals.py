@@ -1,0 +1,229 @@
+"""What arrives about groups: messages, sender keys and requests for them, receipts, changes of a group.
+
+One batch of deliveries has one `Arrivals`: it is told of each in turn, changes the keys in memory, and collects what is
+to be committed with the batch.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Sequence
+
+from prometheus_client import Counter
+
+from coreapp.groups import notices
+from coreapp.groups.book import GroupBook
+from coreapp.groups.key_requests import KeyRequests
+from coreapp.groups.lane import GroupLane
+from coreapp.groups.own_keys import OwnKeys
+from coreapp.groups.peer_keys import PeerKeys, Records
+from coreapp.groups.receipts import GroupReceipts, Steps
+from coreapp.upstream import Delivery
+from coreapp.webhook import inbound
+from tidings import e2ee
+from tidings.storage.group_changes import GroupChanges
+from tidings.storage.group_messages import Unread
+from tidings.storage.groups import Group
+from tidings.storage.messages import Status
+from tidings.storage.sender_keys import Holder
+from tidings.wire import device as frames
+
+log = logging.getLogger(__name__)
+
+KEYS = Counter("tidings_sender_keys_received_total", "Sender keys that arrived", ["outcome"])
+
+_count_key = functools.cache(KEYS.labels)
+_FROM_PEOPLE = (frames.PREKEY, frames.MESSAGE, frames.GROUP, frames.IDENTITY)
+_RECEIPTS = (frames.DELIVERED, frames.READ)
+
+
+class GroupEvents:
+    """The inbound side of one account's groups."""
+
+    def __init__(
+        self,
+        book: GroupBook,
+        own: OwnKeys,
+        peers: PeerKeys,
+        lane: GroupLane,
+        requests: KeyRequests,
+        receipts: GroupReceipts,
+        *,
+        account: str,
+    ) -> None:
+        self.book = book
+        self.own = own
+        self.peers = peers
+        self.lane = lane
+        self.requests = requests
+        self.receipts = receipts
+        self.account = account
+
+    async def open(self, deliveries: Sequence[Delivery]) -> Arrivals:
+        """Read what these deliveries may need; one batch at a time. Costs nothing where no group is concerned."""
+        senders: list[str] = []
+        groups: list[str] = []
+        messages: list[str] = []
+        members: list[str] = []
+        for delivery in deliveries:
+            if delivery.kind in _FROM_PEOPLE:
+                shared = self.book.groups_of(delivery.sender)
+                if shared or delivery.kind == frames.GROUP:
+                    senders.append(delivery.sender)
+                    groups += shared
+            elif delivery.kind == frames.GROUP_CHANGED:
+                groups.append(delivery.group)
+            elif delivery.group and delivery.kind in _RECEIPTS:
+                messages += delivery.refs
+                members.append(delivery.sender)
+        await self.own.load(groups)
+        records = await self.peers.load(senders)
+        return Arrivals(self, records, await self.receipts.load(messages, members))
+
+
+class Arrivals:
+    """What one batch changes. Nothing here waits."""
+
+    def __init__(self, events: GroupEvents, records: dict[str, Records], steps: Steps) -> None:
+        self._events = events
+        self._account = events.account
+        self._records = records
+        self.steps = steps
+        self._groups: dict[str, Group] = {}
+        self._holders: list[Holder] = []
+        self._used: dict[tuple[str, str], e2ee.SenderKeyRecord] = {}
+        self._dropped: list[tuple[str, str]] = []
+        self._unread: list[Unread] = []
+        self._read: list[str] = []
+        # For when it is on disk.
+        self._unfinished: list[str] = []
+        self._lacking: list[tuple[str, str]] = []
+        self._asked: list[str] = []
+
+    def decrypt(self, delivery: Delivery) -> bytes:
+        """The plaintext of a group message. Raises `e2ee.E2EEError`; a key that is lacking will be asked for."""
+        group_id, sender = delivery.group, delivery.sender
+        record = self._records.get(sender, {}).get(group_id)
+        try:
+            if record is None:
+                raise e2ee.NoSession("no sender key")
+            if e2ee.GroupMessage.parse(delivery.body).distribution_id != record.distribution_id:
+                raise e2ee.NoSession("another sender key")
+            plaintext = record.decrypt(delivery.body)
+        except (e2ee.NoSession, e2ee.TooFarAhead):
+            self._lacking.append((group_id, sender))
+            raise
+        self._used[group_id, sender] = record
+        return plaintext
+
+    def received(self, delivery: Delivery) -> None:
+        """A message for people came in a group: unread as yet."""
+        self._unread.append(Unread(delivery.id, self._account, delivery.group, delivery.sender, delivery.timestamp))
+
+    def withdrawn(self, message_id: str) -> None:
+        """A message was taken back."""
+        self._read.append(message_id)
+
+    def take_key(self, sender: str, content: inbound.SenderKey) -> None:
+        """A participant has handed us their key, inside our session with them."""
+        group = self._events.book.find(content.group)
+        if group is None or not group.is_member or all(number != sender for number, _ in group.participants):
+            log.warning("sender_key.of_stranger", extra={"group": content.group, "from": sender})
+            _count_key("stranger").inc()
+            return
+        records = self._records.setdefault(sender, {})
+        try:
+            message = e2ee.DistributionMessage.parse(content.distribution)
+            record = records.get(group.id)
+            if record is None or record.distribution_id != message.distribution_id:
+                # They have begun anew, as after a restored backup.
+                record = e2ee.SenderKeyRecord(message.distribution_id)
+            record.process(content.distribution)
+        except e2ee.E2EEError as error:
+            log.warning("sender_key.unusable", extra={"group": group.id, "from": sender, "error": repr(error)})
+            _count_key("unusable").inc()
+            return
+        records[group.id] = record
+        self._used[group.id, sender] = record
+        _count_key("taken").inc()
+
+    def key_requested(self, sender: str, content: inbound.SenderKeyRequest) -> None:
+        """A participant cannot read us: they are given the key again, at the latest before the next message."""
+        if content.group not in self._events.book.groups_of(sender):
+            log.warning("sender_key.asked_by_stranger", extra={"group": content.group, "from": sender})
+            return
+        if self._events.requests.may_answer(content.group, sender):
+            self._holders += self._events.own.at_hand(content.group).lost_by(sender)
+            self._asked.append(content.group)
+
+    def start_over(self, peer: str) -> None:
+        """A participant has a new device, which has none of our keys."""
+        for group_id in self._events.book.groups_of(peer):
+            self._holders += self._events.own.at_hand(group_id).lost_by(peer)
+
+    def changed(self, delivery: Delivery) -> notices.System | None:
+        """A group is another now; what the webhook gets."""
+        notice = notices.read(delivery.body)
+        group_id = delivery.group
+        if notice is None or not group_id:
+            log.warning("group.unreadable_notice", extra={"group": group_id, "id": delivery.id})
+            return None
+        book = self._events.book
+        outcome = notices.apply(book.find(group_id), notice, self._account, group_id, delivery.timestamp // 1000)
+        if outcome.group is not None and outcome.group != book.find(group_id):
+            book.take(outcome.group)
+            self._groups[group_id] = outcome.group
+        if not outcome.is_whole:
+            self._unfinished.append(group_id)
+        if notice.change == notices.JOINED:
+            for number in notice.numbers:
+                # Whoever was here before may have thrown our key away.
+                self._holders += self._events.own.at_hand(group_id).lost_by(number)
+        elif notice.change in (notices.LEFT, notices.REMOVED):
+            for number in notice.numbers:
+                if not self._is_member(group_id, number):
+                    self._records.get(number, {}).pop(group_id, None)
+                    self._events.peers.forget(number, group_id)
+                    self._used.pop((group_id, number), None)
+                    self._dropped.append((group_id, number))
+        log.info("group.changed", extra={"group": group_id, "change": notice.change, "epoch": notice.epoch})
+        return notices.system(notice, group_id)
+
+    def receipt(self, delivery: Delivery, message_id: str, reached: Status) -> bool:
+        """A participant received or read a message of ours; is it news?"""
+        seconds = delivery.timestamp // 1000
+        return self._events.receipts.note(self.steps, message_id, delivery.sender, reached, seconds, delivery.group)
+
+    def changes(self) -> GroupChanges | None:
+        """What is to be committed with the batch; call it when nothing runs any more before the journal has it."""
+        made = GroupChanges(
+            self._account,
+            groups=list(self._groups.values()),
+            holders=self._holders,
+            peer_keys=[
+                self._events.peers.sealed(sender, group_id, record) for (group_id, sender), record in self._used.items()
+            ],
+            dropped_peer_keys=self._dropped,
+            receipts=list(self.steps.changed.values()),
+            unread=self._unread,
+            read_messages=self._read,
+        )
+        return made or None
+
+    def committed(self) -> None:
+        """It is on disk, or there was nothing to write."""
+        for group_id in self._unfinished:
+            self._events.book.refresh_soon(group_id)
+        for group_id, author in dict.fromkeys(self._lacking):
+            self._events.requests.ask(group_id, author)
+        for group_id in dict.fromkeys([*self._asked, *self._groups]):
+            # What waited for the old participants may wait no longer.
+            if group_id in self._asked:
+                self._events.lane.hand_over(group_id)
+            else:
+                self._events.lane.kick(group_id)
+
+    def _is_member(self, group_id: str, number: str) -> bool:
+        group = self._events.book.find(group_id)
+        return group is not None and any(member == number for member, _ in group.participants)

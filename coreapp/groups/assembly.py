@@ -1,0 +1,121 @@
+"""Everything about groups that the owner of a shard runs, wired for one term."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from coreapp.account import OwnDevice
+from coreapp.admission import Admission
+from coreapp.encryption import Encryption, Outlet
+from coreapp.groups.arrivals import GroupEvents
+from coreapp.groups.book import GroupBook
+from coreapp.groups.desk import GroupDesk
+from coreapp.groups.key_requests import KeyRequests
+from coreapp.groups.lane import GroupLane
+from coreapp.groups.own_keys import OwnKeys
+from coreapp.groups.pairwise import Count, Pairwise
+from coreapp.groups.peer_keys import PeerKeys
+from coreapp.groups.reading import GroupReadMarks
+from coreapp.groups.receipts import GroupReceipts
+from coreapp.groups.server import GroupServer
+from coreapp.journal import Change, Journal
+from coreapp.progress import ProgressBook
+from coreapp.status_reports import Wishes
+from tidings.runtime.clock import Clock
+from tidings.storage import group_messages, groups, sender_keys
+from tidings.storage.database import Database
+from tidings.storage.group_changes import GroupChanges
+from tidings.storage.groups import Group
+from tidings.storage.jobs import Job
+from tidings.storage.sender_keys import Holder
+
+
+class ShardGroups:
+    """The parts. Make it by `read`."""
+
+    @classmethod
+    async def read(
+        cls,
+        database: Database,
+        device: OwnDevice,
+        network_http: str,
+        encryption: Encryption,
+        journal: Journal,
+        outlet: Outlet,
+        admission: Admission,
+        count: Count,
+        progress: ProgressBook,
+        wishes: Callable[[], Wishes],
+        clock: Clock,
+        *,
+        shard: int,
+        left: Sequence[Job],
+        forgotten: int,
+    ) -> ShardGroups:
+        """With what the last owner left on disk, its jobs among it, and without what came before `forgotten`."""
+        account = device.number
+        await database.persist(lambda connection: group_messages.delete_unread_before(connection, account, forgotten))
+        async with database.reading() as connection:
+            known = await groups.list_groups(connection, account)
+            under_way = await sender_keys.list_under_way(connection, account)
+        own = OwnKeys(database, device, [job.id for job in left])
+        await own.load([holder.group_id for holder in under_way])
+        pairwise = Pairwise(encryption, journal, progress, count, outlet, clock, account=account, shard=shard)
+        receipts = GroupReceipts(database, progress, wishes, clock, account=account, shard=shard)
+        reading = GroupReadMarks(
+            database, admission, count, journal, progress, outlet, clock, account=account, shard=shard
+        )
+        server = GroupServer(network_http, account, device.token)
+        return cls(
+            database, device, server, own, encryption, journal, outlet, pairwise, receipts, reading, clock,
+            known=known, left=left, under_way=under_way,
+        )  # fmt: skip
+
+    def __init__(
+        self,
+        database: Database,
+        device: OwnDevice,
+        server: GroupServer,
+        own: OwnKeys,
+        encryption: Encryption,
+        journal: Journal,
+        outlet: Outlet,
+        pairwise: Pairwise,
+        receipts: GroupReceipts,
+        reading: GroupReadMarks,
+        clock: Clock,
+        *,
+        known: Sequence[Group],
+        left: Sequence[Job],
+        under_way: Sequence[Holder],
+    ) -> None:
+        account = device.number
+        self._account = account
+        self._own = own
+        self._journal = journal
+        self.read_marks = reading
+        self.book = GroupBook(server, journal, known, account=account)
+        self.lane = GroupLane(account, encryption, self.book, own, pairwise, journal, outlet)
+        self.lane.resume(left, under_way)
+        encryption.serve_groups(self.lane)
+        self.desk = GroupDesk(server, self.book, account=account)
+        requests = KeyRequests(pairwise, clock)
+        peers = PeerKeys(database, device)
+        self.events = GroupEvents(self.book, own, peers, self.lane, requests, receipts, account=account)
+
+    def connected(self) -> None:
+        """Logged in: compare what we know with what the network knows."""
+        self.book.sync_soon()
+
+    async def give_again(self, member: str) -> None:
+        """A participant whose identity was not acknowledged was refused our keys; from now on they are given them."""
+        shared = list(self.book.groups_of(member))
+        await self._own.load(shared)
+        holders = [holder for group_id in shared for holder in self._own.at_hand(group_id).lost_by(member)]
+        if holders:
+            await self._journal.write(Change(self._account, groups=GroupChanges(self._account, holders=holders)))
+
+    async def close(self) -> None:
+        """Leave what is under way to the next owner."""
+        await self.lane.close()
+        await self.book.close()

@@ -1,0 +1,103 @@
+"""Fetches the files that robots get, verifies and opens each, and says what came of it; nothing is kept."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Mapping
+
+from prometheus_client import Counter
+
+from handset import errors, media, pointers
+from handset.behaviours import Message
+from handset.devices import Device
+from handset.network_api import NetworkApi
+from handset.pointers import Pointer
+from tidings.runtime.service import wait_for
+
+log = logging.getLogger(__name__)
+
+FILES = Counter("tidings_handset_files_total", "Files that robots got", ["result"])
+
+QUEUE_LIMIT = 10_000  # files; one more is counted as skipped
+AT_ONCE = 4
+ATTEMPTS = 5
+FIRST_RETRY_SECONDS = 0.5
+
+
+class Checker:
+    """Service. What waits when it stops is not fetched any more."""
+
+    name = "files"
+
+    def __init__(self, api: NetworkApi, devices: Mapping[str, Device]) -> None:
+        """devices: by number."""
+        self._api = api
+        self._devices = devices
+        self._waiting: asyncio.Queue[tuple[Message, Pointer]] = asyncio.Queue(QUEUE_LIMIT)
+
+    def offer(self, message: Message) -> None:
+        """Fetch the files of a message, if it has any."""
+        if not message.raw:
+            return
+        for pointer in pointers.find(message.type, message.raw):
+            try:
+                self._waiting.put_nowait((message, pointer))
+            except asyncio.QueueFull:
+                FILES.labels("skipped").inc()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        working = [asyncio.create_task(self._work(stop)) for _ in range(AT_ONCE)]
+        stopping = asyncio.create_task(stop.wait())
+        try:
+            await asyncio.wait([*working, stopping], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (*working, stopping):
+                task.cancel()
+            results = await asyncio.gather(*working, return_exceptions=True)
+        for result in results:
+            if isinstance(result, Exception):
+                raise result
+
+    async def check(self, message: Message, pointer: Pointer, stop: asyncio.Event) -> str:
+        """`opened`, or the name of the error that was the last one."""
+        device = self._devices[message.number]
+        started, delay, result, detail = time.monotonic(), FIRST_RETRY_SECONDS, "", ""
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                async with contextlib.aclosing(media.fetch(self._api, device, pointer)) as chunks:
+                    async for _ in chunks:
+                        pass
+                result, detail = "opened", ""
+            except errors.NetworkAway as error:
+                result, detail = "NetworkAway", str(error)
+                if attempt < ATTEMPTS and not await wait_for(stop, delay):
+                    delay *= 2
+                    continue
+            except (errors.HandsetError, OSError) as error:
+                result, detail = type(error).__name__, str(error)
+            break
+        FILES.labels(result).inc()
+        log.log(
+            logging.INFO if result == "opened" else logging.WARNING,
+            "file.checked",
+            extra={
+                "number": message.number,
+                "id": message.id,
+                "kind": pointer.kind,
+                "mime_type": pointer.mime_type,
+                "bytes": pointer.size,
+                "sha256": pointer.sha256,
+                "result": result,
+                "error": detail,
+                "ms": int((time.monotonic() - started) * 1000),
+            },
+        )
+        return result
+
+    async def _work(self, stop: asyncio.Event) -> None:
+        while True:
+            message, pointer = await self._waiting.get()
+            await self.check(message, pointer, stop)

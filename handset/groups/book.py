@@ -1,0 +1,231 @@
+"""The sender keys of a fleet at work, and who has ours: read and changed within the transactions of its mailroom."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import secrets
+from collections.abc import Collection
+
+from handset.groups import contents
+from handset.vault import Vault
+from tidings import e2ee
+from tidings.runtime.lru import LRU
+from tidings.storage import handset_groups as storage
+from tidings.storage.database import Connection
+from tidings.storage.handset_groups import Key
+from tidings.wire import device as wire
+
+log = logging.getLogger(__name__)
+
+KEYS_IN_MEMORY = 10_000  # about 300 bytes each, until messages arrive out of order
+_ID_BYTES = 16
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Preparation:
+    """What is left to do before everybody in a group can read us.
+
+    version: of what is known; `held` counts only while nothing else has changed it.
+    """
+
+    version: int
+    distribution: bytes
+    missing: frozenset[str]
+
+
+class Book:
+    """Belongs to one mailroom, and like it is thrown away when a transaction fails: memory would be ahead of the disk.
+
+    A key that was changed is in the same commit as what changed it: the message that was read or written.
+    """
+
+    def __init__(self, vault: Vault) -> None:
+        self._vault = vault
+        self._keys: LRU[Key, e2ee.SenderKeyRecord] = LRU(KEYS_IN_MEMORY)
+        # Those of this transaction, so that none of them leaves memory before it is saved.
+        self._loaded: dict[Key, e2ee.SenderKeyRecord] = {}
+        self._changed: set[Key] = set()
+
+    async def load(self, connection: Connection, wanted: Collection[Key]) -> None:
+        """Have these keys at hand, as far as they exist, until `save`."""
+        missing: list[Key] = []
+        for key in wanted:
+            record = self._keys.get(key)
+            if record is not None:
+                self._loaded[key] = record
+            elif key not in self._loaded:
+                missing.append(key)
+        if not missing:
+            return
+        for row in await storage.list_keys(connection, missing):
+            try:
+                record = self._vault.sender_key(row)
+            except e2ee.E2EEError as error:
+                # As if there were none: it is asked for, or made anew.
+                log.error(
+                    "sender_key.unreadable",
+                    extra={"number": row.number, "group": row.group_id, "sender": row.sender, "error": repr(error)},
+                )
+            else:
+                self._loaded[row.number, row.group_id, row.sender] = record
+
+    async def save(self, connection: Connection) -> None:
+        """Write what has changed; call it last in each transaction."""
+        rows = [self._vault.sender_key_row(*key, self._loaded[key]) for key in self._changed]
+        await storage.save_keys(connection, rows)
+        for key, record in self._loaded.items():
+            self._keys.put(key, record)
+        self._loaded.clear()
+        self._changed.clear()
+
+    # Receiving.
+
+    def read(self, number: str, frame: wire.Deliver) -> bytes:
+        """The plaintext of a message to a group, whose key is loaded if there is one. Raises `E2EEError`."""
+        key = (number, frame.group, frame.sender)
+        record = self._loaded.get(key)
+        if record is None:
+            raise e2ee.NoSession("no sender key of this peer")
+        plaintext = record.decrypt(frame.body)
+        self._changed.add(key)
+        return plaintext
+
+    async def take_up(self, connection: Connection, number: str, sender: str, given: contents.SenderKey) -> None:
+        """A peer has given its key. One that is no key changes nothing."""
+        key = (number, given.group, sender)
+        try:
+            message = e2ee.DistributionMessage.parse(given.distribution)
+            await self.load(connection, [key])
+            record = self._loaded.get(key)
+            if record is None or record.distribution_id != message.distribution_id:
+                record = e2ee.SenderKeyRecord(message.distribution_id)
+            record.process(given.distribution)
+        except e2ee.E2EEError as error:
+            log.warning(
+                "sender_key.refused",
+                extra={"number": number, "group": given.group, "from": sender, "error": str(error)},
+            )
+            return
+        self._loaded[key] = record
+        self._changed.add(key)
+
+    async def follow(self, connection: Connection, number: str, group: str, change: contents.Change) -> None:
+        """The network says that a group has changed. To follow the same change twice does no harm."""
+        gone = change.numbers if change.change in ("left", "removed") else ()
+        if number in gone:
+            await self.forget(connection, number, group)
+            return
+        known = await self._group(connection, number, group)
+        if gone:
+            # Whoever is gone must not read what comes: there is another key, and nobody has it yet.
+            key = (number, group, number)
+            await self.load(connection, [key])
+            if key in self._loaded:
+                self._loaded[key] = e2ee.SenderKeyRecord.create(self._loaded[key].distribution_id)
+                self._changed.add(key)
+            await storage.delete_holders(connection, number, group)
+            for peer in gone:
+                await self._forget_key(connection, number, group, peer)
+        elif change.change == "joined":
+            holders = await storage.list_holders(connection, number, group)
+            await storage.delete_holders(connection, number, group)
+            await storage.add_holders(connection, number, group, holders - set(change.numbers))
+        moved = change.change in ("left", "removed", "joined")
+        await storage.save_group(
+            connection,
+            dataclasses.replace(
+                known,
+                subject=change.subject[:100],
+                epoch=0 if moved else known.epoch,
+                version=known.version + moved,
+            ),
+        )
+
+    async def new_identity(self, connection: Connection, number: str, peer: str) -> None:
+        """Another device has this peer's number: it has none of our keys."""
+        for group in await storage.take_holdings(connection, number, peer):
+            known = await self._group(connection, number, group)
+            await storage.save_group(connection, dataclasses.replace(known, epoch=0, version=known.version + 1))
+
+    # Sending.
+
+    async def encrypt(
+        self, connection: Connection, number: str, group: str, plaintext: bytes
+    ) -> tuple[int, bytes] | None:
+        """The epoch for which it is, and a message to the group; `None` when not everybody there has our key."""
+        known = await self._group(connection, number, group)
+        key = (number, group, number)
+        await self.load(connection, [key])
+        record = self._loaded.get(key)
+        if not known.epoch or record is None:
+            return None
+        body = record.encrypt(plaintext)
+        self._changed.add(key)
+        return known.epoch, body
+
+    async def prepare(self, connection: Connection, number: str, group: contents.Group) -> Preparation:
+        """Make our key of a group if there is none, or anew if somebody has it who is gone."""
+        known = await self._group(connection, number, group.id)
+        holders = await storage.list_holders(connection, number, group.id)
+        there = {participant.number for participant in group.participants}
+        key = (number, group.id, number)
+        await self.load(connection, [key])
+        record = self._loaded.get(key)
+        version = known.version
+        if record is None or not holders <= there:
+            id_ = record.distribution_id if record is not None else secrets.token_bytes(_ID_BYTES)
+            record = self._loaded[key] = e2ee.SenderKeyRecord.create(id_)
+            self._changed.add(key)
+            await storage.delete_holders(connection, number, group.id)
+            holders, version = set(), version + 1
+        await storage.save_group(
+            connection, dataclasses.replace(known, subject=group.subject[:100], epoch=0, version=version)
+        )
+        return Preparation(version, record.distribution(), frozenset(there - holders - {number}))
+
+    async def held(self, connection: Connection, number: str, group: str, epoch: int, preparation: Preparation) -> None:
+        """Those who were missing have been given the key. It counts only if nothing has happened meanwhile."""
+        known = await self._group(connection, number, group)
+        if known.version != preparation.version:
+            return
+        await storage.add_holders(connection, number, group, preparation.missing)
+        await storage.save_group(connection, dataclasses.replace(known, epoch=epoch))
+
+    async def doubt(self, connection: Connection, number: str, group: str, epoch: int) -> None:
+        """The network says that the group has another epoch than this."""
+        known = await self._group(connection, number, group)
+        if known.epoch == epoch:
+            await storage.save_group(connection, dataclasses.replace(known, epoch=0))
+
+    async def distribution(self, connection: Connection, number: str, group: str) -> bytes | None:
+        """Our key from the next message on, `None` when there is none."""
+        key = (number, group, number)
+        await self.load(connection, [key])
+        record = self._loaded.get(key)
+        return record.distribution() if record is not None else None
+
+    async def remember(self, connection: Connection, number: str, group: contents.Group) -> None:
+        """The number is in this group."""
+        known = await self._group(connection, number, group.id)
+        await storage.save_group(connection, dataclasses.replace(known, subject=group.subject[:100]))
+
+    async def forget(self, connection: Connection, number: str, group: str) -> None:
+        """The number is in this group no more."""
+        for key in [key for key in self._keys if key[:2] == (number, group)]:
+            self._keys.drop(key)
+        for key in [key for key in self._loaded if key[:2] == (number, group)]:
+            del self._loaded[key]
+            self._changed.discard(key)
+        await storage.delete_group(connection, number, group)
+
+    async def _group(self, connection: Connection, number: str, group: str) -> storage.Group:
+        found = await storage.find_group(connection, number, group)
+        return found or storage.Group(number, group, "", 0, 0)
+
+    async def _forget_key(self, connection: Connection, number: str, group: str, sender: str) -> None:
+        key = (number, group, sender)
+        self._keys.drop(key)
+        self._loaded.pop(key, None)
+        self._changed.discard(key)
+        await storage.delete_key(connection, *key)

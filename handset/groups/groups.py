@@ -1,0 +1,278 @@
+"""Groups of a fleet: join and leave, send, and see to it that everybody has the keys they need."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import weakref
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import Any, Protocol
+
+from handset import errors
+from handset.devices import Device
+from handset.groups import contents
+from handset.groups.api import GroupApi
+from handset.groups.book import Book, Preparation
+from handset.groups.contents import Group
+from handset.receiving import Digest
+from handset.vault import Vault
+from tidings.runtime.clock import Clock
+from tidings.runtime.lru import LRU
+from tidings.runtime.service import wait_for
+from tidings.storage import handset as storage
+from tidings.storage.database import Connection
+
+log = logging.getLogger(__name__)
+
+ATTEMPTS = 5  # to find a group unchanged while its members are given the key
+KEYS_SECONDS = 30.0  # for the network to accept the keys given to the members
+ASK_SECONDS = 3600.0  # between two requests to the same peer for the same group, and between two answers
+RETRY_SECONDS = 1.0
+MAX_CHORES = 1000  # one more request for a key is dropped: the next unreadable message asks again
+
+Wanted = tuple[Device, str, str]  # device, peer, group
+
+
+class Courier(Protocol):
+    """The fleet, as far as groups need it."""
+
+    @property
+    def devices(self) -> Mapping[str, Device]: ...
+
+    async def do(self, work: Callable[[Book, Connection, Digest], Awaitable[Any]]) -> Any:
+        """Something with the book, in a transaction of the store. Raises `NotStored`."""
+        ...
+
+    async def send_each(self, device: Device, peers: Collection[str], plaintext: bytes) -> list[str]:
+        """Send to each of them in private; the ids. Those who cannot be sent to are left out. Raises `NetworkAway`."""
+        ...
+
+    async def wait_until_gone(self, device: Device, message_ids: Collection[str]) -> None: ...
+
+    def settle(self, envelope: storage.Envelope) -> None:
+        """This envelope needs no longer be sent."""
+        ...
+
+    def give_up(self, device: Device, envelope: storage.Envelope, detail: str) -> None:
+        """The same, and whoever sent it is told why."""
+        ...
+
+
+class Groups:
+    """Raises `NetworkAway`, `Unauthorized`, `NoSuchGroup`, `NotAdmin` and `NotStored` wherever it calls the network.
+
+    In memory, at most `MAX_CHORES` requests for keys; messages that the network found stale stay in the outbox and are
+    bounded with it.
+    """
+
+    def __init__(self, courier: Courier, vault: Vault, api: GroupApi | None, clock: Clock) -> None:
+        self._courier = courier
+        self._vault = vault
+        self._network = api
+        self._clock = clock
+        self._asked: LRU[tuple[str, str, str, str], float] = LRU(10 * MAX_CHORES)
+        self._chores: OrderedDict[tuple[str, str, str, str], Device] = OrderedDict()
+        self._stale: OrderedDict[tuple[str, int], tuple[Device, storage.Envelope]] = OrderedDict()
+        self._wakeup = asyncio.Event()
+        self._preparing: weakref.WeakValueDictionary[tuple[str, str], asyncio.Lock] = weakref.WeakValueDictionary()
+
+    # What a person does.
+
+    async def create(self, number: str, subject: str) -> Group:
+        """A new group, with this number as its admin."""
+        device = self._courier.devices[number]
+        group = await self._api.create(device, subject)
+        await self._remember(device, group)
+        return group
+
+    async def join(self, number: str, code: str) -> Group:
+        """Join by a code, or by a link that ends with it."""
+        device = self._courier.devices[number]
+        group = await self._api.join(device, code_of(code))
+        await self._remember(device, group)
+        return group
+
+    async def leave(self, number: str, group: str) -> None:
+        """Be in the group no more, and forget its keys."""
+        device = self._courier.devices[number]
+        await self._api.leave(device, group)
+        await self._courier.do(lambda book, connection, _: book.forget(connection, number, group))
+
+    async def list_mine(self, number: str) -> Sequence[Group]:
+        """As the network knows them."""
+        return await self._api.list_mine(self._courier.devices[number])
+
+    async def get(self, number: str, group: str) -> Group:
+        """One of them, with its participants."""
+        return await self._api.get(self._courier.devices[number], group)
+
+    async def get_code(self, number: str, group: str) -> str:
+        """What others join with."""
+        return await self._api.get_code(self._courier.devices[number], group)
+
+    async def remove(self, number: str, group: str, others: Sequence[str]) -> Group:
+        """Remove others from the group."""
+        return await self._api.remove(self._courier.devices[number], group, others)
+
+    async def send(self, number: str, group: str, plaintext: bytes) -> str:
+        """Send a content to everybody in a group; returns its id when it is safely in the outbox.
+
+        Whoever there does not have our key is given it first, for which the network must be there.
+        """
+        device = self._courier.devices[number]
+        for _ in range(ATTEMPTS):
+            sent = await self._post(device, group, plaintext)
+            if sent is not None:
+                return sent
+            await self._prepare(device, group)
+        raise errors.NetworkAway("the group changes faster than its members can be given the key")
+
+    # What the mailroom and the links report.
+
+    def keys_wanted(self, to_ask: Sequence[Wanted], to_give: Sequence[Wanted]) -> None:
+        """We lack the keys of these, and those lack ours."""
+        for kind, wanted in (("ask", to_ask), ("give", to_give)):
+            for device, peer, group in wanted:
+                self._want(kind, device, peer, group)
+
+    def stale(self, device: Device, envelope: storage.Envelope) -> None:
+        """The network says that the group is another by now: it has to be encrypted for those who are there."""
+        if self._network is None:
+            self._courier.give_up(device, envelope, "the group has changed")
+            return
+        self._stale[device.number, envelope.position] = (device, envelope)
+        self._wakeup.set()
+
+    def reset(self) -> None:
+        """The store is opened again, and everything in the outbox is sent again."""
+        self._stale.clear()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Until `stop`."""
+        stopping = asyncio.ensure_future(stop.wait())
+        try:
+            while not stop.is_set():
+                self._wakeup.clear()
+                if not await self._run_once():
+                    await wait_for(stop, RETRY_SECONDS)
+                    continue
+                if not self._stale and not self._chores:
+                    waking = asyncio.ensure_future(self._wakeup.wait())
+                    await asyncio.wait([stopping, waking], return_when=asyncio.FIRST_COMPLETED)
+                    waking.cancel()
+        finally:
+            stopping.cancel()
+
+    async def _run_once(self) -> bool:
+        """One pass over what is to be done; false when the network or the store was away."""
+        for key, (device, envelope) in list(self._stale.items()):
+            try:
+                await self._send_again(device, envelope)
+            except (errors.NetworkAway, errors.NotStored):
+                return False
+            except errors.HandsetError as error:
+                self._courier.give_up(device, envelope, str(error))
+            self._stale.pop(key, None)
+        while self._chores:
+            (kind, number, peer, group), device = next(iter(self._chores.items()))
+            try:
+                await (self._ask if kind == "ask" else self._give)(device, peer, group)
+            except (errors.NetworkAway, errors.NotStored):
+                return False
+            except errors.HandsetError as error:
+                fields = {"number": number, "peer": peer, "group": group, "error": str(error)}
+                log.warning(f"sender_key.{kind}_failed", extra=fields)
+            self._chores.pop((kind, number, peer, group), None)
+        return True
+
+    # Keys.
+
+    async def _post(self, device: Device, group: str, plaintext: bytes, message_id: str = "") -> str | None:
+        number = device.number
+
+        async def work(book: Book, connection: Connection, digest: Digest) -> str | None:
+            sealed = await book.encrypt(connection, number, group, plaintext)
+            if sealed is None:
+                return None
+            return digest.post_to_group(device, group, *sealed, plaintext, message_id)
+
+        sent: str | None = await self._courier.do(work)
+        return sent
+
+    async def _prepare(self, device: Device, group: str) -> None:
+        """Give our key to everybody who lacks it, and wait until the network has taken that."""
+        number = device.number
+        lock = self._preparing.setdefault((number, group), asyncio.Lock())
+        async with lock:
+            there = await self._api.get(device, group)
+            preparation: Preparation = await self._courier.do(
+                lambda book, connection, _: book.prepare(connection, number, there)
+            )
+            if preparation.missing:
+                content = contents.encode_sender_key(group, preparation.distribution)
+                sent = await self._courier.send_each(device, preparation.missing, content)
+                try:
+                    async with asyncio.timeout(KEYS_SECONDS):
+                        await self._courier.wait_until_gone(device, sent)
+                except TimeoutError as error:
+                    raise errors.NetworkAway("the members of the group could not be given the key") from error
+                fields = {"number": number, "group": group, "members": len(sent)}
+                log.info("sender_key.distributed", extra=fields)
+            await self._courier.do(
+                lambda book, connection, _: book.held(connection, number, group, there.epoch, preparation)
+            )
+
+    async def _send_again(self, device: Device, envelope: storage.Envelope) -> None:
+        """Nothing of a stale message was kept by the network, so another ciphertext may have its id."""
+        assert envelope.draft is not None
+        number, group = device.number, envelope.group
+        plaintext = self._vault.open_draft(number, group, envelope.id, envelope.draft)
+        await self._courier.do(lambda book, connection, _: book.doubt(connection, number, group, envelope.epoch))
+        for _ in range(ATTEMPTS):
+            if await self._post(device, group, plaintext, envelope.id) is not None:
+                self._courier.settle(envelope)
+                return
+            await self._prepare(device, group)
+        raise errors.NetworkAway("the group changes faster than its members can be given the key")
+
+    async def _ask(self, device: Device, peer: str, group: str) -> None:
+        await self._courier.send_each(device, [peer], contents.encode_request(group))
+        log.info("sender_key.asked", extra={"number": device.number, "peer": peer, "group": group})
+
+    async def _give(self, device: Device, peer: str, group: str) -> None:
+        """Only to whoever is in the group by what the network says now."""
+        there = await self._api.get(device, group)
+        if all(participant.number != peer for participant in there.participants):
+            log.warning("sender_key.stranger", extra={"number": device.number, "peer": peer, "group": group})
+            return
+        number = device.number
+        distribution: bytes | None = await self._courier.do(
+            lambda book, connection, _: book.distribution(connection, number, group)
+        )
+        if distribution is not None:
+            await self._courier.send_each(device, [peer], contents.encode_sender_key(group, distribution))
+
+    def _want(self, kind: str, device: Device, peer: str, group: str) -> None:
+        key = (kind, device.number, peer, group)
+        last, now = self._asked.get(key), self._clock.monotonic()
+        if self._network is None or len(self._chores) >= MAX_CHORES:
+            return
+        if last is None or now - last > ASK_SECONDS:
+            self._asked.put(key, now)
+            self._chores[key] = device
+            self._wakeup.set()
+
+    async def _remember(self, device: Device, group: Group) -> None:
+        await self._courier.do(lambda book, connection, _: book.remember(connection, device.number, group))
+
+    @property
+    def _api(self) -> GroupApi:
+        if self._network is None:
+            raise errors.NetworkAway("this fleet has no way to ask the network about groups")
+        return self._network
+
+
+def code_of(text: str) -> str:
+    """The code of an invitation: the last part of a link, or the text itself."""
+    return text.strip().rstrip("/").rpartition("/")[2]

@@ -1,0 +1,92 @@
+"""What a person at a terminal sees: messages as they come, receipts, and what the network does."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Sequence
+
+from handset import behaviours, commands, reading
+from handset.application import Notice
+from handset.behaviours import Action, Behaviour, Message
+from handset.shelf import Shelf
+from handset.shown_log import ShownLog
+from tidings.runtime.lru import LRU
+
+RECENT = 1000  # peers whose last choices are remembered
+
+Write = Callable[[str], None]
+
+
+class Screen:
+    """The application of one handset.
+
+    peers: who has written to it or was written to. to: who gets the next line; empty when that is to be chosen.
+    """
+
+    def __init__(self, shown_log: ShownLog, write: Write, peers: Sequence[str], shelf: Shelf) -> None:
+        self._log = shown_log
+        self._shelf = shelf
+        self._write = write
+        self._was_connected: bool | None = None
+        self.peers = set(peers)
+        self.to = peers[0] if len(self.peers) == 1 else ""
+        self._threads: LRU[str, commands.Thread] = LRU(RECENT)
+
+    def actions(self, message: Message) -> Sequence[Action]:
+        return behaviours.actions(Behaviour.READS, message)
+
+    def show(self, messages: Sequence[Message]) -> None:
+        # On record first: killed in between, a message is never on the screen twice.
+        self._log.append(messages)
+        for message in messages:
+            if message.peer not in self.peers:
+                self.peers.add(message.peer)
+                self.to = message.peer if len(self.peers) == 1 else self.to
+            when = datetime.datetime.fromtimestamp(message.time / 1000).strftime("%H:%M:%S")
+            self._write(f"{when} +{printable(message.peer)}: {printable(self._words(message))}")
+
+    def thread(self, peer: str) -> commands.Thread:
+        """What the last messages of a peer allow."""
+        thread = self._threads.get(peer)
+        if thread is None:
+            thread = commands.Thread()
+            self._threads.put(peer, thread)
+        return thread
+
+    def _words(self, message: Message) -> str:
+        thread = self.thread(message.peer)
+        thread.newest = message.id
+        if message.type == "text":
+            return message.text
+        read = reading.read(message.type, message.raw)
+        if read.choices:
+            thread.choices, thread.offered = read.choices, message.id
+            read.say("(/pick N answers)")
+        for number in self._shelf.put(message):
+            read.say(f"(/save {number} saves it)")
+        return "\n  ".join(read.lines)
+
+    def list_shown(self, messages: Sequence[Message]) -> set[tuple[str, str]]:
+        return self._log.list_shown(messages)
+
+    def notice(self, notice: Notice) -> None:
+        peer = f"+{printable(notice.peer)}"
+        lines = {
+            "delivered": f"  delivered to {peer}",
+            "read": f"  read by {peer}",
+            "expired": f"! {peer} was away too long; a message was never delivered",
+            "refused": f"! not sent to {peer}: {notice.detail}",
+            "identity": f"! {peer} has a new identity key: it has been registered anew",
+            "undecryptable": f"! a message from {peer} could not be decrypted",
+        }
+        self._write(lines.get(notice.event, f"  {notice.event} {peer}"))
+
+    def connected(self, up: bool, reason: str) -> None:
+        if up != self._was_connected:
+            self._write("Connected." if up else f"The network is away ({reason}). Trying again until it is back.")
+        self._was_connected = up
+
+
+def printable(text: str) -> str:
+    """Without what would move the cursor or change the terminal: a message is text, whatever its sender put into it."""
+    return "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)

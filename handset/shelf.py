@@ -1,0 +1,99 @@
+"""The files of a conversation in a terminal: those that were shown have numbers; typed commands save and send files."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from handset import media, pointers, reading
+from handset.behaviours import Message
+from handset.commands import Misused
+from handset.composing import Content
+from handset.devices import Device
+from handset.network_api import NetworkApi
+from handset.pointers import Pointer
+from tidings.runtime.lru import LRU
+
+KEPT = 1000  # files; those shown before cannot be saved any more
+# Seconds after which a transfer begins to say how far it is, and between two such lines.
+FIRST_REPORT = 1.0
+REPORT = 3.0
+
+Write = Callable[[str], None]
+
+
+class Shelf:
+    """Files by the numbers under which they were shown, from 1 at each start of the terminal."""
+
+    def __init__(self, api: NetworkApi, device: Device, folder: Path, write: Write) -> None:
+        """folder: where files are saved."""
+        self._api = api
+        self._device = device
+        self._folder = folder
+        self._write = write
+        self._files: LRU[int, Pointer] = LRU(KEPT)
+        self._last = 0
+
+    def put(self, message: Message) -> list[int]:
+        """The numbers of the files that a message brings."""
+        first = self._last + 1
+        for pointer in pointers.find(message.type, message.raw):
+            self._last += 1
+            self._files.put(self._last, pointer)
+        return list(range(first, self._last + 1))
+
+    async def save(self, argument: str) -> None:
+        """`/save [N]`: fetch a file, the last one that came without a number. Raises `Misused`, `HandsetError`."""
+        if not self._last:
+            raise Misused("There is no file to save.")
+        number = self._last if not argument else 0
+        if argument.isascii() and argument.isdigit() and len(argument) < 10:
+            number = int(argument)
+        pointer = self._files.get(number)
+        if pointer is None:
+            raise Misused(f"Use /save N, from {max(1, self._last - KEPT + 1)} to {self._last}.")
+        path = await media.save(
+            self._api, self._device, pointer, self._folder, progress=Report(pointer.name, self._write)
+        )
+        self._write(f"Saved {path} ({reading.bytes_of(pointer.size)}).")
+
+    async def compose(self, command: str, argument: str) -> Content:
+        """`/send FILE [CAPTION]` and `/voice FILE`: leave a file on the network. Raises `Misused`, `HandsetError`."""
+        kind = media.VOICE if command == "/voice" else ""
+        path, caption = split(argument)
+        if not path or (kind and caption):
+            raise Misused(f"Use {command} FILE{'' if kind else ' [CAPTION]'}; a name with spaces goes between quotes.")
+        file = _file(path)
+        report = Report(file.name, self._write)
+        return await media.upload(self._api, self._device, file, caption=caption, kind=kind, progress=report)
+
+
+class Report:
+    """Says now and then how far a transfer is; nothing of one that is quick."""
+
+    def __init__(self, name: str, write: Write, now: Callable[[], float] = time.monotonic) -> None:
+        self._name = name
+        self._write = write
+        self._now = now
+        self._due = now() + FIRST_REPORT
+
+    def __call__(self, done: int, total: int) -> None:
+        if self._now() >= self._due:
+            self._due = self._now() + REPORT
+            self._write(f"  {self._name}: {reading.bytes_of(done)} of {reading.bytes_of(total)}")
+
+
+def split(argument: str) -> tuple[str, str]:
+    """(path, the rest): the path up to the first space, or between quotes."""
+    text = argument.strip()
+    quote = text[:1]
+    if quote and quote in "\"'" and quote in text[1:]:
+        path, _, rest = text[1:].partition(quote)
+    else:
+        path, _, rest = text.partition(" ")
+    return path, rest.strip()
+
+
+def _file(path: str) -> Path:
+    return Path(path).expanduser()

@@ -1,0 +1,280 @@
+"""A Coreapp, our own network, and people in groups with real keys."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from network import services as network_services
+from network.settings import Blobs
+from network.settings import Settings as NetworkSettings
+from tests.conftest import DatabaseFactory
+from tests.coreapp.conftest import BUSINESS, Running, World
+from tests.coreapp.phones import Phone
+from tests.coreapp.signals import TIMEOUT, Signals
+from tidings import e2ee
+from tidings.storage.database import Database
+from tidings.wire import connection as wire
+from tidings.wire import core
+from tidings.wire import device as frames
+
+ANN, BEN, CAT = "15550110001", "15550110002", "15550110003"
+DISTRIBUTION = b"0123456789abcdef"
+
+
+class Member(Phone):
+    """A person's phone on our network. It reads what it can, and answers each group message with its receipts.
+
+    shown: (id, body of the text, or content) of the business's group messages that could be read; lost: ids of those
+    that could not; keys: how often the business handed its key over.
+    """
+
+    def __init__(self, number: str, scene: Scene) -> None:
+        super().__init__(number)
+        self.scene = scene
+        self.signals = Signals()
+        self.shown: list[tuple[str, str]] = []
+        self.lost: list[str] = []
+        self.keys = 0
+        self.asked_for_key = 0
+        self.reads: list[frames.Deliver] = []
+        self.changes: list[str] = []
+        self.receipts: tuple[str, ...] = (frames.DELIVERED, frames.READ)
+        self.token = ""
+        self.business_key: e2ee.SenderKeyRecord | None = None
+        self.own_key = e2ee.SenderKeyRecord.create(DISTRIBUTION)
+        self._connection: wire.Connection | None = None
+        self._n = 1
+
+    async def call(self, method: str, path: str, body: Any = None) -> Any:
+        async with httpx.AsyncClient(base_url=self.scene.http, trust_env=False) as client:
+            headers = {"Authorization": f"Bearer {self.token}"}
+            answer = await client.request(method, f"/v1/groups/{self.number}{path}", json=body, headers=headers)
+        assert answer.is_success, answer.text
+        return answer.json()
+
+    async def register(self) -> None:
+        def text(data: bytes) -> str:
+            return base64.b64encode(data).decode()
+
+        def signed(key: Any) -> dict[str, Any]:
+            return {"key_id": key.key_id, "public": text(key.public), "signature": text(key.signature)}
+
+        body = {
+            "number": self.number,
+            "registration_id": self.registration_id,
+            "identity_key": text(self.identity.public),
+            "signed_prekey": signed(self.signed),
+            "kyber_prekey": signed(self.kyber),
+            "prekeys": [{"key_id": key.key_id, "public": text(key.public)} for key in self.prekeys.values()],
+        }
+        headers = {"Authorization": f"Bearer {self.scene.registration_key}"}
+        async with httpx.AsyncClient(base_url=self.scene.http, trust_env=False) as client:
+            answer = await client.post("/v1/registrations", json=body, headers=headers)
+        assert answer.is_success, answer.text
+        self.token = answer.json()["token"]
+
+    async def connect(self) -> None:
+        await wire.connect(*self.scene.tcp, frames.FromNetwork, self)
+
+    def disconnect(self) -> None:
+        assert self._connection is not None
+        self._connection.close("test")
+
+    async def join(self, group: str) -> None:
+        code = (await self.scene.running.client.ask(lambda n: core.GetGroupInvite(n, BUSINESS, group))).link
+        await self.call("POST", "/join", {"code": code.rsplit("/", 1)[1]})
+
+    def opened(self, connection: wire.Connection) -> None:
+        self._connection = connection
+        connection.send(frames.Login(1, self.number, self.token))
+
+    def closed(self, connection: wire.Connection, reason: str) -> None:
+        self.signals.changed()
+
+    def received(self, connection: wire.Connection, frame: Any) -> None:
+        assert not isinstance(frame, frames.Failed | frames.Closing | frames.Refused), frame
+        if isinstance(frame, frames.Deliver):
+            self._take(frame)
+            connection.send(frames.Ack([frame.n]))
+        self.signals.changed()
+
+    def _take(self, frame: frames.Deliver) -> None:
+        if frame.kind in (frames.PREKEY, frames.MESSAGE):
+            content = self.read(frame.kind, frame.body)
+            if content["type"] == "sender_key":
+                self._take_key(content["sender_key"])
+            elif content["type"] == "sender_key_request":
+                self.asked_for_key += 1
+                self.give_key(content["sender_key_request"]["group"])  # type: ignore[index]
+        elif frame.kind == frames.GROUP and frame.sender == BUSINESS:
+            self._read_group(frame)
+        elif frame.kind == frames.READ:
+            self.reads.append(frame)
+        elif frame.kind == frames.GROUP_CHANGED:
+            self.changes.append(json.loads(frame.body)["change"])
+
+    def _take_key(self, content: Any) -> None:
+        self.keys += 1
+        distribution = base64.b64decode(content["distribution"])
+        parsed = e2ee.DistributionMessage.parse(distribution)
+        if self.business_key is None or self.business_key.distribution_id != parsed.distribution_id:
+            self.business_key = e2ee.SenderKeyRecord(parsed.distribution_id)
+        self.business_key.process(distribution)
+
+    def _read_group(self, frame: frames.Deliver) -> None:
+        try:
+            if self.business_key is None:
+                raise e2ee.NoSession("no key")
+            content = json.loads(self.business_key.decrypt(frame.body))
+        except e2ee.E2EEError:
+            self.lost.append(frame.id)
+            return
+        self.shown.append((frame.id, content["text"]["body"] if content["type"] == "text" else content))
+        for kind in self.receipts:
+            self.send(BUSINESS, f"{kind}-{self.number}-{frame.id}", kind, refs=[frame.id], group=frame.group)
+
+    def send(self, to: str, id: str, kind: str, body: bytes = b"", **more: Any) -> None:
+        assert self._connection is not None
+        self._n += 1
+        self._connection.send(frames.Send(self._n, self.number, to, id, kind, body, **more))
+
+    def whisper(self, id: str, content: Any) -> None:
+        """To the business alone."""
+        kind, body = self.write(json.dumps(content).encode())
+        self.send(BUSINESS, id, kind, body)
+
+    def give_key(self, group: str) -> None:
+        distribution = base64.b64encode(self.own_key.distribution()).decode()
+        self._n += 1
+        content = {"type": "sender_key", "sender_key": {"group": group, "distribution": distribution}}
+        self.whisper(f"key-{self.number}-{self._n}", content)
+
+    async def say(self, group: str, id: str, content: Any) -> None:
+        """To the group, under the key that the business may have."""
+        epoch = (await self.call("GET", f"/{group}"))["epoch"]
+        body = self.own_key.encrypt(json.dumps(content).encode())
+        self.send(group, id, frames.GROUP, body, epoch=epoch)
+
+
+class Scene:
+    """What runs."""
+
+    def __init__(self, world: World, running: Running, http: str, tcp: tuple[str, int], network_db: Database) -> None:
+        self.world = world
+        self.running = running
+        self.http = http
+        self.tcp = tcp
+        self.network_db = network_db
+        self.registration_key = world.settings.secrets.registration_key
+        self.members: list[Member] = []
+
+    async def member(self, number: str) -> Member:
+        member = Member(number, self)
+        await member.register()
+        await member.connect()
+        self.members.append(member)
+        return member
+
+    async def restart(self, **settings: Any) -> None:
+        """The Coreapp is killed, and another takes over."""
+        host, port = self.tcp
+        if not self.running.task.done():
+            await self.running.killed()
+        self.running = await self.world.start(
+            node=f"node-{len(self.world.running)}", network_tcp=(host, port), network_http=self.http, **settings
+        )
+
+    async def ask(self, make: Any) -> Any:
+        return await self.running.client.ask(make)
+
+    async def create(self, subject: str = "Lunch") -> str:
+        answer = await self.ask(lambda n: core.CreateGroup(n, BUSINESS, subject))
+        assert isinstance(answer, core.GroupList), answer
+        return answer.groups[0].id
+
+    async def describe(self, group: str) -> core.GroupDescription:
+        answer = await self.ask(lambda n: core.GetGroup(n, BUSINESS, group))
+        assert isinstance(answer, core.GroupDescription), answer
+        return answer
+
+    async def change(self, group: str, action: str, **more: Any) -> Any:
+        return await self.ask(lambda n: core.ChangeGroup(n, BUSINESS, group, action, **more))
+
+    async def post(self, group: str, text: str = "hello") -> Any:
+        content = json.dumps({"type": "text", "text": {"body": text}}).encode()
+        return await self.ask(lambda n: core.AcceptMessage(n, BUSINESS, group, "text", content, recipient_type="group"))
+
+    async def sent(self, group: str, text: str = "hello") -> str:
+        answer = await self.post(group, text)
+        assert isinstance(answer, core.Accepted), answer
+        return answer.id
+
+    async def joined(self, group: str, *numbers: str) -> list[Member]:
+        """New people in a group, of whom the business has heard."""
+        found = [await self.member(number) for number in numbers]
+        for member in found:
+            await member.join(group)
+        await self.knows(group, *numbers)
+        return found
+
+    async def knows(self, group: str, *numbers: str, without: tuple[str, ...] = ()) -> None:
+        """Wait until the business's webhook has heard of these joining, and its copy is so."""
+
+        def so() -> bool:
+            known = self.running.shard.groups.book.find(group)
+            present = {number for number, _ in known.participants} if known else set()
+            return set(numbers) <= present and not present & set(without)
+
+        await self.world.sink.signals.until(so)
+
+    def bodies(self, key: str) -> list[dict[str, Any]]:
+        """The entries of `messages` or `statuses` that the webhook has taken, repeats of one event left out."""
+        posts = {post.event_id: post for post in self.world.sink.taken() if key in post.body}
+        return [post.body[key][0] for post in posts.values()]
+
+    def statuses(self, message_id: str) -> list[tuple[str, str, str | None]]:
+        return [
+            (entry["status"], entry["recipient_id"], entry.get("group_id"))
+            for entry in self.bodies("statuses")
+            if entry["id"] == message_id
+        ]
+
+    def system(self) -> list[dict[str, Any]]:
+        return [entry["system"] for entry in self.bodies("messages") if entry["type"] == "system"]
+
+    async def hears(self, predicate: Any) -> None:
+        await self.world.sink.signals.until(predicate)
+
+
+@contextlib.asynccontextmanager
+async def group_scene(world: World, database_factory: DatabaseFactory, tmp_path: Path) -> AsyncIterator[Scene]:
+    """A network and a Coreapp that is logged in to it."""
+    database = await database_factory("network")
+    settings = NetworkSettings(
+        database=database.settings,
+        secrets=world.settings.secrets,
+        blobs=Blobs(tmp_path / "blobs"),
+        http_address=("127.0.0.1", 0),
+        tcp_address=("127.0.0.1", 0),
+        embedded=True,
+    )
+    stop, ready = asyncio.Event(), asyncio.get_running_loop().create_future()
+    serving = asyncio.create_task(network_services.run(settings, stop, ready.set_result))
+    try:
+        async with asyncio.timeout(TIMEOUT):
+            addresses = await ready
+        http = f"http://{addresses.http[0]}:{addresses.http[1]}"
+        running = await world.start(network_tcp=addresses.tcp, network_http=http)
+        yield Scene(world, running, http, addresses.tcp, database)
+        await world.close()
+    finally:
+        stop.set()
+        await serving

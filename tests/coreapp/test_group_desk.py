@@ -1,0 +1,193 @@
+"""What a Webapp may ask about groups, and what the webhook hears of their changes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import DatabaseFactory
+from tests.coreapp import webhook_schemas
+from tests.coreapp.conftest import BUSINESS, World
+from tests.coreapp.group_scene import ANN, BEN, Scene, group_scene
+from tidings.storage import sender_keys
+from tidings.wire import core
+
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(100)
+NOWHERE = "15550000000-1"
+
+
+@pytest.fixture
+async def scene(world: World, database_factory: DatabaseFactory, tmp_path: Path) -> AsyncIterator[Scene]:
+    async with group_scene(world, database_factory, tmp_path) as scene:
+        yield scene
+        for post in world.sink.posts:
+            webhook_schemas.check(post.body)
+
+
+def code(answer: object) -> tuple[int, str]:
+    assert isinstance(answer, core.Refused), answer
+    return answer.code, answer.details
+
+
+async def test_a_group_is_made_described_and_changed_and_the_webhook_hears_of_each_change(scene: Scene) -> None:
+    group = await scene.create("Lunch")
+    other = await scene.create("Dinner")
+    listed = await scene.ask(lambda n: core.ListGroups(n, BUSINESS))
+    assert [entry.id for entry in listed.groups] == [group, other]
+    assert f"{BUSINESS}-{listed.groups[0].created_at}" == group
+    await scene.joined(group, ANN, BEN)
+    for action, more in (
+        (core.SET_SUBJECT, {"subject": "Brunch"}),
+        (core.PROMOTE, {"numbers": [ANN]}),
+        (core.DEMOTE, {"numbers": [ANN]}),
+        (core.SET_ICON, {"icon": PNG}),
+        (core.DELETE_ICON, {}),
+        (core.REVOKE_INVITE, {}),
+        (core.REMOVE, {"numbers": [BEN]}),
+    ):
+        assert isinstance(await scene.change(group, action, **more), core.Done), action
+    found = await scene.describe(group)
+    assert (found.subject, found.creator, found.participants, found.admins) == (
+        "Brunch",
+        BUSINESS,
+        [BUSINESS, ANN],
+        [BUSINESS],
+    )
+    await scene.hears(lambda: len(scene.system()) == 11)
+    assert [(entry["type"], entry.get("users")) for entry in scene.system() if entry["group_id"] == group] == [
+        ("group_created", None),
+        ("group_user_joined", [ANN]),
+        ("group_user_joined", [BEN]),
+        ("group_subject_changed", None),
+        ("group_user_promoted", [ANN]),
+        ("group_user_demoted", [ANN]),
+        ("group_icon_changed", None),
+        ("group_icon_deleted", None),
+        ("group_invite_link_revoked", None),
+        ("group_user_left", [BEN]),
+    ]
+    (renamed,) = [e for e in scene.bodies("messages") if e["system"]["type"] == "group_subject_changed"]
+    assert (renamed["from"], renamed["group_id"]) == (BUSINESS, group)
+    assert renamed["system"] == {
+        "type": "group_subject_changed",
+        "body": f"+{BUSINESS} changed the subject to Brunch",
+        "group_id": group,
+        "operator": BUSINESS,
+    }
+
+
+async def test_an_icon_comes_back_as_it_was_set(scene: Scene) -> None:
+    group = await scene.create()
+    ask = lambda n: core.GetGroupIcon(n, BUSINESS, group)  # noqa: E731
+    assert code(await scene.ask(ask)) == (1006, "the group has no icon")
+    assert code(await scene.change(group, core.DELETE_ICON)) == (1006, "the group has no icon")
+    await scene.change(group, core.SET_ICON, icon=PNG)
+    answer = await scene.ask(ask)
+    assert (answer.kind, answer.content) == ("image/png", PNG)
+
+
+async def test_a_revoked_invitation_lets_nobody_in(scene: Scene) -> None:
+    group = await scene.create()
+    ann = await scene.member(ANN)
+    ask = lambda n: core.GetGroupInvite(n, BUSINESS, group)  # noqa: E731
+    old = (await scene.ask(ask)).link
+    await scene.change(group, core.REVOKE_INVITE)
+    new = (await scene.ask(ask)).link
+    assert old != new
+    with pytest.raises(AssertionError, match="no_such_invite"):
+        await ann.call("POST", "/join", {"code": old.rsplit("/", 1)[1]})
+    await ann.join(group)
+
+
+async def test_a_group_that_the_business_left_is_not_spoken_to_any_more(scene: Scene) -> None:
+    group = await scene.create()
+    (ann,) = await scene.joined(group, ANN)
+    assert isinstance(await scene.change(group, core.LEAVE), core.Done)
+    listed = await scene.ask(lambda n: core.ListGroups(n, BUSINESS))
+    assert listed.groups == []
+    assert code(await scene.post(group))[0] == 1003
+    assert code(await scene.ask(lambda n: core.GetGroup(n, BUSINESS, group)))[0] == 1003
+    assert code(await scene.change(group, core.LEAVE))[0] == 1003
+    await ann.signals.until(lambda: "left" in ann.changes)
+
+
+async def test_what_cannot_be_done_is_refused_with_the_reason(scene: Scene) -> None:
+    group = await scene.create()
+    assert code(await scene.post(NOWHERE)) == (1006, "unknown group")
+    assert code(await scene.ask(lambda n: core.GetGroup(n, BUSINESS, NOWHERE))) == (1006, "unknown group")
+    assert code(await scene.post(group))[0] == 1012
+    assert code(await scene.change(group, core.REMOVE, numbers=[ANN])) == (
+        1009,
+        f"wa_ids[0]: {ANN} is not a participant of the group",
+    )
+    assert code(await scene.change(group, core.REMOVE, numbers=[BUSINESS]))[0] == 1021
+    assert code(await scene.change(group, core.DEMOTE, numbers=[BUSINESS]))[0] == 1009
+    (ann,) = await scene.joined(group, ANN)
+    await ann.call("GET", f"/{group}")
+    await scene.change(group, core.PROMOTE, numbers=[ANN])
+    await ann.call("DELETE", f"/{group}/admins", {"numbers": [BUSINESS]})
+    assert code(await scene.change(group, core.SET_SUBJECT, subject="x"))[0] == 1019
+    assert code(await scene.ask(lambda n: core.GetGroupInvite(n, BUSINESS, group)))[0] == 1019
+
+
+async def test_a_message_accepted_before_the_business_was_put_out_fails_with_401(scene: Scene) -> None:
+    group = await scene.create()
+    (ann,) = await scene.joined(group, ANN)
+    await scene.change(group, core.PROMOTE, numbers=[ANN])
+    link = scene.running.shard.link
+    send = link.send
+    link.send = lambda envelope: None  # type: ignore[method-assign]
+    message = await scene.sent(group)
+    await ann.call("DELETE", f"/{group}/participants", {"numbers": [BUSINESS]})
+    await scene.hears(lambda: scene.system()[-1]["type"] == "group_user_left")
+    link.send = send  # type: ignore[method-assign]
+    scene.running.shard.transmitter.connected()
+    await scene.hears(lambda: bool(scene.statuses(message)))
+    assert scene.statuses(message) == [("failed", group, None)]
+    (status,) = [entry for entry in scene.bodies("statuses") if entry["id"] == message]
+    assert (status["errors"][0]["code"], status["errors"][0]["title"]) == (401, "Group does not exist")
+
+
+async def test_groups_that_were_made_or_changed_while_nobody_listened_are_found_again(scene: Scene) -> None:
+    group = await scene.create()
+    (ann,) = await scene.joined(group, ANN)
+    await scene.running.stopped()
+    async with scene.world.database.transaction() as connection:
+        await connection.exec_driver_sql("DELETE FROM business_groups")
+    async with scene.network_db.transaction() as connection:
+        # The notices are gone, too.
+        await connection.exec_driver_sql("DELETE FROM envelopes")
+    await scene.restart()
+    book = scene.running.shard.groups.book
+    while book.find(group) is None:
+        await book.sync()
+    message = await scene.sent(group)
+    await scene.hears(lambda: len(scene.statuses(message)) == 3)
+    assert [text for _, text in ann.shown] == ["hello"]
+
+
+async def test_restored_keys_begin_every_sender_key_anew(scene: Scene) -> None:
+    group = await scene.create()
+    (ann,) = await scene.joined(group, ANN)
+    first = await scene.sent(group, "one")
+    await scene.hears(lambda: len(scene.statuses(first)) == 3)
+    async with scene.world.database.reading() as connection:
+        (before,) = await sender_keys.list_own(connection, BUSINESS, [group])
+    exported = await scene.ask(lambda n: core.ExportKeys(n, BUSINESS, "a password of some length"))
+    assert isinstance(exported, core.Exported), exported
+    answer = await scene.ask(lambda n: core.RestoreKeys(n, BUSINESS, "a password of some length", exported.data))
+    assert isinstance(answer, core.Done), answer
+    await scene.world.owner(scene.running)
+    async with scene.world.database.reading() as connection:
+        assert await sender_keys.list_own(connection, BUSINESS, [group]) == []
+        assert await sender_keys.list_holders(connection, BUSINESS, [group]) == []
+    second = await scene.sent(group, "two")
+    await ann.signals.until(lambda: len(ann.shown) == 2)
+    assert [text for _, text in ann.shown] == ["one", "two"]
+    assert ann.keys == 2
+    await scene.hears(lambda: len(scene.statuses(second)) == 3)
+    async with scene.world.database.reading() as connection:
+        (after,) = await sender_keys.list_own(connection, BUSINESS, [group])
+    assert before.record != after.record

@@ -1,0 +1,211 @@
+"""What people in groups send to the business, and what becomes of its own messages with each of them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from tests.conftest import DatabaseFactory
+from tests.coreapp import webhook_schemas
+from tests.coreapp.conftest import BUSINESS, World
+from tests.coreapp.group_scene import ANN, BEN, CAT, Member, Scene, group_scene
+from tests.coreapp.signals import soon
+from tidings import e2ee
+from tidings.storage import group_messages, sender_keys
+from tidings.wire import core
+from tidings.wire import device as frames
+
+
+@pytest.fixture
+async def scene(world: World, database_factory: DatabaseFactory, tmp_path: Path) -> AsyncIterator[Scene]:
+    async with group_scene(world, database_factory, tmp_path) as scene:
+        yield scene
+        for post in world.sink.posts:
+            webhook_schemas.check(post.body)
+
+
+def text(body: str, **more: Any) -> dict[str, Any]:
+    return {"type": "text", "text": {"body": body}, **more}
+
+
+async def talking(scene: Scene, *numbers: str) -> tuple[str, list[Member]]:
+    """A group in which the business has spoken, so that everybody has a session with it, and has handed a key over."""
+    group = await scene.create()
+    members = await scene.joined(group, *numbers)
+    message = await scene.sent(group, "welcome")
+    await scene.hears(lambda: len(scene.statuses(message)) == 1 + 2 * len(members))
+    for member in members:
+        member.give_key(group)
+    return group, members
+
+
+def received(scene: Scene) -> list[dict[str, Any]]:
+    return [entry for entry in scene.bodies("messages") if entry["type"] != "system"]
+
+
+async def test_a_participants_message_reaches_the_webhook_with_its_group_and_what_it_answers(scene: Scene) -> None:
+    group, (ann, _) = await talking(scene, ANN, BEN)
+    ours = ann.shown[0][0]
+    await ann.say(group, "in-1", text("hello all", context={"id": ours, "from": BUSINESS}))
+    await scene.hears(lambda: len(received(scene)) == 1)
+    (entry,) = received(scene)
+    assert entry == {
+        "from": ANN,
+        "id": "in-1",
+        "group_id": group,
+        "timestamp": entry["timestamp"],
+        "type": "text",
+        "text": {"body": "hello all"},
+        "context": {"id": ours, "from": BUSINESS, "group_id": group},
+    }
+    (post,) = [post for post in scene.world.sink.taken() if post.label == ("in-1", "received")]
+    assert post.body["contacts"] == [{"profile": {"name": ANN}, "wa_id": ANN}]
+
+
+async def test_a_participants_messages_are_read_on_across_a_crash_and_none_comes_twice(scene: Scene) -> None:
+    group, (ann, ben) = await talking(scene, ANN, BEN)
+    for n in range(3):
+        await ann.say(group, f"a{n}", text(str(n)))
+    await scene.hears(lambda: len(received(scene)) == 3)
+    # What we acknowledge is lost: everything comes again to the next owner.
+    scene.running.shard.link.acknowledge = lambda deliveries: None  # type: ignore[method-assign]
+    await ann.say(group, "a3", text("3"))
+    await ben.say(group, "b0", text("0"))
+    await scene.hears(lambda: len(received(scene)) == 5)
+    await scene.restart()
+    await ann.say(group, "a4", text("4"))
+    await scene.hears(lambda: len(received(scene)) == 6)
+    assert [entry["id"] for entry in received(scene)] == ["a0", "a1", "a2", "a3", "b0", "a4"]
+
+
+async def test_a_message_whose_key_is_lacking_is_dropped_and_the_key_asked_for_once(scene: Scene) -> None:
+    group = await scene.create()
+    (ann,) = await scene.joined(group, ANN)
+    message = await scene.sent(group)
+    await scene.hears(lambda: len(scene.statuses(message)) == 3)
+    await ann.say(group, "lost-1", text("nobody has my key"))
+    await ann.signals.until(lambda: ann.asked_for_key == 1)
+    await ann.say(group, "in-1", text("now they have"))
+    await scene.hears(lambda: [entry["id"] for entry in received(scene)] == ["in-1"])
+    # Another chain that nobody was told of: we have asked within the hour.
+    ann.own_key = e2ee.SenderKeyRecord.create(ann.own_key.distribution_id)
+    await ann.say(group, "lost-2", text("a new key"))
+    ann.give_key(group)
+    await ann.say(group, "in-2", text("and again"))
+    await scene.hears(lambda: [entry["id"] for entry in received(scene)] == ["in-1", "in-2"])
+    assert ann.asked_for_key == 1
+
+
+async def test_a_participant_who_cannot_read_us_is_given_the_key_again(scene: Scene) -> None:
+    group, (ann, ben) = await talking(scene, ANN, BEN)
+    ann.business_key = None
+    request = {"type": "sender_key_request", "sender_key_request": {"group": group}}
+    ann.whisper("ask-1", request)
+    await ann.signals.until(lambda: ann.keys == 2)
+    second = await scene.sent(group, "two")
+    await scene.hears(lambda: len(scene.statuses(second)) == 5)
+    assert [body for _, body in ann.shown] == ["welcome", "two"]
+    # Not more than once an hour; and not to strangers.
+    ann.whisper("ask-2", request)
+    (cat,) = [await scene.member(CAT)]
+    await scene.ask(lambda n: core.CheckContacts(n, BUSINESS, ["+" + CAT], True))
+    content = b'{"type":"text","text":{"body":"hello"}}'
+    assert isinstance(await scene.ask(lambda n: core.AcceptMessage(n, BUSINESS, CAT, "text", content)), core.Accepted)
+    await cat.signals.until(lambda: cat.record is not None)
+    cat.whisper("ask-3", request)
+    third = await scene.sent(group, "three")
+    await scene.hears(lambda: len(scene.statuses(third)) == 5)
+    assert (ann.keys, ben.keys, cat.keys) == (2, 1, 0)
+
+
+async def test_the_key_of_somebody_who_is_not_in_the_group_is_not_taken(scene: Scene) -> None:
+    group, (ann,) = await talking(scene, ANN)
+    other = await scene.create("Another")
+    ann.whisper("key-1", {"type": "sender_key", "sender_key": {"group": other, "distribution": "aGk="}})
+    ann.whisper("key-2", {"type": "sender_key", "sender_key": {"group": group, "distribution": "aGk="}})
+    ann.whisper("key-3", {"type": "sender_key", "sender_key": {"group": group}})
+    ann.whisper("end", text("the end"))
+    await scene.hears(lambda: any(entry["id"] == "end" for entry in received(scene)))
+    async with scene.world.database.reading() as connection:
+        kept = await sender_keys.list_peers(connection, BUSINESS, [ANN])
+    assert [key.group_id for key in kept] == [group]
+
+
+async def test_each_participants_receipt_is_reported_once_whatever_crashes(scene: Scene) -> None:
+    group = await scene.create()
+    ann, ben = await scene.joined(group, ANN, BEN)
+    ann.receipts = (frames.READ,)
+    ben.receipts = (frames.DELIVERED,)
+    scene.running.shard.link.acknowledge = lambda deliveries: None  # type: ignore[method-assign]
+    message = await scene.sent(group)
+    # A step that was overtaken is reported together with the one that overtook it.
+    await scene.hears(lambda: len(scene.statuses(message)) == 4)
+    await scene.restart()
+    ben.send(BUSINESS, "late", frames.READ, refs=[message], group=group)
+    ann.send(BUSINESS, "again", frames.DELIVERED, refs=[message], group=group)
+    # A receipt for another group than the message's, and one of none, mean nothing.
+    ann.send(BUSINESS, "wrong", frames.READ, refs=[message], group="15550000000-1")
+    ann.send(BUSINESS, "none", frames.READ, refs=[message])
+    await scene.hears(lambda: len(scene.statuses(message)) == 5)
+    last = await scene.sent(group, "last")
+    await scene.hears(lambda: len(scene.statuses(last)) == 4)
+    found = scene.statuses(message)
+    assert found[0] == ("sent", group, None)
+    assert [status for status, who, _ in found if who == ANN] == ["delivered", "read"]
+    assert [status for status, who, _ in found if who == BEN] == ["delivered", "read"]
+    async with scene.world.database.reading() as connection:
+        rows = await group_messages.list_receipts(connection, [message], [ANN, BEN])
+        status = (
+            await connection.execute(sa.text("SELECT status FROM messages WHERE id = :id"), {"id": message})
+        ).scalar_one()
+    assert sorted((row.member, row.status) for row in rows) == [(ANN, 4), (BEN, 4)]
+    assert status == 4
+
+
+async def test_marking_a_group_message_as_read_tells_each_author(scene: Scene) -> None:
+    group, (ann, ben) = await talking(scene, ANN, BEN)
+    await ann.say(group, "a1", text("1"))
+    await scene.hears(lambda: len(received(scene)) == 1)
+    await ben.say(group, "b1", text("2"))
+    await scene.hears(lambda: len(received(scene)) == 2)
+    await ann.say(group, "a2", text("3"))
+    await ann.say(group, "a3", text("4"))
+    await scene.hears(lambda: len(received(scene)) == 4)
+    assert isinstance(await scene.ask(lambda n: core.MarkRead(n, BUSINESS, "a2")), core.Done)
+    await ann.signals.until(lambda: len(ann.reads) == 1)
+    await ben.signals.until(lambda: len(ben.reads) == 1)
+    assert [(sorted(frame.refs), frame.group) for frame in ann.reads] == [(["a1", "a2"], group)]
+    assert [(frame.refs, frame.group) for frame in ben.reads] == [(["b1"], group)]
+    # Once is enough; the rest with the next.
+    assert isinstance(await scene.ask(lambda n: core.MarkRead(n, BUSINESS, "a1")), core.Done)
+    assert isinstance(await scene.ask(lambda n: core.MarkRead(n, BUSINESS, "a3")), core.Done)
+    await ann.signals.until(lambda: len(ann.reads) == 2)
+    assert ann.reads[1].refs == ["a3"]
+    assert len(ben.reads) == 1
+
+
+async def test_a_participant_with_a_new_device_is_given_the_key_again(scene: Scene) -> None:
+    group, (ann, ben) = await talking(scene, ANN, BEN)
+    ann.disconnect()
+    holders = scene.running.shard.groups.events.own.at_hand(group).holders
+    assert holders[ANN] == sender_keys.GIVEN
+    again = await scene.member(ANN)
+    await soon(lambda: holders[ANN] == sender_keys.LACKS)
+    message = await scene.sent(group, "two")
+    await again.signals.until(lambda: bool(again.shown or again.lost))
+    await scene.hears(lambda: len(scene.statuses(message)) == 5)
+    assert [body for _, body in again.shown] == ["two"]
+    assert (again.keys, ben.keys) == (1, 1)
+
+
+async def test_a_withdrawn_group_message_is_told_of_and_is_unread_no_longer(scene: Scene) -> None:
+    group, (ann,) = await talking(scene, ANN)
+    await ann.say(group, "a1", text("oops"))
+    await ann.say(group, "a2", {"type": "deleted", "deleted": {"id": "a1"}})
+    await scene.hears(lambda: [entry["status"] for entry in scene.bodies("statuses") if entry["id"] == "a1"] != [])
+    async with scene.world.database.reading() as connection:
+        assert await group_messages.list_unread(connection, BUSINESS, "a1", limit=9) == ()

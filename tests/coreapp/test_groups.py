@@ -1,0 +1,312 @@
+"""Groups, from the Coreapp's link to people's phones, over our own network."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from coreapp.upstream import Delivery, Envelope
+from tests.conftest import DatabaseFactory
+from tests.coreapp import media_scene, webhook_schemas
+from tests.coreapp.conftest import BUSINESS, World
+from tests.coreapp.group_scene import ANN, BEN, CAT, Member, Scene, group_scene
+from tidings import e2ee
+from tidings.wire import core
+from tidings.wire import device as frames
+
+
+@pytest.fixture
+async def scene(world: World, database_factory: DatabaseFactory, tmp_path: Path) -> AsyncIterator[Scene]:
+    async with group_scene(world, database_factory, tmp_path) as scene:
+        yield scene
+        for post in world.sink.posts:
+            webhook_schemas.check(post.body)
+
+
+def texts(member: Member) -> list[str]:
+    return [text for _, text in member.shown]
+
+
+async def test_a_message_is_encrypted_once_and_every_participant_reads_it_and_says_so(scene: Scene) -> None:
+    group = await scene.create()
+    ann, ben = await scene.joined(group, ANN, BEN)
+    message = await scene.sent(group, "first")
+    await scene.hears(lambda: len(scene.statuses(message)) == 5)
+    assert texts(ann) == texts(ben) == ["first"]
+    assert (ann.keys, ben.keys) == (1, 1)
+    statuses = scene.statuses(message)
+    assert statuses[0] == ("sent", group, None)
+    for member in (ANN, BEN):
+        assert [s for s in statuses if s[1] == member] == [("delivered", member, group), ("read", member, group)]
+    second = await scene.sent(group, "second")
+    await scene.hears(lambda: len(scene.statuses(second)) == 5)
+    assert (ann.keys, ben.keys) == (1, 1)
+    assert ann.shown == ben.shown == [(message, "first"), (second, "second")]
+
+
+async def test_messages_of_a_group_keep_their_order_while_the_first_key_is_on_its_way(scene: Scene) -> None:
+    group = await scene.create()
+    ann, ben = await scene.joined(group, ANN, BEN)
+    sent = [await scene.sent(group, str(n)) for n in range(20)]
+    await scene.hears(lambda: all(len(scene.statuses(message)) == 5 for message in sent))
+    assert ann.shown == ben.shown == [(message, str(n)) for n, message in enumerate(sent)]
+    assert (ann.keys, ben.keys) == (1, 1)
+
+
+async def test_who_joins_is_given_the_key_and_reads_from_then_on(scene: Scene) -> None:
+    group = await scene.create()
+    (ann,) = await scene.joined(group, ANN)
+    first = await scene.sent(group, "before")
+    await scene.hears(lambda: len(scene.statuses(first)) == 3)
+    (ben,) = await scene.joined(group, BEN)
+    second = await scene.sent(group, "after")
+    await scene.hears(lambda: len(scene.statuses(second)) == 5)
+    assert texts(ann) == ["before", "after"]
+    assert texts(ben) == ["after"]
+    assert (ann.keys, ben.keys, ben.lost) == (1, 1, [])
+
+
+@pytest.mark.parametrize("how", ["leaves", "is removed"])
+async def test_when_somebody_goes_the_others_get_a_new_key_and_the_old_one_opens_nothing(
+    scene: Scene, how: str
+) -> None:
+    group = await scene.create()
+    ann, ben = await scene.joined(group, ANN, BEN)
+    first = await scene.sent(group, "all of us")
+    await scene.hears(lambda: len(scene.statuses(first)) == 5)
+    if how == "leaves":
+        await ben.call("DELETE", f"/{group}")
+    else:
+        assert isinstance(await scene.change(group, core.REMOVE, numbers=[BEN]), core.Done)
+    await scene.knows(group, ANN, without=(BEN,))
+    sends: list[bytes] = []
+    take = ann._read_group
+
+    def overhear(frame: frames.Deliver) -> None:
+        sends.append(frame.body)
+        take(frame)
+
+    ann._read_group = overhear  # type: ignore[method-assign]
+    second = await scene.sent(group, "without Ben")
+    await scene.hears(lambda: len(scene.statuses(second)) == 3)
+    assert texts(ann) == ["all of us", "without Ben"]
+    assert texts(ben) == ["all of us"]
+    assert (ann.keys, ben.keys) == (2, 1)
+    (overheard,) = sends
+    assert ben.business_key is not None
+    with pytest.raises(e2ee.NoSession):
+        ben.business_key.decrypt(overheard)
+    kinds = [entry["type"] for entry in scene.system()]
+    assert kinds == ["group_created", "group_user_joined", "group_user_joined", "group_user_left"]
+    left = scene.system()[-1]
+    assert (left["operator"], left["users"], left["group_id"]) == (
+        BEN if how == "leaves" else BUSINESS,
+        [BEN],
+        group,
+    )
+
+
+async def test_who_goes_and_comes_back_and_goes_again_unnoticed_still_costs_the_key(scene: Scene) -> None:
+    group = await scene.create()
+    ann, ben = await scene.joined(group, ANN, BEN)
+    first = await scene.sent(group, "one")
+    await scene.hears(lambda: len(scene.statuses(first)) == 5)
+    await ben.call("DELETE", f"/{group}")
+    await ben.join(group)
+    await ben.call("DELETE", f"/{group}")
+    await scene.hears(lambda: len(scene.system()) == 6)
+    second = await scene.sent(group, "two")
+    await scene.hears(lambda: len(scene.statuses(second)) == 3)
+    assert (ann.keys, ben.keys) == (2, 1)
+    assert texts(ann) == ["one", "two"]
+
+
+async def test_a_group_that_changed_meanwhile_gets_the_message_under_another_key_and_in_order(scene: Scene) -> None:
+    """The network refuses what was encrypted for the participants of before; nothing is lost, nothing comes twice."""
+    group = await scene.create()
+    ann, ben, cat = await scene.joined(group, ANN, BEN, CAT)
+    first = await scene.sent(group, "one")
+    await scene.hears(lambda: len(scene.statuses(first)) == 7)
+    # Notices do not reach us for a while: what the Coreapp believes is out of date.
+    events = scene.running.shard.events
+    held: list[Delivery] = []
+    deliver = events.delivered
+    events.delivered = (  # type: ignore[method-assign]
+        lambda delivery: held.append(delivery) if delivery.kind == frames.GROUP_CHANGED else deliver(delivery)
+    )
+    await ben.call("DELETE", f"/{group}")
+    sent = [await scene.sent(group, f"m{n}") for n in range(5)]
+    await scene.hears(lambda: all(len(scene.statuses(message)) == 5 for message in sent))
+    expected = [(first, "one"), *((message, f"m{n}") for n, message in enumerate(sent))]
+    assert ann.shown == cat.shown == expected
+    assert ben.shown == [(first, "one")]
+    assert (ann.keys, ben.keys, cat.keys) == (2, 1, 2)
+    events.delivered = deliver  # type: ignore[method-assign]
+    for delivery in held:
+        deliver(delivery)
+    await scene.hears(lambda: any(entry["type"] == "group_user_left" for entry in scene.system()))
+    last = await scene.sent(group, "last")
+    await scene.hears(lambda: len(scene.statuses(last)) == 5)
+    assert (ann.keys, cat.keys) == (2, 2)
+    assert ann.shown == cat.shown == [*expected, (last, "last")]
+
+
+async def test_no_message_leaves_before_every_member_was_sent_the_key(scene: Scene) -> None:
+    group = await scene.create()
+    await scene.joined(group, ANN, BEN)
+    link = scene.running.shard.link
+    sent: list[str] = []
+    send = link.send
+
+    def watch(envelope: Envelope) -> None:
+        sent.append(envelope.kind)
+        send(envelope)
+
+    link.send = watch  # type: ignore[method-assign]
+    message = await scene.sent(group)
+    await scene.hears(lambda: len(scene.statuses(message)) == 5)
+    assert sent == [frames.PREKEY, frames.PREKEY, frames.GROUP]
+
+
+async def test_a_member_who_cannot_be_given_the_key_does_not_hold_the_group_up(scene: Scene) -> None:
+    group = await scene.create()
+    ann, ben = await scene.joined(group, ANN, BEN)
+    async with httpx.AsyncClient(base_url=scene.http, trust_env=False) as client:
+        headers = {"Authorization": f"Bearer {ben.token}"}
+        answer = await client.put(f"/v1/blocks/{BEN}/{BUSINESS}", headers=headers)
+        assert answer.is_success
+    message = await scene.sent(group)
+    await scene.hears(lambda: len(scene.statuses(message)) == 3)
+    assert texts(ann) == ["hello"]
+    assert texts(ben) == []
+
+
+# Crashes.
+
+
+async def test_a_crash_between_key_and_message_loses_nothing_and_shows_nothing_twice(scene: Scene) -> None:
+    group = await scene.create()
+    ann, ben = await scene.joined(group, ANN, BEN)
+    link = scene.running.shard.link
+    # Nothing leaves any more: the keys are in the queue, the messages behind them.
+    link.send = lambda envelope: None  # type: ignore[method-assign]
+    sent = [await scene.sent(group, str(n)) for n in range(3)]
+    await scene.restart()
+    await scene.hears(lambda: all(len(scene.statuses(message)) == 5 for message in sent))
+    expected = [(message, str(n)) for n, message in enumerate(sent)]
+    assert ann.shown == ben.shown == expected
+    assert ann.lost == ben.lost == []
+
+
+async def test_a_crash_with_ciphertexts_on_disk_sends_the_same_bytes_again(scene: Scene) -> None:
+    group = await scene.create()
+    ann, ben = await scene.joined(group, ANN, BEN)
+    first = await scene.sent(group, "first")
+    await scene.hears(lambda: len(scene.statuses(first)) == 5)
+    link = scene.running.shard.link
+    send, taken = link.send, []
+
+    def lose_the_answer(envelope: Envelope) -> None:
+        taken.append(envelope)
+        send(envelope)
+
+    # The network takes it; we die before we hear that.
+    link.send = lose_the_answer  # type: ignore[method-assign]
+    scene.running.shard.transmitter.accepted = lambda ids: None  # type: ignore[method-assign]
+    message = await scene.sent(group, "second")
+    await ann.signals.until(lambda: len(ann.shown) == 2)
+    await ben.signals.until(lambda: len(ben.shown) == 2)
+    await scene.restart()
+    await scene.hears(lambda: len(scene.statuses(message)) == 5)
+    third = await scene.sent(group, "third")
+    await scene.hears(lambda: len(scene.statuses(third)) == 5)
+    assert texts(ann) == texts(ben) == ["first", "second", "third"]
+    assert len(taken) == 1
+
+
+async def test_a_crash_does_not_forget_who_may_have_the_key(scene: Scene) -> None:
+    group = await scene.create()
+    ann, ben = await scene.joined(group, ANN, BEN)
+    first = await scene.sent(group, "one")
+    await scene.hears(lambda: len(scene.statuses(first)) == 5)
+    await scene.restart()
+    second = await scene.sent(group, "two")
+    await scene.hears(lambda: len(scene.statuses(second)) == 5)
+    assert (ann.keys, ben.keys) == (1, 1)
+    await scene.running.stopped()
+    await ben.call("DELETE", f"/{group}")
+    await scene.restart()
+    third = await scene.sent(group, "three")
+    await scene.hears(lambda: len(scene.statuses(third)) == 3)
+    assert texts(ann) == ["one", "two", "three"]
+    assert (ann.keys, ben.keys) == (2, 1)
+
+
+# Files, and identities.
+
+
+async def test_a_picture_for_a_group_is_prepared_once_and_comes_before_what_was_accepted_later(scene: Scene) -> None:
+    group = await scene.create()
+    ann, ben = await scene.joined(group, ANN, BEN)
+    row = await media_scene.upload(scene.world)
+    content = json.dumps({"type": "image", "image": {"id": row.id, "caption": "Look"}}).encode()
+    answer = await scene.ask(
+        lambda n: core.AcceptMessage(n, BUSINESS, group, "image", content, recipient_type="group", has_media=True)
+    )
+    assert isinstance(answer, core.Accepted), answer
+    after = await scene.sent(group, "after")
+    await scene.hears(lambda: len(scene.statuses(after)) == 5)
+    assert [id for id, _ in ann.shown] == [answer.id, after]
+    assert ann.shown == ben.shown
+    picture: Any = ann.shown[0][1]
+    assert picture["image"].keys() >= {"blob", "key", "digest", "size", "mime_type", "sha256", "caption"}
+
+
+async def test_a_picture_survives_a_change_of_the_group_on_its_way(scene: Scene) -> None:
+    group = await scene.create()
+    ann, ben = await scene.joined(group, ANN, BEN)
+    first = await scene.sent(group, "one")
+    await scene.hears(lambda: len(scene.statuses(first)) == 5)
+    events = scene.running.shard.events
+    deliver = events.delivered
+    events.delivered = (  # type: ignore[method-assign]
+        lambda delivery: None if delivery.kind == frames.GROUP_CHANGED else deliver(delivery)
+    )
+    await ben.call("DELETE", f"/{group}")
+    row = await media_scene.upload(scene.world)
+    content = json.dumps({"type": "image", "image": {"id": row.id}}).encode()
+    answer = await scene.ask(
+        lambda n: core.AcceptMessage(n, BUSINESS, group, "image", content, recipient_type="group", has_media=True)
+    )
+    await scene.hears(lambda: len(scene.statuses(answer.id)) == 3)
+    picture: Any = ann.shown[-1][1]
+    assert picture["image"]["blob"]
+
+
+async def test_a_member_with_an_unacknowledged_identity_is_given_the_key_once_it_is_acknowledged(
+    scene: Scene,
+) -> None:
+    await scene.world.configure(show_security_notifications=True)
+    assert isinstance(await scene.ask(lambda n: core.SettingsChanged(n, BUSINESS)), core.Done)
+    group = await scene.create()
+    ann, ben = await scene.joined(group, ANN, BEN)
+    first = await scene.sent(group, "one")
+    await scene.hears(lambda: len(scene.statuses(first)) == 5)
+    ann.disconnect()
+    again = await scene.member(ANN)
+    await scene.hears(lambda: any(entry["type"] == "user_identity_changed" for entry in scene.system()))
+    second = await scene.sent(group, "two")
+    await scene.hears(lambda: len(scene.statuses(second)) == 3)
+    assert [text for _, text in ben.shown] == ["one", "two"]
+    assert (again.keys, again.shown) == (0, [])
+    asked = await scene.ask(lambda n: core.GetIdentity(n, BUSINESS, ANN))
+    answer = await scene.ask(lambda n: core.AcknowledgeIdentity(n, BUSINESS, ANN, asked.hash))
+    assert isinstance(answer, core.Done), answer
+    third = await scene.sent(group, "three")
+    await scene.hears(lambda: len(scene.statuses(third)) == 5)
+    assert texts(again) == ["three"]

@@ -1,0 +1,357 @@
+"""A recipient with new keys: told to the business, and written to again once the business has taken them."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+from typing import Any
+
+import pytest
+
+from coreapp.identities import Identities
+from coreapp.transmission import Transmitter
+from tests.coreapp import webhook_schemas
+from tests.coreapp.conftest import BUSINESS, Running, World
+from tests.coreapp.phones import Phone
+from tests.coreapp.scripted_network import HOLD
+from tidings.storage import identities
+from tidings.wire import core
+from tidings.wire import device as frames
+
+NUMBER, OTHER = "15550110001", "15550110002"
+
+
+def hash_of(phone: Phone) -> str:
+    return base64.b64encode(hashlib.sha256(phone.identity.public).digest()[:8]).decode()
+
+
+async def identity(running: Running, number: str = NUMBER) -> Any:
+    return await running.client.ask(lambda n: core.GetIdentity(n, BUSINESS, number))
+
+
+async def acknowledge(running: Running, digest: str, number: str = NUMBER) -> Any:
+    return await running.client.ask(lambda n: core.AcknowledgeIdentity(n, BUSINESS, number, digest))
+
+
+async def set_security(world: World, running: Running, on: bool) -> None:
+    await world.configure(show_security_notifications=on)
+    assert isinstance(await running.client.ask(lambda n: core.SettingsChanged(n, BUSINESS)), core.Done)
+
+
+async def started(world: World, *, security: bool = True, **settings: Any) -> tuple[Running, Phone]:
+    """A Coreapp that has written to a phone once."""
+    await world.configure(show_security_notifications=security)
+    (phone,) = world.add_phones(NUMBER)
+    running = await world.start(**settings)
+    await world.connected(running)
+    await running.client.check(NUMBER)
+    assert isinstance(await running.client.send(NUMBER, "to the first phone"), core.Accepted)
+    await world.network.signals.until(lambda: len(world.network.sends) == 1)
+    phone.read(world.network.sends[0].kind, world.network.sends[0].body)
+    return running, phone
+
+
+async def anew(world: World, id: str = "identity.1", *, told: bool = True) -> Phone:
+    """The recipient registers again with other keys, and the network says so."""
+    (phone,) = world.add_phones(NUMBER)
+    world.network.deliver(NUMBER, frames.IDENTITY, id=id, body=phone.identity.public if told else b"")
+    await world.network.signals.until(lambda: id in world.network.acknowledged)
+    return phone
+
+
+def posted(world: World) -> list[dict[str, Any]]:
+    """The messages that the webhook got, in order; each fits its schema."""
+    bodies = [post.body for post in world.sink.taken() if "messages" in post.body]
+    for body in bodies:
+        webhook_schemas.check(body)
+    return [body["messages"][0] for body in bodies]
+
+
+async def test_a_changed_identity_is_told_and_blocks_until_it_is_acknowledged(world: World) -> None:
+    running, first = await started(world)
+    found = await identity(running)
+    assert (found.hash, found.acknowledged) == (hash_of(first), True)
+
+    second = await anew(world)
+    await world.sink.signals.until(lambda: len(posted(world)) == 1)
+    (told,) = posted(world)
+    found = await identity(running)
+    assert (found.hash, found.acknowledged) == (hash_of(second), False)
+    assert told == {
+        "from": NUMBER,
+        "id": told["id"],
+        "timestamp": str(found.created_at // 1000),
+        "type": "system",
+        "system": {
+            "type": "user_identity_changed",
+            "body": f"User {NUMBER} may have changed: the keys are new",
+            "identity": hash_of(second),
+        },
+        "identity": {"acknowledged": False, "created_timestamp": found.created_at, "hash": hash_of(second)},
+    }
+    refused = await running.client.send(NUMBER)
+    assert (refused.code, refused.retry_after) == (1028, 0)
+    for wrong in (hash_of(first), "", "AAAAAAAAAAA="):
+        assert (await acknowledge(running, wrong)).code == 1009
+    assert (await running.client.send(NUMBER)).code == 1028
+
+    assert isinstance(await acknowledge(running, hash_of(second)), core.Done)
+    assert (await identity(running)).acknowledged
+    assert isinstance(await running.client.send(NUMBER, "to the second phone"), core.Accepted)
+    await world.network.signals.until(lambda: len(world.network.sends) == 2)
+    send = world.network.sends[1]
+    assert second.read(send.kind, send.body)["text"] == {"body": "to the second phone"}
+    # Again, and it is as it was.
+    assert isinstance(await acknowledge(running, hash_of(second)), core.Done)
+
+
+async def test_without_security_notifications_a_change_is_acknowledged_by_itself(world: World) -> None:
+    running, _ = await started(world, security=False)
+    second = await anew(world)
+    assert isinstance(await running.client.send(NUMBER, "on"), core.Accepted)
+    await world.network.signals.until(lambda: len(world.network.sends) == 2)
+    send = world.network.sends[1]
+    assert second.read(send.kind, send.body)["text"] == {"body": "on"}
+    found = await identity(running)
+    assert (found.hash, found.acknowledged) == (hash_of(second), True)
+    assert posted(world) == []
+
+
+async def test_a_first_message_with_another_identity_comes_after_the_news_of_it(world: World) -> None:
+    running, _ = await started(world)
+    (second,) = world.add_phones(NUMBER)
+    kind, body = second.write(b'{"type":"text","text":{"body":"me"}}', world.network.business_bundle())
+    world.network.deliver(NUMBER, kind, id="in-1", body=body)
+    await world.sink.signals.until(lambda: len(posted(world)) == 2)
+    told, message = posted(world)
+    assert told["system"]["identity"] == hash_of(second)
+    assert message["text"] == {"body": "me"}
+    assert message["identity"] == told["identity"]
+    assert (await running.client.send(NUMBER)).code == 1028
+    # The network's own notice comes later, of the keys that the session has.
+    world.network.deliver(NUMBER, frames.IDENTITY, id="identity.1", body=second.identity.public)
+    await world.network.signals.until(lambda: "identity.1" in world.network.acknowledged)
+    assert isinstance(await acknowledge(running, hash_of(second)), core.Done)
+    assert isinstance(await running.client.send(NUMBER, "you"), core.Accepted)
+    await world.network.signals.until(lambda: len(world.network.sends) == 2)
+    send = world.network.sends[1]
+    # In the session that the recipient opened.
+    assert send.kind == frames.MESSAGE
+    assert second.read(send.kind, send.body)["text"] == {"body": "you"}
+    assert len(world.network.fetches) == 1
+    assert len(posted(world)) == 2
+
+
+async def test_a_message_that_waits_for_keys_fails_when_they_turn_out_to_be_new(world: World) -> None:
+    running, _ = await started(world)
+    # The network of another release does not say which key; the bundle does.
+    second = await anew(world, told=False)
+    gate = world.network.gates[frames.Fetch] = asyncio.Event()
+    message = (await running.client.send(NUMBER)).id
+    await world.network.signals.until(lambda: len(world.network.fetches) == 2)
+    gate.set()
+    await world.sink.signals.until(lambda: world.sink.statuses_of(message) == ["failed"])
+    await world.sink.signals.until(lambda: len(posted(world)) == 1)
+    (failed,) = [post.body["statuses"][0] for post in world.sink.taken() if (message, "failed") == post.label]
+    assert (failed["errors"][0]["code"], failed["errors"][0]["title"]) == (480, "User potentially changed")
+    assert (await running.client.send(NUMBER)).code == 1028
+    assert isinstance(await acknowledge(running, hash_of(second)), core.Done)
+    assert isinstance(await running.client.send(NUMBER, "new"), core.Accepted)
+    await world.network.signals.until(lambda: len(world.network.sends) == 2)
+    send = world.network.sends[1]
+    assert second.read(send.kind, send.body)["text"] == {"body": "new"}
+
+
+async def test_messages_that_wait_for_keys_fail_when_the_news_of_a_change_comes(world: World) -> None:
+    running, _ = await started(world)
+    await anew(world, told=False)
+    gate = world.network.gates[frames.Fetch] = asyncio.Event()
+    waiting = [(await running.client.send(NUMBER, str(n))).id for n in range(3)]
+    await world.network.signals.until(lambda: len(world.network.fetches) == 2)
+    third = await anew(world, "identity.2")
+    await world.sink.signals.until(lambda: all(world.sink.statuses_of(id) == ["failed"] for id in waiting))
+    gate.set()
+    assert isinstance(await acknowledge(running, hash_of(third)), core.Done)
+    assert isinstance(await running.client.send(NUMBER, "new"), core.Accepted)
+    await world.network.signals.until(lambda: len(world.network.sends) == 2)
+    send = world.network.sends[1]
+    assert third.read(send.kind, send.body)["text"] == {"body": "new"}
+
+
+@pytest.mark.parametrize("security", [True, False])
+async def test_what_was_encrypted_for_the_old_keys_and_never_sent_fails(
+    world: World, monkeypatch: pytest.MonkeyPatch, security: bool
+) -> None:
+    monkeypatch.setitem(Transmitter.__init__.__kwdefaults__, "window", 2)
+    running, _ = await started(world, security=security)
+    world.network.policy = lambda send: HOLD
+    ids = [(await running.client.send(NUMBER, str(n))).id for n in range(5)]
+    await world.network.signals.until(lambda: len(world.network.sends) == 3)
+    await anew(world)
+    await world.sink.signals.until(lambda: all(world.sink.statuses_of(id) == ["failed"] for id in ids[2:]))
+    codes = [post.body["statuses"][0]["errors"][0]["code"] for post in world.sink.taken() if post.label[1] == "failed"]
+    assert codes == [480, 480, 480]
+    # What had been sent is the network's to answer.
+    world.network.accept(*ids[:2])
+    await world.sink.signals.until(lambda: all(world.sink.statuses_of(id) == ["sent"] for id in ids[:2]))
+    assert len(world.network.sends) == 3
+
+
+async def test_what_an_earlier_owner_may_have_sent_is_sent_again_whatever_keys_it_was_for(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(Transmitter.__init__.__kwdefaults__, "window", 1)
+    running, _ = await started(world)
+    world.network.policy = lambda send: HOLD
+    ids = [(await running.client.send(NUMBER, str(n))).id for n in range(2)]
+    await world.network.signals.until(lambda: len(world.network.sends) == 2)
+    await running.killed()
+    again = await world.start(node="second", owned=False)
+    await world.owner(again)
+    await world.network.signals.until(lambda: world.network.ids_sent().count(ids[0]) == 2)
+    await anew(world)
+    world.network.policy = lambda send: None
+    world.network.accept(ids[0])
+    await world.sink.signals.until(lambda: all(world.sink.statuses_of(id) == ["sent"] for id in ids))
+
+
+async def test_a_change_is_told_once_and_blocks_after_a_restart_too(world: World) -> None:
+    running, _ = await started(world)
+    second = await anew(world)
+    await world.sink.signals.until(lambda: len(posted(world)) == 1)
+    await running.stopped()
+    again = await world.start(node="second")
+    await world.connected(again)
+    # Repeated by a network that did not hear our acknowledgement.
+    world.network.deliver(NUMBER, frames.IDENTITY, id="identity.2", body=second.identity.public)
+    await world.network.signals.until(lambda: "identity.2" in world.network.acknowledged)
+    assert (await again.client.send(NUMBER)).code == 1028
+    assert not (await identity(again)).acknowledged
+    await set_security(world, again, False)
+    assert isinstance(await again.client.send(NUMBER), core.Accepted)
+    assert (await identity(again)).acknowledged
+    await world.network.signals.until(lambda: len(world.network.sends) == 2)
+    assert len(posted(world)) == 1
+
+
+async def test_turning_the_notifications_off_acknowledges_for_good(world: World) -> None:
+    running, _ = await started(world)
+    await anew(world)
+    await set_security(world, running, False)
+    await set_security(world, running, True)
+    assert isinstance(await running.client.send(NUMBER), core.Accepted)
+    await running.stopped()
+    async with world.database.reading() as connection:
+        assert await identities.list_unacknowledged(connection, BUSINESS, after="", limit=10) == []
+
+
+async def test_notifications_that_were_turned_off_while_nobody_ran_acknowledge_too(world: World) -> None:
+    running, _ = await started(world)
+    await anew(world)
+    await running.stopped()
+    await world.configure(show_security_notifications=False)
+    again = await world.start(node="second")
+    assert (await identity(again)).acknowledged
+
+
+async def test_beyond_the_limit_of_memory_a_change_still_keeps_messages_from_new_keys(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(Identities.__init__.__kwdefaults__, "limit", 0)
+    running, _ = await started(world)
+    (second,) = world.add_phones(NUMBER)
+    kind, body = second.write(b'{"type":"text","text":{"body":"me"}}', world.network.business_bundle())
+    world.network.deliver(NUMBER, kind, id="in-1", body=body)
+    await world.sink.signals.until(lambda: len(posted(world)) == 2)
+    before = (await running.client.send(NUMBER)).id
+    await world.sink.signals.until(lambda: world.sink.statuses_of(before) == ["failed"])
+    await running.stopped()
+    owner = await world.start(node="second")
+    await world.connected(owner)
+    after = (await owner.client.send(NUMBER)).id
+    await world.sink.signals.until(lambda: world.sink.statuses_of(after) == ["failed"])
+    world.add_phones(OTHER)
+    await owner.client.check(OTHER)
+    assert isinstance(await owner.client.send(OTHER), core.Accepted)
+    await world.network.signals.until(lambda: len(world.network.sends) == 2)
+    assert isinstance(await acknowledge(owner, hash_of(second)), core.Done)
+    assert isinstance(await owner.client.send(NUMBER, "you"), core.Accepted)
+    await world.network.signals.until(lambda: len(world.network.sends) == 3)
+
+
+async def test_a_restored_backup_lets_no_change_pass_unseen(world: World) -> None:
+    running, _ = await started(world)
+    data = (await running.client.ask(lambda n: core.ExportKeys(n, BUSINESS, "password"))).data
+    (second,) = world.add_phones(NUMBER)
+    restored = await running.client.ask(lambda n: core.RestoreKeys(n, BUSINESS, "password", data))
+    assert isinstance(restored, core.Done)
+    await world.owner(running)
+    await world.connected(running)
+    message = (await running.client.send(NUMBER)).id
+    await world.sink.signals.until(lambda: world.sink.statuses_of(message) == ["failed"])
+    await world.sink.signals.until(lambda: len(posted(world)) == 1)
+    assert posted(world)[0]["system"]["identity"] == hash_of(second)
+    # And what waits for its acknowledgement waits on after one.
+    restored = await running.client.ask(lambda n: core.RestoreKeys(n, BUSINESS, "password", data))
+    assert isinstance(restored, core.Done)
+    await world.owner(running)
+    assert (await running.client.send(NUMBER)).code == 1028
+
+
+async def test_the_identity_of_a_contact_that_was_never_written_to_is_asked_for_once(world: World) -> None:
+    (phone,) = world.add_phones(NUMBER)
+    running = await world.start()
+    await world.connected(running)
+    refused = await identity(running)
+    assert (refused.code, refused.details) == (1006, "unknown contact")
+    assert (await acknowledge(running, hash_of(phone))).code == 1006
+    await running.client.check(NUMBER, OTHER)
+    for _ in range(2):
+        found = await identity(running)
+        assert (found.hash, found.acknowledged) == (hash_of(phone), True)
+    assert world.network.fetches == [[NUMBER]]
+    assert (await identity(running, OTHER)).code == 1006
+
+
+async def test_while_the_network_is_away_an_unknown_identity_is_asked_for_later(world: World) -> None:
+    world.add_phones(NUMBER)
+    running = await world.start()
+    await world.connected(running)
+    await running.client.check(NUMBER)
+    world.network.away()
+    await world.network.signals.until(lambda: world.network.live is None)
+    refused = await identity(running)
+    assert (refused.code, refused.retry_after) == (1011, 1)
+
+
+async def test_a_notice_of_the_key_that_the_session_has_leaves_the_session_alone(world: World) -> None:
+    running, phone = await started(world)
+    kind, body = phone.write(b'{"type":"text","text":{"body":"hi"}}')
+    world.network.deliver(NUMBER, kind, id="in-1", body=body)
+    world.network.deliver(NUMBER, frames.IDENTITY, id="identity.1", body=phone.identity.public)
+    await world.network.signals.until(lambda: "identity.1" in world.network.acknowledged)
+    assert isinstance(await running.client.send(NUMBER), core.Accepted)
+    await world.network.signals.until(lambda: len(world.network.sends) == 2)
+    assert world.network.sends[1].kind == frames.MESSAGE
+    assert len(world.network.fetches) == 1
+    (message,) = posted(world)
+    assert message["identity"]["hash"] == hash_of(phone)
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+async def test_a_number_change_is_told_where_it_is_wanted(world: World, wanted: bool) -> None:
+    await world.configure(notify_user_change_number=wanted)
+    (phone,) = world.add_phones(NUMBER)
+    running = await world.start()
+    await world.connected(running)
+    system = b'{"type":"system","system":{"type":"user_changed_number","new_wa_id":"15550110002","body":"moved"}}'
+    for id, content in (("in-1", system), ("in-2", b'{"type":"text","text":{"body":"hi"}}')):
+        kind, body = phone.write(content, world.network.business_bundle())
+        world.network.deliver(NUMBER, kind, id=id, body=body)
+    await world.sink.signals.until(lambda: ("in-2", "received") in world.sink.labels())
+    await world.network.signals.until(lambda: len(world.network.acknowledged) == 2)
+    if wanted:
+        await world.sink.signals.until(lambda: ("in-1", "received") in world.sink.labels())
+    assert [message["type"] for message in posted(world)].count("system") == wanted
+    assert all("identity" not in message for message in posted(world))

@@ -1,0 +1,106 @@
+"""Garbage collection of media: what nobody used for a month, and files that belong to nothing."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+
+from coreapp.media.collector import ORPHAN_SECONDS, UNUSED_MS, MediaCollector
+from tests.coreapp import media_scene as scene
+from tests.coreapp.conftest import BUSINESS, World
+from tests.coreapp.test_garbage import lease
+from tidings.runtime.clock import ManualClock, SystemClock
+from tidings.storage import media, shards
+from tidings.storage.shards import LeaseLost
+from tidings.wire import core
+
+
+def now_ms() -> int:
+    return int(SystemClock().now() * 1000)
+
+
+async def collector(world: World, held: shards.Lease | None = None) -> MediaCollector:
+    files = scene.files(world)
+    clock = ManualClock(SystemClock().now())
+    return MediaCollector(world.database, held or await lease(world), files, clock, account=BUSINESS)
+
+
+def orphan(world: World, name: str, age: float) -> None:
+    path = scene.files(world).directory / name
+    path.write_bytes(b"left behind")
+    then = SystemClock().now() - age
+    os.utime(path, (then, then))
+
+
+def names(world: World) -> set[str]:
+    return {path.name for path in world.settings.media_dir.iterdir()}
+
+
+async def test_what_was_not_used_for_30_days_goes_with_its_file(world: World) -> None:
+    old = [await scene.upload(world, used_at=now_ms() - UNUSED_MS - 60_000) for _ in range(3)]
+    fresh = await scene.upload(world, used_at=now_ms() - UNUSED_MS + 60_000)
+    collect = await collector(world)
+    assert await collect() == 3
+    assert names(world) == {fresh.file}
+    assert [await scene.find(world, row.id) for row in old] == [None] * 3
+    assert await scene.find(world, fresh.id) is not None
+    assert await collect() == 0
+
+
+async def test_many_files_go_page_by_page(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("coreapp.media.collector.PAGE", 2)
+    for _ in range(7):
+        await scene.upload(world, used_at=1)
+    assert await (await collector(world))() == 7
+    assert names(world) == set()
+
+
+async def test_files_without_a_row_go_once_they_are_a_day_old(world: World) -> None:
+    used = await scene.upload(world, used_at=now_ms())
+    os.utime(scene.files(world).path(used.file), (0, 0))
+    orphan(world, "a" * 32, ORPHAN_SECONDS + 60)
+    orphan(world, "b" * 32 + ".part", ORPHAN_SECONDS + 60)
+    orphan(world, "c" * 32, ORPHAN_SECONDS - 60)
+    orphan(world, "d" * 32 + ".part", 0)
+    assert await (await collector(world))() == 2
+    assert names(world) == {used.file, "c" * 32, "d" * 32 + ".part"}
+
+
+async def test_what_is_used_while_the_collector_looks_stays(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    row = await scene.upload(world, used_at=1)
+    collect = await collector(world)
+    original: Any = collect._forget
+
+    async def late(connection: Any, **given: Any) -> Any:
+        await media.touch(connection, [row.id], now_ms())
+        return await original(connection, **given)
+
+    monkeypatch.setattr(collect, "_forget", late)
+    assert await collect() == 0
+    assert names(world) == {row.file}
+
+
+async def test_a_lost_lease_stops_the_deleting(world: World) -> None:
+    held = await lease(world)
+    row = await scene.upload(world, used_at=1)
+    async with world.database.transaction() as connection:
+        await shards.release(connection, held)
+        await shards.claim(connection, 0, owner="second", address="there:1", silence=30)
+    with pytest.raises(LeaseLost):
+        await (await collector(world, held))()
+    assert names(world) == {row.file}
+
+
+async def test_the_webhook_is_told_how_many_items_were_deleted(world: World) -> None:
+    await scene.upload(world, used_at=1)
+    orphan(world, "a" * 32, ORPHAN_SECONDS + 60)
+    running = await world.start()
+    answer = await running.client.ask(lambda n: core.CollectGarbage(n, "media"))
+    assert isinstance(answer, core.Done)
+    await world.sink.signals.until(lambda: bool(world.sink.taken()))
+    assert world.sink.posts[0].body == {
+        "services": [{"media": {"gc": {"items_deleted": 2, "status": "complete", "node": "first"}}}]
+    }
+    assert names(world) == set()

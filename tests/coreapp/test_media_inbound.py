@@ -1,0 +1,288 @@
+"""Files from recipients: the webhook hears of each message once, with its file or with the reason why there is none."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import json
+from typing import Any
+
+import pytest
+
+from coreapp.media import downloads as downloads_module
+from coreapp.media import retry
+from coreapp.media.downloads import Downloads
+from coreapp.media.fetching import Fetcher
+from coreapp.upstream import Delivery
+from tests.coreapp import media_scene as scene
+from tests.coreapp import webhook_schemas
+from tests.coreapp.conftest import BUSINESS, Running, World
+from tests.coreapp.phones import Phone
+from tests.coreapp.signals import soon
+from tests.coreapp.sink import Post
+from tidings.storage import media, media_downloads
+
+NUMBER = "15550110001"
+
+
+@pytest.fixture(autouse=True)
+def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(downloads_module, "delay", lambda attempt: 0.01)
+
+
+async def begin(world: World, **more: Any) -> tuple[Running, Phone]:
+    """A Coreapp, and a phone that has a session with it."""
+    (phone,) = world.add_phones(NUMBER)
+    scene.Inbox(world, phone)
+    running = await world.start(**more)
+    await world.connected(running)
+    await running.client.check(NUMBER)
+    await running.client.send(NUMBER)
+    await world.network.signals.until(lambda: phone.record is not None)
+    return running, phone
+
+
+def deliver(world: World, phone: Phone, message_id: str, content: dict[str, Any]) -> None:
+    kind, body = phone.write(json.dumps(content).encode())
+    world.network.deliver(NUMBER, kind, id=message_id, body=body)
+
+
+async def posted(world: World, message_id: str) -> dict[str, Any]:
+    """The message as the webhook got it, once."""
+    await world.sink.signals.until(lambda: (message_id, "received") in world.sink.labels())
+    (post,) = posts(world, message_id)
+    webhook_schemas.check(post.body)
+    found: dict[str, Any] = post.body["messages"][0]
+    return found
+
+
+def posts(world: World, message_id: str) -> list[Post]:
+    return [post for post in world.sink.taken() if post.label == (message_id, "received")]
+
+
+async def waiting(world: World) -> int:
+    async with world.database.reading() as connection:
+        return await media_downloads.count(connection, 0)
+
+
+async def test_a_picture_is_fetched_before_the_webhook_hears_of_it(world: World) -> None:
+    _, phone = await begin(world)
+    world.network.blobs.gate = asyncio.Event()
+    picture = world.network.blobs.put(scene.PNG, "image/png", caption="A cat")
+    deliver(world, phone, "in-1", {"type": "image", "image": picture, "profile": {"name": "Ada"}})
+    await world.network.signals.until(lambda: world.network.acknowledged == ["in-1"])
+    await world.network.signals.until(lambda: world.network.blobs.downloads == 1)
+    assert await waiting(world) == 1
+    # What opens it is not to be read in the table.
+    async with world.database.reading() as connection:
+        (row,) = await media_downloads.list_downloads(connection, 0, limit=10)
+    assert b"blob" not in row.content
+    assert not posts(world, "in-1")
+    world.network.blobs.gate.set()
+    message = await posted(world, "in-1")
+    image = message["image"]
+    found = await scene.find(world, image["id"])
+    assert found is not None
+    assert image == {
+        "id": found.id,
+        "file": str(world.settings.media_dir / found.file),
+        "mime_type": "image/png",
+        "sha256": hashlib.sha256(scene.PNG).hexdigest(),
+        "caption": "A cat",
+        "status": "downloaded",
+    }
+    assert scene.read(image["file"]) == scene.PNG
+    assert (found.kind, found.mime_type, found.size, found.account) == ("image", "image/png", len(scene.PNG), BUSINESS)
+    assert await waiting(world) == 0
+
+
+@pytest.mark.parametrize("kind", ["audio", "voice", "video", "document", "sticker"])
+async def test_every_kind_is_fetched(world: World, kind: str) -> None:
+    _, phone = await begin(world)
+    types = {"audio": "audio/mpeg", "voice": "audio/ogg; codecs=opus", "video": "video/mp4", "sticker": "image/webp"}
+    content = b"some bytes of no type"
+    sent = world.network.blobs.put(content, types.get(kind, "text/plain"), filename="notes.txt")
+    deliver(world, phone, "in-1", {"type": kind, kind: sent})
+    message = await posted(world, "in-1")
+    found = await scene.find(world, message[kind]["id"])
+    assert found is not None
+    assert found.kind == ("audio" if kind == "voice" else kind)
+    # What is not of its type is called by none.
+    assert found.mime_type == message[kind]["mime_type"]
+    assert found.mime_type == ("text/plain" if kind == "document" else "application/octet-stream")
+    assert message[kind]["filename"] == found.filename == "notes.txt"
+
+
+async def test_kinds_that_are_not_wanted_are_posted_at_once_without_their_file(world: World) -> None:
+    await world.configure(media={"auto_download": ["document"]})
+    _, phone = await begin(world)
+    deliver(world, phone, "in-1", {"type": "image", "image": world.network.blobs.put(scene.PNG, "image/png")})
+    message = await posted(world, "in-1")
+    assert message["image"]["status"] == "undownloaded"
+    assert not {"id", "file", "blob", "key", "digest", "size"} & set(message["image"])
+    assert world.network.blobs.downloads == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "details"),
+    [
+        ({"blob": "no-such-blob"}, "the network does not have the file: HTTP 404"),
+        ({"digest": base64.b64encode(b"d" * 32).decode()}, "the attachment is not the one with this digest"),
+        ({"key": base64.b64encode(b"k" * 64).decode()}, "the attachment does not authenticate"),
+        ({"size": 5}, "the file is longer than the message says"),
+        ({"size": 5_000}, "the file is another one than the message says"),
+        ({"sha256": "00" * 32}, "the file is another one than the message says"),
+    ],
+)
+async def test_a_file_that_cannot_be_had_is_posted_as_an_error_without_an_id(
+    world: World, change: dict[str, Any], details: str
+) -> None:
+    _, phone = await begin(world)
+    sent = world.network.blobs.put(scene.PNG, "image/png", caption="A cat")
+    deliver(world, phone, "in-1", {"type": "image", "image": sent | change})
+    message = await posted(world, "in-1")
+    assert message["errors"] == [{"code": 400, "title": "Media download error", "details": details}]
+    assert message["image"]["caption"] == "A cat"
+    assert message["image"]["status"] == "undownloaded"
+    assert not {"id", "file"} & set(message["image"])
+    assert await waiting(world) == 0
+    assert not any(world.settings.media_dir.iterdir())
+
+
+async def test_a_damaged_transfer_is_tried_again(world: World) -> None:
+    _, phone = await begin(world)
+    sent = world.network.blobs.put(scene.PNG, "image/png")
+    whole = world.network.blobs.stored[sent["blob"]]
+    world.network.blobs.stored[sent["blob"]] = whole[:-1] + bytes([whole[-1] ^ 1])
+    world.network.blobs.gate = asyncio.Event()
+    deliver(world, phone, "in-1", {"type": "image", "image": sent})
+    await world.network.signals.until(lambda: world.network.blobs.downloads == 1)
+    world.network.blobs.gate.set()
+    await world.network.signals.until(lambda: world.network.blobs.downloads == 2)
+    world.network.blobs.stored[sent["blob"]] = whole
+    message = await posted(world, "in-1")
+    assert "id" in message["image"] or world.network.blobs.downloads == retry.ATTEMPTS
+
+
+async def test_while_the_network_is_away_a_download_waits(world: World) -> None:
+    _, phone = await begin(world)
+    world.network.blobs.statuses["download"] = 503
+    deliver(world, phone, "in-1", {"type": "image", "image": world.network.blobs.put(scene.PNG, "image/png")})
+    # Longer than what comes down but cannot be read would be tried.
+    await world.network.signals.until(lambda: world.network.blobs.downloads > 2 * retry.ATTEMPTS)
+    assert not posts(world, "in-1")
+    del world.network.blobs.statuses["download"]
+    assert "id" in (await posted(world, "in-1"))["image"]
+
+
+@pytest.mark.parametrize("window", ["during the download", "file on disk, no row", "everything committed"])
+async def test_after_a_kill_there_is_exactly_one_webhook_and_one_row(
+    world: World, window: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running, phone = await begin(world)
+    reached, stay = asyncio.Event(), asyncio.Event()
+    original: Any = Fetcher.fetch
+
+    async def fetch(*given: Any) -> Any:
+        found = await original(*given)
+        reached.set()
+        await stay.wait()
+        return found
+
+    if window == "during the download":
+        world.network.blobs.gate = asyncio.Event()
+    elif window == "file on disk, no row":
+        monkeypatch.setattr(Fetcher, "fetch", fetch)
+    else:
+        running.shard.queue.offer = lambda callbacks: reached.set()  # type: ignore[method-assign]
+        running.shard.journal._committed = lambda callbacks: reached.set()
+    deliver(world, phone, "in-1", {"type": "image", "image": world.network.blobs.put(scene.PNG, "image/png")})
+    await world.network.signals.until(lambda: world.network.blobs.downloads == 1)
+    if world.network.blobs.gate is None:
+        await reached.wait()
+    await running.killed()
+    monkeypatch.undo()
+    monkeypatch.setattr(downloads_module, "delay", lambda attempt: 0.01)
+    if world.network.blobs.gate is not None:
+        world.network.blobs.gate.set()
+    again = await world.start(node="second")
+    await world.connected(again)
+    message = await posted(world, "in-1")
+    await again.stopped()
+    assert len(posts(world, "in-1")) == 1
+    async with world.database.reading() as connection:
+        rows = await media.list_unused(connection, BUSINESS, 2**60)
+    assert [row.id for row in rows] == [message["image"]["id"]]
+    assert await waiting(world) == 0
+
+
+async def test_more_downloads_than_fit_into_memory_wait_in_the_table(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(Downloads.__init__.__kwdefaults__, "in_memory", 3)  # type: ignore[arg-type]
+    running, phone = await begin(world)
+    world.network.blobs.gate = asyncio.Event()
+    ids = [f"in-{n}" for n in range(20)]
+    for message_id in ids:
+        sent = world.network.blobs.put(scene.PNG + message_id.encode(), "image/png")
+        deliver(world, phone, message_id, {"type": "image", "image": sent})
+    await world.network.signals.until(lambda: set(world.network.acknowledged) == set(ids))
+    assert len(running.shard.media.downloads._waiting) <= 3
+    assert await waiting(world) == 20
+    world.network.blobs.gate.set()
+    await world.sink.signals.until(lambda: {label[0] for label in world.sink.labels()} >= set(ids))
+    await running.stopped()
+    for message_id in ids:
+        message = await posted(world, message_id)
+        assert scene.read(message["image"]["file"]) == scene.PNG + message_id.encode()
+    assert await waiting(world) == 0
+
+
+async def test_a_message_withdrawn_before_its_file_came_is_posted_without_it_and_then_as_deleted(world: World) -> None:
+    running, phone = await begin(world)
+    world.network.blobs.gate = asyncio.Event()
+    deliver(world, phone, "in-1", {"type": "image", "image": world.network.blobs.put(scene.PNG, "image/png")})
+    await world.network.signals.until(lambda: world.network.blobs.downloads == 1)
+    deliver(world, phone, "in-2", {"type": "deleted", "deleted": {"id": "in-1"}})
+    await world.sink.signals.until(lambda: ("in-1", "deleted") in world.sink.labels())
+    assert world.sink.statuses_of("in-1") == ["received", "deleted"]
+    assert (await posted(world, "in-1"))["image"]["status"] == "undownloaded"
+    world.network.blobs.gate.set()
+    await soon(lambda: not running.shard.media.downloads._running)
+    await running.stopped()
+    assert len(posts(world, "in-1")) == 1
+    assert not any(world.settings.media_dir.iterdir())
+    assert await waiting(world) == 0
+
+
+async def test_a_download_whose_process_dies_each_time_is_given_up_by_its_attempts(world: World) -> None:
+    running, _ = await begin(world)
+    sent = world.network.blobs.put(scene.PNG, "image/png")
+    plaintext = json.dumps({"type": "image", "image": sent}).encode()
+    row = running.shard.media.downloads.make("in-1", NUMBER, 5_000, plaintext)
+    row.attempt = retry.LAST_ATTEMPT
+    await running.stopped()
+    async with world.database.transaction() as connection:
+        await media_downloads.enqueue(connection, [row])
+    again = await world.start(node="second")
+    await world.connected(again)
+    message = await posted(world, "in-1")
+    assert message["errors"][0]["code"] == 400
+    assert world.network.blobs.downloads == 0
+
+
+async def test_a_message_and_its_withdrawal_that_come_together_are_posted_in_this_order(world: World) -> None:
+    running, phone = await begin(world)
+    sent = world.network.blobs.put(scene.PNG, "image/png")
+    running.shard.link.acknowledge = lambda deliveries: None  # type: ignore[method-assign]
+    for message_id, content in (
+        ("in-1", {"type": "image", "image": sent}),
+        ("in-2", {"type": "deleted", "deleted": {"id": "in-1"}}),
+    ):
+        kind, body = phone.write(json.dumps(content).encode())
+        running.shard.events.delivered(Delivery(message_id, NUMBER, kind, 5_000, body, (), None))
+    await world.sink.signals.until(lambda: ("in-1", "deleted") in world.sink.labels())
+    await running.stopped()
+    assert world.sink.statuses_of("in-1") == ["received", "deleted"]
+    assert world.network.blobs.downloads == 0

@@ -1,0 +1,103 @@
+"""Media objects in contents: each is found under the name of its field, and nothing but it changes."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coreapp.media import pointers
+from coreapp.media.pointers import Content, Pointer, Source
+
+POINTER = Pointer("b1", b"k" * 64, b"d" * 32, 5, "image/png", "ab" * 32, "own.png")
+AS_JSON = {
+    "blob": "b1",
+    "key": base64.b64encode(b"k" * 64).decode(),
+    "digest": base64.b64encode(b"d" * 32).decode(),
+    "size": 5,
+    "mime_type": "image/png",
+    "sha256": "ab" * 32,
+}
+LINK = {"link": "https://example.com/a", "provider": {"name": "files"}, "caption": "c"}
+
+
+def encode(content: Any) -> bytes:
+    return json.dumps(content).encode()
+
+
+@pytest.mark.parametrize("kind", pointers.KINDS)
+def test_each_media_type_has_its_object(kind: str) -> None:
+    by_id, by_link = Content(encode({"type": kind, kind: {"id": "x"}})), Content(encode({"type": kind, kind: LINK}))
+    assert by_id.sources() == {kind: Source(id="x")}
+    assert by_link.sources() == {kind: Source(link="https://example.com/a", provider="files", kind=kind)}
+    by_link.point(kind, POINTER)
+    own = {"filename": "own.png"} if kind == "document" else {}
+    assert json.loads(by_link.encoded()) == {"type": kind, kind: AS_JSON | {"caption": "c"} | own}
+    assert not pointers.has_sources(by_link.encoded())
+
+
+def test_headers_of_templates_and_interactive_messages_are_named_by_their_path() -> None:
+    components = [
+        {"type": "body", "parameters": [{"type": "text", "text": "x"}]},
+        {"type": "header", "parameters": [{"type": "video", "video": {"id": "v"}}]},
+        {"type": "button", "sub_type": "url", "index": 0},
+    ]
+    template = {"type": "template", "template": {"name": "t", "components": components, "filled": {"body": "x"}}}
+    assert Content(encode(template)).sources() == {"template.components[1].parameters[0].video": Source(id="v")}
+    header = {"type": "document", "document": {"id": "d"}}
+    message = {"type": "interactive", "interactive": {"type": "button", "header": header, "body": {"text": "x"}}}
+    content = Content(encode(message))
+    assert content.sources() == {"interactive.header.document": Source(id="d")}
+    content.point("interactive.header.document", POINTER)
+    header["document"] = AS_JSON | {"filename": "own.png"}
+    assert json.loads(content.encoded()) == message
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"type": "text", "text": {"body": '{"type":"image","image":{"id":"x"}}'}},
+        {"type": "location", "location": {"latitude": 1, "longitude": 2}},
+        {"type": "interactive", "interactive": {"type": "list", "header": {"type": "text", "text": "x"}}},
+        {"type": "template", "template": {"name": "t", "components": None}},
+        {"type": "image", "image": AS_JSON},
+        {"type": "image"},
+        {},
+    ],
+)
+def test_other_contents_have_none_and_stay_as_they_are(content: dict[str, Any]) -> None:
+    assert not pointers.has_sources(encode(content))
+    assert json.loads(Content(encode(content)).encoded()) == content
+
+
+@given(st.binary() | st.recursive(st.none() | st.booleans() | st.text(), lambda x: st.lists(x)).map(encode))
+def test_whether_a_content_needs_preparing_never_raises(content: bytes) -> None:
+    assert pointers.has_sources(content) is False
+
+
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 5) | st.sampled_from(["image", "type", "id", "template"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                ["type", "image", "id", "link", "template", "components", "parameters", "interactive", "header"]
+            ),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@given(st.dictionaries(st.sampled_from(["type", "image", "template", "interactive"]), anything))
+def test_no_shape_of_a_content_is_too_strange(content: dict[str, Any]) -> None:
+    parsed = Content(encode(content))
+    for path in list(parsed.sources()):
+        parsed.point(path, POINTER)
+    assert not pointers.has_sources(parsed.encoded())

@@ -1,0 +1,32 @@
+"""What follows from a download that failed."""
+
+from __future__ import annotations
+
+import pytest
+
+from coreapp.errors import UpstreamAway
+from coreapp.media.errors import DownloadFailed
+from coreapp.media.retry import ATTEMPTS, LAST_ATTEMPT, LONGEST, PATIENCE, GiveUp, TryAgain, after_failure, delay
+
+
+def test_the_wait_doubles_up_to_its_limit() -> None:
+    assert [delay(n) for n in range(1, 6)] == [1, 2, 4, 8, 16]
+    assert delay(50) == delay(5_000) == LONGEST
+
+
+@pytest.mark.parametrize(
+    ("error", "attempt", "age", "expected"),
+    [
+        (DownloadFailed("gone", is_final=True), 1, 0.0, GiveUp("gone")),
+        (DownloadFailed("damaged", is_final=False), ATTEMPTS - 1, 0.0, TryAgain()),
+        (DownloadFailed("damaged", is_final=False), ATTEMPTS, 0.0, GiveUp("damaged")),
+        (UpstreamAway("away"), LAST_ATTEMPT - 1, PATIENCE - 1, TryAgain()),
+        (UpstreamAway("away"), 1, PATIENCE, GiveUp("the file could not be fetched within 24 hours")),
+        (OSError("disk"), LAST_ATTEMPT - 1, 0.0, TryAgain()),
+        (OSError("disk"), LAST_ATTEMPT, 0.0, GiveUp(f"the file could not be fetched in {LAST_ATTEMPT} attempts")),
+    ],
+)
+def test_only_what_another_try_can_mend_is_tried_again(
+    error: Exception, attempt: int, age: float, expected: GiveUp | TryAgain
+) -> None:
+    assert after_failure(error, attempt, age) == expected

@@ -1,0 +1,151 @@
+"""Files both ways with our own network between the Coreapp and a recipient."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import hashlib
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from network import services as network_services
+from network.services import Addresses
+from network.settings import Blobs as BlobSettings
+from network.settings import Settings as NetworkSettings
+from tests.conftest import DatabaseFactory
+from tests.coreapp import media_scene as scene
+from tests.coreapp import webhook_schemas
+from tests.coreapp.conftest import World
+from tests.coreapp.signals import TIMEOUT
+from tests.coreapp.test_with_the_network import LivePhone
+from tidings.e2ee import attachments
+from tidings.wire import connection as wire
+from tidings.wire import device as frames
+
+NUMBER = "15550110001"
+LARGE = bytes(range(256)) * 4 * 1024 * 12  # 12 MiB
+
+
+class MediaPhone(LivePhone):
+    """A phone that shows what comes, and sends what a test says."""
+
+    def __init__(self, number: str, http: str) -> None:
+        super().__init__(number)
+        self.http = http
+        self.contents: list[Any] = []
+        self._connection: wire.Connection | None = None
+        self._sent = 100
+
+    def opened(self, connection: wire.Connection) -> None:
+        super().opened(connection)
+        self._connection = connection
+
+    def received(self, connection: wire.Connection, frame: Any) -> None:
+        assert not isinstance(frame, frames.Failed | frames.Closing), frame
+        if isinstance(frame, frames.Deliver):
+            connection.send(frames.Ack([frame.n]))
+            if frame.kind in (frames.PREKEY, frames.MESSAGE):
+                self.contents.append(self.read(frame.kind, frame.body))
+        self.signals.changed()
+
+    def say(self, message_id: str, content: dict[str, Any]) -> None:
+        assert self._connection is not None
+        kind, body = self.write(json.dumps(content).encode())
+        self._sent += 1
+        self.send(self._connection, self._sent, message_id, kind, body)
+
+    async def fetch(self, pointer: dict[str, Any]) -> bytes:
+        """The file that a pointer leads to."""
+        async with self._client() as client:
+            answer = await client.get(f"/v1/blobs/{self.number}/{pointer['blob']}")
+        assert answer.is_success, answer.text
+        key, digest = base64.b64decode(pointer["key"]), base64.b64decode(pointer["digest"])
+        return attachments.decrypt(key, digest, answer.content)
+
+    async def store(self, plaintext: bytes, mime_type: str) -> dict[str, Any]:
+        """A pointer to a file, which is left on the network."""
+        key = attachments.generate_key()
+        blob, digest = attachments.encrypt(key, plaintext)
+        async with self._client() as client:
+            answer = await client.post(f"/v1/blobs/{self.number}", content=blob)
+        assert answer.status_code == 201, answer.text
+        return {
+            "blob": answer.json()["id"],
+            "key": base64.b64encode(key).decode(),
+            "digest": base64.b64encode(digest).decode(),
+            "size": len(plaintext),
+            "mime_type": mime_type,
+            "sha256": hashlib.sha256(plaintext).hexdigest(),
+        }
+
+    def _client(self) -> httpx.AsyncClient:
+        headers = {"Authorization": f"Bearer {self.token}"}
+        return httpx.AsyncClient(base_url=self.http, headers=headers, trust_env=False, timeout=TIMEOUT)
+
+
+@contextlib.asynccontextmanager
+async def network(world: World, database_factory: DatabaseFactory, folder: Path) -> AsyncIterator[Addresses]:
+    """The network's addresses while it runs."""
+    database = await database_factory("network")
+    settings = NetworkSettings(
+        database=database.settings,
+        secrets=world.settings.secrets,
+        blobs=BlobSettings(folder / "blobs"),
+        http_address=("127.0.0.1", 0),
+        tcp_address=("127.0.0.1", 0),
+        embedded=True,
+    )
+    stop, ready = asyncio.Event(), asyncio.get_running_loop().create_future()
+    serving = asyncio.create_task(network_services.run(settings, stop, ready.set_result))
+    try:
+        async with asyncio.timeout(TIMEOUT):
+            yield await ready
+    finally:
+        stop.set()
+        await serving
+
+
+async def test_files_go_both_ways_end_to_end_encrypted_through_the_real_network(
+    world: World, database_factory: DatabaseFactory, tmp_path: Path
+) -> None:
+    async with network(world, database_factory, tmp_path) as addresses:
+        http = f"http://{addresses.http[0]}:{addresses.http[1]}"
+        phone = MediaPhone(NUMBER, http)
+        await phone.register(http, world.settings.secrets.registration_key)
+        connection = await wire.connect(*addresses.tcp, frames.FromNetwork, phone)
+        running = await world.start(network_tcp=addresses.tcp, network_http=http)
+        while (await running.client.check("+" + NUMBER))[0].status != "valid":
+            # Not logged in yet.
+            pass
+
+        medium = await scene.upload(world, LARGE, kind="document", mime_type="application/zip", filename="a.zip")
+        for _ in range(3):
+            await scene.send(running, NUMBER, {"type": "document", "document": {"id": medium.id}})
+        await running.client.send(NUMBER, "after")
+        await phone.signals.until(lambda: len(phone.contents) == 4)
+        assert [content["type"] for content in phone.contents] == ["document"] * 3 + ["text"]
+        pointers = [content["document"] for content in phone.contents[:3]]
+        assert len({pointer["blob"] for pointer in pointers}) == 1
+        assert await phone.fetch(pointers[0]) == LARGE
+        # What the network keeps is not what was sent.
+        (stored,) = [path for path in (tmp_path / "blobs").rglob("*") if path.is_file()]
+        assert LARGE[:1024] not in stored.read_bytes()
+
+        phone.say("in-1", {"type": "document", "document": await phone.store(LARGE[1:], "application/zip")})
+        await world.sink.signals.until(lambda: ("in-1", "received") in world.sink.labels())
+        (post,) = [post for post in world.sink.posts if post.label == ("in-1", "received")]
+        webhook_schemas.check(post.body)
+        document = post.body["messages"][0]["document"]
+        assert document["status"] == "downloaded"
+        assert scene.read(document["file"]) == LARGE[1:]
+        # A file that a recipient sent can be sent on.
+        await scene.send(running, NUMBER, {"type": "document", "document": {"id": document["id"]}})
+        await phone.signals.until(lambda: len(phone.contents) == 5)
+        assert await phone.fetch(phone.contents[4]["document"]) == LARGE[1:]
+        await running.stopped()
+        connection.close("test")

@@ -1,0 +1,1 @@
+"""Our own OpenAPI document tried by schemathesis against real processes."""

@@ -1,0 +1,128 @@
+"""People with a phone each, on a real network: they read what comes, and their phones can be switched off."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+
+from handset import behaviours, keys
+from handset.application import Notice
+from handset.behaviours import Action, Message
+from handset.content import encode_text
+from handset.enrolment import Enrolment
+from handset.fleet import Fleet
+from handset.groups.api import GroupApi
+from handset.network_api import NetworkApi
+from handset.services import tcp_dial
+from handset.vault import Vault
+from tests.handset.conftest import SECRETS, LiveNetwork
+from tidings.runtime.settings import DatabaseSettings
+from tidings.storage import schema
+from tidings.storage.database import Database
+
+ADA, BOB, CID, DOT = "15550000001", "15550000002", "15550000003", "15550000004"
+
+
+class Person:
+    """What this person has seen outlives the phone's process."""
+
+    def __init__(self, number: str, network: LiveNetwork, folder: Path) -> None:
+        self.number = number
+        self.messages: list[Message] = []
+        self.notices: list[Notice] = []
+        self._network = network
+        self._folder = folder
+        self._changed = asyncio.Event()
+        self._fleet: Fleet | None = None
+
+    @property
+    def fleet(self) -> Fleet:
+        assert self._fleet is not None
+        return self._fleet
+
+    @property
+    def database(self) -> Database:
+        path = self._folder / f"{self.number}.db"
+        return Database(DatabaseSettings(f"sqlite+aiosqlite:///{path}", pool_size=3), "handset")
+
+    @contextlib.asynccontextmanager
+    async def phone(self, *, fresh: bool = False) -> AsyncIterator[Fleet]:
+        """Switched on and logged in. fresh: a new device, with another identity and nothing in it."""
+        if fresh:
+            (self._folder / f"{self.number}.db").unlink(missing_ok=True)
+        database, stop = self.database, asyncio.Event()
+        await schema.upgrade(database)
+        vault = Vault(SECRETS.master_key)
+        try:
+            async with NetworkApi(self._network.http_url) as api:
+                enrolment = Enrolment("phone", database, vault, api)
+                device = (await enrolment.load()).get(self.number) or keys.new_device(self.number)
+                if device.token is None:
+                    key = SECRETS.registration_key
+                    await enrolment.register(device, one_time=20, kyber_one_time=0, registration_key=key)
+                dials = [tcp_dial(self._network.tcp)]
+                fleet = Fleet("phone", database, [device], vault, self, dials, group_api=GroupApi(api))
+                running = asyncio.create_task(fleet.run(stop))
+                self._fleet = fleet
+                async with asyncio.timeout(10):
+                    await fleet.ready.wait()
+                try:
+                    yield fleet
+                finally:
+                    stop.set()
+                    await running
+        finally:
+            self._fleet = None
+            await database.close()
+
+    async def say(self, group: str, text: str) -> str:
+        return await self.fleet.groups.send(self.number, group, encode_text(text))
+
+    async def reads(self, *texts: str) -> None:
+        """Until these are the texts that came, each once, in this order."""
+        await self.until(lambda: len(self.messages) >= len(texts))
+        assert [message.text for message in self.messages] == list(texts)
+
+    async def hears(self, change: str, *numbers: str) -> None:
+        """Until the network has said so of a group."""
+        await self.until(
+            lambda: any(n.event == "group_changed" and n.detail == change and n.refs == numbers for n in self.notices)
+        )
+
+    def events(self, message_id: str) -> list[tuple[str, str]]:
+        """(who, what) for one of our messages."""
+        return [(notice.peer, notice.event) for notice in self.notices if message_id in notice.refs]
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(15):
+            while not condition():
+                self._changed.clear()
+                await self._changed.wait()
+
+    # What the phone calls.
+
+    def actions(self, message: Message) -> Sequence[Action]:
+        return behaviours.actions(None, message)
+
+    def show(self, messages: Sequence[Message]) -> None:
+        self.messages += messages
+        self._changed.set()
+
+    def list_shown(self, messages: Sequence[Message]) -> set[tuple[str, str]]:
+        return {(message.number, message.id) for message in self.messages}
+
+    def notice(self, notice: Notice) -> None:
+        self.notices.append(notice)
+        self._changed.set()
+
+
+async def meet(creator: Person, *others: Person) -> str:
+    """The id of a new group that these have joined, all of whose phones are on."""
+    group = (await creator.fleet.groups.create(creator.number, "Lunch")).id
+    code = await creator.fleet.groups.get_code(creator.number, group)
+    for other in others:
+        await other.fleet.groups.join(other.number, f"https://example.org/{code}")
+        await creator.hears("joined", other.number)
+    return group

@@ -1,0 +1,118 @@
+"""The robot that answers by the type of message that is asked for: each reaches the webhook in its documented form."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coreapp.webhook import bodies, inbound
+from handset import answers, content, pointers
+from handset.behaviours import Behaviour, Forward, Message, actions, number_of
+from handset.composing import Content
+from tests.coreapp import webhook_schemas
+
+NUMBER, PEER = number_of(Behaviour.ANSWERS, 7), "15550000000"
+FILE = {
+    "blob": "b1",
+    "key": "QUFB" * 21 + "QQ==",
+    "digest": "QUFB" * 10 + "QUE=",
+    "size": 5,
+    "mime_type": "image/png",
+    "sha256": "ab" * 32,
+}
+
+
+def asked(kind: str, inside: Any) -> Content | None:
+    """What the robot answers to a content."""
+    text = inside["body"] if kind == "text" else ""
+    raw = "" if kind == "text" else json.dumps({"type": kind, kind: inside})
+    done = actions(Behaviour.ANSWERS, Message(NUMBER, PEER, "gBEG1", 1, 1, 1_700_000_000_000, kind, text, raw))
+    found = [dict(action.content) for action in done if isinstance(action, Forward)]
+    return found[0] if found else None
+
+
+def posted(answer: Content | None) -> dict[str, Any]:
+    """The message that the webhook gets of it."""
+    assert answer is not None
+    body = json.loads(bodies.inbound("ABGG1", NUMBER, 1_700_000_000, inbound.read(content.encode(answer))))
+    webhook_schemas.check(body)
+    found: dict[str, Any] = body["messages"][0]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("word", "kind"),
+    [
+        ("location", "location"),
+        ("contacts", "contacts"),
+        ("order", "order"),
+        ("reaction", "reaction"),
+        ("system", "system"),
+        ("unknown", "unknown"),
+        ("ephemeral", "ephemeral"),
+        ("reply", "text"),
+        ("forwarded", "text"),
+        ("referral", "text"),
+        ("product", "text"),
+        ("Location please", "location"),
+    ],
+)
+def test_a_type_that_is_asked_for_is_what_the_webhook_gets(word: str, kind: str) -> None:
+    assert posted(asked("text", {"body": word}))["type"] == kind
+
+
+def test_the_words_for_what_stands_beside_a_text_make_it() -> None:
+    assert posted(asked("text", {"body": "reply"}))["context"] == {"id": "gBEG1", "from": PEER}
+    assert posted(asked("text", {"body": "forwarded"}))["context"] == {"forwarded": True}
+    assert posted(asked("text", {"body": "product"}))["context"]["referred_product"]["catalog_id"] == "c1"
+    assert posted(asked("text", {"body": "referral"}))["referral"]["source_type"] == "ad"
+    assert posted(asked("text", {"body": "system"}))["system"]["new_wa_id"] == number_of(Behaviour.READS, 7)
+
+
+@pytest.mark.parametrize(
+    ("kind", "inside", "expected"),
+    [
+        (
+            "interactive",
+            {"type": "button", "action": {"buttons": [{"type": "reply", "reply": {"id": "0", "title": "Yes"}}]}},
+            {"type": "button_reply", "button_reply": {"id": "0", "title": "Yes"}},
+        ),
+        (
+            "interactive",
+            {"type": "list", "action": {"button": "x", "sections": [{"rows": [{"id": "a", "title": "A"}]}]}},
+            {"type": "list_reply", "list_reply": {"id": "a", "title": "A"}},
+        ),
+        (
+            "template",
+            {"filled": {"body": "x", "buttons": [{"type": "quick_reply", "text": "Thanks", "payload": "P"}]}},
+            {"text": "Thanks", "payload": "P"},
+        ),
+    ],
+)
+def test_the_first_choice_is_picked(kind: str, inside: Any, expected: Any) -> None:
+    found = posted(asked(kind, inside))
+    assert found[found["type"]] == expected
+    assert found["context"] == {"id": "gBEG1", "from": PEER}
+
+
+@pytest.mark.parametrize("kind", pointers.KINDS)
+def test_a_file_comes_back_by_the_same_pointer(kind: str) -> None:
+    answer = asked(kind, FILE)
+    assert posted(answer)["type"] == kind
+    assert answer is not None
+    assert pointers.find(kind, json.dumps(answer)) == pointers.find(kind, json.dumps({kind: FILE}))
+
+
+def test_opus_comes_back_as_a_voice_message() -> None:
+    assert posted(asked("audio", FILE | {"mime_type": "audio/ogg; codecs=opus"}))["type"] == "voice"
+    assert posted(asked("audio", FILE | {"mime_type": "audio/mpeg"}))["type"] == "audio"
+
+
+@given(st.sampled_from(["text", "interactive", "image", "template", "x"]), st.text())
+def test_what_asks_for_nothing_gets_no_answer(kind: str, raw: str) -> None:
+    assert answers.find(NUMBER, PEER, "m", kind, "", raw) is None
+    assert asked("text", {"body": "hello location"}) is None

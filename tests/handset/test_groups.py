@@ -1,0 +1,294 @@
+"""Groups among phones on a real network: everybody there reads each message once, and nobody else can."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from handset import errors
+from handset.groups import contents
+from tests.handset.conftest import LiveNetwork
+from tests.handset.people import ADA, BOB, CID, DOT, Person, meet
+from tidings import e2ee
+from tidings.storage import handset as storage
+from tidings.storage import handset_groups
+from tidings.wire import device as wire
+
+MakePerson = Callable[[str], Person]
+
+
+@pytest.fixture
+def person(live_network: LiveNetwork, tmp_path: Path) -> MakePerson:
+    return lambda number: Person(number, live_network, tmp_path)
+
+
+@contextlib.asynccontextmanager
+async def phones(*people: Person) -> AsyncIterator[None]:
+    async with contextlib.AsyncExitStack() as stack:
+        for each in people:
+            await stack.enter_async_context(each.phone())
+        yield
+
+
+async def inbox(who: Person) -> list[storage.Message]:
+    database = who.database
+    try:
+        async with database.reading() as connection:
+            return await storage.list_messages(connection, "phone", 0, 1000)
+    finally:
+        await database.close()
+
+
+async def test_a_message_to_a_group_is_read_by_everybody_there_and_receipts_say_so(person: MakePerson) -> None:
+    ada, bob, cid = person(ADA), person(BOB), person(CID)
+    async with phones(ada, bob, cid):
+        group = await meet(ada, bob, cid)
+        first = await ada.say(group, "Hello all")
+        await bob.reads("Hello all")
+        await cid.reads("Hello all")
+        assert (bob.messages[0].peer, bob.messages[0].group, bob.messages[0].id) == (ADA, group, first)
+        expected = {(who, what) for who in (BOB, CID) for what in ("delivered", "read")}
+        await ada.until(lambda: set(ada.events(first)) == expected)
+        assert {notice.group for notice in ada.notices if first in notice.refs} == {group}
+        await bob.say(group, "Hello Ada")
+        await ada.reads("Hello Ada")
+        await cid.reads("Hello all", "Hello Ada")
+        # Nothing about keys is ever shown, and no secret of it is in the inbox.
+        kinds = [(message.kind, message.content) for message in await inbox(cid)]
+        assert kinds.count((storage.CONTROL, "")) == 2
+        assert {kind for kind, _ in kinds} == {storage.CONTROL, storage.TEXT}
+
+
+async def test_the_key_goes_to_each_member_once_and_then_one_message_does_for_all(person: MakePerson) -> None:
+    ada, bob, cid = person(ADA), person(BOB), person(CID)
+    async with phones(ada, bob, cid):
+        group = await meet(ada, bob, cid)
+        for n in range(5):
+            await ada.say(group, f"{n}")
+        await bob.reads("0", "1", "2", "3", "4")
+        await cid.reads("0", "1", "2", "3", "4")
+        for who in (bob, cid):
+            assert [message.kind for message in await inbox(who)] == [storage.CONTROL, *[storage.TEXT] * 5]
+
+
+async def test_many_at_a_time_are_all_read_in_order(person: MakePerson) -> None:
+    ada, bob = person(ADA), person(BOB)
+    async with phones(ada, bob):
+        group = await meet(ada, bob)
+        await asyncio.gather(*(ada.say(group, f"{n}") for n in range(30)))
+        await bob.until(lambda: len(bob.messages) == 30)
+        assert sorted(int(message.text) for message in bob.messages) == list(range(30))
+        assert [message.kind for message in await inbox(bob)].count(storage.CONTROL) == 1
+
+
+async def test_a_phone_that_was_off_reads_what_was_sent_and_one_that_sends_need_not_be_connected(
+    person: MakePerson, live_network: LiveNetwork
+) -> None:
+    ada, bob = person(ADA), person(BOB)
+    async with phones(ada, bob):
+        group = await meet(ada, bob)
+        await ada.say(group, "one")
+        await bob.reads("one")
+    async with ada.phone():
+        await ada.say(group, "two")
+        await ada.fleet.wait_until_sent()
+        await live_network.stop()
+        # Everybody has the key, so this is safe in the outbox.
+        await ada.say(group, "three")
+    await live_network.start()
+    async with phones(ada, bob):
+        await bob.reads("one", "two", "three")
+
+
+async def test_whoever_joins_reads_from_then_on(person: MakePerson) -> None:
+    ada, bob, cid = person(ADA), person(BOB), person(CID)
+    async with phones(ada, bob, cid):
+        group = await meet(ada, bob)
+        await ada.say(group, "before")
+        await bob.reads("before")
+        code = await ada.fleet.groups.get_code(ADA, group)
+        # Ada has not heard of it when she sends: the network tells her that the group is another.
+        await cid.fleet.groups.join(CID, code)
+        await ada.say(group, "after")
+        await cid.reads("after")
+        await bob.reads("before", "after")
+        assert [message.kind for message in await inbox(bob)].count(storage.CONTROL) == 1
+
+
+async def test_a_message_that_waited_while_the_group_changed_is_sealed_anew(
+    person: MakePerson, live_network: LiveNetwork
+) -> None:
+    ada, bob, cid = person(ADA), person(BOB), person(CID)
+    async with phones(ada, bob, cid):
+        group = await meet(ada, bob)
+        code = await ada.fleet.groups.get_code(ADA, group)
+        await ada.say(group, "one")
+        await bob.reads("one")
+        await ada.fleet.wait_until_sent()
+        await live_network.stop()
+        message_id = await ada.say(group, "two")
+    await live_network.start()
+    async with cid.phone():
+        await cid.fleet.groups.join(CID, code)
+    async with phones(ada, bob, cid):
+        await bob.reads("one", "two")
+        await cid.reads("two")
+        assert cid.messages[0].id == message_id
+        await ada.fleet.wait_until_sent()
+
+
+async def test_after_somebody_left_the_next_message_is_under_a_key_that_they_do_not_have(person: MakePerson) -> None:
+    ada, bob, cid = person(ADA), person(BOB), person(CID)
+    async with phones(ada, bob, cid):
+        group = await meet(ada, bob, cid)
+        await ada.say(group, "one")
+        await bob.reads("one")
+        await cid.reads("one")
+        database = cid.database
+        async with database.reading() as connection:
+            (row,) = await handset_groups.list_keys(connection, [(CID, group, ADA)])
+        await database.close()
+        kept = ada.fleet._vault.sender_key(row)
+        await ada.fleet.groups.remove(ADA, group, [CID])
+        await cid.hears("removed", CID)
+        await ada.say(group, "two")
+        await bob.reads("one", "two")
+        await cid.reads("one")
+        with pytest.raises(errors.NoSuchGroup):
+            await cid.say(group, "let me in")
+        # What Cid kept of the old key opens nothing of the new one.
+        sealed: list[wire.Deliver] = []
+        arrived = bob.fleet.arrived
+
+        def listen(peer: object, device: object, frame: wire.Deliver) -> None:
+            sealed.append(frame)
+            arrived(peer, device, frame)  # type: ignore[arg-type]
+
+        bob.fleet.arrived = listen  # type: ignore[method-assign, assignment]
+        await ada.say(group, "three")
+        await bob.reads("one", "two", "three")
+        (frame,) = [frame for frame in sealed if frame.kind == wire.GROUP]
+        with pytest.raises(e2ee.NoSession):
+            kept.decrypt(frame.body)
+    # Of a group that one is not in, nothing is kept.
+    database = cid.database
+    async with database.reading() as connection:
+        assert await handset_groups.list_groups(connection, CID) == []
+        assert await handset_groups.list_keys(connection, [(CID, group, ADA), (CID, group, CID)]) == []
+    await database.close()
+
+
+async def test_whoever_comes_back_is_given_the_key_again(person: MakePerson) -> None:
+    ada, bob = person(ADA), person(BOB)
+    async with phones(ada, bob):
+        group = await meet(ada, bob)
+        await ada.say(group, "one")
+        await bob.reads("one")
+        code = await ada.fleet.groups.get_code(ADA, group)
+        await bob.fleet.groups.leave(BOB, group)
+        await ada.hears("left", BOB)
+        await ada.say(group, "to nobody")
+        await bob.fleet.groups.join(BOB, code)
+        await ada.say(group, "two")
+        await bob.reads("one", "two")
+
+
+async def test_a_phone_without_the_key_asks_its_author_and_reads_what_comes_next(person: MakePerson) -> None:
+    ada, bob = person(ADA), person(BOB)
+    async with phones(ada, bob):
+        group = await meet(ada, bob)
+        await ada.say(group, "one")
+        await bob.reads("one")
+    # Bob's phone has lost the key.
+    database = bob.database
+    async with database.transaction() as connection:
+        await handset_groups.delete_key(connection, BOB, group, ADA)
+    await database.close()
+    async with phones(ada, bob):
+        lost = await ada.say(group, "lost")
+        await bob.until(lambda: any(n.event == "undecryptable" and n.refs == (lost,) for n in bob.notices))
+        await ada.until(lambda: (BOB, "delivered") not in ada.events(lost))
+        async with asyncio.timeout(15):
+            while True:
+                keys_ = [message.kind for message in await inbox(bob)].count(storage.CONTROL)
+                if keys_ == 2:
+                    break
+        await ada.say(group, "found")
+        await bob.reads("one", "found")
+        assert ada.events(lost) == []
+
+
+async def test_a_new_phone_of_a_member_is_given_the_key(person: MakePerson) -> None:
+    ada, bob = person(ADA), person(BOB)
+    async with phones(ada, bob):
+        group = await meet(ada, bob)
+        await ada.say(group, "one")
+        await bob.reads("one")
+    async with ada.phone(), bob.phone(fresh=True):
+        await ada.until(lambda: any(n.event == "identity" and n.peer == BOB for n in ada.notices))
+        await ada.say(group, "two")
+        await bob.reads("one", "two")
+
+
+async def test_whoever_is_no_member_is_not_given_a_key(person: MakePerson) -> None:
+    ada, bob, dot = person(ADA), person(BOB), person(DOT)
+    async with phones(ada, bob, dot):
+        group = await meet(ada, bob)
+        await ada.say(group, "secret")
+        await bob.reads("secret")
+        await dot.fleet.send_each(dot.fleet.devices[DOT], [ADA], contents.encode_request(group))
+        await ada.until(lambda: True)
+        await dot.fleet.send(DOT, ADA, "please")
+        await ada.reads("please")
+        await ada.fleet.send(ADA, DOT, "no")
+        await dot.reads("no")
+        assert storage.CONTROL not in {message.kind for message in await inbox(dot)}
+
+
+@pytest.mark.parametrize("fate", ["before", "after"])
+async def test_a_failed_commit_loses_no_group_message_and_shows_none_twice(person: MakePerson, fate: str) -> None:
+    ada, bob = person(ADA), person(BOB)
+    async with phones(ada, bob):
+        group = await meet(ada, bob)
+        await ada.say(group, "0")
+        await bob.reads("0")
+        database = bob.fleet._database
+        transaction, failures = database.transaction, [fate, "ok", fate]
+
+        @contextlib.asynccontextmanager
+        async def failing() -> AsyncIterator[object]:
+            what = failures.pop(0) if failures else "ok"
+            async with transaction() as connection:
+                yield connection
+                if what == "before":
+                    raise ConnectionError("lost before the commit")
+            if what == "after":
+                raise ConnectionError("lost after the commit")
+
+        database.transaction = failing  # type: ignore[method-assign, assignment]
+        for n in range(1, 6):
+            await ada.say(group, f"{n}")
+        await bob.reads("0", "1", "2", "3", "4", "5")
+        assert not failures
+        await ada.until(lambda: sum(n.event == "read" for n in ada.notices) >= 1)
+    assert [m.content for m in await inbox(bob) if m.kind == storage.TEXT] == ["0", "1", "2", "3", "4", "5"]
+
+
+async def test_a_distribution_that_is_none_changes_nothing(person: MakePerson) -> None:
+    ada, bob = person(ADA), person(BOB)
+    async with phones(ada, bob):
+        group = await meet(ada, bob)
+        ada_device = ada.fleet.devices[ADA]
+        for content in (
+            contents.encode_sender_key(group, b"nonsense"),
+            contents.encode_sender_key("no group", b""),
+            b'{"type":"sender_key"}',
+            b'{"type":"sender_key_request","sender_key_request":{"group":5}}',
+        ):
+            await ada.fleet.send_each(ada_device, [BOB], content)
+        await ada.say(group, "one")
+        await bob.reads("one")

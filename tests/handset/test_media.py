@@ -1,0 +1,396 @@
+"""Files between handsets: what is sent is what is saved, whatever is in the way is one clear error."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import json
+import os
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import REGISTRY
+
+from coreapp.webhook import inbound
+from handset import content, errors, keys, media, pointers, reading, shelf
+from handset.behaviours import Behaviour, number_of
+from handset.devices import Device
+from handset.enrolment import Enrolment
+from handset.network_api import NetworkApi
+from handset.pointers import Pointer
+from handset.settings import RobotsSettings
+from handset.vault import Vault
+from tests.handset.business import Recorder, business
+from tests.handset.conftest import SECRETS, LiveNetwork, robots_running
+from tests.handset.scripted import BUSINESS
+from tests.handset.test_terminal import ADA, at_the_terminal, settings_for
+from tidings.e2ee import attachments
+from tidings.media import kinds
+from tidings.runtime.settings import DatabaseSettings
+from tidings.storage import schema
+from tidings.storage.database import Database
+
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 8
+JPEG = b"\xff\xd8\xff\xe0" + bytes(2000)
+OPUS = b"OggS" + bytes(22) + b"\x01\x13OpusHead" + bytes(2000)
+MP4 = b"\x00\x00\x00\x18ftypisom" + bytes(2000)
+MP3 = b"ID3\x03" + bytes(2000)
+AMR = b"#!AMR\n" + bytes(2000)
+WEBP = b"RIFF\x00\x00\x00\x00WEBPVP8 " + bytes(2000)
+PDF = b"%PDF-1.7\n" + bytes(2000)
+
+
+@pytest.fixture
+async def api(live_network: LiveNetwork) -> AsyncIterator[NetworkApi]:
+    async with NetworkApi(live_network.http_url) as api:
+        yield api
+
+
+@pytest.fixture
+async def device(live_network: LiveNetwork, api: NetworkApi, tmp_path: Path) -> AsyncIterator[Device]:
+    """A registered one."""
+    database = Database(DatabaseSettings(f"sqlite+aiosqlite:///{tmp_path / 'device.db'}", pool_size=3), "handset")
+    await schema.upgrade(database)
+    device = keys.new_device(ADA)
+    enrolment = Enrolment("files", database, Vault(SECRETS.master_key), api)
+    await enrolment.register(device, one_time=1, kyber_one_time=0, registration_key=SECRETS.registration_key)
+    yield device
+    await database.close()
+
+
+def write(folder: Path, name: str, data: bytes) -> Path:
+    path = folder / name
+    path.write_bytes(data)
+    return path
+
+
+def only(made: Any) -> Pointer:
+    """The one pointer of a content."""
+    (found,) = pointers.find(made["type"], content.encode(made).decode())
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "mime_type", "kind"),
+    [
+        ("cat.png", PNG, "image/png", "image"),
+        ("photo", JPEG, "image/jpeg", "image"),
+        ("wrong.png", JPEG, "image/jpeg", "image"),
+        ("note.ogg", OPUS, kinds.OPUS, "audio"),
+        ("note.opus", OPUS, kinds.OPUS, "audio"),
+        ("film.mp4", MP4, "video/mp4", "video"),
+        ("sound.m4a", MP4, "audio/mp4", "audio"),
+        ("song.mp3", MP3, "audio/mpeg", "audio"),
+        ("song.aac", MP3, "audio/aac", "audio"),
+        ("call.amr", AMR, "audio/amr", "audio"),
+        ("not-square.webp", WEBP, "image/webp", "document"),
+        ("bill.pdf", PDF, "application/pdf", "document"),
+        ("pretends.pdf", b"hello", kinds.UNKNOWN, "document"),
+        ("notes.txt", b"hello", "text/plain", "document"),
+        ("data", b"hello", kinds.UNKNOWN, "document"),
+    ],
+)
+def test_a_file_is_sent_as_what_it_is(name: str, data: bytes, mime_type: str, kind: str) -> None:
+    assert media.detect(data[: kinds.HEAD], name) == (mime_type, kind)
+
+
+@pytest.mark.parametrize("size", [1, 15, 16, 17, 3 * media.CHUNK + 5])
+async def test_what_is_sent_is_what_is_saved(api: NetworkApi, device: Device, tmp_path: Path, size: int) -> None:
+    data = os.urandom(size)
+    seen: list[tuple[int, int]] = []
+    made = await media.upload(
+        api, device, write(tmp_path, "data.bin", data), progress=lambda *done: seen.append(done), caption="Look"
+    )
+    assert seen[-1] == (size, size)
+    pointer = only(made)
+    assert (pointer.kind, pointer.filename, pointer.caption, pointer.size) == ("document", "data.bin", "Look", size)
+    assert pointer.sha256 == hashlib.sha256(data).hexdigest()
+    seen.clear()
+    saved = await media.save(api, device, pointer, tmp_path / "files", progress=lambda *done: seen.append(done))
+    assert saved.name == "data.bin"
+    assert saved.read_bytes() == data
+    assert seen[-1] == (attachments.blob_size(size),) * 2
+    # Nothing is overwritten, and nothing is left besides.
+    again = await media.save(api, device, pointer, tmp_path / "files")
+    assert sorted(path.name for path in (tmp_path / "files").iterdir()) == ["data (2).bin", "data.bin"]
+    assert again.read_bytes() == data
+
+
+@pytest.mark.parametrize("kind", pointers.KINDS)
+def test_the_business_understands_every_kind(kind: str) -> None:
+    digest = base64.b64encode(bytes(32)).decode()
+    key = base64.b64encode(bytes(64)).decode()
+    made = {"blob": "b", "key": key, "digest": digest, "size": 3, "mime_type": "image/png", "sha256": "0" * 64}
+    understood = inbound.read(content.encode({"type": kind, kind: made}))
+    assert understood.kind == kind
+    assert understood.pointer is not None
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "options", "why"),
+    [
+        ("empty", b"", {}, "is empty"),
+        ("cat.png", PNG, {"kind": "video"}, "image/png, which cannot be sent as video"),
+        ("cat.png", PNG, {"kind": "voice"}, "cannot be sent as voice"),
+        ("cat.png", PNG, {"kind": "hologram"}, "cannot be sent as hologram"),
+        ("note.ogg", OPUS, {"caption": "x"}, "sent as audio has no caption"),
+        ("big.png", PNG + bytes(5 * 2**20), {"kind": "image"}, "at most 5,242,880 are sent as image"),
+    ],
+)
+async def test_a_file_that_cannot_be_sent_is_told_before_anything_goes_out(
+    api: NetworkApi, device: Device, tmp_path: Path, name: str, data: bytes, options: Any, why: str
+) -> None:
+    with pytest.raises(errors.BadFile, match=re.escape(why)):
+        await media.upload(api, device, write(tmp_path, name, data), **options)
+
+
+async def test_what_is_no_file_is_told(api: NetworkApi, device: Device, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path, why in ((tmp_path / "none", "No such file"), (tmp_path, "is no file"), (tmp_path / "pipe", "is no file")):
+        with pytest.raises(errors.BadFile, match=why):
+            await media.upload(api, device, path)
+
+
+async def test_what_is_too_large_for_its_kind_goes_as_a_document(
+    api: NetworkApi, device: Device, tmp_path: Path
+) -> None:
+    made = await media.upload(api, device, write(tmp_path, "big.png", PNG + bytes(5 * 2**20)))
+    assert (only(made).kind, only(made).mime_type) == ("document", "image/png")
+    voice = await media.upload(api, device, write(tmp_path, "note.ogg", OPUS), kind="voice")
+    assert only(voice).kind == "voice"
+
+
+async def test_a_file_that_is_not_the_one_is_never_saved(api: NetworkApi, device: Device, tmp_path: Path) -> None:
+    good = only(await media.upload(api, device, write(tmp_path, "cat.png", PNG)))
+    other = only(await media.upload(api, device, write(tmp_path, "dog.jpg", JPEG)))
+    wrong = {
+        "unknown": {"blob": "x" * 43},
+        "another blob": {"blob": other.blob},
+        "another key": {"key": bytes(64)},
+        "another digest": {"digest": bytes(32)},
+        "another hash": {"sha256": "0" * 64},
+        "a shorter file": {"size": good.size - 20},
+        "a longer file": {"size": good.size + 20},
+    }
+    for what, change in wrong.items():
+        pointer = Pointer(**{name: getattr(good, name) for name in Pointer.__struct_fields__} | change)
+        with pytest.raises(errors.FileLost):
+            await media.save(api, device, pointer, tmp_path / "files")
+        assert list((tmp_path / "files").iterdir()) == [], what
+
+
+async def test_a_folder_that_cannot_be_written_and_a_network_that_is_away_are_told(
+    live_network: LiveNetwork, api: NetworkApi, device: Device, tmp_path: Path
+) -> None:
+    path = write(tmp_path, "cat.png", PNG)
+    pointer = only(await media.upload(api, device, path))
+    with pytest.raises(errors.CannotKeep, match=r"cat\.png.*(exists|Not a directory)"):
+        await media.save(api, device, pointer, path)
+    await live_network.stop()
+    with pytest.raises(errors.NetworkAway):
+        await media.save(api, device, pointer, tmp_path / "files")
+    with pytest.raises(errors.NetworkAway):
+        await media.upload(api, device, path)
+    assert list((tmp_path / "files").iterdir()) == []
+
+
+async def test_a_file_that_changes_while_it_is_read_is_not_sent(
+    live_network: LiveNetwork, api: NetworkApi, device: Device, tmp_path: Path
+) -> None:
+    path = write(tmp_path, "log.txt", bytes(2 * media.CHUNK))
+
+    def grow(done: int, total: int) -> None:
+        with path.open("ab") as file:
+            file.write(b"more")
+
+    with pytest.raises(errors.BadFile, match="changed while it was read"):
+        await media.upload(api, device, path, progress=grow)
+    async with asyncio.timeout(10):
+        while list((live_network.folder / "blobs").iterdir()):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    ("filename", "expected"),
+    [
+        ("bill.pdf", "bill.pdf"),
+        ("../../etc/passwd", "passwd"),
+        ("C:\\Windows\\system.ini", "system.ini"),
+        (".bashrc", "bashrc"),
+        ("a\x1b[2J\nb.txt", "a_[2J_b.txt"),
+        ("..", "image-00000000.png"),
+        ("", "image-00000000.png"),
+        ("ü" * 500 + ".pdf", "ü" * 116 + ".pdf"),
+    ],
+)
+def test_a_name_leads_nowhere_else(filename: str, expected: str) -> None:
+    assert pointers.name_of("image", filename, "image/png", "0" * 64) == expected
+
+
+@given(st.text())
+def test_any_name_can_be_a_file(filename: str) -> None:
+    name = pointers.name_of("document", filename, "x/y", "a" * 64)
+    assert name not in ("", ".", "..")
+    assert not set(name) & set("/\0\\")
+    assert len(name) <= pointers.MAX_NAME
+
+
+@given(
+    kind=st.sampled_from([*pointers.KINDS, "interactive", "template", "hsm", "text"]),
+    raw=st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(st.sampled_from(["image", "type", "header", "components", "parameters", "blob"]), inner)
+        ),
+        max_leaves=10,
+    ),
+)
+def test_any_json_has_files_or_none(kind: str, raw: Any) -> None:
+    assert pointers.find(kind, json.dumps({kind: raw})) == []
+    reading.read(kind, json.dumps({kind: raw}))
+
+
+async def pointed(sender: Recorder, path: Path, **options: Any) -> dict[str, Any]:
+    """A content of the business's with a file that is on the network."""
+    assert sender.fleet is not None
+    async with NetworkApi(sender.http_url) as api:
+        return await media.upload(api, sender.fleet.devices[BUSINESS], path, **options)
+
+
+async def test_the_terminal_shows_pictures_and_saves_them(live_network: LiveNetwork, tmp_path: Path) -> None:
+    settings = settings_for(live_network, tmp_path / "ada")
+    async with business(live_network, tmp_path) as sender, at_the_terminal(settings) as ada:
+        await ada.until("Connected")
+        ada.type("/save")
+        await ada.until("There is no file to save")
+        assert sender.fleet is not None
+        picture = await pointed(sender, write(tmp_path, "cat.png", PNG), caption="A cat")
+        name = f"image-{hashlib.sha256(PNG).hexdigest()[:8]}.png"
+        await sender.fleet.send_content(BUSINESS, ADA, picture)
+        shown = await ada.until(r"\[image\]")
+        assert shown.endswith(f": [image] {name}, image/png (2.1 kB)\n  A cat\n  (/save 1 saves it)")
+
+        inside = picture["image"] | {"caption": None}
+        header = {"type": "image", "image": inside}
+        action = {"buttons": [{"type": "reply", "reply": {"id": "y", "title": "Yes"}}]}
+        asked = {"type": "button", "header": header, "body": {"text": "This one?"}, "action": action}
+        await sender.fleet.send_content(BUSINESS, ADA, {"type": "interactive", "interactive": asked})
+        shown = await ada.until("This one")
+        assert f"[image] {name}, image/png (2.1 kB)\n  This one?" in shown
+        assert shown.endswith("(/pick N answers)\n  (/save 2 saves it)")
+        template = {
+            "filled": {"header": {"type": "image"}, "body": "See above"},
+            "components": [{"type": "header", "parameters": [{"type": "image", "image": inside}]}],
+        }
+        await sender.fleet.send_content(BUSINESS, ADA, {"type": "template", "template": template})
+        shown = await ada.until("See above")
+        assert f"[image] {name}, image/png (2.1 kB)" in shown
+
+        ada.type("/save")
+        await ada.until(rf"^Saved .*{name} \(2.1 kB\)")
+        ada.type("/save 1")
+        await ada.until(rf"^Saved .*{name.replace('.png', '')} \(2\)\.png")
+        assert (settings.files / name).read_bytes() == PNG
+        for wrong in ("4", "0", "x", "99999999999"):
+            ada.type(f"/save {wrong}")
+        await ada.until_count("^Use /save N, from 1 to 3", 4)
+
+        gone = picture | {"image": picture["image"] | {"blob": "x" * 43}}
+        await sender.fleet.send_content(BUSINESS, ADA, gone)
+        await ada.until(r"\(/save 4 saves it\)")
+        ada.type("/save")
+        await ada.until("^! not saved: the network does not have the file")
+
+
+async def test_files_are_sent_from_the_terminal(live_network: LiveNetwork, tmp_path: Path) -> None:
+    write(tmp_path, "my cat.png", PNG)
+    write(tmp_path, "note.ogg", OPUS)
+    async with (
+        business(live_network, tmp_path) as sender,
+        at_the_terminal(settings_for(live_network, tmp_path / "ada")) as ada,
+    ):
+        await ada.until("Connected")
+        ada.type(f"/to {BUSINESS}")
+        ada.type("/send")
+        await ada.until(r"^Use /send FILE \[CAPTION\]")
+        ada.type("/voice 'a' b")
+        await ada.until(r"^Use /voice FILE;")
+        ada.type("/send no/such/file")
+        await ada.until("^! not sent: no/such/file: No such file")
+        ada.type(f'/send "{tmp_path}/my cat.png" What a cat')
+        ada.type(f"/voice {tmp_path}/note.ogg")
+        ada.type(f"/send {tmp_path}/note.ogg")
+        await sender.until(lambda: [m.type for m in sender.messages] == ["image", "voice", "audio"])
+        picture = json.loads(sender.messages[0].raw)["image"]
+        assert (picture["caption"], picture["mime_type"], picture["size"]) == ("What a cat", "image/png", len(PNG))
+        assert "filename" not in picture
+        assert sender.fleet is not None
+        (pointer,) = pointers.find("voice", sender.messages[1].raw)
+        async with NetworkApi(live_network.http_url) as api:
+            saved = await media.save(api, sender.fleet.devices[BUSINESS], pointer, tmp_path / "got")
+        assert saved.suffix == ".ogg"
+        assert saved.read_bytes() == OPUS
+
+
+def test_a_transfer_that_takes_long_says_how_far_it_is() -> None:
+    lines: list[str] = []
+    now = 0.0
+    report = shelf.Report("film.mp4", lines.append, lambda: now)
+    for second in range(9):
+        now = second / 2
+        report(second * 1_000_000, 16_000_000)
+    assert lines == ["  film.mp4: 2.0 MB of 16.0 MB", "  film.mp4: 8.0 MB of 16.0 MB"]
+
+
+@pytest.mark.parametrize(
+    ("argument", "expected"),
+    [
+        ("a.png", ("a.png", "")),
+        ("a.png two words", ("a.png", "two words")),
+        ('"a b.png" two words', ("a b.png", "two words")),
+        ("'a b.png'", ("a b.png", "")),
+        ('"a b.png', ('"a', "b.png")),
+        ("", ("", "")),
+    ],
+)
+def test_a_path_ends_at_a_space_or_its_quote(argument: str, expected: tuple[str, str]) -> None:
+    assert shelf.split(argument) == expected
+
+
+def checked(result: str) -> float:
+    return REGISTRY.get_sample_value("tidings_handset_files_total", {"result": result}) or 0.0
+
+
+async def test_robots_open_what_they_get_and_send_files_back(
+    live_network: LiveNetwork, robots_settings: RobotsSettings, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "handset.checking")
+    before = checked("opened"), checked("FileLost")
+    async with robots_running(robots_settings), business(live_network, tmp_path) as sender:
+        assert sender.fleet is not None
+        picture = await pointed(sender, write(tmp_path, "cat.png", PNG))
+        damaged = picture | {"image": picture["image"] | {"digest": base64.b64encode(bytes(32)).decode()}}
+        echo = number_of(Behaviour.ECHOES, 0)
+        for made, to in ((picture, number_of(Behaviour.READS, 0)), (damaged, number_of(Behaviour.READS, 0))):
+            await sender.fleet.send_content(BUSINESS, to, made)
+        await sender.fleet.send_content(BUSINESS, echo, picture)
+        await sender.until(lambda: len(sender.messages) == 1)
+        assert (sender.messages[0].peer, sender.messages[0].type) == (echo, "image")
+        assert json.loads(sender.messages[0].raw) == picture
+        async with asyncio.timeout(15):
+            while (checked("opened"), checked("FileLost")) != (before[0] + 2, before[1] + 1):  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+    results = [(r.result, r.bytes) for r in caplog.records if r.getMessage() == "file.checked"]  # type: ignore[attr-defined]
+    assert sorted(results) == [("FileLost", len(PNG)), ("opened", len(PNG)), ("opened", len(PNG))]
+
+
+def test_a_pointer_shows_no_key() -> None:
+    pointer = Pointer("image", "b", b"k" * 64, bytes(32), 3, "image/png", "0" * 64)
+    assert repr(pointer) == "Pointer(image, b, 3 bytes)"

@@ -1,0 +1,203 @@
+"""A file is in the directory whole or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import hashlib
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tidings.media.errors import FileGone, MakeRoom, SendLess, SendSomething, UseAnotherType
+from tidings.media.files import BLOCK, Files
+
+BIG = 10**9
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    made = Files(tmp_path / "media")
+    made.prepare()
+    return made
+
+
+async def chunks(*parts: bytes) -> AsyncIterator[bytes]:
+    for part in parts:
+        yield part
+
+
+async def names(files: Files) -> list[str]:
+    return [name async for page in files.list_old(BIG * 10) for name in page]
+
+
+@pytest.mark.parametrize("size", [1, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK + 7])
+async def test_what_was_written_is_read_again(files: Files, size: int) -> None:
+    content = os.urandom(size)
+    stored = await files.write(chunks(*(content[at : at + 50_000] for at in range(0, size, 50_000))), limit=size)
+    assert (stored.size, stored.sha256) == (size, hashlib.sha256(content).hexdigest())
+    with files.open(stored.name) as file:
+        assert file.read() == content
+    assert await names(files) == [stored.name]
+    assert (files.path(stored.name).stat().st_mode & 0o777, files.directory.stat().st_mode & 0o777) == (0o600, 0o700)
+
+
+async def test_two_files_of_the_same_bytes_have_names_of_their_own(files: Files) -> None:
+    one, other = await asyncio.gather(*(files.write(chunks(b"x"), limit=1) for _ in range(2)))
+    assert one.name != other.name
+    assert len(await names(files)) == 2
+
+
+async def test_a_file_over_the_limit_leaves_nothing(files: Files) -> None:
+    for size in (11, BLOCK * 2):
+        with pytest.raises(SendLess) as caught:
+            await files.write(chunks(*[b"x" * 10] * (size // 10 + 1)), limit=size)
+        assert caught.value.limit == size
+    assert os.listdir(files.directory) == []
+
+
+async def test_an_empty_file_is_none(files: Files) -> None:
+    with pytest.raises(SendSomething):
+        await files.write(chunks(b"", b""), limit=10)
+    assert os.listdir(files.directory) == []
+
+
+async def test_the_check_sees_the_beginning_before_anything_is_written(files: Files) -> None:
+    seen: list[bytes] = []
+
+    def refuse(head: bytes) -> None:
+        seen.append(head)
+        assert os.listdir(files.directory) == []
+        raise UseAnotherType("no")
+
+    for content in ([b"ab", b"c"], [b"x" * BLOCK] * 3):
+        with pytest.raises(UseAnotherType):
+            await files.write(chunks(*content), limit=BIG, check=refuse)
+    assert seen == [b"abc", b"x" * BLOCK]
+    assert os.listdir(files.directory) == []
+
+
+async def test_a_source_that_breaks_off_leaves_nothing(files: Files) -> None:
+    async def broken() -> AsyncIterator[bytes]:
+        yield b"x" * (2 * BLOCK)
+        assert len(os.listdir(files.directory)) == 1
+        raise ConnectionResetError
+
+    with pytest.raises(ConnectionResetError):
+        await files.write(broken(), limit=BIG)
+    assert os.listdir(files.directory) == []
+
+
+async def test_a_cancelled_writer_leaves_nothing(files: Files) -> None:
+    written = asyncio.Event()
+
+    async def endless() -> AsyncIterator[bytes]:
+        yield b"x" * BLOCK
+        written.set()
+        await asyncio.Event().wait()
+
+    task = asyncio.create_task(files.write(endless(), limit=BIG))
+    await written.wait()
+    assert len(os.listdir(files.directory)) == 1
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert os.listdir(files.directory) == []
+
+
+async def test_the_reserve_stays_free(files: Files) -> None:
+    full = Files(files.directory, reserve=2**62)
+    assert full.free() == 0
+    assert files.free() > 0
+    with pytest.raises(MakeRoom):
+        await full.write(chunks(b"x"), limit=10)
+    assert os.listdir(files.directory) == []
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+async def test_a_disk_that_fills_up_on_the_way_leaves_nothing(
+    files: Files, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(MakeRoom):
+        await files.write(chunks(b"x"), limit=10)
+    monkeypatch.undo()
+    assert os.listdir(files.directory) == []
+
+
+def test_a_real_limit_of_the_system_is_told_like_a_full_disk(files: Files) -> None:
+    program = """
+import sys
+from pathlib import Path
+from tidings.media.errors import MakeRoom
+from tidings.media.files import Files
+try:
+    with Files(Path(sys.argv[1])).draft(limit=10**9) as draft:
+        for _ in range(64):
+            draft.write(b"x" * 65536)
+        draft.keep()
+except MakeRoom:
+    print("full")
+"""
+
+    def limited() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, 1_000_000))
+
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(files.directory)],
+        preexec_fn=limited,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == "full"
+    assert os.listdir(files.directory) == []
+
+
+async def test_deleting_is_repeatable_and_an_open_file_can_be_read_to_its_end(files: Files) -> None:
+    stored = await files.write(chunks(b"abc"), limit=10)
+    with files.open(stored.name) as file:
+        assert await files.delete([stored.name, "0" * 32]) == 1
+        assert await files.delete([stored.name]) == 0
+        assert file.read() == b"abc"
+    with pytest.raises(FileGone):
+        files.open(stored.name)
+
+
+@pytest.mark.parametrize("name", ["", "..", "../secrets.json", "a/b", ".part", "/etc/passwd", "a\0b"])
+async def test_no_name_leads_out_of_the_directory(files: Files, name: str) -> None:
+    with pytest.raises(FileGone):
+        files.path(name)
+    assert await files.delete([name]) == 0
+
+
+async def test_only_what_is_old_is_listed_and_unfinished_files_too(files: Files) -> None:
+    old = [(await files.write(chunks(b"x"), limit=1)).name for _ in range(3)]
+    unfinished = files.directory / ("0" * 32 + ".part")
+    unfinished.write_bytes(b"x")
+    for name in (*old, unfinished.name):
+        os.utime(files.directory / name, (1000, 1000))
+    await files.write(chunks(b"x"), limit=1)
+    (files.directory / "directory").mkdir()
+    listed = [name async for page in files.list_old(1001) for name in page]
+    assert sorted(listed) == sorted([*old, unfinished.name])
+    assert await files.delete(listed) == 4
+
+
+def test_a_draft_that_is_not_kept_leaves_nothing_and_one_that_is_stays(files: Files) -> None:
+    with files.draft(limit=BIG) as draft:
+        draft.write(b"x" * (2 * BLOCK))
+        assert len(os.listdir(files.directory)) == 1
+    assert os.listdir(files.directory) == []
+    with files.draft(limit=BIG) as draft:
+        draft.write(b"x")
+        stored = draft.keep()
+    assert os.listdir(files.directory) == [stored.name]

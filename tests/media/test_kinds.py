@@ -1,0 +1,137 @@
+"""Which types are taken, and that a file is what it says."""
+
+from __future__ import annotations
+
+import contextlib
+
+import hypothesis
+import pytest
+from hypothesis import strategies as st
+
+from tests import media_samples
+from tests.media_samples import SAMPLES
+from tidings.media import kinds
+from tidings.media.errors import UseAnotherType
+
+CHECKED = [text for text in SAMPLES if text not in ("text/plain; charset=utf-8", "application/octet-stream")]
+
+
+@pytest.mark.parametrize(
+    ("given", "text", "kind"),
+    [
+        ("image/jpeg", "image/jpeg", "image"),
+        (" IMAGE/PNG ; charset=binary", "image/png", "image"),
+        ("image/webp", "image/webp", "sticker"),
+        ("audio/ogg; codecs=opus", "audio/ogg; codecs=opus", "audio"),
+        ('audio/ogg;CODECS="Opus";', "audio/ogg; codecs=opus", "audio"),
+        ("audio/aac", "audio/aac", "audio"),
+        ("video/3gpp", "video/3gpp", "video"),
+        ("application/pdf", "application/pdf", "document"),
+        ("Text/Plain;charset=UTF-8", "text/plain; charset=UTF-8", "document"),
+        ("image/gif", "image/gif", "document"),
+        (
+            "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
+            "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
+            "document",
+        ),
+        ("x-custom/thing", "x-custom/thing", "document"),
+    ],
+)
+def test_a_type_is_taken_in_any_spelling(given: str, text: str, kind: str) -> None:
+    found = kinds.parse(given)
+    assert (found.text, found.kind, found.limit) == (text, kind, kinds.LIMITS[kind])
+    assert kinds.parse(found.text) == found
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "",
+        "image",
+        "image/",
+        "/png",
+        "image/png/x",
+        "image/png image/jpeg",
+        "image/png, image/jpeg",
+        "ïmage/png",
+        "image/png;",  # taken: an empty parameter
+        "audio/ogg",
+        "audio/ogg; codecs=vorbis",
+        "audio/ogg; codec=opus",
+        "multipart/form-data; boundary=x",
+        "text/plain; charset",
+        'text/plain; charset="a',
+        "text/plain; x=\x00",
+        "text/" + "x" * 300,
+    ],
+)
+def test_what_is_no_type_or_is_not_taken_is_refused(given: str) -> None:
+    if given == "image/png;":
+        assert kinds.parse(given).text == "image/png"
+        return
+    with pytest.raises(UseAnotherType):
+        kinds.parse(given)
+
+
+@hypothesis.given(st.text(max_size=300))
+def test_any_text_is_a_type_or_refused(given: str) -> None:
+    try:
+        found = kinds.parse(given)
+    except UseAnotherType:
+        return
+    assert found.text.isascii()
+    assert len(found.text) <= kinds.MAX_LENGTH
+    assert kinds.parse(found.text) == found
+
+
+@pytest.mark.parametrize("text", SAMPLES)
+def test_a_file_of_each_type_is_recognised(text: str) -> None:
+    kinds.parse(text).check(SAMPLES[text])
+
+
+@pytest.mark.parametrize("text", CHECKED)
+def test_a_file_of_another_type_is_refused(text: str) -> None:
+    of = kinds.parse(text)
+    related = {
+        "audio/mp4": {"video/3gpp", "video/mp4"},  # whether there is a picture is told further back in the file
+        "video/mp4": {"video/3gpp"},
+    }
+    for other, file in SAMPLES.items():
+        if other != text and other not in related.get(text, set()):
+            with pytest.raises(UseAnotherType):
+                of.check(file)
+    for file in (media_samples.HTML, b"x", media_samples.HEIC, media_samples.QUICKTIME, media_samples.VORBIS):
+        with pytest.raises(UseAnotherType):
+            of.check(file)
+
+
+@pytest.mark.parametrize("text", CHECKED)
+@hypothesis.given(head=st.binary(max_size=64))
+def test_any_bytes_are_a_file_or_refused(text: str, head: bytes) -> None:
+    of = kinds.parse(text)
+    for file in (head, SAMPLES[text][: len(head)] + head):
+        with contextlib.suppress(UseAnotherType):
+            of.check(file)
+
+
+@pytest.mark.parametrize("make", [media_samples.webp, media_samples.webp_lossless, media_samples.webp_lossy])
+def test_a_sticker_is_512_pixels_square_and_stands_still(make: object) -> None:
+    of = kinds.parse("image/webp")
+    assert callable(make)
+    of.check(make(512, 512))
+    for size in ((511, 512), (512, 513), (1, 1)):
+        with pytest.raises(UseAnotherType, match=f"the sticker is {size[0]} x {size[1]} pixels"):
+            of.check(make(*size))
+    with pytest.raises(UseAnotherType, match="animated"):
+        of.check(media_samples.webp(512, 512, animated=True))
+    with pytest.raises(UseAnotherType, match="no picture"):
+        of.check(b"RIFF\0\0\0\0WEBPALPH" + b"\0" * 20)
+
+
+def test_a_document_may_be_of_any_type_and_the_others_only_of_theirs() -> None:
+    for text in SAMPLES:
+        assert [kind for kind in kinds.KINDS if kinds.may_be_sent_as(text, kind)] == [
+            kind for kind in kinds.KINDS if kind in (kinds.parse(text).kind, "document")
+        ]
+    assert kinds.types_of("sticker") == ("image/webp",)
+    assert kinds.types_of("document") == ()

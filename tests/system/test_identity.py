@@ -1,0 +1,91 @@
+"""A handset that registers anew, on real processes: told, refused, acknowledged, written to again."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.harness.client import Business
+from benchmarks.harness.installation import Installation
+from handset import settings
+from handset.settings import TerminalSettings
+from tests.coreapp import webhook_schemas
+from tests.handset.test_terminal import ADA, at_the_terminal
+from tests.system.test_message_types import Webhook
+from tests.system.test_message_types import webhook as webhook
+from tidings.runtime.settings import Environment
+
+pytestmark = pytest.mark.whole_system
+
+PATH = f"/v1/contacts/{ADA}/identity"
+
+
+@pytest.fixture
+async def installation(tmp_path: Path) -> AsyncIterator[Installation]:
+    async with Installation(tmp_path, None, {"TIDINGS_ROBOTS_PER_KIND": "2"}) as prepared:
+        yield prepared
+
+
+@pytest.fixture
+def database_engine() -> str:
+    return "sqlite"
+
+
+def handset(installation: Installation, folder: Path) -> TerminalSettings:
+    """One with a data directory of its own: keys of its own."""
+    folder.mkdir()
+    url = f"sqlite+aiosqlite:///{folder / 'handset.db'}"
+    return settings.read_terminal(Environment({**installation.common, "TIDINGS_HANDSET_DB_URL": url}))
+
+
+async def send(business: Business, text: str) -> tuple[int, Any]:
+    return await business.call("POST", "/v1/messages", {"to": ADA, "type": "text", "text": {"body": text}})
+
+
+async def test_a_handset_that_registers_anew_is_written_to_once_the_business_has_taken_its_keys(
+    installation: Installation, webhook: tuple[Webhook, str], tmp_path: Path
+) -> None:
+    sink, url = webhook
+    await installation.start()
+    business = await installation.business()
+    await business.set_webhook(url)
+    application = {"show_security_notifications": True}
+    await business.must("PATCH", "/v1/settings/application", application)
+    async with at_the_terminal(handset(installation, tmp_path / "first")) as ada:
+        await ada.until("Connected")
+        await business.check_contacts([ADA])
+        status, _ = await send(business, "to the first handset")
+        assert status == 201
+        await ada.until("to the first handset")
+    before = (await business.must("GET", PATH))["contacts"]
+    assert before["acknowledged"]
+    assert len(base64.b64decode(before["hash"])) == 8
+
+    async with at_the_terminal(handset(installation, tmp_path / "second")) as ada:
+        await ada.until("Connected")
+        told = await sink.received("system")
+        now = (await business.must("GET", PATH))["contacts"]
+        assert told["system"]["type"] == "user_identity_changed"
+        assert told["system"]["identity"] == now["hash"] != before["hash"]
+        assert told["identity"] == now == {**now, "acknowledged": False}
+
+        status, answer = await send(business, "too early")
+        assert (status, answer["errors"][0]["code"]) == (400, 1028)
+        status, answer = await business.call("PUT", PATH, {"hash": before["hash"]})
+        assert (status, answer["errors"][0]["code"]) == (400, 1009)
+        assert set(await business.must("PUT", PATH, {"hash": now["hash"]})) == {"meta"}
+        assert (await business.must("GET", PATH))["contacts"] == {**now, "acknowledged": True}
+        status, _ = await send(business, "to the second handset")
+        assert status == 201
+        await ada.until("to the second handset")
+        ada.type("it is me")
+        message = await sink.received("text")
+        assert message["identity"] == {**now, "acknowledged": True}
+    for body in sink.bodies:
+        webhook_schemas.check(body)
+    assert "too early" not in json.dumps(sink.bodies)

@@ -1,0 +1,162 @@
+"""Files on real processes: from the API to a handset in a terminal and back, byte for byte."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from aiohttp import web
+
+from benchmarks.harness.installation import Installation
+from handset import settings
+from tests.coreapp import webhook_schemas
+from tests.handset.test_terminal import ADA, Session, at_the_terminal
+from tests.media_samples import SAMPLES
+from tests.system.test_message_types import Webhook
+from tests.system.test_message_types import webhook as webhook
+from tidings.media import kinds
+from tidings.runtime.settings import Environment
+
+pytestmark = pytest.mark.whole_system
+
+SENT = ("image/png", "audio/ogg; codecs=opus", "video/mp4", "image/webp", "application/pdf", "text/plain; charset=utf-8")
+TOKEN = "token of the shop"  # noqa: S105
+TEMPLATE = {
+    "name": "bill",
+    "language": "en_US",
+    "components": [{"type": "HEADER", "format": "DOCUMENT"}, {"type": "BODY", "text": "Your bill"}],
+}
+
+
+@pytest.fixture
+async def installation(tmp_path: Path) -> AsyncIterator[Installation]:
+    async with Installation(tmp_path, None, {"TIDINGS_ROBOTS_PER_KIND": "2"}) as prepared:
+        yield prepared
+
+
+@pytest.fixture
+def database_engine() -> str:
+    return "sqlite"
+
+
+@pytest.fixture
+async def shop() -> AsyncIterator[str]:
+    """Serves a picture to those who have the token."""
+
+    async def serve(request: web.Request) -> web.Response:
+        if request.headers.get("Authorization") != f"Bearer {TOKEN}":
+            return web.Response(status=401)
+        return web.Response(body=SAMPLES["image/jpeg"], content_type="image/jpeg")
+
+    app = web.Application()
+    app.router.add_get("/a.jpg", serve)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    yield f"http://127.0.0.1:{runner.addresses[0][1]}/a.jpg"
+    await runner.cleanup()
+
+
+async def saved(ada: Session, number: int) -> bytes:
+    """What /save wrote."""
+    ada.type(f"/save {number}")
+    line = await ada.until(rf"saved .*\(?{number}?|saved ")
+    found = re.search(r"(/\S.*\S)", line)
+    assert found, line
+    return Path(found[1]).read_bytes()
+
+
+async def test_files_arrive_byte_for_byte_in_both_directions(
+    installation: Installation, webhook: tuple[Webhook, str], shop: str, tmp_path: Path
+) -> None:
+    sink, url = webhook
+    await installation.start()
+    business = await installation.business()
+    await business.set_webhook(url)
+    folder = tmp_path / "ada"
+    variables = {**installation.common, "TIDINGS_HANDSET_NAME": "Ada", "TIDINGS_HANDSET_FILES": str(folder)}
+    async with (
+        at_the_terminal(settings.read_terminal(Environment(variables))) as ada,
+        httpx.AsyncClient(
+            base_url=f"http://127.0.0.1:{installation.api_port}",
+            headers={"Authorization": f"Bearer {business.token}"},
+            trust_env=False,
+            timeout=30,
+        ) as http,
+    ):
+        await ada.until("Connected")
+        await business.check_contacts([ADA])
+        await business.must("POST", "/v1/configs/templates", TEMPLATE)
+        providers = [{"name": "shop", "type": "www", "config": {"bearer": TOKEN}}]
+        await business.must("POST", "/v1/settings/application/media/providers", providers)
+
+        async def upload(kind: str) -> str:
+            answer = await http.post("/v1/media", content=SAMPLES[kind], headers={"Content-Type": kind})
+            assert answer.status_code == 200, answer.text
+            media_id: str = answer.json()["media"][0]["id"]
+            return media_id
+
+        async def send(kind: str, content: Any) -> None:
+            await business.must("POST", "/v1/messages", {"to": ADA, "type": kind, kind: content})
+
+        expected = []
+        for mime_type in SENT:
+            kind = kinds.parse(mime_type).kind
+            name = {"filename": f"file {len(expected)}.bin"} if kind == "document" else {}
+            await send(kind, {"id": await upload(mime_type), **name})
+            expected.append(SAMPLES[mime_type])
+            await ada.until(rf"\[{kind}\].*\({len(SAMPLES[mime_type])} B\)")
+        await send("image", {"link": shop, "provider": {"name": "shop"}, "caption": "by link"})
+        await ada.until("by link")
+        expected.append(SAMPLES["image/jpeg"])
+        header = {"type": "document", "document": {"id": await upload("application/pdf"), "filename": "bill.pdf"}}
+        component = {"type": "header", "parameters": [header]}
+        await send("template", {"name": "bill", "language": {"code": "en_US"}, "components": [component]})
+        await ada.until("Your bill")
+        expected.append(SAMPLES["application/pdf"])
+        buttons = [{"type": "reply", "reply": {"id": "0", "title": "Yes"}}]
+        picture = {"type": "image", "image": {"id": await upload("image/png")}}
+        await send(
+            "interactive",
+            {"type": "button", "header": picture, "body": {"text": "Is it?"}, "action": {"buttons": buttons}},
+        )
+        await ada.until("Is it?")
+        expected.append(SAMPLES["image/png"])
+        for number in range(1, len(expected) + 1):
+            ada.type(f"/save {number}")
+        await ada.until_count("saved", len(expected))
+        files = sorted(path.read_bytes() for path in folder.iterdir())
+        assert files == sorted(expected)
+
+        # The other way round: what she sends is fetched before the webhook hears of it.
+        cat = tmp_path / "cat.png"
+        cat.write_bytes(SAMPLES["image/png"])
+        ada.type(f"/send {cat} My cat")
+        inbound = (await sink.received("image"))["image"]
+        assert (inbound["mime_type"], inbound["caption"]) == ("image/png", "My cat")
+        answer = await http.get(f"/v1/media/{inbound['id']}")
+        assert (answer.content, answer.headers["Content-Type"]) == (SAMPLES["image/png"], "image/png")
+        await send("image", {"id": inbound["id"], "caption": "yours again"})
+        await ada.until("yours again")
+
+        assert (await http.delete(f"/v1/media/{inbound['id']}")).status_code == 200
+        status, refused = await business.call(
+            "POST", "/v1/messages", {"to": ADA, "type": "image", "image": {"id": inbound["id"]}}
+        )
+        assert (status, refused["errors"][0]["code"]) == (404, 1006)
+
+        orphan = installation.data_dir / "media" / ("0" * 32)
+        orphan.write_bytes(b"x")
+        os.utime(orphan, (1, 1))
+        await business.must("PUT", "/v1/services/media/gc")
+        result = await sink.until(lambda body: "services" in body)
+        [collected] = result["services"]
+        assert collected["media"]["gc"] | {"node": ""} == {"items_deleted": 1, "status": "complete", "node": ""}
+        assert not orphan.exists()
+    for body in sink.bodies:
+        webhook_schemas.check(body)

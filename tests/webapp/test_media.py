@@ -1,0 +1,359 @@
+"""`/v1/media` over a real socket: what is kept, what is refused, and that nothing else stays on the disk."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+
+from tests import media_samples
+from tests.coreapp.signals import soon
+from tests.media_samples import PNG, SAMPLES
+from tests.webapp import raw
+from tests.webapp.conftest import Serve, Served, body, check_headers, code, errors
+from tests.webapp.fake_coreapp import FakeCoreapp
+from tidings.media import kinds
+from tidings.storage import media
+from tidings.storage.database import Database
+from webapp.media import service, transfer
+from webapp.media.service import TOUCH_AFTER_MS
+
+PATH = "/v1/media"
+ACCOUNT = "15550000000"
+MIB = 1024 * 1024
+
+
+def on_disk(api: Served) -> list[str]:
+    return os.listdir(api.settings.media_dir)
+
+
+async def rows(database: Database) -> list[media.Media]:
+    async with database.reading() as connection:
+        return list(await media.list_unused(connection, ACCOUNT, 2**62))
+
+
+async def upload(api: Served, content: Any = PNG, kind: str = "image/png", **headers: str) -> str:
+    answer = await api.http.post(PATH, content=content, headers={"Content-Type": kind, **headers})
+    assert answer.status_code == 200, answer.text
+    [entry] = answer.json()["media"]
+    return str(entry["id"])
+
+
+class Events(logging.Handler):
+    """Wakes who waits for a line of the log."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+        self._seen: dict[str, asyncio.Event] = {}
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.of(record.getMessage()).set()
+
+    def of(self, message: str) -> asyncio.Event:
+        return self._seen.setdefault(message, asyncio.Event())
+
+    async def wait_for(self, message: str) -> None:
+        async with asyncio.timeout(10):
+            await self.of(message).wait()
+
+
+@pytest.fixture
+def events() -> Iterator[Events]:
+    handler = Events()
+    logger = logging.getLogger("webapp.media")
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    yield handler
+    logger.removeHandler(handler)
+    logger.setLevel(level)
+
+
+@pytest.mark.parametrize("kind", SAMPLES)
+async def test_a_file_of_each_type_comes_back_as_it_was_uploaded(
+    served_api: Served, database: Database, kind: str
+) -> None:
+    answer = await served_api.http.post(PATH, content=SAMPLES[kind], headers={"Content-Type": kind})
+    assert answer.status_code == 200, answer.text
+    assert set(answer.json()) == {"media", "meta"}
+    [entry] = answer.json()["media"]
+    assert str(uuid.UUID(entry["id"])) == entry["id"]
+    check_headers(answer)
+    [row] = await rows(database)
+    assert (row.id, row.account, row.kind, row.mime_type, row.size) == (
+        entry["id"],
+        ACCOUNT,
+        kinds.parse(kind).kind,
+        kind,
+        len(SAMPLES[kind]),
+    )
+    assert on_disk(served_api) == [row.file]
+    found = await served_api.http.get(f"{PATH}/{entry['id']}")
+    assert (found.status_code, found.content) == (200, SAMPLES[kind])
+    assert found.headers["Content-Type"] == kind
+    assert found.headers["Content-Length"] == str(len(SAMPLES[kind]))
+    check_headers(found)
+    head = await served_api.http.head(f"{PATH}/{entry['id']}")
+    assert (head.status_code, head.content, head.headers["Content-Length"]) == (200, b"", str(len(SAMPLES[kind])))
+
+
+async def test_a_large_file_is_taken_in_chunks_and_whole_and_comes_back(served_api: Served) -> None:
+    content = os.urandom(3 * MIB + 17)
+
+    async def chunks() -> AsyncIterator[bytes]:
+        for at in range(0, len(content), 100_000):
+            yield content[at : at + 100_000]
+
+    for sent in (content, chunks()):
+        media_id = await upload(served_api, sent, "application/octet-stream")
+        assert (await served_api.http.get(f"{PATH}/{media_id}")).content == content
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=case["case"]) for case in body("media_wrong")])
+async def test_a_wrong_upload_is_told_why_and_leaves_nothing(
+    served_api: Served, database: Database, case: dict[str, Any]
+) -> None:
+    content = SAMPLES[case["file"]] if case["file"] else b""
+    headers = {} if case["type"] is None else {"Content-Type": case["type"]}
+    answer = await served_api.http.post(PATH, content=content, headers=headers)
+    assert code(answer) == (400, case["code"])
+    assert errors(answer)[0]["details"].startswith(case["details"])
+    assert on_disk(served_api) == []
+    assert await rows(database) == []
+
+
+async def test_stickers_are_512_pixels_square_and_stand_still(served_api: Served) -> None:
+    for file, details in (
+        (media_samples.webp(512, 511), "body: the sticker is 512 x 511 pixels, not 512 x 512"),
+        (media_samples.webp(512, 512, animated=True), "body: the sticker is animated"),
+    ):
+        answer = await served_api.http.post(PATH, content=file, headers={"Content-Type": "image/webp"})
+        assert code(answer) == (400, 1009)
+        assert errors(answer)[0]["details"] == details
+
+
+@pytest.mark.parametrize(
+    ("kind", "limit"),
+    [("image/png", 5 * MIB), ("image/webp", 100 * 1024), ("audio/mpeg", 16 * MIB), ("video/mp4", 16 * MIB)],
+)
+async def test_a_file_may_have_its_kinds_limit_and_not_a_byte_more(served_api: Served, kind: str, limit: int) -> None:
+    whole = SAMPLES[kind] + b"\0" * (limit - len(SAMPLES[kind]))
+    await upload(served_api, whole, kind)
+
+    async def chunks() -> AsyncIterator[bytes]:
+        yield whole
+        yield b"\0"
+
+    before = on_disk(served_api)
+    for sent in (whole + b"\0", chunks()):
+        answer = await served_api.http.post(PATH, content=sent, headers={"Content-Type": kind})
+        assert code(answer) == (413, 1025)
+        assert errors(answer)[0]["details"] == f"the body is over the limit of {limit} bytes"
+        assert on_disk(served_api) == before
+
+
+async def test_a_declared_length_over_the_limit_is_refused_before_any_byte(served_api: Served) -> None:
+    for length in (str(100 * MIB + 1), "9" * 18):
+        headers = {"Content-Type": "application/pdf", "Content-Length": length}
+        status, _, payload = await raw.call(served_api, "POST", PATH, headers=headers)
+        assert (status, payload["errors"][0]["code"]) == (413, 1025)
+    assert on_disk(served_api) == []
+
+
+async def test_an_upload_that_breaks_off_leaves_nothing_and_no_row(
+    served_api: Served, database: Database, events: Events
+) -> None:
+    _, writer = await asyncio.open_connection("127.0.0.1", served_api.port)
+    writer.write(head_of(served_api, length=2 * MIB) + b"x" * MIB)
+    await writer.drain()
+    writer.close()
+    await events.wait_for("media.uploaded")
+    assert on_disk(served_api) == []
+    assert await rows(database) == []
+
+
+async def test_an_upload_that_stops_coming_is_ended(served_api: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transfer.received, "__kwdefaults__", {"idle": 0.05, "longest": 60.0})
+    part = head_of(served_api, length=2 * MIB) + b"x" * MIB
+    status, _, payload = await raw.exchange(served_api.port, part)
+    assert (status, payload["errors"][0]["code"]) == (400, 1025)
+    assert payload["errors"][0]["details"] == "the body did not arrive in time"
+    assert on_disk(served_api) == []
+
+
+def head_of(api: Served, *, length: int, kind: str = "application/octet-stream") -> bytes:
+    return (
+        f"POST {PATH} HTTP/1.1\r\nHost: tests\r\nAuthorization: {api.http.headers['Authorization']}\r\n"
+        f"Content-Type: {kind}\r\nContent-Length: {length}\r\n\r\n"
+    ).encode()
+
+
+@contextlib.asynccontextmanager
+async def upload_in_progress(api: Served, **headers: str) -> AsyncIterator[None]:
+    """An upload that ends well with the block."""
+    finish = asyncio.Event()
+
+    async def slow() -> AsyncIterator[bytes]:
+        yield PNG
+        await finish.wait()
+
+    before = uploads_in_progress()
+    task = asyncio.create_task(upload(api, slow(), **headers))
+    await soon(lambda: uploads_in_progress() > before)
+    yield
+    finish.set()
+    await task
+
+
+def uploads_in_progress() -> float:
+    [metric] = service.IN_PROGRESS.collect()
+    return float(metric.samples[0].value)
+
+
+async def test_only_so_many_uploads_are_in_progress(serve: Serve, coreapp: FakeCoreapp) -> None:
+    api = await serve(over_socket=True, max_uploads=1)
+    await api.log_in()
+    async with upload_in_progress(api):
+        answer = await api.http.post(PATH, content=PNG, headers={"Content-Type": "image/png"})
+        assert code(answer) == (503, 1016)
+        assert answer.headers["Retry-After"] == "1"
+    await upload(api)
+
+
+async def test_a_full_disk_is_told_and_leaves_nothing(serve: Serve, coreapp: FakeCoreapp) -> None:
+    api = await serve(over_socket=True, media_reserve=2**62)
+    await api.log_in()
+    answer = await api.http.post(PATH, content=PNG, headers={"Content-Type": "image/png"})
+    assert code(answer) == (503, 1016)
+    assert errors(answer)[0]["details"] == "the disk for media is full"
+    assert answer.headers["Retry-After"] == "60"
+    assert on_disk(api) == []
+
+
+async def test_a_deleted_file_is_gone_from_table_and_disk(served_api: Served, database: Database) -> None:
+    kept, deleted = await upload(served_api), await upload(served_api)
+    answer = await served_api.http.delete(f"{PATH}/{deleted}")
+    assert (answer.status_code, set(answer.json())) == (200, {"meta"})
+    for method in ("GET", "DELETE"):
+        assert code(await served_api.http.request(method, f"{PATH}/{deleted}")) == (404, 1006)
+    [row] = await rows(database)
+    assert row.id == kept
+    assert on_disk(served_api) == [row.file]
+
+
+@pytest.mark.parametrize(
+    "media_id", [str(uuid.UUID(int=0)), "x", "x" * 5000, "%00", "%C3%BC", "..%2Fsecrets.json", "%"]
+)
+async def test_an_id_of_nothing_is_not_found(served_api: Served, media_id: str) -> None:
+    for method in ("GET", "DELETE"):
+        status, _, payload = await raw.call(served_api, method, f"{PATH}/{media_id}")
+        assert (status, payload["errors"][0]["code"]) == (404, 1006)
+    assert (await served_api.http.head(f"{PATH}/{uuid.UUID(int=0)}")).status_code == 404
+
+
+async def test_the_file_of_another_account_is_not_found(served_api: Served, database: Database) -> None:
+    media_id = await upload(served_api)
+    async with database.transaction() as connection:
+        await connection.execute(media.table.update().values(account="15550000001"))
+    assert code(await served_api.http.get(f"{PATH}/{media_id}")) == (404, 1006)
+    assert code(await served_api.http.delete(f"{PATH}/{media_id}")) == (404, 1006)
+
+
+async def test_a_row_whose_file_is_gone_or_cut_is_not_found(served_api: Served) -> None:
+    media_id = await upload(served_api)
+    [name] = on_disk(served_api)
+    os.truncate(served_api.settings.media_dir / name, 3)
+    assert code(await served_api.http.get(f"{PATH}/{media_id}")) == (404, 1006)
+    os.unlink(served_api.settings.media_dir / name)
+    assert code(await served_api.http.get(f"{PATH}/{media_id}")) == (404, 1006)
+    assert (await served_api.http.delete(f"{PATH}/{media_id}")).status_code == 200
+
+
+async def test_fetching_and_sending_count_as_uses(served_api: Served, database: Database) -> None:
+    fetched, sent, idle = [await upload(served_api) for _ in range(3)]
+    async with database.transaction() as connection:
+        await connection.execute(media.table.update().values(used_at=1))
+    await served_api.http.get(f"{PATH}/{fetched}")
+    await served_api.send(type="image", image={"id": sent})
+    used = {row.id: row.used_at for row in await rows(database)}
+    assert used[idle] == 1
+    assert min(used[fetched], used[sent]) > TOUCH_AFTER_MS
+
+
+async def test_without_a_good_token_nothing_is_done(served_api: Served) -> None:
+    media_id = await upload(served_api)
+    headers = {"Authorization": "Bearer wrong", "Content-Type": "image/png"}
+    assert code(await served_api.http.post(PATH, content=PNG, headers=headers)) == (401, 1005)
+    for method in ("GET", "DELETE"):
+        assert code(await served_api.http.request(method, f"{PATH}/{media_id}", headers=headers)) == (401, 1005)
+    assert len(on_disk(served_api)) == 1
+
+
+async def test_a_repeated_upload_gets_the_first_id_and_another_file_is_refused(
+    served_api: Served, database: Database
+) -> None:
+    key = {"Idempotency-Key": "picture-1"}
+    first = await upload(served_api, **key)
+    assert await upload(served_api, **key) == first
+    other = await served_api.http.post(PATH, content=PNG + b"x", headers={"Content-Type": "image/png", **key})
+    assert code(other) == (422, 1009)
+    as_document = await served_api.http.post(PATH, content=PNG, headers={"Content-Type": "x/y", **key})
+    assert code(as_document) == (422, 1009)
+    assert len(await rows(database)) == len(on_disk(served_api)) == 1
+    await served_api.http.delete(f"{PATH}/{first}")
+    assert await upload(served_api, **key) == first
+    assert on_disk(served_api) == []
+
+
+async def test_a_refused_upload_leaves_its_key_free(served_api: Served) -> None:
+    key = {"Idempotency-Key": "k"}
+    answer = await served_api.http.post(PATH, content=b"x", headers={"Content-Type": "image/png", **key})
+    assert code(answer) == (400, 1009)
+    await upload(served_api, **key)
+
+
+async def test_a_key_that_is_in_use_right_now_is_told_to_wait(served_api: Served) -> None:
+    key = {"Idempotency-Key": "slow"}
+    async with upload_in_progress(served_api, **key):
+        answer = await served_api.http.post(PATH, content=PNG, headers={"Content-Type": "image/png", **key})
+        assert code(answer) == (409, 1025)
+        assert answer.headers["Retry-After"] == "1"
+    assert len(on_disk(served_api)) == 1
+
+
+async def test_a_reader_that_goes_away_closes_the_file(served_api: Served, events: Events) -> None:
+    media_id = await upload(served_api, os.urandom(20 * MIB), "application/octet-stream")
+    [file] = on_disk(served_api)
+
+    def is_open() -> bool:
+        links = [f"/proc/self/fd/{entry}" for entry in os.listdir("/proc/self/fd")]
+        return any(file in os.readlink(link) for link in links if os.path.lexists(link))
+
+    reader, writer = await asyncio.open_connection("127.0.0.1", served_api.port)
+    head = f"GET {PATH}/{media_id} HTTP/1.1\r\nHost: t\r\nAuthorization: {served_api.http.headers['Authorization']}"
+    writer.write(head.encode() + b"\r\n\r\n")
+    await reader.readuntil(b"\r\n\r\n")
+    assert is_open()
+    writer.transport.abort()
+    await events.wait_for("media.downloaded")
+    assert not is_open()
+
+
+async def test_the_document_describes_files_in_and_out(served_api: Served) -> None:
+    document = json.loads((await served_api.http.get("/openapi.json")).text)
+    upload_body = document["paths"][PATH]["post"]["requestBody"]["content"]
+    assert {"image/png", "audio/ogg; codecs=opus", "video/3gpp", kinds.UNKNOWN} <= set(upload_body)
+    assert upload_body["image/png"]["schema"] == {"type": "string", "format": "binary"}
+    answer = document["paths"][PATH + "/{media_id}"]["get"]["responses"]["200"]
+    assert answer["content"]["*/*"]["schema"]["format"] == "binary"
+    assert "Content-Length" in answer["headers"]
+    links = document["paths"][PATH]["post"]["responses"]["200"]["links"]
+    operations = {op["operationId"] for ops in document["paths"].values() for op in ops.values()}
+    assert {link["operationId"] for link in links.values()} == {"get_media", "delete_media"} <= operations

@@ -1,0 +1,115 @@
+"""A Webapp that is killed in an upload: what was answered is on disk, what was not is at most an orphan."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+
+from tests.media_samples import PNG
+from tests.webapp.conftest import PASSWORD, basic
+from tidings.runtime import crashpoints
+from tidings.runtime.settings import DatabaseSettings
+from tidings.storage import media
+from tidings.storage.database import Database
+
+PATIENCE = 30.0  # seconds
+
+
+@contextlib.asynccontextmanager
+async def webapp(directory: Path, **variables: str) -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
+    """The process, and the address that it serves at; killed in the end."""
+    reading, writing = os.pipe()
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-m", "tidings.cli.main", "webapp", "--ready-fd", str(writing)),
+        pass_fds=[writing],
+        stderr=asyncio.subprocess.DEVNULL,
+        env={
+            **os.environ,
+            "TIDINGS_EMBEDDED": "1",
+            "TIDINGS_DATA_DIR": str(directory),
+            "TIDINGS_API_ADDRESS": "127.0.0.1:0",
+            **variables,
+        },
+    )
+    os.close(writing)
+    try:
+        with os.fdopen(reading) as pipe:
+            async with asyncio.timeout(PATIENCE):
+                ready = await asyncio.to_thread(pipe.readline)
+        yield process, json.loads(ready)["url"]
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+@contextlib.asynccontextmanager
+async def logged_in(url: str) -> AsyncIterator[httpx.AsyncClient]:
+    async with httpx.AsyncClient(base_url=url, timeout=PATIENCE, trust_env=False) as http:
+        answer = await http.post("/v1/users/login", headers=basic("admin", PASSWORD))
+        if answer.status_code != 200:
+            answer = await http.post(
+                "/v1/users/login", headers=basic("admin", "secret"), json={"new_password": PASSWORD}
+            )
+        http.headers["Authorization"] = "Bearer " + answer.json()["users"][0]["token"]
+        yield http
+
+
+async def known_files(directory: Path) -> set[str]:
+    database = Database(DatabaseSettings(f"sqlite+aiosqlite:///{directory}/business.db"), "business")
+    async with database.reading() as connection:
+        found = await media.list_known_files(connection, os.listdir(directory / "media"))
+    await database.close()
+    return found
+
+
+async def test_killed_between_file_and_row_it_leaves_an_orphan_and_what_was_answered_is_there(tmp_path: Path) -> None:
+    crash = f"{crashpoints.AFTER_FILE_BEFORE_ROW}:2"
+    async with webapp(tmp_path, TIDINGS_CRASH_AT=crash) as (process, url), logged_in(url) as http:
+        answer = await http.post("/v1/media", content=PNG, headers={"Content-Type": "image/png"})
+        [answered] = answer.json()["media"]
+        with contextlib.suppress(httpx.TransportError):
+            await http.post("/v1/media", content=PNG, headers={"Content-Type": "image/png"})
+            raise AssertionError("it should have died")
+        async with asyncio.timeout(PATIENCE):
+            await process.wait()
+    assert len(os.listdir(tmp_path / "media")) == 2
+    assert len(await known_files(tmp_path)) == 1
+    async with webapp(tmp_path) as (_, url), logged_in(url) as http:
+        assert (await http.get(f"/v1/media/{answered['id']}")).content == PNG
+        answer = await http.post("/v1/media", content=PNG, headers={"Content-Type": "image/png"})
+        assert answer.status_code == 200
+
+
+async def test_the_directory_can_be_elsewhere_and_is_said_when_it_cannot_be_used(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-m", "tidings.cli.main", "webapp"),
+        stderr=asyncio.subprocess.PIPE,
+        env={
+            **os.environ,
+            "TIDINGS_EMBEDDED": "1",
+            "TIDINGS_DATA_DIR": str(tmp_path / "data"),
+            "TIDINGS_API_ADDRESS": "127.0.0.1:0",
+            "TIDINGS_MEDIA_DIR": str(tmp_path / "file"),
+        },
+    )
+    async with asyncio.timeout(PATIENCE):
+        _, said = await process.communicate()
+    assert process.returncode
+    assert b"TIDINGS_MEDIA_DIR" in said
+    async with (
+        webapp(tmp_path / "data", TIDINGS_MEDIA_DIR=str(tmp_path / "elsewhere")) as (_, url),
+        logged_in(url) as http,
+    ):
+        await http.post("/v1/media", content=PNG, headers={"Content-Type": "image/png"})
+    assert len(os.listdir(tmp_path / "elsewhere")) == 1

@@ -1,0 +1,1 @@
+"""`/v1/groups`: groups of the business and their participants."""

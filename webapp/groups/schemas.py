@@ -1,0 +1,95 @@
+"""What `/v1/groups` takes and answers."""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import Annotated
+
+import pydantic
+
+from webapp.bodies import Body, refusal
+from webapp.errors import PARAMETER_INVALID, PARAMETER_MISSING
+from webapp.openapi import Meta
+
+MAX_SUBJECT = 100  # characters
+MAX_WA_IDS = 256
+MAX_ICON = 64 * 1024  # bytes
+
+
+def _is_subject(text: str) -> str:
+    if not text.strip() or any(unicodedata.category(character) == "Cc" for character in text):
+        raise refusal(PARAMETER_INVALID, "should have words, and no control characters")
+    return text
+
+
+def _is_some(wa_ids: list[str]) -> list[str]:
+    if not wa_ids:
+        raise refusal(PARAMETER_MISSING, "has no participant")
+    return list(dict.fromkeys(wa_id.removeprefix("+") for wa_id in wa_ids))
+
+
+WaId = Annotated[str, pydantic.Field(pattern=r"^\+?[0-9]{5,20}$", examples=["15550110001"])]
+
+
+class Subject(Body):
+    """What the group is called."""
+
+    subject: Annotated[
+        str,
+        pydantic.Field(min_length=1, max_length=MAX_SUBJECT, examples=["Tuesday deliveries"]),
+        pydantic.AfterValidator(_is_subject),
+    ]
+
+
+class Participants(Body):
+    """Whom it is about; all of them participants of the group."""
+
+    wa_ids: Annotated[
+        list[WaId],
+        pydantic.Field(max_length=MAX_WA_IDS, json_schema_extra={"minItems": 1}),
+        pydantic.AfterValidator(_is_some),
+    ]
+
+
+class Group(pydantic.BaseModel):
+    """`creation_time` in Unix seconds."""
+
+    id: str = pydantic.Field(examples=["15550001111-1700000000"])
+    creation_time: int = pydantic.Field(examples=[1700000000])
+
+
+class GroupsAnswer(pydantic.BaseModel):
+    """The new group, or all groups that the business is in, oldest first."""
+
+    groups: list[Group]
+    meta: Meta
+
+
+class Description(pydantic.BaseModel):
+    """The business is among the participants; admins are participants, too."""
+
+    admins: list[str]
+    creation_time: int = pydantic.Field(examples=[1700000000])
+    creator: str
+    participants: list[str]
+    subject: str
+
+
+class DescriptionAnswer(pydantic.BaseModel):
+    """One group, in a list."""
+
+    groups: list[Description]
+    meta: Meta
+
+
+class Link(pydantic.BaseModel):
+    """An address."""
+
+    link: str
+
+
+class LinkAnswer(pydantic.BaseModel):
+    """The invitation, or where the icon is."""
+
+    groups: list[Link]
+    meta: Meta

@@ -1,0 +1,145 @@
+"""Asking the Coreapp about groups, and having it change them."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Sequence
+from typing import Any, Protocol, TypeVar
+
+from tidings.wire import core
+from webapp.coreapp_link import Make
+from webapp.errors import NOT_FOUND, PARAMETER_INVALID, FixRequest
+from webapp.groups import schemas
+from webapp.tokens import Caller
+
+log = logging.getLogger(__name__)
+
+Answer = TypeVar("Answer", core.Done, core.GroupList, core.GroupDescription, core.GroupInvite, core.GroupIcon)
+
+UNKNOWN = "unknown group"
+_ID = re.compile(r"[0-9]{7,15}-[0-9]{1,12}", re.ASCII)
+_IMAGES = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n")
+
+
+class AskFirst(Protocol):
+    """The Coreapp that has the groups."""
+
+    async def ask_first(self, make: Make, expect: type[Answer]) -> Answer: ...
+
+
+def is_group(text: str) -> bool:
+    """Might a group have this id?"""
+    return _ID.fullmatch(text) is not None
+
+
+class Groups:
+    """The groups of the caller's account. All raise `FixRequest` and what the Coreapp link raises."""
+
+    def __init__(self, coreapps: AskFirst) -> None:
+        self._coreapps = coreapps
+
+    async def create(self, caller: Caller, subject: str, request_id: str) -> list[dict[str, Any]]:
+        found = await self._coreapps.ask_first(
+            lambda n: core.CreateGroup(n=n, account=caller.account, subject=subject, request_id=request_id),
+            core.GroupList,
+        )
+        log.info("group.created", extra={"username": caller.username, "group": found.groups[0].id})
+        return _entries(found)
+
+    async def list_groups(self, caller: Caller) -> list[dict[str, Any]]:
+        return _entries(
+            await self._coreapps.ask_first(lambda n: core.ListGroups(n=n, account=caller.account), core.GroupList)
+        )
+
+    async def describe(self, caller: Caller, group_id: str) -> dict[str, Any]:
+        _check(group_id)
+        found = await self._coreapps.ask_first(
+            lambda n: core.GetGroup(n=n, account=caller.account, id=group_id), core.GroupDescription
+        )
+        return {
+            "admins": found.admins,
+            "creation_time": found.created_at,
+            "creator": found.creator,
+            "participants": found.participants,
+            "subject": found.subject,
+        }
+
+    async def invite(self, caller: Caller, group_id: str) -> str:
+        _check(group_id)
+        found = await self._coreapps.ask_first(
+            lambda n: core.GetGroupInvite(n=n, account=caller.account, id=group_id), core.GroupInvite
+        )
+        return found.link
+
+    async def icon(self, caller: Caller, group_id: str) -> tuple[str, bytes]:
+        """Content type and content."""
+        _check(group_id)
+        found = await self._coreapps.ask_first(
+            lambda n: core.GetGroupIcon(n=n, account=caller.account, id=group_id), core.GroupIcon
+        )
+        return found.kind, found.content
+
+    async def set_subject(self, caller: Caller, group_id: str, subject: str, request_id: str) -> None:
+        await self._change(caller, group_id, core.SET_SUBJECT, request_id, subject=subject)
+
+    async def promote(self, caller: Caller, group_id: str, wa_ids: Sequence[str], request_id: str) -> None:
+        await self._change(caller, group_id, core.PROMOTE, request_id, numbers=wa_ids)
+
+    async def demote(self, caller: Caller, group_id: str, wa_ids: Sequence[str], request_id: str) -> None:
+        await self._change(caller, group_id, core.DEMOTE, request_id, numbers=wa_ids)
+
+    async def remove(self, caller: Caller, group_id: str, wa_ids: Sequence[str], request_id: str) -> None:
+        await self._change(caller, group_id, core.REMOVE, request_id, numbers=wa_ids)
+
+    async def revoke_invite(self, caller: Caller, group_id: str, request_id: str) -> None:
+        await self._change(caller, group_id, core.REVOKE_INVITE, request_id)
+
+    async def leave(self, caller: Caller, group_id: str, request_id: str) -> None:
+        await self._change(caller, group_id, core.LEAVE, request_id)
+
+    async def set_icon(self, caller: Caller, group_id: str, content: bytes, request_id: str) -> None:
+        if len(content) > schemas.MAX_ICON:
+            raise FixRequest.because(PARAMETER_INVALID, f"File: is over the limit of {schemas.MAX_ICON} bytes")
+        if not content.startswith(_IMAGES):
+            raise FixRequest.because(PARAMETER_INVALID, "File: should be a JPEG or PNG image")
+        await self._change(caller, group_id, core.SET_ICON, request_id, icon=content)
+
+    async def delete_icon(self, caller: Caller, group_id: str, request_id: str) -> None:
+        await self._change(caller, group_id, core.DELETE_ICON, request_id)
+
+    async def _change(
+        self,
+        caller: Caller,
+        group_id: str,
+        action: str,
+        request_id: str,
+        *,
+        subject: str = "",
+        numbers: Sequence[str] = (),
+        icon: bytes = b"",
+    ) -> None:
+        _check(group_id)
+        await self._coreapps.ask_first(
+            lambda n: core.ChangeGroup(
+                n=n,
+                account=caller.account,
+                id=group_id,
+                action=action,
+                subject=subject,
+                numbers=list(numbers),
+                icon=icon,
+                request_id=request_id,
+            ),
+            core.Done,
+        )
+        log.info("group.changed", extra={"username": caller.username, "group": group_id, "action": action})
+
+
+def _check(group_id: str) -> None:
+    if not is_group(group_id):
+        raise FixRequest.because(NOT_FOUND, UNKNOWN)
+
+
+def _entries(found: core.GroupList) -> list[dict[str, Any]]:
+    return [{"id": group.id, "creation_time": group.created_at} for group in found.groups]
