@@ -17,12 +17,13 @@ class Misused(ValueError):
 
 @dataclasses.dataclass(slots=True)
 class Thread:
-    """What the last messages of one peer allow. choices: of the message `offered`; newest: the last message shown;
-    sent: our own last one."""
+    """What the last messages of one peer or group allow. choices: of the message `offered`; newest: the last message
+    shown; author: of that one; sent: our own last one."""
 
     choices: Sequence[Choice] = ()
     offered: str = ""
     newest: str = ""
+    author: str = ""
     sent: str = ""
 
 

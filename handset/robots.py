@@ -23,10 +23,10 @@ def numbers(kinds: Sequence[Behaviour], per_kind: int) -> list[str]:
 class Robots:
     """The application of a fleet of robots."""
 
-    def __init__(self, shown_log: ShownLog, got: Callable[[Message], None] | None = None) -> None:
+    def __init__(self, shown_log: ShownLog, got: Sequence[Callable[[Message], None]] = ()) -> None:
         """got: called with each message that is shown."""
         self._log = shown_log
-        self._got = got
+        self.got = list(got)
         self._behaviours: dict[str, Behaviour | None] = {}
 
     def actions(self, message: Message) -> Sequence[Action]:
@@ -37,9 +37,9 @@ class Robots:
 
     def show(self, messages: Sequence[Message]) -> None:
         self._log.append(messages)
-        if self._got is not None:
-            for message in messages:
-                self._got(message)
+        for message in messages:
+            for got in self.got:
+                got(message)
 
     def list_shown(self, messages: Sequence[Message]) -> set[tuple[str, str]]:
         return self._log.list_shown(messages)

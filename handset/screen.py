@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from handset import behaviours, commands, reading
 from handset.application import Notice
@@ -20,15 +20,24 @@ Write = Callable[[str], None]
 class Screen:
     """The application of one handset.
 
-    peers: who has written to it or was written to. to: who gets the next line; empty when that is to be chosen.
+    peers: who has written to it or was written to. groups: those it is in, the subject of each by its id.
+    to: who gets the next line, a number or a group; empty when that is to be chosen.
     """
 
-    def __init__(self, shown_log: ShownLog, write: Write, peers: Sequence[str], shelf: Shelf) -> None:
+    def __init__(
+        self,
+        shown_log: ShownLog,
+        write: Write,
+        peers: Sequence[str],
+        shelf: Shelf,
+        groups: Mapping[str, str] | None = None,
+    ) -> None:
         self._log = shown_log
         self._shelf = shelf
         self._write = write
         self._was_connected: bool | None = None
         self.peers = set(peers)
+        self.groups = dict(groups or {})
         self.to = peers[0] if len(self.peers) == 1 else ""
         self._threads: LRU[str, commands.Thread] = LRU(RECENT)
 
@@ -39,11 +48,12 @@ class Screen:
         # On record first: killed in between, a message is never on the screen twice.
         self._log.append(messages)
         for message in messages:
-            if message.peer not in self.peers:
+            if not message.group and message.peer not in self.peers:
                 self.peers.add(message.peer)
                 self.to = message.peer if len(self.peers) == 1 else self.to
             when = datetime.datetime.fromtimestamp(message.time / 1000).strftime("%H:%M:%S")
-            self._write(f"{when} +{printable(message.peer)}: {printable(self._words(message))}")
+            place = f"[{self._subject(message.group)}] " if message.group else ""
+            self._write(f"{when} {place}+{printable(message.peer)}: {printable(self._words(message))}")
 
     def thread(self, peer: str) -> commands.Thread:
         """What the last messages of a peer allow."""
@@ -54,8 +64,8 @@ class Screen:
         return thread
 
     def _words(self, message: Message) -> str:
-        thread = self.thread(message.peer)
-        thread.newest = message.id
+        thread = self.thread(message.group or message.peer)
+        thread.newest, thread.author = message.id, message.peer
         if message.type == "text":
             return message.text
         read = reading.read(message.type, message.raw)
@@ -70,7 +80,10 @@ class Screen:
         return self._log.list_shown(messages)
 
     def notice(self, notice: Notice) -> None:
-        peer = f"+{printable(notice.peer)}"
+        peer = f"+{printable(notice.peer)}" if notice.peer != notice.group else self._subject(notice.group)
+        if notice.event == "group_changed":
+            self._group_changed(notice)
+            return
         lines = {
             "delivered": f"  delivered to {peer}",
             "read": f"  read by {peer}",
@@ -80,6 +93,30 @@ class Screen:
             "undecryptable": f"! a message from {peer} could not be decrypted",
         }
         self._write(lines.get(notice.event, f"  {notice.event} {peer}"))
+
+    def say(self, line: str) -> None:
+        """Something about what was typed."""
+        self._write(printable(line))
+
+    def _subject(self, group: str) -> str:
+        return printable(self.groups.get(group) or group)
+
+    def _group_changed(self, notice: Notice) -> None:
+        by, who = f"+{printable(notice.peer)}", ", ".join(f"+{printable(number)}" for number in notice.refs)
+        self.groups[notice.group] = notice.subject
+        name = self._subject(notice.group)
+        lines = {
+            "created": f"* {by} has made the group {name}",
+            "joined": f"* {who} has joined {name}",
+            "left": f"* {who} has left {name}",
+            "removed": f"* {by} has removed {who} from {name}",
+            "subject": f"* {by} calls the group {name} now",
+            "admins": f"* the admins of {name} have changed: {who}",
+        }
+        if notice.detail in ("left", "removed") and notice.number in notice.refs:
+            del self.groups[notice.group]
+            self.to = "" if self.to == notice.group else self.to
+        self._write(lines.get(notice.detail, f"* {name} has changed: {printable(notice.detail)}"))
 
     def connected(self, up: bool, reason: str) -> None:
         if up != self._was_connected:

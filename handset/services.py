@@ -10,6 +10,8 @@ from handset import lock, robots, websocket
 from handset.checking import Checker
 from handset.enrolment import Enrolment
 from handset.fleet import Fleet
+from handset.groups.api import GroupApi
+from handset.groups.invitations import Invitations
 from handset.link import Dial, Peer
 from handset.network_api import NetworkApi
 from handset.refill import Refill
@@ -84,20 +86,24 @@ async def _run(
     online = [device for device in devices if roster.is_online(device)]
     refill = Refill(enrolment, one_time=settings.prekeys, kyber_one_time=0)
     checker = Checker(api, {device.number: device for device in online})
+    application = Robots(shown_log, [checker.offer])
     fleet = Fleet(
         robots.FLEET,
         database,
         online,
         vault,
-        Robots(shown_log, checker.offer),
+        application,
         [tcp_dial(settings.tcp_address)] * settings.connections,
         prekeys_low=refill.want,
         unauthorized=roster.void,
+        group_api=GroupApi(api),
     )
+    invitations = Invitations(fleet.groups)
+    application.got.append(invitations.offer)
     roster.log_in = fleet.log_in
     log.info("robots.started", extra={"registered": len(devices), "online": len(online), "log": settings.log_path})
     announcing = asyncio.create_task(_announce(fleet, ready, len(online)), name="announce")
-    services: list[Service] = [refill, roster, checker, fleet]
+    services: list[Service] = [refill, roster, checker, invitations, fleet]
     try:
         await run_services(services, stop)
     finally:

@@ -10,6 +10,8 @@ from handset import commands, composing, errors, keyboard, keys, lock
 from handset.devices import Device
 from handset.enrolment import Enrolment
 from handset.fleet import Fleet
+from handset.groups import commands as group_commands
+from handset.groups.api import GroupApi
 from handset.keyboard import Keyboard
 from handset.network_api import NetworkApi
 from handset.refill import Refill
@@ -22,7 +24,7 @@ from handset.vault import Vault
 from tidings.runtime.clock import SystemClock
 from tidings.runtime.service import wait_for
 from tidings.storage import handset as storage
-from tidings.storage import schema
+from tidings.storage import handset_groups, schema
 from tidings.storage.database import Database
 
 log = logging.getLogger(__name__)
@@ -116,9 +118,10 @@ class _Terminal:
             return 1
         async with self._database.reading() as connection:
             recent = await storage.list_recent(connection, self._fleet, RECENT)
+            groups = await handset_groups.list_groups(connection, self._number)
         peers = list(dict.fromkeys(peer for _, peer, _ in recent))
         shelf = Shelf(self._api, device, self._settings.files, self._write)
-        screen = Screen(self._shown_log, self._write, peers, shelf)
+        screen = Screen(self._shown_log, self._write, peers, shelf, {group.group_id: group.subject for group in groups})
         refill = Refill(self._enrolment, one_time=ONE_TIME_PREKEYS, kyber_one_time=KYBER_PREKEYS)
         fleet = Fleet(
             self._fleet,
@@ -131,6 +134,7 @@ class _Terminal:
             unauthorized=self._void,
             replaced=lambda _: self._leave("This number is in use elsewhere now."),
             connected=screen.connected,
+            group_api=GroupApi(self._api),
         )
         self._write(f"This is +{self._number}. {HELP}")
         ending = asyncio.Event()
@@ -239,7 +243,7 @@ class _Terminal:
         if not line:
             return
         if command == "/help":
-            self._write(f"{HELP}\n{MORE_HELP}")
+            self._write(f"{HELP}\n{MORE_HELP}\n{group_commands.HELP}")
         elif command == "/to":
             peer = argument.replace(" ", "").lstrip("+")
             if peer.isascii() and peer.isdigit() and 7 <= len(peer) <= 15:
@@ -247,6 +251,8 @@ class _Terminal:
                 self._write(f"What you type goes to +{peer}.")
             else:
                 self._write("Use /to NUMBER, like /to +15550000000.")
+        elif command == "/group":
+            await group_commands.Commands(fleet.groups, self._number, screen).obey(argument.strip())
         elif command == "/save":
             try:
                 await shelf.save(argument.strip())
@@ -265,9 +271,13 @@ class _Terminal:
             if command in ("/send", "/voice"):
                 content = await shelf.compose(command, argument)
             else:
-                content = commands.compose(line, peer, thread) if line.startswith("/") else composing.text(line)
-            thread.sent = await fleet.send_content(self._number, peer, content, self._settings.name)
-            screen.peers.add(peer)
+                author = thread.author or peer
+                content = commands.compose(line, author, thread) if line.startswith("/") else composing.text(line)
+            if peer in screen.groups:
+                thread.sent = await fleet.send_to_group(self._number, peer, content, self._settings.name)
+            else:
+                thread.sent = await fleet.send_content(self._number, peer, content, self._settings.name)
+                screen.peers.add(peer)
         except KeyError:
             self._write(f"There is no {line.split()[0]}. {HELP}")
         except commands.Misused as error:

@@ -75,7 +75,9 @@ async def _take_bundles(
     """For each (fetcher, number) its bundle, and whether the Kyber key in it is a one-time key."""
     # Locked, so that a device which registers anew at this moment finds the fetcher that has its old keys.
     devices = await directory.list_registrations(connection, {number for _, number in wanted}, lock=True)
-    await prekeys.remember_fetchers(connection, [(number, asker) for asker, number in wanted if number in devices])
+    # Both hold a session soon: who has fetched, and whose bundle it is, once they are written to.
+    met = [pair for asker, number in wanted if number in devices for pair in ((number, asker), (asker, number))]
+    await prekeys.remember_fetchers(connection, met)
     taken: list[tuple[device.Bundle | None, bool]] = [(None, False)] * len(wanted)
     remaining = [index for index, (_, number) in enumerate(wanted) if number in devices]
     while remaining:

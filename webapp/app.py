@@ -13,6 +13,7 @@ from webapp import envelope, instrumentation, openapi
 from webapp.account.schemas import CodeRequest, ShardsChange, TwoStep, Verification
 from webapp.application_settings.schemas import Changes
 from webapp.backup.schemas import BackupRequest, RestoreRequest
+from webapp.business_encryption.schemas import BusinessEncryption
 from webapp.contacts.schemas import Acknowledgement, Contacts
 from webapp.errors import APIError
 from webapp.groups.schemas import Participants, Subject
@@ -27,6 +28,7 @@ _BODIES = (
     About,
     Acknowledgement,
     BackupRequest,
+    BusinessEncryption,
     BusinessProfile,
     Changes,
     CodeRequest,

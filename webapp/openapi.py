@@ -1,4 +1,4 @@
-"""The OpenAPI document: request bodies, security and errors, which the routes check by themselves."""
+"""The OpenAPI document: request bodies, security, errors, links and examples; the routes check by themselves."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from typing import Any
 import pydantic
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
-from pydantic.json_schema import models_json_schema
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue, models_json_schema
+from pydantic_core import core_schema
+
+from webapp import openapi_examples, openapi_links
 
 BASIC = "basic"
 BEARER = "bearer"
@@ -20,6 +23,23 @@ _SCHEMES: dict[str, Any] = {
     API_KEY: {"type": "apiKey", "in": "header", "name": "Authorization", "description": "`Apikey` and the key"},
 }
 _REFERENCE = "#/components/schemas/{model}"
+# What pydantic takes for true and false besides themselves.
+_TRUTH_WORDS = ["1", "0", "t", "f", "y", "n", "true", "false", "yes", "no", "on", "off"]
+_TRUTH: dict[str, Any] = {
+    "anyOf": [
+        {"type": "boolean"},
+        {"type": "integer", "enum": [0, 1]},
+        {
+            "type": "string",
+            "pattern": "^(?:"
+            + "|".join(
+                "".join(f"[{letter.upper()}{letter}]" if letter.isalpha() else letter for letter in word)
+                for word in _TRUTH_WORDS
+            )
+            + ")$",
+        },
+    ]
+}
 
 
 class Meta(pydantic.BaseModel):
@@ -56,15 +76,34 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
 }
 
 
-def operation(*schemes_and_body: str | type[pydantic.BaseModel], required: bool = True) -> dict[str, Any]:
-    """What a route adds to its operation: the schemes that open it, each enough by itself, and its body."""
+class Lenient(GenerateJsonSchema):
+    """Describes bodies as they are taken: truth values also as numbers and words."""
+
+    def bool_schema(self, schema: core_schema.BoolSchema) -> JsonSchemaValue:
+        return {"type": "boolean"} if schema.get("strict") else dict(_TRUTH)
+
+
+def operation(*schemes_and_body: str | type[pydantic.BaseModel]) -> dict[str, Any]:
+    """What a route adds to its operation: the schemes that open it, each enough by itself, and its body.
+
+    A body without required fields may be left out.
+    """
     schemes = [scheme for scheme in schemes_and_body if isinstance(scheme, str)]
     extra: dict[str, Any] = {"security": [{scheme: []} for scheme in schemes]}
     for model in schemes_and_body:
         if not isinstance(model, str):
             schema = {"$ref": _REFERENCE.format(model=model.__name__)}
+            required = not _may_be_empty(model)
             extra["requestBody"] = {"required": required, "content": {"application/json": {"schema": schema}}}
     return extra
+
+
+def _may_be_empty(model: type[pydantic.BaseModel]) -> bool:
+    try:
+        model.model_validate({})
+    except pydantic.ValidationError:
+        return False
+    return True
 
 
 def repeatable(operation: dict[str, Any]) -> dict[str, Any]:
@@ -86,10 +125,13 @@ def describe(app: FastAPI, bodies: Sequence[type[pydantic.BaseModel]]) -> None:
     def document() -> dict[str, Any]:
         if app.openapi_schema is None:
             made = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
-            _, definitions = models_json_schema([(body, "validation") for body in bodies], ref_template=_REFERENCE)
+            wanted = [(body, "validation") for body in bodies]
+            _, definitions = models_json_schema(wanted, ref_template=_REFERENCE, schema_generator=Lenient)  # type: ignore[arg-type]
             components = made.setdefault("components", {})
             components.setdefault("schemas", {}).update(definitions["$defs"])
             components["securitySchemes"] = _SCHEMES
+            openapi_links.add(made)
+            openapi_examples.add(made)
             app.openapi_schema = made
         return app.openapi_schema
 

@@ -14,8 +14,10 @@ from typing import Protocol
 
 from prometheus_client import Gauge
 
+from coreapp import codes
 from coreapp.media import pointers
 from coreapp.media.errors import MediaFailed
+from tidings.storage.database import is_transient
 from tidings.storage.jobs import Job
 
 log = logging.getLogger(__name__)
@@ -126,6 +128,10 @@ class MediaLane:
                 extra={"id": entry.job.id, "to": entry.job.peer, "code": error.code, "detail": error.details},
             )
             self._fail([entry.job], error.code, error.details)
-        else:
-            log.error("media.broken", extra={"id": entry.job.id}, exc_info=error)
+        elif is_transient(error):
+            log.error("media.broken", extra={"id": entry.job.id, "error": repr(error)})
             self._broken(error)
+        else:
+            # Whatever is wrong with one message must not end the shard, again and again.
+            log.error("media.unexpected", extra={"id": entry.job.id}, exc_info=error)
+            self._fail([entry.job], codes.GENERIC, "the file cannot be prepared")

@@ -31,8 +31,9 @@ class Registrations:
     """A number has one device. To register again replaces its keys and its token, and ends its connection.
 
     When the identity key is another than before, also than before it unregistered, everybody who has fetched a bundle
-    of that number gets an `identity` envelope with the new key, stored in the same transaction. Envelopes that wait for
-    the number stay, blocks too.
+    of that number, or whose bundle it has fetched, gets an `identity` envelope with the new key, stored in the same
+    transaction: at most 10,000, the rest learns it from the first message. Envelopes that wait for the number stay,
+    blocks too.
     """
 
     def __init__(

@@ -170,6 +170,42 @@ async def test_a_file_that_is_gone_or_damaged_fails_the_message(world: World) ->
     assert not world.network.blobs.stored
 
 
+async def test_what_nobody_expected_fails_one_message_and_not_the_shard(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running, inbox = await begin(world)
+    medium = await scene.upload(world)
+
+    async def fail(*_: Any, **__: Any) -> Any:
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(uploads.Uploader, "_try", fail)
+        answer = await scene.send_image(running, NUMBER, medium.id)
+        error = await scene.failure(world, answer.id)
+    assert (error["code"], error["details"]) == (500, "the file cannot be prepared")
+    await scene.send_image(running, NUMBER, medium.id)
+    await inbox.until(1)
+
+
+async def test_a_database_that_is_away_for_too_long_has_the_shard_opened_anew_and_loses_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running, inbox = await begin(world)
+    medium = await scene.upload(world)
+    shard = running.shard
+
+    async def fail(*_: Any, **__: Any) -> Any:
+        raise ConnectionError("the database is away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(stored.StoredMedia, "find", fail)
+        answer = await scene.send_image(running, NUMBER, medium.id)
+        await asyncio.wait([shard.journal.broken])
+    await inbox.until(1)
+    await world.sink.signals.until(lambda: world.sink.statuses_of(answer.id) == ["sent"])
+
+
 async def test_while_the_network_is_away_the_message_waits(world: World) -> None:
     running, inbox = await begin(world)
     medium = await scene.upload(world)

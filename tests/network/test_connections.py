@@ -251,6 +251,17 @@ async def test_a_new_identity_is_told_also_when_the_number_was_unregistered_in_b
     await alice.nothing_came()
 
 
+async def test_whose_bundle_was_fetched_hears_of_a_new_identity_of_the_fetcher(network: Network) -> None:
+    await network.start()
+    await network.register(ALICE, BOB)
+    alice, bob = await network.connect(ALICE), await network.connect(BOB)
+    await bob.ask(lambda n: device.Fetch(n, BOB, [ALICE]))
+    identity = IdentityKeyPair.generate()
+    await network.register(BOB, identity=identity)
+    (notice,) = await alice.deliveries(1)
+    assert (notice.kind, notice.sender, notice.body) == (device.IDENTITY, BOB, identity.public)
+
+
 async def unregister(network: Network, number: str) -> None:
     status, _ = await network.request("DELETE", f"/v1/registrations/{number}", token=network.tokens[number])
     assert status == 200

@@ -24,7 +24,7 @@ async def test_a_status_only_ever_grows(database_factory: DatabaseFactory) -> No
         await messages.advance(connection, {})
         found = await messages.list_progress(connection, ME, ["a", "b", "c", "x"])
     assert {row.id: row.status for row in found} == {"a": Status.READ, "b": Status.DELIVERED, "c": Status.FAILED}
-    assert found[0] == Progress(found[0].id, "15550110001", found[0].status, found[0].kind)
+    assert found[0] == Progress(found[0].id, "15550110001", found[0].status, found[0].kind, found[0].request_id)
 
 
 async def test_a_message_that_is_there_already_stays_as_it_is(database_factory: DatabaseFactory) -> None:

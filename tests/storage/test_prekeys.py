@@ -110,3 +110,12 @@ async def test_fetchers_are_remembered_once_and_taken_once(database_factory: Dat
         assert await prekeys.take_fetchers(connection, [ALICE]) == []
         assert await prekeys.take_fetchers(connection, []) == []
         assert await prekeys.take_fetchers(connection, [BOB, ALICE]) == [(BOB, CAROL)]
+
+
+async def test_what_is_beyond_the_limit_of_fetchers_is_left(database_factory: DatabaseFactory) -> None:
+    database = await database_factory("network")
+    async with database.transaction() as connection:
+        await prekeys.remember_fetchers(connection, [(ALICE, f"1555{n:07}") for n in range(25)])
+        taken = [await prekeys.take_fetchers(connection, [ALICE, BOB], limit=10) for _ in range(4)]
+    assert [len(pairs) for pairs in taken] == [10, 10, 5, 0]
+    assert len({pair for pairs in taken for pair in pairs}) == 25

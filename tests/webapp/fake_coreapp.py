@@ -13,6 +13,7 @@ from tidings.wire import core
 Question = TypeVar("Question", bound=core.Frame)
 
 LINK_KEY = "link key of the tests"
+GROUP = "15550000000-1700000000"
 
 
 class FakeCoreapp:
@@ -39,6 +40,12 @@ class FakeCoreapp:
             core.ExportKeys: lambda q: core.Exported(n=q.n, data="the keys of " + q.account),
             core.RestoreKeys: lambda q: core.Done(n=q.n),
             core.CollectGarbage: lambda q: core.Done(n=q.n),
+            core.CreateGroup: lambda q: core.GroupList(n=q.n, groups=[core.GroupEntry(GROUP, 1_700_000_000)]),
+            core.ListGroups: lambda q: core.GroupList(n=q.n, groups=[core.GroupEntry(GROUP, 1_700_000_000)]),
+            core.GetGroup: _describe_group,
+            core.GetGroupInvite: lambda q: core.GroupInvite(n=q.n, link="https://join.tidings.invalid/code"),
+            core.GetGroupIcon: lambda q: core.GroupIcon(n=q.n, kind="image/png", content=b"\x89PNG\r\n\x1a\nicon"),
+            core.ChangeGroup: lambda q: core.Done(n=q.n),
             core.GetMetrics: lambda q: core.Metrics(n=q.n, text=""),
         }
         self._server: asyncio.Server | None = None
@@ -114,3 +121,8 @@ def _all_valid(question: core.CheckContacts) -> core.Contacts:
         return core.Contact(text, "valid" if valid else "invalid", digits if valid else "")
 
     return core.Contacts(n=question.n, contacts=[contact(text) for text in question.inputs])
+
+
+def _describe_group(question: core.GetGroup) -> core.GroupDescription:
+    members = ["15550000000", "15550110001"]
+    return core.GroupDescription(question.n, question.id, "Lunch", "15550000000", 1_700_000_000, members, members[:1])

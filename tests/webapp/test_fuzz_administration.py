@@ -43,6 +43,12 @@ _ENDPOINTS: list[tuple[str, str, dict[str, Any]]] = [
             "websites": st.lists(st.from_regex(r"https://[^ ]{0,9}")) | _JSON,
         },
     ),
+    ("POST", "/v1/settings/business/whatsapp_business_encryption", {"business_public_key": _TEXT}),
+    ("PUT", "/v1/contacts/15550110001/identity", {"hash": _TEXT}),
+    ("POST", "/v1/groups", {"subject": _TEXT}),
+    ("PUT", "/v1/groups/15550000000-1700000000", {"subject": _TEXT}),
+    ("PATCH", "/v1/groups/15550000000-1700000000/admins", {"wa_ids": st.lists(_DIGITS) | _JSON}),
+    ("DELETE", "/v1/groups/15550000000-1700000000/participants", {"wa_ids": st.lists(_DIGITS) | _JSON}),
     ("POST", "/v1/settings/backup", {"password": _JSON}),
     ("POST", "/v1/settings/restore", {"password": _TEXT, "data": _CERT}),
     (

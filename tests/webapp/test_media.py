@@ -11,7 +11,9 @@ import uuid
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
+import hypothesis
 import pytest
+from hypothesis import strategies as st
 
 from tests import media_samples
 from tests.coreapp.signals import soon
@@ -22,7 +24,7 @@ from tests.webapp.fake_coreapp import FakeCoreapp
 from tidings.media import kinds
 from tidings.storage import media
 from tidings.storage.database import Database
-from webapp.media import service, transfer
+from webapp.media import routes, service, transfer
 from webapp.media.service import TOUCH_AFTER_MS
 
 PATH = "/v1/media"
@@ -227,6 +229,20 @@ async def test_only_so_many_uploads_are_in_progress(serve: Serve, coreapp: FakeC
     await upload(api)
 
 
+async def test_only_so_many_downloads_are_in_progress(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routes, "MAX_DOWNLOADS", 1)
+    api = await serve(over_socket=True)
+    await api.log_in()
+    media_id = await upload(api, os.urandom(20 * MIB), "application/octet-stream")
+    for _ in range(3):
+        assert code(await api.http.get(f"{PATH}/x")) == (404, 1006)
+    async with api.http.stream("GET", f"{PATH}/{media_id}") as going:
+        assert going.status_code == 200
+        assert code(await api.http.get(f"{PATH}/{media_id}")) == (503, 1016)
+        await going.aread()
+    assert (await api.http.get(f"{PATH}/{media_id}")).status_code == 200
+
+
 async def test_a_full_disk_is_told_and_leaves_nothing(serve: Serve, coreapp: FakeCoreapp) -> None:
     api = await serve(over_socket=True, media_reserve=2**62)
     await api.log_in()
@@ -344,6 +360,32 @@ async def test_a_reader_that_goes_away_closes_the_file(served_api: Served, event
     writer.transport.abort()
     await events.wait_for("media.downloaded")
     assert not is_open()
+
+
+async def test_no_type_and_no_bytes_break_an_upload(api: Served) -> None:
+    loop = asyncio.get_running_loop()
+
+    async def send(kind: str, content: bytes) -> None:
+        answer = await api.http.post(PATH, content=content, headers=[(b"Content-Type", kind.encode())])
+        if answer.status_code != 200:
+            assert code(answer)[0] == 400
+            return
+        media_id = answer.json()["media"][0]["id"]
+        found = await api.http.get(f"{PATH}/{media_id}")
+        assert found.content == content
+        assert kinds.parse(found.headers["Content-Type"]) == kinds.parse(kind)
+
+    @hypothesis.settings(max_examples=200, deadline=None, database=None)
+    @hypothesis.given(
+        st.sampled_from(list(SAMPLES))
+        | st.from_regex(r"[a-z]{1,5}/[a-z+.-]{1,8}(; ?[a-z]=[^\r\n\x00]{0,5})?", fullmatch=True)
+        | st.text(st.characters(min_codepoint=32, max_codepoint=255)),
+        st.sampled_from(list(SAMPLES.values())) | st.binary(max_size=100),
+    )
+    def examples(kind: str, content: bytes) -> None:
+        asyncio.run_coroutine_threadsafe(send(kind, content), loop).result(20)
+
+    await asyncio.to_thread(examples)
 
 
 async def test_the_document_describes_files_in_and_out(served_api: Served) -> None:

@@ -11,15 +11,18 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx
+import psutil
 
 from tests.media_samples import PNG
 from tests.webapp.conftest import PASSWORD, basic
+from tidings.media import kinds
 from tidings.runtime import crashpoints
 from tidings.runtime.settings import DatabaseSettings
 from tidings.storage import media
 from tidings.storage.database import Database
 
 PATIENCE = 30.0  # seconds
+MIB = 1024 * 1024
 
 
 @contextlib.asynccontextmanager
@@ -113,3 +116,26 @@ async def test_the_directory_can_be_elsewhere_and_is_said_when_it_cannot_be_used
     ):
         await http.post("/v1/media", content=PNG, headers={"Content-Type": "image/png"})
     assert len(os.listdir(tmp_path / "elsewhere")) == 1
+
+
+async def test_a_large_file_costs_no_memory_on_its_way_in_and_out(tmp_path: Path) -> None:
+    size = kinds.LIMITS[kinds.DOCUMENT]
+    block = os.urandom(MIB)
+
+    async def chunks() -> AsyncIterator[bytes]:
+        for _ in range(size // MIB):
+            yield block
+
+    async with webapp(tmp_path) as (process, url), logged_in(url) as http:
+        watched = psutil.Process(process.pid)
+        await http.post("/v1/media", content=PNG, headers={"Content-Type": "image/png"})
+        before = watched.memory_info().rss
+        answer = await http.post("/v1/media", content=chunks(), headers={"Content-Type": "application/x-large"})
+        assert answer.status_code == 200, answer.text
+        media_id = answer.json()["media"][0]["id"]
+        received = 0
+        async with http.stream("GET", f"/v1/media/{media_id}") as found:
+            async for chunk in found.aiter_bytes(MIB):
+                received += len(chunk)
+        assert received == size
+        assert watched.memory_info().rss - before < 20 * MIB

@@ -1,4 +1,5 @@
-"""Certificates: the API's own, sealed with its key, and the authorities that webhook servers are checked against."""
+"""Certificates: the API's own, sealed with its key, the authorities that webhook servers are checked against, and a
+public key of the business."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ from tidings.storage.database import insert_or_ignore, insert_or_update
 EXTERNAL = "external"  # uploaded: private key, certificate, intermediates
 SELF_SIGNED = "self_signed"  # made by a Webapp while none was uploaded
 WEBHOOK_CA = "webhook_ca"
+FLOWS_KEY = "flows_key"  # the business's public key, as PEM
 
 table = sa.Table(
     "certificates",

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from tidings.storage import types
+from tidings.storage import group_messages, types
 from tidings.storage.business_tables import metadata
 from tidings.storage.database import any_of, insert_or_ignore, pages
 
@@ -152,6 +152,7 @@ async def sweep(
     old = [row.id for row in rows if row.shard == shard and row.created_at < before.get(row.status, 0)]
     for page in pages(old):
         await connection.execute(table.delete().where(table.c.id.in_(page)))
+        await group_messages.delete_receipts(connection, page)
     return Swept(len(old), rows[-1].id if rows else after, len(rows) < limit)
 
 

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage import types
-from tidings.storage.database import any_of, insert_or_ignore
+from tidings.storage.database import any_of, insert_or_ignore, pages
 from tidings.storage.network_tables import metadata
 
 # Rows in one IN (…).
@@ -173,18 +173,28 @@ async def drop(connection: AsyncConnection, numbers: Sequence[str]) -> None:
 
 
 async def remember_fetchers(connection: AsyncConnection, pairs: Iterable[tuple[str, str]]) -> None:
-    """(target, fetcher): who holds a bundle of whom, and so probably a session."""
+    """(target, fetcher): who holds a bundle of whom, or will be written to by them, and so probably has a session."""
     rows = [{"target": target, "fetcher": fetcher} for target, fetcher in sorted(set(pairs))]
     if rows:
         await connection.execute(insert_or_ignore(connection, fetches), rows)
 
 
-async def take_fetchers(connection: AsyncConnection, targets: Sequence[str]) -> list[tuple[str, str]]:
-    """Read and forget the pairs (target, fetcher) of these targets."""
+async def take_fetchers(
+    connection: AsyncConnection, targets: Sequence[str], *, limit: int = 10_000
+) -> list[tuple[str, str]]:
+    """Read and forget the pairs (target, fetcher) of these targets, at most `limit`; more are left."""
     if not targets:
         return []
-    query = sa.select(fetches).where(fetches.c.target.in_(targets)).with_for_update()
+    query = sa.select(fetches).where(fetches.c.target.in_(targets)).limit(limit).with_for_update()
     pairs = [(target, fetcher) for target, fetcher in await connection.execute(query)]
-    if pairs:
-        await connection.execute(fetches.delete().where(fetches.c.target.in_(targets)))
+    if len(pairs) < limit:
+        if pairs:
+            await connection.execute(fetches.delete().where(fetches.c.target.in_(targets)))
+        return pairs
+    fetchers: dict[str, list[str]] = {}
+    for target, fetcher in pairs:
+        fetchers.setdefault(target, []).append(fetcher)
+    for target, taken in fetchers.items():
+        for page in pages(taken):
+            await connection.execute(fetches.delete().where((fetches.c.target == target) & fetches.c.fetcher.in_(page)))
     return pairs

@@ -2,56 +2,17 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 from typing import Annotated, Literal
 
 import pydantic
 
 from webapp.bodies import Body, refusal
 from webapp.errors import PARAMETER_INVALID
+from webapp.exact import BASE64, Digits, Integer, Matches
 from webapp.openapi import Meta
 
 MAX_CERT = 16_384  # characters
 SHARDS = (1, 2, 4, 8, 16, 32)
-
-_SEPARATORS = str.maketrans("", "", " -.()\u00a0")
-
-
-def _is_digits(low: int, high: int, text: str) -> str:
-    digits = text.translate(_SEPARATORS).removeprefix("+")
-    if not (digits.isascii() and digits.isdigit() and low <= len(digits) <= high):
-        raise refusal(PARAMETER_INVALID, "should be {low} to {high} digits", low=low, high=high)
-    return digits
-
-
-def _is_country_code(text: str) -> str:
-    return _is_digits(1, 3, text)
-
-
-def _is_phone_number(text: str) -> str:
-    return _is_digits(4, 14, text)
-
-
-def _is_pin(text: str) -> str:
-    if not (text.isascii() and text.isdigit() and len(text) == 6):
-        raise refusal(PARAMETER_INVALID, "should be 6 digits")
-    return text
-
-
-def _is_code(text: str) -> str:
-    # As people write it down: 123-456.
-    return _is_digits(6, 6, text)
-
-
-def _is_base64(text: str) -> str:
-    try:
-        base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError):
-        raise refusal(PARAMETER_INVALID, "should be base64") from None
-    if not text:
-        raise refusal(PARAMETER_INVALID, "should not be empty")
-    return text
 
 
 def _is_shards(value: int) -> int:
@@ -60,30 +21,25 @@ def _is_shards(value: int) -> int:
     return value
 
 
-_Numeric = pydantic.ConfigDict(coerce_numbers_to_str=True)
-CountryCode = Annotated[str, pydantic.Field(max_length=16, examples=["1"]), pydantic.AfterValidator(_is_country_code)]
+CountryCode = Annotated[
+    str, pydantic.Field(max_length=16), Digits(1, 3, separated=True), pydantic.Field(examples=["1"])
+]
 PhoneNumber = Annotated[
-    str, pydantic.Field(max_length=64, examples=["5550000000"]), pydantic.AfterValidator(_is_phone_number)
+    str, pydantic.Field(max_length=64), Digits(4, 14, separated=True), pydantic.Field(examples=["5550000000"])
 ]
-Pin = Annotated[
-    str,
-    pydantic.AfterValidator(_is_pin),
-    pydantic.Field(examples=["123456"], json_schema_extra={"pattern": "^[0-9]{6}$"}),
-]
+Pin = Annotated[str, Digits(6, 6), pydantic.Field(examples=["123456"])]
 Cert = Annotated[
-    str, pydantic.Field(max_length=MAX_CERT, examples=["ChIKBQgBEgEx"]), pydantic.AfterValidator(_is_base64)
+    str, pydantic.Field(max_length=MAX_CERT, examples=["ChIKBQgBEgEx"]), Matches(BASE64, "should be base64, not empty")
 ]
 Shards = Annotated[
-    int,
+    Integer,
     pydantic.AfterValidator(_is_shards),
-    pydantic.Field(json_schema_extra={"enum": list(SHARDS)}),
+    pydantic.Field(examples=[4], json_schema_extra={"enum": [*SHARDS, *map(str, SHARDS)]}),
 ]
 
 
 class CodeRequest(Body):
     """`cert` carries the display name; `pin` is needed while two-step verification is on."""
-
-    model_config = _Numeric
 
     cc: CountryCode
     phone_number: PhoneNumber
@@ -95,15 +51,14 @@ class CodeRequest(Body):
 class Verification(Body):
     """The code that was sent."""
 
-    model_config = _Numeric
-
-    code: Annotated[str, pydantic.Field(max_length=16, examples=["123456"]), pydantic.AfterValidator(_is_code)]
+    # As people write it down, too: 123-456.
+    code: Annotated[
+        str, pydantic.Field(max_length=16), Digits(6, 6, separated=True), pydantic.Field(examples=["123456"])
+    ]
 
 
 class ShardsChange(Body):
     """`pin` is needed while two-step verification is on."""
-
-    model_config = _Numeric
 
     cc: CountryCode
     phone_number: PhoneNumber
@@ -114,8 +69,6 @@ class ShardsChange(Body):
 
 class TwoStep(Body):
     """The PIN that a later registration will need."""
-
-    model_config = _Numeric
 
     pin: Pin
 
@@ -136,8 +89,8 @@ class CodeAnswer(pydantic.BaseModel):
 class ShardsState(pydantic.BaseModel):
     """`shards` as it was set, `active_shards` as it is."""
 
-    shards: int
-    active_shards: int
+    shards: int = pydantic.Field(examples=[4])
+    active_shards: int = pydantic.Field(examples=[4])
 
 
 class ShardsAnswer(pydantic.BaseModel):

@@ -11,6 +11,7 @@ import pydantic
 from tidings.storage.application_settings import ApplicationSettings, MediaKind
 from webapp.bodies import Body, refusal
 from webapp.errors import PARAMETER_INVALID
+from webapp.exact import WEB_ADDRESS, Integer
 from webapp.openapi import Meta
 
 MAX_URL = 2_048
@@ -36,12 +37,18 @@ def _is_concurrency(value: int) -> int:
     return value
 
 
-WebhookURL = Annotated[str, pydantic.Field(max_length=MAX_URL), pydantic.AfterValidator(_is_webhook_url)]
-Concurrency = Annotated[
-    int, pydantic.AfterValidator(_is_concurrency), pydantic.Field(json_schema_extra={"enum": [6, 12, 18, 24]})
+WebhookURL = Annotated[
+    str,
+    pydantic.Field(max_length=MAX_URL, json_schema_extra={"pattern": f"^(?:{WEB_ADDRESS})?$"}),
+    pydantic.AfterValidator(_is_webhook_url),
 ]
-Milliseconds = Annotated[int, pydantic.Field(ge=1, le=_DAY_MS)]
-Seconds = Annotated[int, pydantic.Field(ge=1, le=86_400)]
+Concurrency = Annotated[
+    Integer,
+    pydantic.AfterValidator(_is_concurrency),
+    pydantic.Field(examples=[24], json_schema_extra={"enum": [6, 12, 18, 24, "6", "12", "18", "24"]}),
+]
+Milliseconds = Annotated[Integer, pydantic.Field(ge=1, le=_DAY_MS)]
+Seconds = Annotated[Integer, pydantic.Field(ge=1, le=86_400)]
 Word = Annotated[str, pydantic.Field(max_length=255)]
 
 
@@ -76,6 +83,10 @@ class GarbageCollector(Body):
 
 class Changes(Body):
     """Any subset; what is absent or null stays as it is. Numbers may be strings. Keys of other versions are ignored."""
+
+    model_config = pydantic.ConfigDict(
+        json_schema_extra={"examples": [{"sent_status": True, "webhooks": {"url": "http://127.0.0.1:8080/callback"}}]}
+    )
 
     callback_persist: bool | None = None
     callback_backoff_delay_ms: Milliseconds | None = None

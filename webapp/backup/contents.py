@@ -57,6 +57,8 @@ class Contents(msgspec.Struct):
     webhook_ca: bytes | None
     providers: list[Provider]
     stickerpacks: list[StickerPack]
+    # Later than the rest: backups that were made before have none.
+    flows_key: bytes | None = None
 
 
 async def read(connection: Connection, safe: Safe, account: str, keys: str) -> Contents:
@@ -86,6 +88,7 @@ async def read(connection: Connection, safe: Safe, account: str, keys: str) -> C
             for provider in await media_providers.list_providers(connection, account)
         ],
         stickerpacks=packs,
+        flows_key=await certificates.find_certificate(connection, account, certificates.FLOWS_KEY),
     )
 
 
@@ -99,7 +102,11 @@ async def write(connection: Connection, safe: Safe, account: str, contents: Cont
     await profiles.set_business(connection, account, contents.business)
     await profiles.set_photo(connection, account, contents.photo)
     external = None if contents.external is None else safe.seal(account, certificates.EXTERNAL, contents.external)
-    for kind, content in ((certificates.EXTERNAL, external), (certificates.WEBHOOK_CA, contents.webhook_ca)):
+    for kind, content in (
+        (certificates.EXTERNAL, external),
+        (certificates.WEBHOOK_CA, contents.webhook_ca),
+        (certificates.FLOWS_KEY, contents.flows_key),
+    ):
         if content is None:
             await certificates.delete_certificate(connection, account, kind)
         else:

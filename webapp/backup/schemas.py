@@ -25,13 +25,13 @@ class RestoreRequest(Body):
     """`data` as `POST /v1/settings/backup` answered it."""
 
     password: BackupPassword
-    data: Annotated[str, pydantic.Field(min_length=1)]
+    data: Annotated[str, pydantic.Field(min_length=1, examples=["dGlkaW5ncy1iYWNrdXA="])]
 
 
 class BackupData(pydantic.BaseModel):
     """Base64."""
 
-    data: str
+    data: str = pydantic.Field(examples=["dGlkaW5ncy1iYWNrdXA="])
 
 
 class BackupAnswer(pydantic.BaseModel):

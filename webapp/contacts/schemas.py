@@ -18,7 +18,11 @@ Input = Annotated[str, pydantic.Field(max_length=MAX_INPUT, examples=["+1 555 01
 class Contacts(Body):
     """`force_check` skips what is remembered; `no_wait` answers at once."""
 
-    contacts: Annotated[list[Input], pydantic.FailFast(), pydantic.Field(min_length=1, max_length=MAX_CONTACTS)]
+    contacts: Annotated[
+        list[Input],
+        pydantic.FailFast(),
+        pydantic.Field(min_length=1, max_length=MAX_CONTACTS, examples=[["+1 555 011 0001"]]),
+    ]
     blocking: Literal["wait", "no_wait"] = "no_wait"
     force_check: bool = False
 
@@ -33,9 +37,9 @@ class Contacts(Body):
 class Contact(pydantic.BaseModel):
     """`input` as it was sent; `wa_id` has digits only and is absent unless there is one."""
 
-    input: str
+    input: str = pydantic.Field(examples=["+1 555 011 0001"])
     status: Literal["valid", "invalid", "processing", "failed"]
-    wa_id: str | None = None
+    wa_id: str | None = pydantic.Field(default=None, examples=["15550110001"])
 
 
 class Acknowledgement(Body):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Request, Response
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
 
 from webapp import answers, bodies, headers, multipart, openapi
 from webapp.errors import PARAMETER_INVALID, FixRequest
@@ -19,6 +21,9 @@ ICON = "/v1/groups/{group_id}/icon"
 INVITE = "/v1/groups/{group_id}/invite"
 LEAVE = "/v1/groups/{group_id}/leave"
 FIELD = "File"
+
+# Described here, checked by the route: the framework's own refusals are no answers of this API.
+Format = Annotated[str | None, Query(json_schema_extra={"enum": ["link"]})]
 
 _IMAGE = {"schema": {"type": "string", "format": "binary"}}
 _UPLOAD = {
@@ -128,7 +133,7 @@ def routes(groups: Groups, gate: Gate, *, max_body: int) -> APIRouter:
         responses={200: {"content": {"image/jpeg": _IMAGE, "image/png": _IMAGE}}},
         openapi_extra=openapi.operation(openapi.BEARER),
     )
-    async def get_icon(request: Request, group_id: str, format: str | None = None) -> Response:
+    async def get_icon(request: Request, group_id: str, format: Format = None) -> Response:
         caller = await gate.caller(request)
         if format not in (None, "link"):
             raise FixRequest.because(PARAMETER_INVALID, "format: should be link, or absent")

@@ -16,6 +16,11 @@ MAX_WA_IDS = 256
 MAX_ICON = 64 * 1024  # bytes
 
 
+_PLAIN = "\\x00-\\x1f\\x7f-\\x9f"
+# Described here, checked below.
+_SUBJECT = f"^[^{_PLAIN}]*[^\\s{_PLAIN}][^{_PLAIN}]*$"
+
+
 def _is_subject(text: str) -> str:
     if not text.strip() or any(unicodedata.category(character) == "Cc" for character in text):
         raise refusal(PARAMETER_INVALID, "should have words, and no control characters")
@@ -36,7 +41,12 @@ class Subject(Body):
 
     subject: Annotated[
         str,
-        pydantic.Field(min_length=1, max_length=MAX_SUBJECT, examples=["Tuesday deliveries"]),
+        pydantic.Field(
+            min_length=1,
+            max_length=MAX_SUBJECT,
+            examples=["Tuesday deliveries"],
+            json_schema_extra={"pattern": _SUBJECT},
+        ),
         pydantic.AfterValidator(_is_subject),
     ]
 
@@ -68,11 +78,11 @@ class GroupsAnswer(pydantic.BaseModel):
 class Description(pydantic.BaseModel):
     """The business is among the participants; admins are participants, too."""
 
-    admins: list[str]
+    admins: list[str] = pydantic.Field(examples=[["15550000000"]])
     creation_time: int = pydantic.Field(examples=[1700000000])
-    creator: str
-    participants: list[str]
-    subject: str
+    creator: str = pydantic.Field(examples=["15550000000"])
+    participants: list[str] = pydantic.Field(examples=[["15550000000", "15550110001"]])
+    subject: str = pydantic.Field(examples=["Tuesday deliveries"])
 
 
 class DescriptionAnswer(pydantic.BaseModel):
@@ -85,7 +95,7 @@ class DescriptionAnswer(pydantic.BaseModel):
 class Link(pydantic.BaseModel):
     """An address."""
 
-    link: str
+    link: str = pydantic.Field(examples=["https://chat.example.com/AbCdEfGhIjK"])
 
 
 class LinkAnswer(pydantic.BaseModel):

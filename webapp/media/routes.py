@@ -11,8 +11,11 @@ from webapp.errors import ShortenBody
 from webapp.gate import Gate
 from webapp.media import schemas, service
 from webapp.media.service import MediaStore
-from webapp.media.transfer import FileAnswer, received
+from webapp.media.transfer import FileAnswer, Slots, received
 from webapp.openapi import MetaAnswer
+
+# At the same time; each holds a block in memory.
+MAX_DOWNLOADS = 256
 
 MediaId = Annotated[
     str,
@@ -22,6 +25,7 @@ MediaId = Annotated[
 
 def routes(media: MediaStore, gate: Gate) -> APIRouter:
     router = APIRouter(tags=["media"])
+    downloads = Slots("downloads", MAX_DOWNLOADS)
 
     @router.post(
         "/v1/media",
@@ -70,7 +74,14 @@ def routes(media: MediaStore, gate: Gate) -> APIRouter:
         return answers.answer({})
 
     async def answer_with_file(request: Request, media_id: str) -> Response:
-        found, file = await media.open(await gate.caller(request), media_id)
-        return FileAnswer(file, found.size, found.mime_type, with_body=request.method != "HEAD")
+        caller = await gate.caller(request)
+        downloads.take()
+        try:
+            found, file = await media.open(caller, media_id)
+        except BaseException:
+            downloads.release()
+            raise
+        with_body = request.method != "HEAD"
+        return FileAnswer(file, found.size, found.mime_type, downloads.release, with_body=with_body)
 
     return router

@@ -35,6 +35,7 @@ from webapp.errors import (
     WaitForAnswer,
 )
 from webapp.media import schemas
+from webapp.media.transfer import Slots
 from webapp.tokens import Caller
 
 log = logging.getLogger(__name__)
@@ -58,8 +59,7 @@ class MediaStore:
         self._database = database
         self._files = files
         self._clock = clock
-        self._max_uploads = max_uploads
-        self._uploads = 0
+        self._uploads = Slots("uploads", max_uploads)
         self._keys: set[tuple[str, str]] = set()
 
     async def upload(
@@ -70,14 +70,12 @@ class MediaStore:
         key: the request's idempotency key; a repeat is answered with the first id. Raises `FixRequest`, `TryLater`,
         `UseAnotherKey`, `WaitForAnswer`.
         """
-        if self._uploads >= self._max_uploads:
-            raise TryLater(f"{self._max_uploads} uploads are in progress")
         if key and (caller.account, key) in self._keys:
             raise WaitForAnswer()
+        self._uploads.take()
         started = self._clock.monotonic()
         stored: Stored | None = None
-        outcome = "failed"
-        self._uploads += 1
+        outcome, media_id = "failed", ""
         IN_PROGRESS.inc()
         if key:
             self._keys.add((caller.account, key))
@@ -92,7 +90,7 @@ class MediaStore:
             outcome = "kept"
             return media_id
         finally:
-            self._uploads -= 1
+            self._uploads.release()
             IN_PROGRESS.dec()
             self._keys.discard((caller.account, key))
             UPLOADS.labels(media_type.kind, outcome).inc()
@@ -102,6 +100,7 @@ class MediaStore:
                     "request_id": request_id,
                     "username": caller.username,
                     "outcome": outcome,
+                    "media": media_id,
                     "mime_type": media_type.text,
                     "bytes": stored.size if stored else 0,
                     "seconds": round(self._clock.monotonic() - started, 3),
@@ -116,6 +115,9 @@ class MediaStore:
                 found = await media.find(connection, caller.account, media_id)
         if found is None:
             raise _unknown()
+        now = int(self._clock.now() * 1000)
+        if found.used_at < now - TOUCH_AFTER_MS:
+            await self._database.persist(lambda connection: media.touch(connection, [media_id], now), patience=5.0)
         try:
             file = await asyncio.to_thread(self._files.open, found.file)
         except FileGone:
@@ -125,9 +127,6 @@ class MediaStore:
             file.close()
             log.error("media.file_damaged", extra={"media": media_id, "file": found.file})
             raise _unknown()
-        now = int(self._clock.now() * 1000)
-        if found.used_at < now - TOUCH_AFTER_MS:
-            await self._database.persist(lambda connection: media.touch(connection, [media_id], now), patience=5.0)
         return found, file
 
     async def delete(self, caller: Caller, media_id: str) -> None:

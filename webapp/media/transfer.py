@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import BinaryIO
 
 from fastapi import Request, Response
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
-from webapp.errors import INVALID_REQUEST, FixRequest
+from webapp.errors import INVALID_REQUEST, FixRequest, TryLater
 
 log = logging.getLogger(__name__)
 
@@ -39,12 +39,33 @@ async def received(request: Request, *, idle: float = IDLE, longest: float = LON
         yield chunk
 
 
+class Slots:
+    """At most `limit` transfers at the same time; one more is refused with 503."""
+
+    def __init__(self, name: str, limit: int) -> None:
+        self._name = name
+        self._limit = limit
+        self.taken = 0
+
+    def take(self) -> None:
+        """Raises `TryLater`. What is taken must be released."""
+        if self.taken >= self._limit:
+            raise TryLater(f"{self._limit} {self._name} are in progress")
+        self.taken += 1
+
+    def release(self) -> None:
+        self.taken -= 1
+
+
 class FileAnswer(Response):
     """A file from the disk. It is closed in the end; a client that stops reading is cut off."""
 
-    def __init__(self, file: BinaryIO, size: int, content_type: str, *, with_body: bool = True) -> None:
-        """size: of the file, in bytes."""
+    def __init__(
+        self, file: BinaryIO, size: int, content_type: str, done: Callable[[], None], *, with_body: bool = True
+    ) -> None:
+        """size: of the file, in bytes; done: called once it is closed."""
         self._file = file
+        self._done = done
         self._with_body = with_body
         headers = {
             # Here rather than as the media type, to which the framework would add a charset.
@@ -76,5 +97,6 @@ class FileAnswer(Response):
             outcome = "reader too slow"
         finally:
             self._file.close()
+            self._done()
             extra = {"request_id": scope["state"]["request_id"], "outcome": outcome, "bytes": size - left}
             log.info("media.downloaded", extra=extra)

@@ -8,6 +8,7 @@ import pydantic
 
 from webapp.bodies import Body, refusal
 from webapp.errors import PARAMETER_INVALID
+from webapp.exact import either
 from webapp.openapi import Meta
 
 MAX_PROVIDERS = 100
@@ -25,18 +26,24 @@ def _fits_a_header(text: str) -> str:
     return text
 
 
-Secret = Annotated[str, pydantic.Field(max_length=4096), pydantic.AfterValidator(_fits_a_header)]
+Secret = Annotated[
+    str, pydantic.Field(max_length=4096, examples=["Tidings-2026!"]), pydantic.AfterValidator(_fits_a_header)
+]
 
 
 class BasicCredentials(Body):
     """HTTP Basic authentication."""
 
-    username: Annotated[str, pydantic.Field(max_length=1024), pydantic.AfterValidator(_fits_a_header)]
+    username: Annotated[
+        str, pydantic.Field(max_length=1024, examples=["files"]), pydantic.AfterValidator(_fits_a_header)
+    ]
     password: Secret
 
 
 class ProviderConfig(Body):
     """One of the two."""
+
+    model_config = pydantic.ConfigDict(json_schema_extra=either("basic", "bearer"))
 
     basic: BasicCredentials | None = None
     bearer: Secret | None = pydantic.Field(default=None, examples=["a token"])

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 import pydantic
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic.config import JsonDict
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
@@ -105,6 +106,21 @@ class Degrees:
         return number
 
 
+_SOURCES: JsonDict = {
+    "anyOf": [
+        {
+            "required": ["id"],
+            "properties": {
+                "id": {"not": {"type": "null"}},
+                "link": {"type": "null"},
+                "provider": {"type": "null"},
+            },
+        },
+        {"required": ["link"], "properties": {"id": {"type": "null"}, "link": {"not": {"type": "null"}}}},
+    ]
+}
+
+
 class Provider(Body):
     """Names the configuration with which the link is fetched."""
 
@@ -114,7 +130,11 @@ class Provider(Body):
 class Media(Body):
     """A file: `id` of one that was uploaded, or the `link` where it is."""
 
-    id: Annotated[str, Length(64), PLAIN] | None = None
+    model_config = pydantic.ConfigDict(json_schema_extra=_SOURCES)
+
+    id: Annotated[str, Length(64), PLAIN, pydantic.Field(examples=["0d0e1a6a-38bb-4a7b-9d59-37ba5eee6a5e"])] | None = (
+        None
+    )
     link: Link | None = None
     provider: Provider | None = None
 

@@ -8,6 +8,7 @@ import pydantic
 
 from webapp.bodies import Body, refusal
 from webapp.errors import PARAMETER_INVALID, PARAMETER_MISSING
+from webapp.exact import Integer, either
 from webapp.messages.fields import Length
 from webapp.messages.template import Language, Namespace
 
@@ -16,28 +17,30 @@ class Currency(Body):
     """`amount_1000` is the amount times 1,000."""
 
     currency_code: Annotated[str, pydantic.Field(pattern="^[A-Za-z]{3}$")]
-    amount_1000: int
+    amount_1000: Integer
 
 
 class Moment(Body):
     """day_of_week: 1 for Monday to 7."""
 
-    day_of_week: Annotated[int, pydantic.Field(ge=1, le=7)] | None = None
-    day_of_month: Annotated[int, pydantic.Field(ge=1, le=31)] | None = None
-    year: int | None = None
-    month: Annotated[int, pydantic.Field(ge=1, le=12)] | None = None
-    hour: Annotated[int, pydantic.Field(ge=0, le=23)] | None = None
-    minute: Annotated[int, pydantic.Field(ge=0, le=59)] | None = None
+    day_of_week: Annotated[Integer, pydantic.Field(ge=1, le=7)] | None = None
+    day_of_month: Annotated[Integer, pydantic.Field(ge=1, le=31)] | None = None
+    year: Integer | None = None
+    month: Annotated[Integer, pydantic.Field(ge=1, le=12)] | None = None
+    hour: Annotated[Integer, pydantic.Field(ge=0, le=23)] | None = None
+    minute: Annotated[Integer, pydantic.Field(ge=0, le=59)] | None = None
 
 
 class Epoch(Body):
     """Unix seconds."""
 
-    timestamp: int
+    timestamp: Integer
 
 
 class DateTime(Body):
     """By its components or as a Unix time."""
+
+    model_config = pydantic.ConfigDict(json_schema_extra=either("component", "unix_epoch"))
 
     component: Moment | None = None
     unix_epoch: Epoch | None = None

@@ -170,14 +170,14 @@ class Marking(Body):
 class MessageId(pydantic.BaseModel):
     """The id that the message's statuses carry."""
 
-    id: str
+    id: str = pydantic.Field(examples=["gBEG0VbZZDBzMFefXNpbOZj5qac"])
 
 
 class Recipient(pydantic.BaseModel):
     """`input` as it was sent."""
 
-    input: str
-    wa_id: str
+    input: str = pydantic.Field(examples=["+1 555 011 0001"])
+    wa_id: str = pydantic.Field(examples=["15550110001"])
 
 
 class MessagesAnswer(pydantic.BaseModel):

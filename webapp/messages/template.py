@@ -9,6 +9,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from webapp.bodies import TAG, Body, refusal
 from webapp.errors import NAMESPACE_EMPTY, PARAMETER_INVALID, PARAMETER_MISSING
+from webapp.exact import Integer
 from webapp.messages.fields import Document, Length, Picture
 
 Namespace = Annotated[str, Length(64, empty=NAMESPACE_EMPTY)]
@@ -27,21 +28,21 @@ class Currency(Body):
 
     fallback_value: Annotated[str, Length(1024)]
     code: Annotated[str, pydantic.Field(pattern="^[A-Za-z]{3}$")]
-    amount_1000: int
+    amount_1000: Integer
 
 
 class DateTime(Body):
     """`fallback_value` is what is shown; the other fields are passed on."""
 
     fallback_value: Annotated[str, Length(1024)]
-    day_of_week: int | str | None = None
-    day_of_month: int | None = None
-    year: int | None = None
-    month: int | None = None
-    hour: int | None = None
-    minute: int | None = None
+    day_of_week: Integer | str | None = None
+    day_of_month: Integer | None = None
+    year: Integer | None = None
+    month: Integer | None = None
+    hour: Integer | None = None
+    minute: Integer | None = None
     calendar: str | None = None
-    timestamp: int | None = None
+    timestamp: Integer | None = None
 
 
 class TextParameter(Body):

@@ -6,22 +6,18 @@ from typing import Annotated
 
 import pydantic
 
-from webapp.bodies import Body, refusal
-from webapp.errors import PARAMETER_INVALID
+from webapp.bodies import Body
+from webapp.exact import WEB_ADDRESS, Matches
 from webapp.openapi import Meta
 
 MAX_ABOUT = 139  # characters
 MAX_PHOTO = 5 * 1024 * 1024  # bytes
 
 
-def _is_web_address(text: str) -> str:
-    if not text.lower().startswith(("http://", "https://")) or not text.isprintable() or " " in text:
-        raise refusal(PARAMETER_INVALID, "should begin with http:// or https://")
-    return text
-
-
 Website = Annotated[
-    str, pydantic.Field(max_length=256, examples=["https://example.com"]), pydantic.AfterValidator(_is_web_address)
+    str,
+    pydantic.Field(max_length=256, examples=["https://example.com"]),
+    Matches(f"^{WEB_ADDRESS}$", "should begin with http:// or https://"),
 ]
 
 
@@ -44,7 +40,7 @@ class BusinessProfile(Body):
 class AboutText(pydantic.BaseModel):
     """Empty when none was set."""
 
-    text: str
+    text: str = pydantic.Field(examples=["We are here from 9 to 5"])
 
 
 class AboutProfile(pydantic.BaseModel):
@@ -69,7 +65,7 @@ class AboutAnswer(pydantic.BaseModel):
 class PhotoLink(pydantic.BaseModel):
     """Where the bytes are; that address takes a token, too."""
 
-    link: str
+    link: str = pydantic.Field(examples=["http://127.0.0.1:9090/v1/settings/profile/photo"])
 
 
 class PhotoProfile(pydantic.BaseModel):
@@ -94,11 +90,11 @@ class PhotoAnswer(pydantic.BaseModel):
 class BusinessFields(pydantic.BaseModel):
     """Empty where nothing was set."""
 
-    address: str
-    description: str
-    email: str
-    vertical: str
-    websites: list[str]
+    address: str = pydantic.Field(examples=["1 Main Street"])
+    description: str = pydantic.Field(examples=["Parcels"])
+    email: str = pydantic.Field(examples=["desk@example.com"])
+    vertical: str = pydantic.Field(examples=["Other"])
+    websites: list[str] = pydantic.Field(examples=[["https://example.com"]])
 
 
 class BusinessSection(pydantic.BaseModel):

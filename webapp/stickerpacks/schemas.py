@@ -2,38 +2,25 @@
 
 from __future__ import annotations
 
-import unicodedata
 from typing import Annotated
 
 import pydantic
 
-from webapp.bodies import Body, refusal
-from webapp.errors import PARAMETER_INVALID
+from webapp.bodies import Body
+from webapp.exact import NO_CONTROLS, WEB_ADDRESS, Matches
 from webapp.openapi import Meta
 
-
-def _is_store_link(text: str) -> str:
-    if text and (not text.lower().startswith(("http://", "https://")) or not text.isprintable() or " " in text):
-        raise refusal(PARAMETER_INVALID, "should begin with http:// or https://, or be empty")
-    return text
-
-
-def _has_no_controls(text: str) -> str:
-    if any(unicodedata.category(character) == "Cc" for character in text):
-        raise refusal(PARAMETER_INVALID, "should have no control characters")
-    return text
-
-
-Words = Annotated[str, pydantic.Field(min_length=1, max_length=128), pydantic.AfterValidator(_has_no_controls)]
+_PLAIN = Matches(NO_CONTROLS, "should have no control characters")
+Words = Annotated[str, pydantic.Field(min_length=1, max_length=128, examples=["Cats"]), _PLAIN]
 StoreLink = Annotated[
     str,
     pydantic.Field(max_length=1024, examples=["https://apps.example.com/pack"]),
-    pydantic.AfterValidator(_is_store_link),
+    Matches(f"^(?:{WEB_ADDRESS})?$", "should begin with http:// or https://, or be empty"),
 ]
-MediaId = Annotated[str, pydantic.Field(min_length=1, max_length=128), pydantic.AfterValidator(_has_no_controls)]
-Emoji = Annotated[
-    str, pydantic.Field(min_length=1, max_length=16, examples=["🎉"]), pydantic.AfterValidator(_has_no_controls)
+MediaId = Annotated[
+    str, pydantic.Field(min_length=1, max_length=128, examples=["0d0e1a6a-38bb-4a7b-9d59-37ba5eee6a5e"]), _PLAIN
 ]
+Emoji = Annotated[str, pydantic.Field(min_length=1, max_length=16, examples=["🎉"]), _PLAIN]
 Emojis = Annotated[list[Emoji], pydantic.Field(max_length=3)]
 
 
@@ -72,7 +59,7 @@ class StickerChange(Body):
 class StickerpackId(pydantic.BaseModel):
     """Of a pack."""
 
-    id: str
+    id: str = pydantic.Field(examples=["583b6a66-dba8-4f80-82cd-15b5b0ae50dd"])
 
 
 class StickerpackIdsAnswer(pydantic.BaseModel):
@@ -85,11 +72,11 @@ class StickerpackIdsAnswer(pydantic.BaseModel):
 class StickerpackEntry(pydantic.BaseModel):
     """One pack."""
 
-    id: str
-    publisher: str
-    name: str
-    ios_app_store_link: str
-    android_app_store_link: str
+    id: str = pydantic.Field(examples=["583b6a66-dba8-4f80-82cd-15b5b0ae50dd"])
+    publisher: str = pydantic.Field(examples=["Tidings Ltd."])
+    name: str = pydantic.Field(examples=["Cats"])
+    ios_app_store_link: str = pydantic.Field(examples=[""])
+    android_app_store_link: str = pydantic.Field(examples=["https://apps.example.com/pack"])
 
 
 class StickerpackAnswer(pydantic.BaseModel):
@@ -102,7 +89,7 @@ class StickerpackAnswer(pydantic.BaseModel):
 class StickerIndex(pydantic.BaseModel):
     """Of the sticker that was made."""
 
-    index: int
+    index: int = pydantic.Field(examples=[0])
 
 
 class StickerIndexAnswer(pydantic.BaseModel):
@@ -115,10 +102,10 @@ class StickerIndexAnswer(pydantic.BaseModel):
 class StickerEntry(pydantic.BaseModel):
     """`id` is the index as text."""
 
-    id: str
-    index: int
-    emojis: list[str]
-    image_data_id: str
+    id: str = pydantic.Field(examples=["0"])
+    index: int = pydantic.Field(examples=[0])
+    emojis: list[str] = pydantic.Field(examples=[["🎉"]])
+    image_data_id: str = pydantic.Field(examples=["0d0e1a6a-38bb-4a7b-9d59-37ba5eee6a5e"])
 
 
 class StickersAnswer(pydantic.BaseModel):

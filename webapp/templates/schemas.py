@@ -211,11 +211,11 @@ def describe(template: templates.Template) -> dict[str, Any]:
 class Described(pydantic.BaseModel):
     """One template as it is stored."""
 
-    name: str
-    language: str
-    namespace: str
-    category: str
-    status: str
+    name: str = pydantic.Field(examples=["order_confirmation"])
+    language: str = pydantic.Field(examples=["en_US"])
+    namespace: str = pydantic.Field(examples=["0d0e1a6a_38bb_4a7b_9d59_37ba5eee6a5e"])
+    category: str = pydantic.Field(examples=["UTILITY"])
+    status: str = pydantic.Field(examples=["APPROVED"])
     components: list[dict[str, Any]]
 
 

@@ -27,7 +27,7 @@ def routes(users: Users, gate: Gate, *, max_body: int) -> APIRouter:
         "/v1/users/login",
         summary="Log in",
         response_model=schemas.LoginAnswer,
-        openapi_extra=openapi.operation(openapi.BASIC, schemas.Login, required=False),
+        openapi_extra=openapi.operation(openapi.BASIC, schemas.Login),
     )
     async def login(request: Request) -> Response:
         username, password = _basic(authorization(request))

@@ -11,17 +11,26 @@ from webapp.bodies import Body, refusal
 from webapp.errors import PARAMETER_INVALID
 from webapp.openapi import Meta
 
+Password = Annotated[
+    str,
+    pydantic.Field(
+        examples=["Tidings-2026!"],
+        description="8 to 64 characters with a digit, an upper-case and a lower-case letter, a punctuation character",
+        json_schema_extra={"minLength": 8, "maxLength": 64, "format": "password"},
+    ),
+]
+
 
 class Login(Body):
     """The body is optional; `new_password` replaces the password once the old one has been found right."""
 
-    new_password: str | None = pydantic.Field(default=None, examples=["Tidings-2026!"])
+    new_password: Password | None = None
 
 
 class Token(pydantic.BaseModel):
     """`expires_after` as `2026-11-27 17:07:50+00:00`."""
 
-    token: str
+    token: str = pydantic.Field(examples=["eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJ1c2VyIjoiYWRtaW4ifQ.c2lnbmF0dXJl"])
     expires_after: str = pydantic.Field(examples=["2026-11-27 17:07:50+00:00"])
 
 
@@ -39,17 +48,12 @@ def _is_addressable(name: str) -> str:
     return name
 
 
+# As near as a pattern comes to `_is_addressable`: for letters beyond ASCII what is printable is not listed here.
+_ADDRESSABLE = r"^[^\x00-\x20\x7f-\xa0:/?#%\\]*$"
 Username = Annotated[
     str,
-    pydantic.Field(min_length=4, max_length=32, examples=["observer"]),
+    pydantic.Field(min_length=4, max_length=32, examples=["observer"], json_schema_extra={"pattern": _ADDRESSABLE}),
     pydantic.AfterValidator(_is_addressable),
-]
-Password = Annotated[
-    str,
-    pydantic.Field(
-        examples=["Tidings-2026!"],
-        description="8 to 64 characters with a digit, an upper-case and a lower-case letter, a punctuation character",
-    ),
 ]
 
 
@@ -69,7 +73,7 @@ class NewPassword(Body):
 class UserName(pydantic.BaseModel):
     """Who it was done to."""
 
-    username: str
+    username: str = pydantic.Field(examples=["observer"])
 
 
 class UserNameAnswer(pydantic.BaseModel):
@@ -83,7 +87,7 @@ class UserEntry(pydantic.BaseModel):
     """`ROLES` is one string, in spite of its name."""
 
     ROLES: Literal["ROLE_ADMIN", "ROLE_USER"]
-    username: str
+    username: str = pydantic.Field(examples=["observer"])
 
 
 class UsersAnswer(pydantic.BaseModel):

@@ -8,6 +8,7 @@ import pydantic
 
 from webapp.bodies import Body, refusal
 from webapp.errors import HEADER_STRUCTURE, PARAMETER_MISSING
+from webapp.exact import needs
 from webapp.messages.fields import Document, Length, Picture
 
 MAX_HEADER = 60
@@ -25,6 +26,10 @@ class FooterText(Body):
 
 class Header(Body):
     """Text, or a file under the name of its type."""
+
+    model_config = pydantic.ConfigDict(
+        json_schema_extra=needs("type", {kind: [kind] for kind in ("text", "image", "video", "document")})
+    )
 
     type: Literal["text", "image", "video", "document"]
     text: Annotated[str, Length(MAX_HEADER)] | None = None
@@ -45,4 +50,8 @@ def _is_text(header: Header) -> Header:
     return header
 
 
-TextHeader = Annotated[Header, pydantic.AfterValidator(_is_text)]
+TextHeader = Annotated[
+    Header,
+    pydantic.AfterValidator(_is_text),
+    pydantic.Field(json_schema_extra={"properties": {"type": {"const": "text"}}}),
+]

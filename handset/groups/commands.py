@@ -1,0 +1,88 @@
+"""What can be typed about groups: `/group` and what follows it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from handset import errors
+from handset.groups.contents import Group
+from handset.groups.groups import Groups
+
+HELP = """/group                      lists the groups one is in;  /group N  writes to one of them
+/group join CODE            joins by a code or a link
+/group new SUBJECT          makes a group;  /group invite  shows its code
+/group leave                leaves the group that one writes to"""
+
+
+class Screen(Protocol):
+    """What a person sees. groups: subjects by id; to: who gets the next line, a number or a group."""
+
+    groups: dict[str, str]
+    to: str
+
+    def say(self, line: str) -> None: ...
+
+
+class Commands:
+    """Those of one number."""
+
+    def __init__(self, groups: Groups, number: str, screen: Screen) -> None:
+        self._groups = groups
+        self._number = number
+        self._screen = screen
+
+    async def obey(self, argument: str) -> None:
+        """Carry out what stands behind `/group`, and say what came of it."""
+        word, _, rest = argument.partition(" ")
+        try:
+            if word == "" or word == "list":
+                await self._list()
+            elif word == "join" and rest.strip():
+                self._choose(await self._groups.join(self._number, rest.strip()))
+            elif word == "new" and rest.strip():
+                self._choose(await self._groups.create(self._number, rest.strip()))
+            elif word == "invite" and self._screen.to in self._screen.groups:
+                code = await self._groups.get_code(self._number, self._screen.to)
+                self._screen.say(f"Others join with /group join {code}")
+            elif word == "leave" and self._screen.to in self._screen.groups:
+                await self._leave(self._screen.to)
+            elif found := pick(argument.strip(), self._screen.groups):
+                self._screen.to = found
+                self._screen.say(f"What you type goes to {self._screen.groups[found]}.")
+            else:
+                self._screen.say(f"There is no such group. Use\n{HELP}")
+        except errors.HandsetError as error:
+            self._screen.say(f"! {error}")
+
+    async def _list(self) -> None:
+        found: Sequence[Group] = await self._groups.list_mine(self._number)
+        self._screen.groups.clear()
+        self._screen.groups.update((group.id, group.subject) for group in found)
+        if not found:
+            self._screen.say("You are in no group. Use /group join CODE or /group new SUBJECT.")
+        for index, (id_, subject) in enumerate(self._screen.groups.items(), 1):
+            self._screen.say(f"  {index}. {subject} ({id_})")
+
+    async def _leave(self, group: str) -> None:
+        subject = self._screen.groups[group]
+        await self._groups.leave(self._number, group)
+        self._screen.groups.pop(group, None)
+        self._screen.to = ""
+        self._screen.say(f"You have left {subject}.")
+
+    def _choose(self, group: Group) -> None:
+        self._screen.groups[group.id] = group.subject
+        self._screen.to = group.id
+        self._screen.say(f"You are in {group.subject} ({group.id}). What you type goes there.")
+
+
+def pick(argument: str, groups: Mapping[str, str]) -> str | None:
+    """The group that is meant: by its place in the list, its id or its subject; `None` when none is, or several are."""
+    ids = list(groups)
+    if argument.isascii() and argument.isdigit() and 1 <= int(argument[:6]) <= len(ids):
+        return ids[int(argument[:6]) - 1]
+    if argument in groups:
+        return argument
+    named = [id_ for id_, subject in groups.items() if subject.casefold() == argument.casefold()]
+    return named[0] if len(named) == 1 else None

@@ -1,0 +1,70 @@
+"""Robots join the groups that they are invited to: by a text with a link that ends with a code."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+
+from handset import errors
+from handset.behaviours import Message
+from handset.groups.groups import Groups
+from tidings.runtime.service import wait_for
+
+log = logging.getLogger(__name__)
+
+QUEUE_LIMIT = 10_000  # invitations; one more is not followed
+ATTEMPTS = 10
+RETRY_SECONDS = 1.0
+
+_LINK = re.compile(r"https?://[^\s/]+/(?:[^\s/]+/)*([A-Za-z0-9_-]{22})(?=\s|$)")
+
+
+def find(text: str) -> str | None:
+    """The code of the first link to a group."""
+    found = _LINK.search(text)
+    return found[1] if found else None
+
+
+class Invitations:
+    """Service. An invitation that waits when it stops is not followed; to join twice changes nothing."""
+
+    name = "invitations"
+
+    def __init__(self, groups: Groups) -> None:
+        self._groups = groups
+        self._waiting: asyncio.Queue[tuple[str, str]] = asyncio.Queue(QUEUE_LIMIT)
+
+    def offer(self, message: Message) -> None:
+        """Follow the invitation of a message, if it is one. Those that stand in a group are not followed."""
+        code = find(message.text) if message.text and not message.group else None
+        if code is not None and not self._waiting.full():
+            self._waiting.put_nowait((message.number, code))
+
+    async def run(self, stop: asyncio.Event) -> None:
+        working = asyncio.create_task(self._work(stop))
+        stopping = asyncio.create_task(stop.wait())
+        try:
+            await asyncio.wait([working, stopping], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (working, stopping):
+                task.cancel()
+            results = await asyncio.gather(working, return_exceptions=True)
+        for result in results:
+            if isinstance(result, Exception):
+                raise result
+
+    async def _work(self, stop: asyncio.Event) -> None:
+        while True:
+            number, code = await self._waiting.get()
+            for _ in range(ATTEMPTS):
+                try:
+                    group = await self._groups.join(number, code)
+                except (errors.NetworkAway, errors.NotStored):
+                    await wait_for(stop, RETRY_SECONDS)
+                except errors.HandsetError as error:
+                    log.warning("group.not_joined", extra={"number": number, "error": str(error)})
+                    break
+                else:
+                    log.info("group.joined", extra={"number": number, "group": group.id})
+                    break

@@ -1,0 +1,132 @@
+"""Groups of the business: copies, sender keys, receipts and what is unread."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from tests.conftest import DatabaseFactory
+from tidings.storage import group_changes, group_messages, groups, messages, sender_keys
+from tidings.storage.database import Database
+from tidings.storage.group_changes import GroupChanges
+from tidings.storage.group_messages import Receipt, Unread
+from tidings.storage.groups import Group
+from tidings.storage.messages import Message, Status
+from tidings.storage.sender_keys import GIVEN, LACKS, Holder, OwnKey, PeerKey
+
+ME, ANN, BEN = "15550000000", "15550110001", "15550110002"
+LUNCH = "15550000000-1700000000"
+OTHER = "155500000001234-1700000000001"
+
+
+@pytest.fixture
+async def database(database_factory: DatabaseFactory) -> Database:
+    return await database_factory("business")
+
+
+def group(group_id: str = LUNCH, **more: object) -> Group:
+    made = Group(ME, group_id, "Lunch 🥪", ME, 1_700_000_000, 3, ((ME, True), (ANN, False)))
+    return dataclasses.replace(made, **more)  # type: ignore[arg-type]
+
+
+async def write(database: Database, *changes: GroupChanges) -> None:
+    async with database.transaction() as connection:
+        await group_changes.execute(connection, changes)
+        # What is tried again after an unknown outcome changes nothing.
+        await group_changes.execute(connection, changes)
+
+
+async def test_a_group_is_kept_with_its_participants_in_order_and_written_over(database: Database) -> None:
+    await write(database, GroupChanges(ME, groups=[group(), group(OTHER, is_member=False)]))
+    later = group(epoch=4, participants=((ANN, True), (ME, False), (BEN, False)), has_icon=True)
+    await write(database, GroupChanges(ME, groups=[later]))
+    async with database.reading() as connection:
+        assert await groups.list_groups(connection, ME) == [later, group(OTHER, is_member=False)]
+        assert await groups.list_groups(connection, ANN) == []
+
+
+async def test_the_later_of_two_changes_stands_and_a_new_key_has_no_old_holders(database: Database) -> None:
+    await write(
+        database,
+        GroupChanges(
+            ME,
+            own_keys=[OwnKey(ME, LUNCH, 3, b"old"), OwnKey(ME, OTHER, 1, b"other")],
+            holders=[Holder(ME, LUNCH, ANN, GIVEN), Holder(ME, LUNCH, BEN, "job-0"), Holder(ME, OTHER, ANN, GIVEN)],
+        ),
+    )
+    await write(
+        database,
+        GroupChanges(ME, holders=[Holder(ME, LUNCH, BEN, GIVEN)]),
+        GroupChanges(
+            ME,
+            own_keys=[OwnKey(ME, LUNCH, 4, b"new")],
+            cleared_holders=[LUNCH],
+            holders=[Holder(ME, LUNCH, ANN, "job-1")],
+        ),
+        GroupChanges(ME, own_keys=[OwnKey(ME, LUNCH, 4, b"newer")], holders=[Holder(ME, OTHER, ANN, LACKS)]),
+    )
+    async with database.reading() as connection:
+        own = await sender_keys.list_own(connection, ME, [LUNCH, OTHER, "nothing"])
+        held = await sender_keys.list_holders(connection, ME, [LUNCH, OTHER])
+        under_way = await sender_keys.list_under_way(connection, ME)
+    assert {key.group_id: key.record for key in own} == {LUNCH: b"newer", OTHER: b"other"}
+    assert set(held) == {Holder(ME, LUNCH, ANN, "job-1"), Holder(ME, OTHER, ANN, LACKS)}
+    assert under_way == [Holder(ME, LUNCH, ANN, "job-1")]
+
+
+async def test_the_keys_of_others_are_found_by_sender_and_go_when_they_go(database: Database) -> None:
+    keys = [PeerKey(ME, ANN, LUNCH, b"1"), PeerKey(ME, ANN, OTHER, b"2"), PeerKey(ME, BEN, LUNCH, b"3")]
+    await write(database, GroupChanges(ME, peer_keys=keys))
+    await write(
+        database,
+        GroupChanges(ME, dropped_peer_keys=[(LUNCH, ANN), (LUNCH, BEN)]),
+        GroupChanges(ME, peer_keys=[PeerKey(ME, BEN, LUNCH, b"4")]),
+    )
+    async with database.reading() as connection:
+        found = await sender_keys.list_peers(connection, ME, [ANN, BEN, ME])
+    assert set(found) == {PeerKey(ME, ANN, OTHER, b"2"), PeerKey(ME, BEN, LUNCH, b"4")}
+    async with database.transaction() as connection:
+        await sender_keys.clear(connection, ME)
+        assert await sender_keys.list_peers(connection, ME, [ANN, BEN]) == []
+
+
+async def test_a_receipt_only_grows_within_a_batch_and_goes_with_its_message(database: Database) -> None:
+    old = Message("m1", ME, 0, LUNCH, "text", Status.READ, 1, "")
+    async with database.transaction() as connection:
+        await messages.add(connection, [old, dataclasses.replace(old, id="m2", created_at=10)])
+    await write(
+        database,
+        GroupChanges(ME, receipts=[Receipt("m1", ANN, 4), Receipt("m2", ANN, 3)]),
+        GroupChanges(ME, receipts=[Receipt("m1", ANN, 3), Receipt("m2", BEN, 3)]),
+    )
+    async with database.reading() as connection:
+        found = await group_messages.list_receipts(connection, ["m1", "m2"], [ANN])
+    assert set(found) == {Receipt("m1", ANN, 4), Receipt("m2", ANN, 3)}
+    async with database.transaction() as connection:
+        await messages.sweep(connection, 0, after="", final_before=5, settled_before=5, limit=10)
+        left = await group_messages.list_receipts(connection, ["m1", "m2"], [ANN, BEN])
+    assert set(left) == {Receipt("m2", ANN, 3), Receipt("m2", BEN, 3)}
+
+
+async def test_what_is_unread_in_a_group_up_to_a_message_is_found(database: Database) -> None:
+    def one(n: int, author: str = ANN, group_id: str = LUNCH) -> Unread:
+        return Unread(f"in-{n}", ME, group_id, author, 1000 + n)
+
+    rows = [one(1), one(2, BEN), one(3), one(4), one(5, ANN, OTHER)]
+    await write(database, GroupChanges(ME, unread=rows), GroupChanges(ME, read_messages=["in-1"]))
+    async with database.reading() as connection:
+        found = await group_messages.list_unread(connection, ME, "in-3", limit=10)
+        assert found == [one(3), one(2, BEN)]
+        assert await group_messages.list_unread(connection, ME, "in-3", limit=1) == [one(3)]
+        assert await group_messages.list_unread(connection, ME, "in-1", limit=10) == ()
+    async with database.transaction() as connection:
+        assert await group_messages.delete_unread_before(connection, ME, 1004) == 2
+        assert await group_messages.list_unread(connection, ME, "in-4", limit=10) == [one(4)]
+
+
+async def test_a_message_and_its_job_may_be_for_a_group(database: Database) -> None:
+    async with database.transaction() as connection:
+        await messages.add(connection, [Message("m1", ME, 0, OTHER, "text", Status.ACCEPTED, 1, "")])
+        (found,) = await messages.list_progress(connection, ME, ["m1"])
+    assert found.peer == OTHER

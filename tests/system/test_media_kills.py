@@ -1,0 +1,124 @@
+"""Files both ways on real processes while the Coreapp is killed: each arrives whole, and once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from aiohttp import web
+
+from benchmarks.harness.client import Business
+from benchmarks.harness.installation import Installation
+from handset import settings
+from tests.coreapp.media_scene import read
+from tests.handset.test_terminal import ADA, Session, at_the_terminal
+from tests.system.test_message_types import Webhook, database_engine, installation, webhook
+from tidings.runtime.settings import Environment
+
+pytestmark = pytest.mark.whole_system
+__all__ = ["database_engine", "installation", "webhook"]
+
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 40
+LARGE = b"PK\x03\x04" + os.urandom(24 * 1024 * 1024)
+
+
+class Api:
+    """The endpoints of media, with raw bodies."""
+
+    def __init__(self, business: Business) -> None:
+        headers = {"Authorization": f"Bearer {business.token}"}
+        url = f"http://127.0.0.1:{business.port}"
+        self._client = httpx.AsyncClient(base_url=url, headers=headers, trust_env=False, timeout=30)
+
+    async def upload(self, content: bytes, mime_type: str) -> str:
+        answer = await self._client.post("/v1/media", content=content, headers={"Content-Type": mime_type})
+        assert answer.is_success, answer.text
+        media_id: str = answer.json()["media"][0]["id"]
+        return media_id
+
+    async def get(self, media_id: str) -> httpx.Response:
+        return await self._client.get(f"/v1/media/{media_id}")
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+
+@pytest.fixture
+async def link() -> AsyncIterator[str]:
+    """Where somebody's web server has the picture."""
+
+    async def answer(request: web.Request) -> web.Response:
+        return web.Response(body=PNG, content_type="image/png")
+
+    app = web.Application()
+    app.router.add_get("/cat.png", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    yield f"http://127.0.0.1:{runner.addresses[0][1]}/cat.png"
+    await runner.cleanup()
+
+
+async def saved(ada: Session, count: int) -> bytes:
+    """What the `count`-th `/save` left on the handset's disk."""
+    ada.type("/save")
+    await ada.until_count("^Saved ", count)
+    line = [line for line in ada.lines if line.startswith("Saved ")][-1]
+    return read(line.removeprefix("Saved ").rpartition(" (")[0])
+
+
+async def test_files_reach_the_handset_and_the_webhook_whole_and_once_through_kills(
+    installation: Installation, webhook: tuple[Webhook, str], link: str, tmp_path: Path
+) -> None:
+    sink, url = webhook
+    await installation.start()
+    business = await installation.business()
+    await business.set_webhook(url)
+    api = Api(business)
+    coreapp = installation.processes["coreapp"]
+    variables = {**installation.common, "TIDINGS_HANDSET_NAME": "Ada"}
+    async with at_the_terminal(settings.read_terminal(Environment(variables))) as ada:
+        await ada.until("Connected")
+        await business.check_contacts([ADA])
+
+        async def send(kind: str, content: dict[str, Any]) -> str:
+            body = {"to": ADA, "type": kind, kind: content}
+            answer = await business.must("POST", "/v1/messages", body)
+            message_id: str = answer["messages"][0]["id"]
+            return message_id
+
+        # By id and by link; a text that comes after them is shown after them.
+        await send("image", {"id": await api.upload(PNG, "image/png"), "caption": "A cat"})
+        await send("image", {"link": link, "caption": "Another cat"})
+        await send("text", {"body": "cats"})
+        await ada.until(": cats")
+        shown = [line for line in ada.lines if "[image]" in line or ": cats" in line]
+        assert ["[image]" in line for line in shown] == [True, True, False]
+        assert await saved(ada, 1) == PNG
+
+        # Accepted is accepted, also when the Coreapp dies before the file is in the network.
+        message = await send("document", {"id": await api.upload(LARGE, "application/zip"), "filename": "large.zip"})
+        await coreapp.kill9()
+        await coreapp.start()
+        await ada.until("large.zip")
+        await sink.until(lambda body: body.get("statuses", [{}])[0].get("id") == message)
+        assert await saved(ada, 2) == LARGE
+
+        # And the other way: the webhook comes once, with the file.
+        theirs = tmp_path / "theirs.zip"
+        theirs.write_bytes(LARGE[::-1])
+        ada.type(f"/send {theirs} look")
+        await coreapp.kill9()
+        await coreapp.start()
+        document = (await sink.received("document"))["document"]
+        assert (document["filename"], document["caption"], document["status"]) == ("theirs.zip", "look", "downloaded")
+        answer = await api.get(document["id"])
+        assert answer.content == LARGE[::-1]
+        assert answer.headers["content-type"] == document["mime_type"]
+        received = [body for body in sink.bodies if body.get("messages", [{}])[0].get("type") == "document"]
+        assert len(received) == 1
+    await api.close()

@@ -1,0 +1,139 @@
+"""`/v1/groups`, and messages to groups: what the Coreapp is asked, and what each wrong input is told."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.webapp.conftest import Served, body, check_headers, code, errors
+from tests.webapp.fake_coreapp import GROUP, FakeCoreapp
+from tests.webapp.roles import check_takes_a_token, ordinary
+from tidings.wire import core
+
+PATH = "/v1/groups"
+META = {"version": "2.57.2", "api_status": "stable"}
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256))
+JPEG = b"\xff\xd8\xff\xe0" + bytes(500)
+
+
+def named(file: str) -> list[Any]:
+    return [pytest.param(case, id=case["case"]) for case in body(file)]
+
+
+async def request(api: Served, case: dict[str, Any], **more: Any) -> Any:
+    content = json.dumps(case["body"]).encode() if "body" in case else None
+    return await api.http.request(case["method"], PATH + case["path"], content=content, **more)
+
+
+@pytest.mark.parametrize("case", named("groups"))
+async def test_what_is_asked_reaches_the_coreapp_and_its_answer_the_caller(
+    api: Served, coreapp: FakeCoreapp, case: dict[str, Any]
+) -> None:
+    answer = await request(api, case)
+    assert (answer.status_code, answer.json()) == (case["status"], case["answer"] | {"meta": META})
+    check_headers(answer)
+    (question,) = coreapp.questions
+    asked = msgspec.to_builtins(question)
+    assert asked.pop("n") > 0
+    assert asked.pop("request_id", answer.headers["X-Request-ID"]) == answer.headers["X-Request-ID"]
+    assert asked == case["question"]
+
+
+@pytest.mark.parametrize("case", named("groups_wrong"))
+async def test_a_wrong_request_is_told_its_field_and_reason(
+    api: Served, coreapp: FakeCoreapp, case: dict[str, Any]
+) -> None:
+    answer = await request(api, case)
+    assert code(answer) == (case["status"], case["code"])
+    assert errors(answer)[0]["details"].startswith(case["details"])
+    assert not coreapp.questions
+
+
+@pytest.mark.parametrize("case", named("groups"))
+async def test_groups_take_the_token_of_any_user(api: Served, case: dict[str, Any]) -> None:
+    given = {"json": case["body"]} if "body" in case else {}
+    await check_takes_a_token(api, case["method"], PATH + case["path"], **given)
+    assert (await request(api, case, headers=await ordinary(api))).status_code == case["status"]
+
+
+@pytest.mark.parametrize("form", [True, False])
+@pytest.mark.parametrize("content", [PNG, JPEG])
+async def test_an_icon_reaches_the_coreapp_as_it_is(
+    api: Served, coreapp: FakeCoreapp, content: bytes, form: bool
+) -> None:
+    path = f"{PATH}/{GROUP}/icon"
+    if form:
+        answer = await api.http.post(path, files={"File": ("icon", content, "image/png")})
+    else:
+        answer = await api.http.post(path, content=content, headers={"Content-Type": "image/png"})
+    assert (answer.status_code, answer.json()) == (200, {"meta": META})
+    (question,) = coreapp.asked(core.ChangeGroup)
+    assert (question.action, question.icon) == (core.SET_ICON, content)
+
+
+async def test_an_icon_comes_as_its_bytes(api: Served) -> None:
+    answer = await api.http.get(f"{PATH}/{GROUP}/icon")
+    assert (answer.status_code, answer.headers["Content-Type"]) == (200, "image/png")
+    assert answer.content == b"\x89PNG\r\n\x1a\nicon"
+
+
+@pytest.mark.parametrize(
+    ("content", "status", "wrong"),
+    [
+        (b"GIF89a", 400, 1009),
+        (b"", 400, 1009),
+        (PNG + bytes(64 * 1024), 400, 1009),
+        (PNG + bytes(80 * 1024), 413, 1025),
+    ],
+)
+async def test_an_icon_that_cannot_be_used_is_refused(
+    api: Served, coreapp: FakeCoreapp, content: bytes, status: int, wrong: int
+) -> None:
+    answer = await api.http.post(f"{PATH}/{GROUP}/icon", content=content, headers={"Content-Type": "image/png"})
+    assert code(answer) == (status, wrong)
+    assert not coreapp.questions
+
+
+@pytest.mark.parametrize(
+    ("refused", "status", "title"),
+    [
+        (1003, 403, "Not a group participant"),
+        (1006, 404, "Resource not found"),
+        (1012, 400, "Group is unknown"),
+        (1014, 500, "Internal error"),
+        (1019, 403, "Not Group Admin"),
+        (1021, 400, "Bad User"),
+    ],
+)
+async def test_what_the_coreapp_refuses_has_its_code(
+    api: Served, coreapp: FakeCoreapp, refused: int, status: int, title: str
+) -> None:
+    coreapp.refuse(core.GetGroup, refused, "because")
+    answer = await api.http.get(f"{PATH}/{GROUP}")
+    assert answer.status_code == status
+    assert errors(answer) == [{"code": refused, "title": title, "details": "because"}]
+
+
+async def test_a_message_to_a_group_is_handed_over_as_such(api: Served, coreapp: FakeCoreapp) -> None:
+    answer = await api.send(to=GROUP, recipient_type="group")
+    assert answer.status_code == 201
+    # No contact: a group has no wa_id.
+    assert answer.json() == {"messages": [{"id": "gBEG1"}], "meta": META}
+    (question,) = coreapp.asked(core.AcceptMessage)
+    assert (question.to, question.recipient_type) == (GROUP, "group")
+
+
+async def test_a_message_to_a_group_that_is_not_there_is_refused(api: Served, coreapp: FakeCoreapp) -> None:
+    coreapp.refuse(core.AcceptMessage, 1006, "unknown group")
+    answer = await api.send(to=GROUP, recipient_type="group")
+    assert answer.status_code == 404
+    assert errors(answer) == [{"code": 1006, "title": "Resource not found", "details": "unknown group"}]
+
+
+async def test_the_id_of_a_group_is_no_number(api: Served, coreapp: FakeCoreapp) -> None:
+    # Hyphens are left out of numbers, so that this is one of too many digits.
+    assert code(await api.send(to=GROUP)) == (400, 1009)
+    assert not coreapp.questions

@@ -1,0 +1,128 @@
+"""Numbers and strings whose check and whose description in the OpenAPI document are one and the same."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic.config import JsonDict, JsonValue
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, core_schema
+
+from webapp.bodies import refusal
+from webapp.errors import PARAMETER_INVALID
+
+# Of a JSON number that is read.
+_LEAST, _MOST = -(2**63), 2**63 - 1
+_GIVEN: JsonDict = {"not": {"type": "null"}}
+_ABSENT: JsonDict = {"type": "null"}
+_BLANKS = " .()\u00a0-"
+_SEPARATORS = str.maketrans("", "", _BLANKS)
+
+# Excludes what Unicode calls Cc; \n at the end, too.
+NO_CONTROLS = r"^[^\x00-\x1f\x7f-\x9f]*$"
+# Not much more than its beginning; what is behind it is for those who follow it.
+WEB_ADDRESS = r"[Hh][Tt][Tt][Pp][Ss]?://[^\x00-\x20\x7f-\xa0\u2028\u2029]*"
+# As `base64.b64decode(…, validate=True)` takes it.
+BASE64 = r"^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{4})$"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Matches:
+    """A string that fits `pattern` from end to end, in the syntax that Python and JSON Schema share.
+
+    reason: what it should be, for the caller.
+    """
+
+    pattern: str
+    reason: str
+    code: int = PARAMETER_INVALID
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        fits = re.compile(self.pattern).fullmatch
+
+        def check(text: str) -> str:
+            if fits(text) is None:
+                raise refusal(self.code, self.reason)
+            return text
+
+        return core_schema.no_info_after_validator_function(check, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return handler(schema) | {"pattern": self.pattern}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Digits:
+    """A string of `low` to `high` digits, or a number that has as many; only the digits are kept.
+
+    separated: as people write numbers down, with a + before and blanks, dots, brackets or dashes between.
+    """
+
+    low: int
+    high: int
+    separated: bool = False
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        text = core_schema.no_info_after_validator_function(self._check, handler(source))
+        return core_schema.no_info_before_validator_function(_as_text, text)
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        blanks = f"[{_BLANKS}]*" if self.separated else ""
+        plus = rf"{blanks}\+?" if self.separated else ""
+        text = {"pattern": f"^{plus}(?:{blanks}[0-9]){{{self.low},{self.high}}}{blanks}$"}
+        number = {"type": "integer", "minimum": 10 ** (self.low - 1), "maximum": 10**self.high - 1}
+        return {"anyOf": [handler(schema) | text, number]}
+
+    def _check(self, text: str) -> str:
+        digits = text.translate(_SEPARATORS).removeprefix("+") if self.separated else text
+        if not (digits.isascii() and digits.isdigit() and self.low <= len(digits) <= self.high):
+            if self.low == self.high:
+                raise refusal(PARAMETER_INVALID, "should be {high} digits", high=self.high)
+            raise refusal(PARAMETER_INVALID, "should be {low} to {high} digits", low=self.low, high=self.high)
+        return digits
+
+
+def _as_text(value: object) -> object:
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def either(*names: str) -> JsonDict:
+    """For `json_schema_extra` of a model that takes one of these fields, and no other of them beside it."""
+    choices: list[JsonValue] = []
+    for name in names:
+        fields: JsonDict = {other: _GIVEN if other == name else _ABSENT for other in names}
+        choices.append({"required": [name], "properties": fields})
+    return {"anyOf": choices}
+
+
+def needs(field: str, of: Mapping[str, Sequence[str]]) -> JsonDict:
+    """For `json_schema_extra` of a model where the value of `field` says which others are required."""
+    choices: list[JsonValue] = []
+    for value, names in of.items():
+        fields: JsonDict = {field: {"const": value}, **dict.fromkeys(names, _GIVEN)}
+        choices.append({"required": [field, *names], "properties": fields})
+    return {"anyOf": choices}
+
+
+class _Whole:
+    """An integer, as a number or a string, and no truth value."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_before_validator_function(_no_truth, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        number = {"type": "integer", "minimum": _LEAST, "maximum": _MOST}
+        return {"anyOf": [number, {"type": "string", "pattern": "^-?[0-9]{1,18}$"}]}
+
+
+def _no_truth(value: object) -> object:
+    if isinstance(value, bool):
+        raise refusal(PARAMETER_INVALID, "should be a valid integer")
+    return value
+
+
+Integer = Annotated[int, _Whole()]

@@ -1,0 +1,114 @@
+"""Which call goes on from which answer: the links of the OpenAPI document."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Link:
+    """From the answer to `source` (method, path, status) to `target` (method, path).
+
+    parameters, body: runtime expressions of OpenAPI, which say where in the first exchange the values stand.
+    """
+
+    source: tuple[str, str, str]
+    target: tuple[str, str]
+    parameters: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    body: Any = None
+
+
+def _of_one(source: tuple[str, str, str], path: str, methods: str, **parameters: str) -> list[Link]:
+    return [Link(source, (method, path), parameters) for method in methods.split()]
+
+
+_USER, _PACK, _STICKER = "/v1/users/{username}", "/v1/stickerpacks/{id}", "/v1/stickerpacks/{id}/stickers/{index}"
+_GROUP, _IDENTITY = "/v1/groups/{group_id}", "/v1/contacts/{wa_id}/identity"
+_PROVIDERS = "/v1/settings/application/media/providers"
+_MESSAGES = ("post", "/v1/messages")
+_NEW_USER = ("post", "/v1/users", "201")
+_NEW_TEMPLATE = ("post", "/v1/configs/templates", "201")
+_NEW_MEDIA = ("post", "/v1/media", "200")
+_NEW_PACK = ("post", "/v1/stickerpacks", "201")
+_NEW_STICKER = ("post", "/v1/stickerpacks/{id}/stickers", "201")
+_NEW_GROUP = ("post", "/v1/groups", "201")
+_CONTACT = "$response.body#/contacts/0/wa_id"
+_TEMPLATE = "$response.body#/templates/0"
+_GROUP_ID = "$response.body#/groups/0/id"
+
+LINKS: tuple[Link, ...] = (
+    *_of_one(_NEW_USER, _USER, "get put delete", username="$response.body#/users/0/username"),
+    *_of_one(_NEW_TEMPLATE, "/v1/configs/templates/{name}", "delete", name=f"{_TEMPLATE}/name"),
+    Link(
+        _NEW_TEMPLATE,
+        _MESSAGES,
+        body={
+            "to": "15550110001",
+            "type": "template",
+            "template": {
+                "namespace": f"{_TEMPLATE}/namespace",
+                "name": f"{_TEMPLATE}/name",
+                "language": {"policy": "deterministic", "code": f"{_TEMPLATE}/language"},
+            },
+        },
+    ),
+    *_of_one(_NEW_MEDIA, "/v1/media/{media_id}", "get delete", media_id="$response.body#/media/0/id"),
+    Link(
+        _NEW_MEDIA,
+        _MESSAGES,
+        body={"to": "15550110001", "type": "document", "document": {"id": "$response.body#/media/0/id"}},
+    ),
+    *_of_one(_NEW_PACK, _PACK, "get patch delete", id="$response.body#/stickerpacks/0/id"),
+    *_of_one(_NEW_PACK, f"{_PACK}/stickers", "get post", id="$response.body#/stickerpacks/0/id"),
+    *_of_one(
+        _NEW_STICKER, _STICKER, "get patch delete", id="$request.path.id", index="$response.body#/stickers/0/index"
+    ),
+    *_of_one(("post", _PROVIDERS, "200"), _PROVIDERS + "/{name}", "delete", name="$request.body#/0/name"),
+    *_of_one(_NEW_GROUP, _GROUP, "get put", group_id=_GROUP_ID),
+    *_of_one(_NEW_GROUP, f"{_GROUP}/icon", "get post delete", group_id=_GROUP_ID),
+    *_of_one(_NEW_GROUP, f"{_GROUP}/invite", "get delete", group_id=_GROUP_ID),
+    *_of_one(_NEW_GROUP, f"{_GROUP}/leave", "post", group_id=_GROUP_ID),
+    *_of_one(_NEW_GROUP, f"{_GROUP}/participants", "delete", group_id=_GROUP_ID),
+    *_of_one(_NEW_GROUP, f"{_GROUP}/admins", "patch delete", group_id=_GROUP_ID),
+    Link(
+        _NEW_GROUP,
+        _MESSAGES,
+        body={"recipient_type": "group", "to": _GROUP_ID, "type": "text", "text": {"body": "Hello"}},
+    ),
+    Link(
+        ("post", "/v1/contacts", "200"),
+        _MESSAGES,
+        body={"to": _CONTACT, "type": "text", "text": {"body": "Hello"}},
+    ),
+    *_of_one(("post", "/v1/contacts", "200"), _IDENTITY, "get", wa_id=_CONTACT),
+    Link(
+        ("get", _IDENTITY, "200"),
+        ("put", _IDENTITY),
+        {"wa_id": "$request.path.wa_id"},
+        {"hash": "$response.body#/contacts/hash"},
+    ),
+    Link(
+        ("post", "/v1/settings/backup", "200"),
+        ("post", "/v1/settings/restore"),
+        body={"password": "$request.body#/password", "data": "$response.body#/settings/data"},
+    ),
+)
+
+
+def add(document: Mapping[str, Any]) -> None:
+    """Put into an OpenAPI document those of `LINKS` whose both ends it has."""
+    paths = document["paths"]
+    for link in LINKS:
+        method, path, status = link.source
+        source = paths.get(path, {}).get(method)
+        target = paths.get(link.target[1], {}).get(link.target[0])
+        if source is None or target is None:
+            continue
+        described: dict[str, Any] = {"operationId": target["operationId"]}
+        if link.parameters:
+            described["parameters"] = dict(link.parameters)
+        if link.body is not None:
+            described["requestBody"] = link.body
+        source["responses"][status].setdefault("links", {})[target["operationId"]] = described
