@@ -46,7 +46,7 @@ class Matches:
 
         def check(text: str) -> str:
             if fits(text) is None:
-                raise refusal(self.code, self.reason)
+                raise refusal(self.code, self.reason if text else "should not be empty")
             return text
 
         return core_schema.no_info_after_validator_function(check, handler(source))

@@ -29,7 +29,7 @@ PhoneNumber = Annotated[
 ]
 Pin = Annotated[str, Digits(6, 6), pydantic.Field(examples=["123456"])]
 Cert = Annotated[
-    str, pydantic.Field(max_length=MAX_CERT, examples=["ChIKBQgBEgEx"]), Matches(BASE64, "should be base64, not empty")
+    str, pydantic.Field(max_length=MAX_CERT, examples=["ChIKBQgBEgEx"]), Matches(BASE64, "should be base64")
 ]
 Shards = Annotated[
     Integer,
