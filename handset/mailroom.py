@@ -285,7 +285,8 @@ class Mailroom:
 
     def _sessions_of(self, arrivals: Iterable[Arrival], items: Sequence[Item], digest: Digest) -> set[PeerKey]:
         """Give the digest the sessions that are in memory; returns the keys of the others."""
-        wanted = {(a.device.number, a.frame.sender) for a in arrivals if a.frame.kind in (wire.MESSAGE, wire.PREKEY)}
+        by_keys = (wire.MESSAGE, wire.PREKEY, wire.IDENTITY)
+        wanted = {(a.device.number, a.frame.sender) for a in arrivals if a.frame.kind in by_keys}
         wanted.update((item.device.number, item.peer) for item in items if isinstance(item, Outgoing))
         missing: set[PeerKey] = set()
         for key in wanted:

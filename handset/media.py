@@ -164,7 +164,8 @@ class _Outgoing:
             yield await asyncio.to_thread(self._take, chunk)
             self._progress(done, self._size)
         # Without its last bytes the blob is not complete, so the network keeps nothing.
-        if done != self._size or await asyncio.to_thread(self._read, 1):
+        more = await asyncio.to_thread(self._read, 1)
+        if more or done != self._size:
             raise errors.BadFile("the file changed while it was read")
         last = self._encryptor.finalize()
         self.digest, self.sha256 = self._encryptor.digest, self._hash.hexdigest()

@@ -134,8 +134,11 @@ class Digest:
         elif kind == wire.GROUP_CHANGED:
             self._follow(arrival)
         elif kind == wire.IDENTITY:
-            self._new_identity(arrival.device, frame.sender)
-            self._drop_session(arrival)
+            record = self.sessions.get((arrival.device.number, frame.sender))
+            # A session that has the new key already goes on.
+            if record is None or record.remote_identity != frame.body:
+                self._new_identity(arrival.device, frame.sender)
+                self._drop_session(arrival)
         else:
             log.warning("delivery.unknown_kind", extra={"number": arrival.device.number, "kind": kind, "id": frame.id})
 

@@ -106,16 +106,17 @@ async def answer_http_exception(request: Request, error: Exception) -> Response:
 
 
 def _allowed(request: Request) -> list[str]:
-    # One path has a route for each method, and each knows its own only. What a path with a parameter would take does
-    # not count where there is one without: /v1/users/login is no user.
+    # A path that is described without parameters counts as that only: /v1/users/login is no user.
+    described = request.app.openapi()["paths"].get(request.scope["path"])
+    if described is not None:
+        return [method.upper() for method in described]
+    # One path has a route for each method, and each knows its own only.
     plain = {key: request.scope[key] for key in ("type", "path", "root_path", "headers")}
-    found: dict[str, set[str]] = {}
-    for method in ("GET", "POST", "PUT", "PATCH", "DELETE"):
-        for route in request.app.router.routes:
-            if route.matches({**plain, "method": method})[0] is Match.FULL:
-                found.setdefault(method, set()).add(route.path)
-    exact = any(plain["path"] in paths for paths in found.values())
-    return [method for method, paths in found.items() if not exact or plain["path"] in paths]
+    return [
+        method
+        for method in ("GET", "POST", "PUT", "PATCH", "DELETE")
+        if any(route.matches({**plain, "method": method})[0] is Match.FULL for route in request.app.router.routes)
+    ]
 
 
 def _request_id(scope: Scope) -> str:

@@ -130,7 +130,9 @@ def assemble(settings: Settings, database: Database, shard_map: ShardMap, hasher
             ),
             webapp.contacts.routes.routes(Contacts(links), gate, contacts_limit, max_body=max_body),
             webapp.users.routes.routes(users, gate, max_body=max_body),
-            webapp.application_settings.routes.routes(ApplicationSettings(database, links, guard), gate, max_body=max_body),
+            webapp.application_settings.routes.routes(
+                ApplicationSettings(database, links, guard), gate, max_body=max_body
+            ),
             webapp.media.routes.routes(MediaStore(database, files, clock, max_uploads=settings.max_uploads), gate),
             webapp.templates.routes.routes(templates, gate, max_body=max_body),
             webapp.account.routes.routes(Account(database, links, hasher), gate, max_body=max_body),

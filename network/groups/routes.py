@@ -25,74 +25,73 @@ class Service:
 def make_routes(service: Service) -> APIRouter:
     """All endpoints. `number` is the caller's own."""
     routes = APIRouter(prefix="/v1/groups/{number}")
-    chats = service.chats
 
     @routes.post("")
     async def create(request: Request, number: str) -> JSONResponse:
         await _authenticate(request, number)
         body = await http.read_body(request, schemas.Subject)
-        return JSONResponse(schemas.show(await chats.create(number, body.subject)), 201)
+        return JSONResponse(schemas.show(await service.chats.create(number, body.subject)), 201)
 
     @routes.get("")
     async def list_mine(request: Request, number: str) -> JSONResponse:
         await _authenticate(request, number)
-        return JSONResponse({"groups": [schemas.show_chat(chat) for chat in await chats.list_of(number)]})
+        return JSONResponse({"groups": [schemas.show_chat(chat) for chat in await service.chats.list_of(number)]})
 
     @routes.post("/join")
     async def join(request: Request, number: str) -> JSONResponse:
         await _authenticate(request, number)
         body = await http.read_body(request, schemas.Invite)
-        return JSONResponse(schemas.show(await chats.join(number, body.code)))
+        return JSONResponse(schemas.show(await service.chats.join(number, body.code)))
 
     @routes.get("/{group}")
     async def get(request: Request, number: str, group: str) -> JSONResponse:
         await _authenticate(request, number, group)
-        return JSONResponse(schemas.show(await chats.get(number, group)))
+        return JSONResponse(schemas.show(await service.chats.get(number, group)))
 
     @routes.put("/{group}")
     async def rename(request: Request, number: str, group: str) -> JSONResponse:
         await _authenticate(request, number, group)
         body = await http.read_body(request, schemas.Subject)
-        return JSONResponse(schemas.show(await chats.set_subject(number, group, body.subject)))
+        return JSONResponse(schemas.show(await service.chats.set_subject(number, group, body.subject)))
 
     @routes.delete("/{group}")
     async def leave(request: Request, number: str, group: str) -> JSONResponse:
         await _authenticate(request, number, group)
-        await chats.leave(number, group)
+        await service.chats.leave(number, group)
         return JSONResponse({"id": group, "left": True})
 
     @routes.get("/{group}/invite")
     async def get_invite(request: Request, number: str, group: str) -> JSONResponse:
         await _authenticate(request, number, group)
-        return JSONResponse({"code": await chats.get_code(number, group)})
+        return JSONResponse({"code": await service.chats.get_code(number, group)})
 
     @routes.delete("/{group}/invite")
     async def renew_invite(request: Request, number: str, group: str) -> JSONResponse:
         await _authenticate(request, number, group)
-        return JSONResponse({"code": await chats.renew_code(number, group)})
+        return JSONResponse({"code": await service.chats.renew_code(number, group)})
 
     @routes.delete("/{group}/participants")
     async def remove(request: Request, number: str, group: str) -> JSONResponse:
         await _authenticate(request, number, group)
         body = await http.read_body(request, schemas.Members)
-        return JSONResponse(schemas.show(await chats.remove(number, group, body.numbers)))
+        return JSONResponse(schemas.show(await service.chats.remove(number, group, body.numbers)))
 
     @routes.put("/{group}/admins")
     async def promote(request: Request, number: str, group: str) -> JSONResponse:
         await _authenticate(request, number, group)
         body = await http.read_body(request, schemas.Members)
-        return JSONResponse(schemas.show(await chats.set_admins(number, group, body.numbers, admin=True)))
+        return JSONResponse(schemas.show(await service.chats.set_admins(number, group, body.numbers, admin=True)))
 
     @routes.delete("/{group}/admins")
     async def demote(request: Request, number: str, group: str) -> JSONResponse:
         await _authenticate(request, number, group)
         body = await http.read_body(request, schemas.Members)
-        return JSONResponse(schemas.show(await chats.set_admins(number, group, body.numbers, admin=False)))
+        return JSONResponse(schemas.show(await service.chats.set_admins(number, group, body.numbers, admin=False)))
 
     @routes.get("/{group}/icon")
     async def get_icon(request: Request, number: str, group: str) -> Response:
         await _authenticate(request, number, group)
-        media_type, data = await chats.get_icon(number, group)
+        media_type, data = await service.chats.get_icon(number, group)
         return Response(data, media_type=media_type)
 
     @routes.put("/{group}/icon")
@@ -101,12 +100,12 @@ def make_routes(service: Service) -> APIRouter:
         data = await http.read_bytes(request, limit=MAX_ICON)
         if not data:
             raise BadRequest("the body is empty; an icon is a JPEG or PNG picture")
-        return JSONResponse(schemas.show(await chats.set_icon(number, group, data)))
+        return JSONResponse(schemas.show(await service.chats.set_icon(number, group, data)))
 
     @routes.delete("/{group}/icon")
     async def remove_icon(request: Request, number: str, group: str) -> JSONResponse:
         await _authenticate(request, number, group)
-        return JSONResponse(schemas.show(await chats.set_icon(number, group, b"")))
+        return JSONResponse(schemas.show(await service.chats.set_icon(number, group, b"")))
 
     async def _authenticate(request: Request, number: str, group: str = "") -> None:
         if not numbers.is_number(number):

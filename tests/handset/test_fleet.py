@@ -292,6 +292,21 @@ async def test_a_session_is_dropped_when_the_network_says_that_the_peer_register
         assert sends[-1].kind == wire.PREKEY
 
 
+async def test_news_of_the_identity_that_a_session_has_leaves_it_alone(tmp_path: Path) -> None:
+    async with bench(tmp_path, READER) as world, world.running() as fleet:
+        business = Business()
+        business.open(await _device(world, READER), world.keys[READER])
+        await world.network.until_acked(world.network.deliver(business.seal(READER, "hello")))
+        key = business.identity.public
+        notice = wire.Deliver(0, READER, business.number, "identity.1", wire.IDENTITY, 1, key)
+        await world.network.until_acked(world.network.deliver(notice))
+        before = len(world.network.sends)
+        await fleet.send(READER, business.number, "as ever")
+        sends = await world.network.until_sent(before + 1)
+        assert sends[-1].kind == wire.MESSAGE
+        assert world.phone.notices == []
+
+
 async def test_a_text_to_a_stranger_fetches_its_keys_and_to_nobody_says_so(tmp_path: Path) -> None:
     async with bench(tmp_path, READER) as world, world.running() as fleet:
         with pytest.raises(errors.NoSuchNumber):

@@ -31,7 +31,6 @@ def routes(media: MediaStore, gate: Gate) -> APIRouter:
         "/v1/media",
         summary="Upload a file",
         response_model=schemas.MediaAnswer,
-        responses={200: {"description": "The file is on disk", "links": schemas.LINKS}},
         openapi_extra=openapi.repeatable(openapi.operation(openapi.BEARER) | {"requestBody": schemas.UPLOAD}),
     )
     async def upload(request: Request) -> Response:
@@ -50,7 +49,6 @@ def routes(media: MediaStore, gate: Gate) -> APIRouter:
     @router.get(
         "/v1/media/{media_id}",
         summary="A file",
-        operation_id=schemas.GET,
         response_class=Response,
         responses={200: schemas.DOWNLOAD},
         openapi_extra=openapi.operation(openapi.BEARER),
@@ -65,7 +63,6 @@ def routes(media: MediaStore, gate: Gate) -> APIRouter:
     @router.delete(
         "/v1/media/{media_id}",
         summary="Delete a file",
-        operation_id=schemas.DELETE,
         response_model=MetaAnswer,
         openapi_extra=openapi.operation(openapi.BEARER),
     )

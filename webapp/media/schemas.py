@@ -29,11 +29,6 @@ UPLOAD: dict[str, Any] = {
         kinds.UNKNOWN: {"schema": {"type": "string", "format": "binary", "minLength": 1}},
     },
 }
-# Operations that the id in the answer to an upload is for.
-GET, DELETE = "get_media", "delete_media"
-LINKS: dict[str, Any] = {
-    name: {"operationId": name, "parameters": {"media_id": "$response.body#/media/0/id"}} for name in (GET, DELETE)
-}
 DOWNLOAD: dict[str, Any] = {
     "description": "The file, with the Content-Type that it was uploaded with",
     "headers": {"Content-Length": {"schema": {"type": "integer"}, "description": "Bytes of the file"}},
