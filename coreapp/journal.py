@@ -181,7 +181,7 @@ class _Merged:
         self.finished_downloads: list[str] = []
         self.groups: list[group_changes.GroupChanges] = []
         self.identities: dict[tuple[str, str], identities.Identity] = {}
-        self.acknowledged: dict[tuple[str, str], bytes] = {}
+        self.acknowledged: dict[tuple[str, str], list[bytes]] = {}
         self.acknowledges_all: set[str] = set()
         for change in changes:
             self._add(change)
@@ -199,7 +199,7 @@ class _Merged:
             self.identities[identity.account, identity.peer] = identity
             self.acknowledged.pop((identity.account, identity.peer), None)
         for peer, digest in change.acknowledged_identities:
-            self.acknowledged[change.account, peer] = digest
+            self.acknowledged.setdefault((change.account, peer), []).append(digest)
         if change.acknowledges_all:
             self.acknowledges_all.add(change.account)
             self.identities = {
@@ -274,8 +274,8 @@ class _Merged:
         for account in self.acknowledges_all:
             await identities.acknowledge_all(connection, account)
         await identities.save(connection, list(self.identities.values()))
-        for (account, peer), digest in self.acknowledged.items():
-            await identities.acknowledge(connection, account, [(peer, digest)])
+        for (account, peer), digests in self.acknowledged.items():
+            await identities.acknowledge(connection, account, [(peer, digest) for digest in digests])
         await callbacks.enqueue(connection, [callback for callback in self.callbacks if not callback.volatile])
         await callbacks.finish(connection, self.finished_callbacks)
         await callbacks.reschedule(connection, list(self.failed_callbacks.values()))

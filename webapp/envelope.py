@@ -28,6 +28,7 @@ from webapp.errors import (
 log = logging.getLogger(__name__)
 
 _SANE_ID = re.compile(rb"[A-Za-z0-9_.:-]{1,64}")
+_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 _SLASHES = re.compile(r"//+")
 _NO_CACHE = (b"cache-control", b"no-cache, private")
 
@@ -109,12 +110,12 @@ def _allowed(request: Request) -> list[str]:
     # A path that is described without parameters counts as that only: /v1/users/login is no user.
     described = request.app.openapi()["paths"].get(request.scope["path"])
     if described is not None:
-        return [method.upper() for method in described]
+        return [method for method in _METHODS if method.lower() in described]
     # One path has a route for each method, and each knows its own only.
     plain = {key: request.scope[key] for key in ("type", "path", "root_path", "headers")}
     return [
         method
-        for method in ("GET", "POST", "PUT", "PATCH", "DELETE")
+        for method in _METHODS
         if any(route.matches({**plain, "method": method})[0] is Match.FULL for route in request.app.router.routes)
     ]
 

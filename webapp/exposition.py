@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import prometheus_client
-from fastapi import Request, Response
+from fastapi import Query, Request, Response
 from prometheus_client import Metric
+from pydantic import WithJsonSchema
 
 from webapp import answers, headers
 from webapp.errors import PARAMETER_INVALID, FixRequest
 
 Format = Literal["json", "prometheus"]
+# Of the parameter `format`, which `choose` checks.
+Parameter = Annotated[str | None, Query(), WithJsonSchema({"type": "string", "enum": ["json", "prometheus"]})]
 
 OPENAPI: dict[int | str, dict[str, Any]] = {
     200: {

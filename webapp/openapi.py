@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import pydantic
-from fastapi import FastAPI
+from fastapi import FastAPI, Query
 from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue, models_json_schema
 from pydantic_core import core_schema
@@ -22,6 +22,8 @@ _SCHEMES: dict[str, Any] = {
     BEARER: {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"},
     API_KEY: {"type": "apiKey", "in": "header", "name": "Authorization", "description": "`Apikey` and the key"},
 }
+# The parameter `format` where only a link is offered; the routes check it.
+OnlyLink = Annotated[str | None, Query(), pydantic.WithJsonSchema({"type": "string", "enum": ["link"]})]
 _REFERENCE = "#/components/schemas/{model}"
 # What pydantic takes for true and false besides themselves.
 _TRUTH_WORDS = ["1", "0", "t", "f", "y", "n", "true", "false", "yes", "no", "on", "off"]

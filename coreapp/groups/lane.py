@@ -118,6 +118,8 @@ class GroupLane:
 
     def finished(self, ids: Sequence[str]) -> None:
         """These jobs have left the queue, as the journal will have written."""
+        if not self._letters and not self._in_flight:
+            return
         handed: dict[str, set[str]] = {}
         for job_id in ids:
             if (group_id := self._letters.pop(job_id, None)) is not None:

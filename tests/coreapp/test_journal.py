@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from coreapp.errors import OutcomeUnknown
 from coreapp.journal import Change, Journal
 from tests.conftest import DatabaseFactory
-from tidings.storage import callbacks, contacts, jobs, messages, sessions, shards
+from tidings.storage import callbacks, contacts, identities, jobs, messages, sessions, shards
 from tidings.storage.database import Database
 from tidings.storage.messages import Status
 
 ACCOUNT = "15550000000"
-TABLES = (messages.table, jobs.table, sessions.table, contacts.table, callbacks.table)
+TABLES = (messages.table, jobs.table, sessions.table, contacts.table, callbacks.table, identities.table)
 
 
 async def a_lease(database: Database, owner: str = "me") -> shards.Lease:
@@ -225,6 +225,7 @@ PEERS = st.sampled_from(["1", "2"])
 IDS = st.sampled_from(["a", "b", "c"])
 STATUSES = st.sampled_from([Status.SENT, Status.DELIVERED, Status.READ, Status.FAILED])
 BLOBS = st.binary(min_size=1, max_size=2)
+HASHES = st.sampled_from([b"11111111", b"22222222"])
 STEPS = st.one_of(
     st.builds(lambda peer, s, r: ("whole", peer, s, r), PEERS, BLOBS, BLOBS),
     st.builds(lambda peer, s: ("half", peer, s), PEERS, BLOBS),
@@ -232,6 +233,9 @@ STEPS = st.one_of(
     st.builds(lambda id, status: ("status", id, status), IDS, STATUSES),
     st.builds(lambda id, body: ("job", id, body), IDS, BLOBS),
     st.builds(lambda peer, known: ("contact", peer, known), PEERS, st.booleans()),
+    st.builds(lambda peer, digest, taken: ("learn", peer, digest, taken), PEERS, HASHES, st.booleans()),
+    st.builds(lambda peer, digest: ("acknowledge", peer, digest), PEERS, HASHES),
+    st.just(("acknowledge all",)),
 )
 
 
@@ -243,6 +247,12 @@ def as_change(account: str, step: tuple[Any, ...]) -> Change:
             return Change(account, sending_halves=[sessions.SendingHalf(account, peer, sending)])
         case ("drop", peer):
             return Change(account, dropped_sessions=[peer])
+        case ("learn", peer, digest, taken):
+            return Change(account, learnt_identities=[identities.Identity(account, peer, digest, 1, taken)])
+        case ("acknowledge", peer, digest):
+            return Change(account, acknowledged_identities=[(peer, digest)])
+        case ("acknowledge all",):
+            return Change(account, acknowledges_all=True)
         case ("status", id, status):
             return Change(account, statuses={f"{account}-{id}": status})
         case ("job", id, body):

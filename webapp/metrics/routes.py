@@ -12,7 +12,7 @@ from webapp.metrics.service import Metrics
 def routes(metrics: Metrics, gate: Gate) -> APIRouter:
     router = APIRouter(tags=["metrics"])
 
-    async def get_metrics(request: Request, format: str | None = None) -> Response:
+    async def get_metrics(request: Request, format: exposition.Parameter = None) -> Response:
         await gate.monitor_if_keyed(request)
         return exposition.answer(exposition.choose(request, format), ("metrics",), {"": metrics.collect()})
 

@@ -67,7 +67,7 @@ def routes(profile: Profile, gate: Gate, *, max_body: int) -> APIRouter:
         responses={200: {"content": {"image/jpeg": _IMAGE, "image/png": _IMAGE}}},
         openapi_extra=openapi.operation(openapi.BEARER),
     )
-    async def get_photo(request: Request, format: str | None = None) -> Response:
+    async def get_photo(request: Request, format: openapi.OnlyLink = None) -> Response:
         caller = await gate.caller(request)
         if format is None:
             photo = await profile.photo(caller)

@@ -13,7 +13,7 @@ def routes(stats: Stats, gate: Gate) -> APIRouter:
     router = APIRouter(tags=["stats"])
     operation = openapi.operation(openapi.BEARER, openapi.API_KEY)
 
-    async def get_app(request: Request, format: str | None = None) -> Response:
+    async def get_app(request: Request, format: exposition.Parameter = None) -> Response:
         await gate.monitor(request)
         form = exposition.choose(request, format)
         return exposition.answer(form, ("stats", "app"), await stats.app())
@@ -35,7 +35,7 @@ def routes(stats: Stats, gate: Gate) -> APIRouter:
         responses=exposition.OPENAPI,
         openapi_extra=operation,
     )
-    async def get_db(request: Request, format: str | None = None) -> Response:
+    async def get_db(request: Request, format: exposition.Parameter = None) -> Response:
         await gate.monitor(request)
         form = exposition.choose(request, format)
         return exposition.answer(form, ("stats", "db"), await stats.db())

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Request, Response
+import pydantic
+from fastapi import APIRouter, Query, Request, Response
 
 from tidings.storage.stickerpacks import Pack, Sticker
 from webapp import answers, bodies, openapi
@@ -17,6 +18,7 @@ from webapp.stickerpacks.service import Stickerpacks
 PATH = "/v1/stickerpacks"
 # Packs of the service itself, of which there are none here.
 FIRST_PARTY = "whatsapp"
+Namespace = Annotated[str | None, Query(), pydantic.WithJsonSchema({"type": "string", "enum": [FIRST_PARTY]})]
 
 
 def routes(packs: Stickerpacks, gate: Gate, *, max_body: int) -> APIRouter:
@@ -24,7 +26,7 @@ def routes(packs: Stickerpacks, gate: Gate, *, max_body: int) -> APIRouter:
     bearer = openapi.operation(openapi.BEARER)
 
     @router.get(PATH, summary="All sticker packs", response_model=schemas.StickerpackIdsAnswer, openapi_extra=bearer)
-    async def list_packs(request: Request, namespace: str | None = None) -> Response:
+    async def list_packs(request: Request, namespace: Namespace = None) -> Response:
         caller = await gate.caller(request)
         if namespace not in (None, FIRST_PARTY):
             raise FixRequest.because(PARAMETER_INVALID, f"namespace: should be {FIRST_PARTY}, or absent")
