@@ -12,21 +12,21 @@ from handset.application import Application
 from handset.devices import Device
 from handset.dispatch import Dispatch
 from handset.groups.book import Book
-from handset.receiving import RECEIVED, Arrival, Digest, Outgoing, PeerKey, Positions, Step
+from handset.posting import Positions, Post
+from handset.receiving import RECEIVED, Arrival, Digest, Outgoing, PeerKey, Step
 from handset.seen import Key, Seen
+from handset.sessions import Sessions
 from handset.vault import Vault
 from tidings import e2ee
 from tidings.runtime import crashpoints
 from tidings.runtime.batcher import Batcher
 from tidings.runtime.clock import Clock
-from tidings.runtime.lru import LRU
 from tidings.storage import handset as storage
 from tidings.storage.database import Database
 from tidings.wire import device as wire
 
 log = logging.getLogger(__name__)
 
-SESSIONS_IN_MEMORY = 10_000  # about 5 kB each
 SEEN_IN_MEMORY = 50_000  # keys; older ones are looked up in the inbox
 PENDING_LIMIT = 30_000  # deliveries; beyond it the connection is dropped, and the network keeps them
 SPACING = 0.05  # seconds between two commits of a steady stream
@@ -72,7 +72,7 @@ class Mailroom:
         self._keys_wanted = keys_wanted
         self._positions = positions
         self._seen = seen
-        self._sessions: LRU[PeerKey, e2ee.SessionRecord] = LRU(SESSIONS_IN_MEMORY)
+        self._sessions = Sessions(devices, vault)
         self.book = Book(vault)
         self._receipt_ids = ids.Sequence()
         self._dispatch = Dispatch(clock)
@@ -204,15 +204,8 @@ class Mailroom:
             raise
 
     async def _commit(self, items: Sequence[Item]) -> list[Any]:
-        digest = Digest(
-            self._fleet,
-            self._vault,
-            self.book,
-            self._application.actions,
-            self._positions,
-            self._receipt_ids,
-            self._clock.now(),
-        )
+        post = Post(self._fleet, self._vault, self._positions, self._receipt_ids, self._clock.now())
+        digest = Digest(self._fleet, self._vault, self.book, self._application.actions, self._positions, post)
         accepted, shown = self._dispatch.accepted, self._shown
         results: list[Any] = []
         async with self._database.transaction() as connection:
@@ -220,10 +213,7 @@ class Mailroom:
             if fresh and not self._seen.complete:
                 for key in await storage.list_known(connection, [key[2] for key in fresh]):
                     fresh.pop(key, None)
-            missing = self._sessions_of(fresh.values(), items, digest)
-            if missing:
-                for row in await storage.list_sessions(connection, missing):
-                    self._open_session(row, digest)
+            await self._sessions.load(connection, _peers_of(fresh.values(), items), digest)
             prekeys = _prekeys_of(fresh.values(), digest)
             if prekeys:
                 rows = await storage.list_prekeys(connection, prekeys)
@@ -244,15 +234,13 @@ class Mailroom:
                 else:
                     results.append(_send(digest, item) if item is not None else None)
 
-            envelopes = digest.envelopes()
+            envelopes = digest.post.envelopes()
             await storage.add_messages(connection, digest.messages)
             await self.book.save(connection)
-            await storage.save_sessions(connection, [self._seal(*entry) for entry in digest.changed.items()])
+            await self._sessions.save(connection, digest)
             await storage.add_envelopes(connection, [envelope for _, envelope in envelopes])
             if digest.used_prekeys:
                 await storage.delete_prekeys(connection, digest.used_prekeys)
-            if digest.dropped:
-                await storage.delete_sessions(connection, digest.dropped)
             chores = self._chores is None or any(item is _CHORES for item in items)
             done = len(accepted) if chores else 0
             if done:
@@ -283,48 +271,13 @@ class Mailroom:
                 fresh[key] = item
         return fresh
 
-    def _sessions_of(self, arrivals: Iterable[Arrival], items: Sequence[Item], digest: Digest) -> set[PeerKey]:
-        """Give the digest the sessions that are in memory; returns the keys of the others."""
-        by_keys = (wire.MESSAGE, wire.PREKEY, wire.IDENTITY)
-        wanted = {(a.device.number, a.frame.sender) for a in arrivals if a.frame.kind in by_keys}
-        wanted.update((item.device.number, item.peer) for item in items if isinstance(item, Outgoing))
-        missing: set[PeerKey] = set()
-        for key in wanted:
-            record = self._sessions.get(key)
-            if record is not None:
-                digest.sessions[key] = record
-            else:
-                missing.add(key)
-        return missing
-
-    def _open_session(self, row: storage.Session, digest: Digest) -> None:
-        try:
-            record = self._vault.session(self._devices[row.number], row)
-        except e2ee.E2EEError as error:
-            # As if there were none: the peer's next message, or ours, sets up a new one.
-            log.error("session.unreadable", extra={"number": row.number, "peer": row.peer, "error": repr(error)})
-        else:
-            digest.sessions[(row.number, row.peer)] = record
-
-    def _seal(self, key: PeerKey, record: e2ee.SessionRecord) -> storage.Session:
-        number, peer = key
-        return storage.Session(
-            number,
-            peer,
-            self._vault.seal_half(number, peer, "sending", record.sending_half()),
-            self._vault.seal_half(number, peer, "receiving", record.receiving_half()),
-        )
-
     def _publish(
         self, items: Sequence[Item], digest: Digest, envelopes: Sequence[tuple[Device, storage.Envelope]]
     ) -> None:
         """What may be seen outside only after the commit."""
         for stored in digest.messages:
             self._seen.add((stored.number, stored.peer, stored.id))
-        for key, record in digest.sessions.items():
-            self._sessions.put(key, record)
-        for key in digest.dropped:
-            self._sessions.drop(key)
+        self._sessions.keep(digest)
         for notice in digest.notices:
             self._application.notice(notice)
         if digest.shown:
@@ -371,6 +324,13 @@ class Mailroom:
             return
         if self._dispatch.accepted or self._shown != self._shown_saved:
             self._batcher.put(_CHORES)
+
+
+def _peers_of(arrivals: Iterable[Arrival], items: Sequence[Item]) -> set[PeerKey]:
+    """Whose sessions this is about."""
+    wanted = {(a.device.number, a.frame.sender) for a in arrivals if a.frame.kind in (wire.MESSAGE, wire.PREKEY)}
+    wanted.update((item.device.number, item.peer) for item in items if isinstance(item, Outgoing))
+    return wanted
 
 
 def _prekeys_of(arrivals: Iterable[Arrival], digest: Digest) -> set[tuple[str, int]]:

@@ -10,11 +10,12 @@ from typing import Any
 
 from prometheus_client import Counter
 
-from handset import behaviours, composing, content, ids
+from handset import behaviours, composing, content
 from handset.application import Notice
 from handset.devices import Device
 from handset.groups import contents
 from handset.groups.book import Book
+from handset.posting import Positions, Post
 from handset.vault import Vault
 from tidings import e2ee
 from tidings.storage import handset as storage
@@ -25,8 +26,6 @@ log = logging.getLogger(__name__)
 
 RECEIVED = Counter("tidings_handset_messages_total", "Messages received", ["outcome"])
 SESSIONS = Counter("tidings_handset_sessions_total", "Sessions set up", ["by"])
-
-MAX_REFS = 100  # receipts in one envelope
 
 PeerKey = tuple[str, str]  # number, peer
 
@@ -62,20 +61,13 @@ class Step:
     work: Callable[[Connection, Digest], Awaitable[Any]]
 
 
-@dataclasses.dataclass(slots=True)
-class Positions:
-    """The last positions given out."""
-
-    inbox: int
-    outbox: int
-
-
 class Digest:
     """Collects the consequences of one batch. A digest whose rows do not get committed is thrown away whole, together
     with the sessions it was given.
 
     sessions: those that exist, of everybody in the batch; changed in place.
     prekeys:  those that the batch's first messages name, as far as they exist.
+    post:     what is to be sent.
     work:     what the last delivery asks for within the transaction, before the next one is looked at.
     to_ask, to_give: peers whose key of a group we lack, and who lack ours.
     """
@@ -87,16 +79,14 @@ class Digest:
         book: Book,
         decide: Callable[[behaviours.Message], Sequence[behaviours.Action]],
         positions: Positions,
-        receipt_ids: ids.Sequence,
-        now: float,
+        post: Post,
     ) -> None:
         self._fleet = fleet
         self._vault = vault
         self._book = book
         self._decide = decide
         self._positions = positions
-        self._receipt_ids = receipt_ids
-        self._now = now
+        self.post = post
         self.sessions: dict[PeerKey, e2ee.SessionRecord] = {}
         self.prekeys: Mapping[tuple[str, int], storage.PreKey] = {}
         self.changed: dict[PeerKey, e2ee.SessionRecord] = {}
@@ -109,16 +99,6 @@ class Digest:
         self.work: list[Callable[[Connection], Awaitable[None]]] = []
         self.to_ask: list[tuple[Device, str, str]] = []
         self.to_give: list[tuple[Device, str, str]] = []
-        self._envelopes: list[tuple[Device, storage.Envelope]] = []
-        self._receipts: dict[tuple[str, str, str, str], tuple[Device, int, list[str]]] = {}
-
-    def envelopes(self) -> list[tuple[Device, storage.Envelope]]:
-        """What is to be sent, by position."""
-        for (_, peer, kind, group), (device, position, refs) in self._receipts.items():
-            self._post_receipt(device, position, peer, kind, group, 0, refs)
-        self._receipts.clear()
-        self._envelopes.sort(key=_position)
-        return self._envelopes
 
     def receive(self, arrival: Arrival) -> None:
         """One delivery that is not in the inbox."""
@@ -152,20 +132,6 @@ class Digest:
             return None
         return self._encrypt(outgoing.device, outgoing.peer, record, outgoing.plaintext)
 
-    def post_to_group(
-        self, device: Device, group: str, epoch: int, body: bytes, plaintext: bytes, message_id: str = ""
-    ) -> str:
-        """Put a message to a group into the outbox; the id under which it goes out."""
-        self._positions.outbox += 1
-        position, number = self._positions.outbox, device.number
-        id_ = message_id or ids.make(self._now)
-        draft = self._vault.seal_draft(number, group, id_, plaintext)
-        envelope = storage.Envelope(
-            self._fleet, position, number, "", id_, wire.GROUP, 0, body, (), group, epoch, draft
-        )
-        self._envelopes.append((device, envelope))
-        return id_
-
     def _initiate(
         self, device: Device, existing: e2ee.SessionRecord | None, bundle: e2ee.PreKeyBundle
     ) -> e2ee.SessionRecord:
@@ -178,21 +144,7 @@ class Digest:
     def _encrypt(self, device: Device, peer: str, record: e2ee.SessionRecord, plaintext: bytes) -> str:
         kind, body = record.encrypt(plaintext)
         self._keep(device, peer, record)
-        self._positions.outbox += 1
-        message_id = ids.make(self._now)
-        envelope = storage.Envelope(
-            self._fleet,
-            self._positions.outbox,
-            device.number,
-            peer,
-            message_id,
-            wire.PREKEY if kind == e2ee.PREKEY else wire.MESSAGE,
-            0,
-            body,
-            (),
-        )
-        self._envelopes.append((device, envelope))
-        return message_id
+        return self.post.message(device, peer, wire.PREKEY if kind == e2ee.PREKEY else wire.MESSAGE, body)
 
     def _keep(self, device: Device, peer: str, record: e2ee.SessionRecord) -> None:
         key = (device.number, peer)
@@ -296,7 +248,7 @@ class Digest:
         replied = False
         for action in actions:
             if isinstance(action, behaviours.Receipt):
-                self._receipt(device, message, action)
+                self.post.receipt(device, message, action)
             elif record is not None:
                 answer = composing.text(action.text) if isinstance(action, behaviours.Reply) else action.content
                 self._encrypt(device, message.peer, record, content.encode(answer))
@@ -379,34 +331,6 @@ class Digest:
         else:
             self.to_heal.append((device, frame.sender))
 
-    def _receipt(self, device: Device, message: behaviours.Message, receipt: behaviours.Receipt) -> None:
-        """Receipts of one kind to one peer share an envelope, unless they are for later."""
-        if receipt.after:
-            due = int((self._now + receipt.after) * 1000)
-            self._positions.outbox += 1
-            self._post_receipt(
-                device, self._positions.outbox, message.peer, receipt.kind, message.group, due, (message.id,)
-            )
-            return
-        key = (device.number, message.peer, receipt.kind, message.group)
-        collected = self._receipts.get(key)
-        if collected is not None and len(collected[2]) >= MAX_REFS:
-            self._post_receipt(device, collected[1], message.peer, receipt.kind, message.group, 0, collected[2])
-            collected = None
-        if collected is None:
-            self._positions.outbox += 1
-            collected = self._receipts[key] = (device, self._positions.outbox, [])
-        collected[2].append(message.id)
-
-    def _post_receipt(
-        self, device: Device, position: int, peer: str, kind: str, group: str, due: int, refs: Sequence[str]
-    ) -> None:
-        receipt_id = self._receipt_ids.next()
-        envelope = storage.Envelope(
-            self._fleet, position, device.number, peer, receipt_id, kind, due, b"", tuple(refs), group
-        )
-        self._envelopes.append((device, envelope))
-
     def _new_identity(self, device: Device, peer: str) -> None:
         self.notices.append(Notice(device.number, peer, "identity"))
         self.work.append(functools.partial(self._book.new_identity, number=device.number, peer=peer))
@@ -416,7 +340,3 @@ class Digest:
         self.sessions.pop(key, None)
         self.changed.pop(key, None)
         self.dropped.add(key)
-
-
-def _position(entry: tuple[Device, storage.Envelope]) -> int:
-    return entry[1].position

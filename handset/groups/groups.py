@@ -195,7 +195,7 @@ class Groups:
             sealed = await book.encrypt(connection, number, group, plaintext)
             if sealed is None:
                 return None
-            return digest.post_to_group(device, group, *sealed, plaintext, message_id)
+            return digest.post.to_group(device, group, *sealed, plaintext, message_id)
 
         sent: str | None = await self._courier.do(work)
         return sent

@@ -26,6 +26,7 @@ ROBOTS = {
     "15": "reads slowly (1 to 5 s)",
     "16": "does not exist",
     "17": "has blocked the business",
+    "18": "answers by the type that a text names: image, location, order …",
 }
 
 
