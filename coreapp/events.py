@@ -239,7 +239,7 @@ class Events:
             return
         request_id = _request_id(delivery)
         group_id = delivery.group if delivery.kind == frames.GROUP else ""
-        message = _understood(inbound.read(plaintext), delivery.sender, group_id, change.arrivals)
+        message = change.arrivals.understood(inbound.read(plaintext), delivery.sender, group_id)
         self._progress.remember(delivery.id, delivery.sender, Status.RECEIVED, message.kind, request_id)
         change.messages.append(
             Message(
@@ -472,20 +472,6 @@ def _with_keys(deliveries: Sequence[Delivery]) -> Sequence[str]:
 def _request_id(delivery: Delivery) -> str:
     """What the sender calls this message in logs, where it is fit for a header; empty for none."""
     return delivery.trace if _SANE_ID.fullmatch(delivery.trace) else ""
-
-
-def _understood(message: inbound.Inbound, sender: str, group_id: str, arrivals: Arrivals) -> inbound.Inbound:
-    """The message as it is for people: what is between devices goes where it belongs, and leaves `null`."""
-    if isinstance(message.content, inbound.SenderKey | inbound.SenderKeyRequest):
-        # Only inside a session is it known to be theirs, and for us alone.
-        if not group_id and isinstance(message.content, inbound.SenderKey):
-            arrivals.take_key(sender, message.content)
-        elif not group_id and isinstance(message.content, inbound.SenderKeyRequest):
-            arrivals.key_requested(sender, message.content)
-        return inbound.Inbound(inbound.NULL)
-    if message.context is not None:
-        message.context.group_id = group_id or None
-    return message
 
 
 _counters = functools.cache(EVENTS.labels)

@@ -102,6 +102,7 @@ class Identities:
         self._limit = limit
         self._ids = MessageIds()
         self._unacknowledged: set[str] = set()
+        # Bounded by the window of unacknowledged deliveries, the lane, and the questions of Webapps.
         self._pins: dict[str, _Pin] = {}
         self._cache: LRU[str, Identity] = LRU(cached)
         self._listeners: list[Callable[[str], None]] = []

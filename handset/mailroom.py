@@ -328,7 +328,8 @@ class Mailroom:
 
 def _peers_of(arrivals: Iterable[Arrival], items: Sequence[Item]) -> set[PeerKey]:
     """Whose sessions this is about."""
-    wanted = {(a.device.number, a.frame.sender) for a in arrivals if a.frame.kind in (wire.MESSAGE, wire.PREKEY)}
+    by_keys = (wire.MESSAGE, wire.PREKEY, wire.IDENTITY)
+    wanted = {(a.device.number, a.frame.sender) for a in arrivals if a.frame.kind in by_keys}
     wanted.update((item.device.number, item.peer) for item in items if isinstance(item, Outgoing))
     return wanted
 

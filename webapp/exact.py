@@ -87,6 +87,9 @@ class Digits:
 
 
 def _as_text(value: object) -> object:
+    # 12.0 is the integer 12 in JSON Schema.
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
@@ -108,6 +111,13 @@ def needs(field: str, of: Mapping[str, Sequence[str]]) -> JsonDict:
     return {"anyOf": choices}
 
 
+def nullable(schema: JsonDict) -> None:
+    """For `json_schema_extra` of a field that may be null where it may be absent."""
+    outside = ("title", "description", "default", "examples")
+    inner: JsonDict = {name: schema.pop(name) for name in list(schema) if name not in outside}
+    schema["anyOf"] = [inner, {"type": "null"}]
+
+
 class _Whole:
     """An integer, as a number or a string, and no truth value."""
 
@@ -115,7 +125,7 @@ class _Whole:
         return core_schema.no_info_before_validator_function(_no_truth, handler(source))
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        number = {"type": "integer", "minimum": _LEAST, "maximum": _MOST}
+        number = {"minimum": _LEAST, "maximum": _MOST} | handler(schema)
         return {"anyOf": [number, {"type": "string", "pattern": "^-?[0-9]{1,18}$"}]}
 
 

@@ -125,6 +125,22 @@ class Arrivals:
         """A message was taken back."""
         self._read.append(message_id)
 
+    def understood(self, message: inbound.Inbound, sender: str, group_id: str) -> inbound.Inbound:
+        """A message as it is for people: what is between devices goes where it belongs, and leaves `null`.
+
+        group_id: that it was sent to; empty for one inside our session with the sender.
+        """
+        if isinstance(message.content, inbound.SenderKey | inbound.SenderKeyRequest):
+            # Only inside a session is it known to be theirs, and for us alone.
+            if not group_id and isinstance(message.content, inbound.SenderKey):
+                self.take_key(sender, message.content)
+            elif not group_id and isinstance(message.content, inbound.SenderKeyRequest):
+                self.key_requested(sender, message.content)
+            return inbound.Inbound(inbound.NULL)
+        if message.context is not None:
+            message.context.group_id = group_id or None
+        return message
+
     def take_key(self, sender: str, content: inbound.SenderKey) -> None:
         """A participant has handed us their key, inside our session with them."""
         group = self._events.book.find(content.group)

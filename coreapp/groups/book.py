@@ -104,11 +104,13 @@ class GroupBook:
             task = asyncio.create_task(self._refresh_patiently(group_id), name=f"group {group_id}")
             self._fetching[group_id] = task
             task.add_done_callback(lambda _: self._fetching.pop(group_id, None))
+            task.add_done_callback(_note_end)
 
     def sync_soon(self) -> None:
         """Compare all groups with the network's in the background."""
         if (self._syncing is None or self._syncing.done()) and not self._closing.is_set():
             self._syncing = asyncio.create_task(self._sync_patiently(), name="groups")
+            self._syncing.add_done_callback(_note_end)
 
     async def close(self) -> None:
         """Leave off what is under way; the next owner compares anew."""
@@ -169,3 +171,9 @@ class GroupBook:
             for number, _ in group.participants:
                 if number != self._account:
                     self._memberships.setdefault(number, set()).add(group.id)
+
+
+def _note_end(task: asyncio.Task[None]) -> None:
+    """The journal says by itself that it is broken; what was to be written is found again by the next owner."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.warning("groups.not_written", extra={"error": repr(error)})

@@ -51,10 +51,13 @@ class Book:
         """Have these keys at hand, as far as they exist, until `save`."""
         missing: list[Key] = []
         for key in wanted:
+            if key in self._loaded:
+                # It may have been replaced in this transaction.
+                continue
             record = self._keys.get(key)
             if record is not None:
                 self._loaded[key] = record
-            elif key not in self._loaded:
+            else:
                 missing.append(key)
         if not missing:
             return

@@ -73,9 +73,7 @@ class ByToken(_Provider):
 @schemathesis.hook
 def after_call(context: schemathesis.HookContext, case: schemathesis.Case, response: schemathesis.Response) -> None:
     """The administrator's password is put back when a call has changed it."""
-    changed = case.operation.path == LOGIN or (
-        case.method == "PUT" and case.operation.path == "/v1/users/{username}"
-    )
+    changed = case.operation.path == LOGIN or (case.method == "PUT" and case.operation.path == "/v1/users/{username}")
     if changed and response.status_code == 200 and isinstance(case.body, dict):
         new = case.body.get("new_password" if case.operation.path == LOGIN else "password")
         if new is not None and response.json()["users"][0].get("username", ADMIN) == ADMIN:

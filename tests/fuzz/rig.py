@@ -9,7 +9,6 @@ from pathlib import Path
 
 from aiohttp import web
 
-from benchmarks.harness.client import Business
 from benchmarks.harness.installation import Installation
 
 API_KEY = "fuzz-the-monitoring-key"
@@ -38,9 +37,7 @@ async def running(directory: Path) -> AsyncIterator[Target]:
         await installation.start()
         business = await installation.business()
         await business.set_webhook(webhook)
-        await business.must(
-            "POST", "/v1/contacts", {"blocking": "wait", "contacts": [f"+{READER}", f"+{UNKNOWN}"]}
-        )
+        await business.must("POST", "/v1/contacts", {"blocking": "wait", "contacts": [f"+{READER}", f"+{UNKNOWN}"]})
         yield Target(f"http://127.0.0.1:{installation.api_port}", business.token, installation)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -39,8 +40,8 @@ async def installation(tmp_path: Path) -> AsyncIterator[Installation]:
 class Group:
     """The group of the test.
 
-    sent: ids of accepted messages, with the robots that were in it then; before_gone: what was accepted until a robot was
-    put out.
+    sent: ids of accepted messages, with the robots that were in it then; before_gone: what was accepted until a robot
+    was put out.
     """
 
     def __init__(self, business: Business, sink: Webhook, id: str, installation: Installation) -> None:
@@ -71,11 +72,9 @@ class Group:
 
     async def put_out(self, robot: str) -> None:
         self.members.remove(robot)
-        try:
+        with contextlib.suppress(Unexpected, OSError, EOFError):
             await self.business.must("DELETE", f"/v1/groups/{self.id}/participants", {"wa_ids": [robot]})
-        except (Unexpected, OSError, EOFError):
-            # It may have been done.
-            pass
+        # It may have been done without an answer.
         async with asyncio.timeout(SECONDS):
             while robot in (await self.patiently("GET", f"/v1/groups/{self.id}"))["groups"][0]["participants"]:
                 await self.patiently("DELETE", f"/v1/groups/{self.id}/participants", {"wa_ids": [robot]})
@@ -106,7 +105,7 @@ class Group:
     async def settled(self) -> None:
         """Everybody who was there has shown what was accepted."""
         async with asyncio.timeout(SECONDS):
-            while any(
+            while any(  # noqa: ASYNC110
                 message not in set(self.shown(robot))
                 for robot in self.members
                 for message, members in self.sent.items()

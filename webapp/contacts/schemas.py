@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import pydantic
 
 from webapp.bodies import Body
+from webapp.exact import nullable
 from webapp.openapi import Meta
 
 MAX_CONTACTS = 5_000
@@ -23,8 +24,8 @@ class Contacts(Body):
         pydantic.FailFast(),
         pydantic.Field(min_length=1, max_length=MAX_CONTACTS, examples=[["+1 555 011 0001"]]),
     ]
-    blocking: Literal["wait", "no_wait"] = "no_wait"
-    force_check: bool = False
+    blocking: Annotated[Literal["wait", "no_wait"], pydantic.Field(json_schema_extra=nullable)] = "no_wait"
+    force_check: Annotated[bool, pydantic.Field(json_schema_extra=nullable)] = False
 
     @pydantic.field_validator("blocking", "force_check", mode="before")
     @classmethod

@@ -34,6 +34,12 @@ Date = Annotated[str, pydantic.AfterValidator(_is_date), pydantic.Field(json_sch
 class Name(Body):
     """`formatted_name` and at least one of the others."""
 
+    model_config = pydantic.ConfigDict(
+        json_schema_extra={
+            "anyOf": [{"required": [part], "properties": {part: {"type": "string", "minLength": 1}}} for part in _PARTS]
+        }
+    )
+
     formatted_name: Annotated[str, Length(1024)]
     first_name: Word | None = None
     last_name: Word | None = None

@@ -27,8 +27,15 @@ class Addressed(Body):
     `to` is a phone number, with or without `+`. Of the fields of contents only the one that `type` names is looked at.
     """
 
-    to: str = pydantic.Field(max_length=64, examples=["15550110001"])
-    recipient_type: str | None = pydantic.Field(default="individual", max_length=64)
+    to: str = pydantic.Field(
+        max_length=64,
+        examples=["15550110001"],
+        # A group's id, too, has this form.
+        json_schema_extra={"pattern": r"^[ .()\u00a0-]*\+?(?:[ .()\u00a0-]*[0-9]){1,36}[ .()\u00a0-]*$"},
+    )
+    recipient_type: str | None = pydantic.Field(
+        default="individual", max_length=64, json_schema_extra={"enum": ["individual", "group", None]}
+    )
 
 
 class TextMessage(Addressed):

@@ -1,0 +1,160 @@
+"""The decisions about groups that need nothing but values."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import hypothesis
+import pytest
+from hypothesis import strategies as st
+
+from coreapp.groups import notices, outgoing, own_keys
+from coreapp.groups.names import is_group
+from coreapp.groups.notices import Notice, Outcome
+from coreapp.groups.outgoing import Encrypted
+from tests.coreapp import webhook_schemas
+from tidings.storage.groups import Group
+from tidings.storage.jobs import Job, State
+from tidings.storage.sender_keys import GIVEN, LACKS
+from tidings.wire import device
+
+ME, ANN, BEN, CAT = "15550000000", "15550110001", "15550110002", "15550110003"
+LUNCH = "15550000000-1700000000"
+KNOWN = Group(ME, LUNCH, "Lunch", ME, 1_700_000_000, 3, ((ME, True), (ANN, False), (BEN, False)))
+
+
+def apply(notice: Notice, known: Group | None = KNOWN) -> Outcome:
+    return notices.apply(known, notice, ME, LUNCH, 1_700_000_005)
+
+
+def said(change: str, epoch: int, *numbers: str, by: str = ANN, **more: object) -> Notice:
+    return Notice(change, by, list(numbers), "Lunch", epoch, **more)  # type: ignore[arg-type]
+
+
+def numbers_of(group: Group | None) -> list[str]:
+    assert group is not None
+    return [number for number, _ in group.participants]
+
+
+def test_ids_of_groups_are_told_from_numbers() -> None:
+    assert is_group(LUNCH)
+    assert not is_group(ANN)
+
+
+@pytest.mark.parametrize(
+    ("notice", "expected"),
+    [
+        (said("joined", 4, CAT), [ME, ANN, BEN, CAT]),
+        (said("left", 4, BEN), [ME, ANN]),
+        (said("removed", 4, ANN, BEN), [ME]),
+    ],
+)
+def test_a_change_that_follows_on_what_is_known_is_taken_in_whole(notice: Notice, expected: list[str]) -> None:
+    outcome = apply(notice)
+    assert outcome.group is not None
+    assert (outcome.is_whole, outcome.group.epoch, numbers_of(outcome.group)) == (True, 4, expected)
+
+
+def test_a_change_after_one_that_was_missed_is_taken_in_and_the_rest_fetched() -> None:
+    outcome = apply(said("left", 6, BEN))
+    assert (outcome.is_whole, numbers_of(outcome.group)) == (False, [ME, ANN])
+
+
+@pytest.mark.parametrize("notice", [said("joined", 3, CAT), said("left", 2, ANN), said("removed", 3, ANN)])
+def test_a_change_that_is_known_already_changes_nothing(notice: Notice) -> None:
+    assert apply(notice) == Outcome(KNOWN, is_whole=True)
+
+
+def test_the_business_goes_and_comes_as_others_do() -> None:
+    gone = apply(said("removed", 4, ME)).group
+    assert gone is not None
+    assert not gone.is_member
+    back = apply(said("joined", 5, ME), gone).group
+    assert back is not None
+    assert (back.is_member, numbers_of(back)) == (True, [ANN, BEN, ME])
+
+
+def test_admins_subject_and_icon_are_taken_over() -> None:
+    group = apply(said("admins", 3, ANN, admins=[ANN])).group
+    assert group is not None
+    assert group.participants == ((ME, False), (ANN, True), (BEN, False))
+    assert apply(Notice("subject", ANN, [], "Brunch", 3)) == Outcome(
+        dataclasses.replace(KNOWN, subject="Brunch"), is_whole=True
+    )
+    assert apply(said("icon", 3, has_icon=True)) == Outcome(dataclasses.replace(KNOWN, has_icon=True), is_whole=True)
+
+
+def test_a_new_group_is_known_from_its_notice_and_an_unknown_one_is_fetched() -> None:
+    made = apply(Notice("created", ME, [ME], "Lunch", 1), None)
+    assert made == Outcome(Group(ME, LUNCH, "Lunch", ME, 1_700_000_005, 1, ((ME, True),)), is_whole=True)
+    assert apply(said("joined", 2, ME), None) == Outcome(None, is_whole=False)
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"\xff", b'{"change": 5}', b'{"change": "left", "numbers": "all"}'])
+def test_what_is_no_notice_is_none(body: bytes) -> None:
+    assert notices.read(body) is None
+
+
+def test_a_change_of_a_kind_that_is_not_known_is_not_told() -> None:
+    assert notices.system(said("painted", 4), LUNCH) is None
+
+
+CHANGES = st.sampled_from(["created", "joined", "left", "removed", "subject", "icon", "admins", "invite"])
+NUMBERS = st.lists(st.sampled_from([ME, ANN, BEN, CAT]), min_size=1, unique=True)
+
+
+@hypothesis.given(CHANGES, NUMBERS, NUMBERS, st.sampled_from([None, True, False]), st.text(min_size=1))
+def test_every_change_is_told_as_the_schema_has_it(
+    change: str, numbers: list[str], admins: list[str], has_icon: bool | None, subject: str
+) -> None:
+    notice = Notice(change, ANN, numbers, subject, 4, admins, has_icon)
+    said = notices.system(notice, LUNCH)
+    assert said is not None
+    entry = {
+        "from": ANN,
+        "id": "group_changed.1",
+        "timestamp": "1700000000",
+        "type": "system",
+        "group_id": LUNCH,
+        "system": notices.as_content(said),
+    }
+    body = {"contacts": [{"profile": {"name": ANN}, "wa_id": ANN}], "messages": [entry]}
+    webhook_schemas.check(json.loads(json.dumps(body)))
+
+
+STATES = st.sampled_from([GIVEN, LACKS, "job-1"])
+HOLDERS = st.dictionaries(st.sampled_from([ANN, BEN, CAT]), STATES)
+
+
+@hypothesis.given(HOLDERS, st.lists(st.sampled_from([ANN, BEN, CAT]), unique=True))
+def test_a_key_is_used_only_when_every_member_was_given_it_and_nobody_else_may_have_it(
+    holders: dict[str, str], members: list[str]
+) -> None:
+    usable = not (
+        own_keys.must_be_new(holders, members) or own_keys.without(holders, members) or own_keys.under_way(holders)
+    )
+    assert usable == (holders == dict.fromkeys(members, GIVEN))
+
+
+@hypothesis.given(st.integers(0, 2**63), st.binary(max_size=300), st.binary(max_size=300))
+def test_the_body_of_an_encrypted_group_message_comes_apart_as_it_was_put_together(
+    epoch: int, content: bytes, ciphertext: bytes
+) -> None:
+    encrypted = Encrypted(epoch, content, ciphertext)
+    assert outgoing.unpack(outgoing.pack(encrypted)) == encrypted
+    job = Job("m1", 0, ME, LUNCH, State.ENCRYPTED, outgoing.MESSAGE, outgoing.pack(encrypted), 1, "r1")
+    envelope = outgoing.envelope_of(job)
+    assert (envelope.kind, envelope.to, envelope.body, envelope.epoch, envelope.trace) == (
+        device.GROUP,
+        LUNCH,
+        ciphertext,
+        epoch,
+        "r1",
+    )
+
+
+def test_a_read_receipt_names_its_group() -> None:
+    job = Job("r1", 0, ME, ANN, State.ENCRYPTED, outgoing.READ, outgoing.pack_read(LUNCH, ["a", "b"]), 1)
+    envelope = outgoing.envelope_of(job)
+    assert (envelope.kind, envelope.to, envelope.refs, envelope.group) == (device.READ, ANN, ("a", "b"), LUNCH)
