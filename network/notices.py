@@ -31,6 +31,9 @@ class Reservations:
         self._clock = clock
         self._ttl = ttl
         self.reserved: list[tuple[str, int]] = []
+        # What the transaction is known to have stored, by `seq`: devices that are there need not wait for a look into
+        # their mailboxes. Only what the attempt that succeeded has stored may be in it.
+        self.stored: dict[int, mailbox.Envelope] = {}
 
     def reserve(self, recipient: str) -> int:
         """A `seq` for an envelope that the transaction stores."""
@@ -77,4 +80,4 @@ class Notices:
             yield reservations
         finally:
             for number, seq in reservations.reserved:
-                self._router.release(number, seq)
+                self._router.release(number, seq, reservations.stored.get(seq))

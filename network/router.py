@@ -295,12 +295,20 @@ class Router:
         lane.expect(seq)
         return seq
 
-    def release(self, number: str, seq: int) -> None:
-        """That transaction has ended, one way or the other."""
+    def release(self, number: str, seq: int, row: mailbox.Envelope | None = None) -> None:
+        """That transaction has ended, one way or the other; `row` is what it has certainly stored."""
         lane = self._lanes[number]
         del lane.storing[seq]
-        if lane.session is not None:
-            lane.backlog = True
+        session = lane.session
+        if session is not None:
+            # With nothing older on its way it need not be read from the mailbox.
+            first = (
+                not lane.backlog and not lane.reading and seq > lane.cursor and seq < min(lane.storing, default=seq + 1)
+            )
+            if row is not None and first and len(lane.in_flight) < self._limits.window:
+                self._deliver(lane, session, from_row(row, lane))
+            else:
+                lane.backlog = True
         self._pump(lane)
 
     # Time.

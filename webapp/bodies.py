@@ -29,6 +29,9 @@ _MAX_PROBLEMS = 20
 # What the tags of tagged unions begin with, so that they stay out of the paths that callers read.
 TAG = "#"
 
+# Before the JSON of some clients; RFC 8259, section 8.1, lets a reader pass over it.
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
 _decode = msgspec.json.Decoder().decode
 
 
@@ -88,6 +91,7 @@ async def receive(request: Request, limit: int) -> bytes:
 
 def _parse(raw: bytes) -> object:
     # Refuses what JSON does not have (NaN, Infinity, lone surrogates), numbers beyond 64 bits and deep nesting.
+    raw = raw.removeprefix(_BYTE_ORDER_MARK)
     try:
         return _decode(raw) if raw.strip() else {}
     except msgspec.ValidationError as error:

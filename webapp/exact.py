@@ -102,6 +102,11 @@ def either(*names: str) -> JsonDict:
     return {"anyOf": choices}
 
 
+def given(*names: str) -> JsonDict:
+    """For `json_schema_extra` of a model that needs fields which are not required by their type."""
+    return {"allOf": [{"required": [*names], "properties": dict.fromkeys(names, _GIVEN)}]}
+
+
 def needs(field: str, of: Mapping[str, Sequence[str]]) -> JsonDict:
     """For `json_schema_extra` of a model where the value of `field` says which others are required."""
     choices: list[JsonValue] = []
@@ -125,8 +130,22 @@ class _Whole:
         return core_schema.no_info_before_validator_function(_no_truth, handler(source))
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        number = {"minimum": _LEAST, "maximum": _MOST} | handler(schema)
-        return {"anyOf": [number, {"type": "string", "pattern": "^-?[0-9]{1,18}$"}]}
+        number = handler(schema)
+        # Pydantic leaves bounds of what is checked by a function as they are.
+        least, most = number.pop("ge", _LEAST), number.pop("le", _MOST)
+        number |= {"minimum": least, "maximum": most}
+        return {"anyOf": [number, {"type": "string", "pattern": _digits_within(least, most)}]}
+
+
+def _digits_within(least: int, most: int) -> str:
+    """A pattern of strings that are numbers in these bounds; of the largest of them, it leaves some out."""
+    zeros = len(str(most)) - 2
+    sign = "-?" if least <= -most else ""
+    return (
+        f"^{sign}[{0 if least <= 0 else 1}-9][0-9]{{0,{zeros}}}$"
+        if zeros > 0
+        else f"^[{max(least, 0)}-{min(most, 9)}]$"
+    )
 
 
 def _no_truth(value: object) -> object:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from prometheus_client import Counter
 
@@ -49,9 +49,12 @@ class GroupEvents:
         lane: GroupLane,
         requests: KeyRequests,
         receipts: GroupReceipts,
+        give_again: Callable[[str], None],
         *,
         account: str,
     ) -> None:
+        """give_again(member): have a participant be given our keys again, soon."""
+        self.give_again = give_again
         self.book = book
         self.own = own
         self.peers = peers
@@ -100,11 +103,14 @@ class Arrivals:
         self._unfinished: list[str] = []
         self._lacking: list[tuple[str, str]] = []
         self._asked: list[str] = []
+        self._late: list[str] = []
 
     def decrypt(self, delivery: Delivery) -> bytes:
         """The plaintext of a group message. Raises `e2ee.E2EEError`; a key that is lacking will be asked for."""
         group_id, sender = delivery.group, delivery.sender
         record = self._records.get(sender, {}).get(group_id)
+        if not group_id:
+            raise e2ee.InvalidMessage("a group message of no group")
         try:
             if record is None:
                 raise e2ee.NoSession("no sender key")
@@ -148,7 +154,10 @@ class Arrivals:
             log.warning("sender_key.of_stranger", extra={"group": content.group, "from": sender})
             _count_key("stranger").inc()
             return
-        records = self._records.setdefault(sender, {})
+        records = self._records.get(sender)
+        if records is None:
+            # They joined in this batch.
+            records = self._records[sender] = self._events.peers.of(sender)
         try:
             message = e2ee.DistributionMessage.parse(content.distribution)
             record = records.get(group.id)
@@ -170,13 +179,13 @@ class Arrivals:
             log.warning("sender_key.asked_by_stranger", extra={"group": content.group, "from": sender})
             return
         if self._events.requests.may_answer(content.group, sender):
-            self._holders += self._events.own.at_hand(content.group).lost_by(sender)
+            self._lost(content.group, sender)
             self._asked.append(content.group)
 
     def start_over(self, peer: str) -> None:
         """A participant has a new device, which has none of our keys."""
         for group_id in self._events.book.groups_of(peer):
-            self._holders += self._events.own.at_hand(group_id).lost_by(peer)
+            self._lost(group_id, peer)
 
     def changed(self, delivery: Delivery) -> notices.System | None:
         """A group is another now; what the webhook gets."""
@@ -195,7 +204,7 @@ class Arrivals:
         if notice.change == notices.JOINED:
             for number in notice.numbers:
                 # Whoever was here before may have thrown our key away.
-                self._holders += self._events.own.at_hand(group_id).lost_by(number)
+                self._lost(group_id, number)
         elif notice.change in (notices.LEFT, notices.REMOVED):
             for number in notice.numbers:
                 if not self._is_member(group_id, number):
@@ -229,6 +238,8 @@ class Arrivals:
 
     def committed(self) -> None:
         """It is on disk, or there was nothing to write."""
+        for member in self._late:
+            self._events.give_again(member)
         for group_id in self._unfinished:
             self._events.book.refresh_soon(group_id)
         for group_id, author in dict.fromkeys(self._lacking):
@@ -239,6 +250,15 @@ class Arrivals:
                 self._events.lane.hand_over(group_id)
             else:
                 self._events.lane.kick(group_id)
+
+    def _lost(self, group_id: str, member: str) -> None:
+        """A participant needs our key again."""
+        key = self._events.own.find(group_id)
+        if key is None:
+            # The book has heard of the group since the batch was opened.
+            self._late.append(member)
+        else:
+            self._holders += key.lost_by(member)
 
     def _is_member(self, group_id: str, number: str) -> bool:
         group = self._events.book.find(group_id)

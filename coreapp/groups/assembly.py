@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 
 from coreapp.account import OwnDevice
@@ -91,6 +92,7 @@ class ShardGroups:
     ) -> None:
         account = device.number
         self._account = account
+        self._background: set[asyncio.Task[None]] = set()
         self._own = own
         self._journal = journal
         self.read_marks = reading
@@ -101,7 +103,9 @@ class ShardGroups:
         self.desk = GroupDesk(server, self.book, account=account)
         requests = KeyRequests(pairwise, clock)
         peers = PeerKeys(database, device)
-        self.events = GroupEvents(self.book, own, peers, self.lane, requests, receipts, account=account)
+        self.events = GroupEvents(
+            self.book, own, peers, self.lane, requests, receipts, self._give_again_soon, account=account
+        )
 
     def connected(self) -> None:
         """Logged in: compare what we know with what the network knows."""
@@ -115,7 +119,21 @@ class ShardGroups:
         if holders:
             await self._journal.write(Change(self._account, groups=GroupChanges(self._account, holders=holders)))
 
+    def _give_again_soon(self, member: str) -> None:
+        task = asyncio.create_task(self.give_again(member), name=f"keys of {member}")
+        self._background.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._background.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            # The database is away for long, or the shard is lost: it has to be opened anew either way.
+            self._journal.fail(error)
+
     async def close(self) -> None:
         """Leave what is under way to the next owner."""
+        for task in self._background:
+            task.cancel()
+        await asyncio.gather(*self._background, return_exceptions=True)
         await self.lane.close()
         await self.book.close()

@@ -68,13 +68,19 @@ class GroupBook:
         self._versions[group.id] = self._versions.get(group.id, 0) + 1
         self._index(group)
 
-    async def keep(self, group: Group) -> None:
-        """Take in what the network has answered, and have it on disk."""
-        known = self._groups.get(group.id)
-        if known is not None and known.epoch > group.epoch:
-            # A notice has overtaken the answer.
-            await self.refresh(group.id)
-        elif group != known:
+    def version(self, group_id: str) -> int:
+        """How often something was taken in of a group."""
+        return self._versions.get(group_id, 0)
+
+    async def keep(self, group: Group, since: int) -> None:
+        """Take in what the network has answered, and have it on disk. since: the version when it was asked."""
+        if self.version(group.id) != since:
+            # A notice has come meanwhile, and may be newer than the answer.
+            try:
+                await self.refresh(group.id)
+            except UpstreamAway:
+                self.refresh_soon(group.id)
+        elif group != self._groups.get(group.id):
             self.take(group)
             await self._journal.write(Change(self._account, groups=GroupChanges(self._account, groups=(group,))))
 

@@ -49,7 +49,7 @@ class GroupDesk:
         with _as_refusals():
             if isinstance(question, core.CreateGroup):
                 group = await self._servers.create(question.subject)
-                await self._book.keep(group)
+                await self._book.keep(group, 0)
                 log.info("group.created", extra={"group": group.id, "request_id": question.request_id})
                 return core.GroupList(question.n, [_entry(group)])
             if isinstance(question, core.ListGroups):
@@ -70,7 +70,7 @@ class GroupDesk:
         group_id, numbers = question.id, question.numbers
         group = self._find(group_id)
         self._require_participants(group, numbers)
-        servers = self._servers
+        servers, since = self._servers, self._book.version(group_id)
         changed: Group | None = None
         if question.action == core.LEAVE:
             await servers.leave(group_id)
@@ -96,7 +96,7 @@ class GroupDesk:
         else:
             raise Refused(codes.INTERNAL_ERROR, f"unknown action {question.action}")
         if changed is not None:
-            await self._book.keep(changed)
+            await self._book.keep(changed, since)
         log.info(
             "group.asked_to_change",
             extra={"group": group_id, "action": question.action, "request_id": question.request_id},

@@ -96,6 +96,10 @@ class OwnKeys:
         """The key of a group; it must have been loaded."""
         return self._keys[group_id]
 
+    def find(self, group_id: str) -> Key | None:
+        """The key of a group, when it was loaded."""
+        return self._keys.get(group_id)
+
     async def load(self, groups: Iterable[str]) -> None:
         """Have these at hand."""
         missing = [group_id for group_id in dict.fromkeys(groups) if group_id not in self._keys]

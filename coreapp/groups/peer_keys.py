@@ -41,6 +41,12 @@ class PeerKeys:
             found |= await self._read(missing)
         return found
 
+    def of(self, sender: str) -> Records:
+        """The records of a sender as far as they are in memory, without those on disk only."""
+        known = self._known.get(sender)
+        # An empty one in memory counts: later batches find what is put into it.
+        return {} if known is None else known
+
     def forget(self, sender: str, group_id: str) -> None:
         """The key of a participant who is gone."""
         known = self._known.get(sender)

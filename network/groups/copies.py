@@ -94,19 +94,20 @@ class Copies:
 
     async def _flush(self, frames: Sequence[device.Send]) -> Sequence[tuple[str, str]]:
         with self._notices.reservations() as reservations:
-            answers, copied = await self._database.persist(
+            answers, rows = await self._database.persist(
                 functools.partial(self._copy, frames, reservations), patience=PATIENCE
             )
-            if copied:
+            if rows:
                 crashpoints.reach(crashpoints.AFTER_STORE_BEFORE_ACCEPTED)
+            reservations.stored = {row.seq: row for row in rows}
         TAKEN.inc(sum(not reason for reason, _ in answers))
-        COPIED.inc(copied)
+        COPIED.inc(len(rows))
         return answers
 
     async def _copy(
         self, frames: Sequence[device.Send], reservations: Reservations, connection: Connection
-    ) -> tuple[list[tuple[str, str]], int]:
-        """What each is answered, and how many copies were made."""
+    ) -> tuple[list[tuple[str, str]], list[mailbox.Envelope]]:
+        """What each is answered, and the copies that were made."""
         now = int(self._clock.now() * 1000)
         groups = await _look_up(connection, {frame.to for frame in frames})
         taken = await network_groups.list_sends(connection, {(frame.sender, frame.id) for frame in frames})
@@ -129,7 +130,7 @@ class Copies:
             ]
         await network_groups.add_sends(connection, new, now)
         await mailbox.insert(connection, rows)
-        return answers, len(rows)
+        return answers, rows
 
 
 async def _look_up(connection: Connection, ids: set[str]) -> dict[str, Group]:

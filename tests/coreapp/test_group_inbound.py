@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -209,3 +210,38 @@ async def test_a_withdrawn_group_message_is_told_of_and_is_unread_no_longer(scen
     await scene.hears(lambda: [entry["status"] for entry in scene.bodies("statuses") if entry["id"] == "a1"] != [])
     async with scene.world.database.reading() as connection:
         assert await group_messages.list_unread(connection, BUSINESS, "a1", limit=9) == ()
+
+
+async def test_a_group_that_is_heard_of_while_a_batch_is_read_does_no_harm(scene: Scene) -> None:
+    group, (ann,) = await talking(scene, ANN)
+    events = scene.running.shard.groups.events
+    load = events.receipts.load
+    other = "15550000000-1"
+
+    async def hear_of_another(ids: Any, members: Any) -> Any:
+        found = events.book.find(group)
+        assert found is not None
+        events.book.take(dataclasses.replace(found, id=other))
+        return await load(ids, members)
+
+    events.receipts.load = hear_of_another  # type: ignore[method-assign]
+    ann.whisper("ask-1", {"type": "sender_key_request", "sender_key_request": {"group": other}})
+    ann.whisper("ask-2", {"type": "sender_key_request", "sender_key_request": {"group": group}})
+    await ann.signals.until(lambda: ann.keys == 2)
+    message = await scene.sent(group, "two")
+    await scene.hears(lambda: len(scene.statuses(message)) == 3)
+    assert [body for _, body in ann.shown] == ["welcome", "two"]
+
+
+async def test_a_participant_who_left_every_group_and_came_back_is_understood_again(scene: Scene) -> None:
+    group, (ann,) = await talking(scene, ANN)
+    await ann.say(group, "a1", text("1"))
+    await scene.hears(lambda: len(received(scene)) == 1)
+    await ann.call("DELETE", f"/{group}")
+    await scene.knows(group, without=(ANN,))
+    ann.own_key = e2ee.SenderKeyRecord.create(ann.own_key.distribution_id)
+    await ann.join(group)
+    ann.give_key(group)
+    await ann.say(group, "a2", text("2"))
+    await scene.hears(lambda: [entry["id"] for entry in received(scene)] == ["a1", "a2"])
+    assert ann.asked_for_key == 0

@@ -7,13 +7,16 @@ import json
 import os
 import sys
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
 from network.groups import copies
 from network.groups.copies import Group, judge, readers
+from network.mailbox import SqlMailbox
 from network.services import Addresses
+from network.settings import Limits
 from tests.conftest import DatabaseFactory
 from tests.network.group_support import ALICE, BOB, CAROL, DAVE, changes, done, make
 from tests.network.support import PATIENCE, REGISTRATION_KEY, Client, Network
@@ -310,3 +313,57 @@ def test_a_message_is_judged_by_who_is_in_the_group_and_by_its_epoch() -> None:
     stranger = device.Send(1, DAVE, chat.id, "m", device.GROUP, epoch=7)
     assert judge(stranger, group)[0] == device.NOT_PARTICIPANT
     assert judge(device.Send(1, BOB, chat.id, "m", device.GROUP, epoch=6), group)[0] == device.STALE_GROUP
+
+
+async def test_copies_for_devices_that_are_there_need_no_look_into_the_mailbox(
+    network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await network.start()
+    await network.register(ALICE, BOB)
+    group = await make(network, ALICE, BOB)
+    alice, bob = await network.connect(ALICE), await network.connect(BOB)
+    await changes(alice, 2)
+    await changes(bob, 1)
+    group_send(alice, ALICE, group, "settles", 2)
+    await alice.accepted(1)
+    bob.ack(*await bob.deliveries(1))
+    await bob.nothing_came()
+    looks: list[str] = []
+    look = SqlMailbox.list_page
+
+    async def counted(self: SqlMailbox, recipient: str, **more: Any) -> Any:
+        looks.append(recipient)
+        return await look(self, recipient, **more)
+
+    monkeypatch.setattr(SqlMailbox, "list_page", counted)
+    for i in range(20):
+        group_send(alice, ALICE, group, f"m{i}", 2)
+    deliveries = await bob.deliveries(20)
+    assert ids(deliveries) == [f"m{i}" for i in range(20)]
+    bob.ack(*deliveries)
+    await alice.accepted(20)
+    await bob.nothing_came()
+    assert looks == []
+
+
+async def test_copies_beyond_the_window_wait_and_keep_their_place(network: Network) -> None:
+    await network.start(limits=Limits(window=3))
+    await network.register(ALICE, BOB)
+    group = await make(network, ALICE, BOB)
+    alice, bob = await network.connect(ALICE), await network.connect(BOB)
+    await changes(alice, 2)
+    await changes(bob, 1)
+    expected = []
+    for i in range(10):
+        group_send(alice, ALICE, group, f"m{i}", 2)
+        alice.send(ALICE, BOB, f"p{i}")
+        expected += [f"m{i}", f"p{i}"]
+    seen: list[str] = []
+    while len(seen) < 20:
+        (delivery,) = await bob.deliveries(1)
+        seen.append(delivery.id)
+        bob.ack(delivery)
+    await bob.nothing_came()
+    assert sorted(seen) == sorted(expected)
+    assert [id_ for id_ in seen if id_.startswith("m")] == [f"m{i}" for i in range(10)]
+    assert [id_ for id_ in seen if id_.startswith("p")] == [f"p{i}" for i in range(10)]

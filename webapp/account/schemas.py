@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 import pydantic
+from pydantic.config import JsonDict
 
 from webapp.bodies import Body, refusal
 from webapp.errors import PARAMETER_INVALID
@@ -27,7 +28,21 @@ CountryCode = Annotated[
 PhoneNumber = Annotated[
     str, pydantic.Field(max_length=64), Digits(4, 14, separated=True), pydantic.Field(examples=["5550000000"])
 ]
+def _nothing_is_absent(value: object) -> object:
+    return None if value == "" else value
+
+
+def _or_nothing(schema: JsonDict) -> None:
+    choices = schema["anyOf"]
+    assert isinstance(choices, list)
+    choices.append({"const": ""})
+
+
 Pin = Annotated[str, Digits(6, 6), pydantic.Field(examples=["123456"])]
+# Clients send an empty one where they have none.
+OptionalPin = Annotated[
+    Pin | None, pydantic.BeforeValidator(_nothing_is_absent), pydantic.Field(json_schema_extra=_or_nothing)
+]
 Cert = Annotated[
     str, pydantic.Field(max_length=MAX_CERT, examples=["ChIKBQgBEgEx"]), Matches(BASE64, "should be base64")
 ]
@@ -45,7 +60,7 @@ class CodeRequest(Body):
     phone_number: PhoneNumber
     method: Literal["sms", "voice"]
     cert: Cert
-    pin: Pin | None = None
+    pin: OptionalPin = None
 
 
 class Verification(Body):
@@ -63,7 +78,7 @@ class ShardsChange(Body):
     cc: CountryCode
     phone_number: PhoneNumber
     shards: Shards
-    pin: Pin | None = None
+    pin: OptionalPin = None
     cert: Cert | None = None
 
 

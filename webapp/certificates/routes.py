@@ -13,7 +13,17 @@ EXTERNAL = "/v1/certificates/external"
 WEBHOOKS = "/v1/certificates/webhooks/ca"
 MAX_PEM = 256 * 1024  # bytes
 
-_PEM = {"text/plain": {"schema": {"type": "string", "examples": ["-----BEGIN CERTIFICATE-----\n…"]}}}
+_EXAMPLE = """-----BEGIN CERTIFICATE-----
+MIIBOzCB4qADAgECAgEBMAoGCCqGSM49BAMCMBwxGjAYBgNVBAMMEUV4YW1wbGUg
+YXV0aG9yaXR5MCAXDTI2MDEwMTAwMDAwMFoYDzIwNTYwMTAxMDAwMDAwWjAcMRow
+GAYDVQQDDBFFeGFtcGxlIGF1dGhvcml0eTBZMBMGByqGSM49AgEGCCqGSM49AwEH
+A0IABD2sAuQ/3gn3eTYfCLdMKI4uBkosjobdelig9hqih2egaX748boa7sxnhs/Q
+Q80hAbW531tmPAuhBaRyKCPPzr+jEzARMA8GA1UdEwEB/wQFMAMBAf8wCgYIKoZI
+zj0EAwIDSAAwRQIhAO8IF/5/8towHLSn1RYkqw0WQAgRNmF+Y4cLuf7Ox70yAiAQ
+ETBVAUIypM5U5FYDC2OORFyTPgSJXTouDY/vlrz5zg==
+-----END CERTIFICATE-----
+"""
+_PEM = {"text/plain": {"schema": {"type": "string"}, "example": _EXAMPLE}}
 _UPLOAD = {"requestBody": {"required": True, "content": _PEM}}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import pydantic
 
@@ -10,7 +10,7 @@ from webapp.bodies import Body, refusal
 from webapp.errors import PARAMETER_INVALID, PARAMETER_MISSING
 from webapp.exact import Integer, either
 from webapp.messages.fields import Length
-from webapp.messages.template import Language, Namespace
+from webapp.messages.template import LanguageCode, Namespace
 
 
 class Currency(Body):
@@ -60,10 +60,17 @@ class Localizable(Body):
     date_time: DateTime | None = None
 
 
+class HsmLanguage(Body):
+    """`fallback`, the policy of old clients, is taken for `deterministic`: there is no falling back."""
+
+    policy: Literal["deterministic", "fallback"] | None = None
+    code: LanguageCode
+
+
 class Hsm(Body):
     """`element_name` is the template's name."""
 
     namespace: Namespace
     element_name: Annotated[str, Length(512)]
-    language: Language
+    language: HsmLanguage
     localizable_params: list[Localizable] | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 import pydantic
+from pydantic.config import JsonDict
 from pydantic.json_schema import SkipJsonSchema
 
 from webapp.bodies import TAG, Body, refusal
@@ -127,8 +128,25 @@ def _digit(value: object) -> object:
     return value
 
 
+_BUTTON_SAYS_WHICH: JsonDict = {
+    "anyOf": [
+        {"properties": {"type": {"enum": ["header", "body"]}}},
+        {
+            "required": ["sub_type", "index"],
+            "properties": {
+                "type": {"const": "button"},
+                "sub_type": {"not": {"type": "null"}},
+                "index": {"not": {"type": "null"}},
+            },
+        },
+    ]
+}
+
+
 class Component(Body):
     """The parameters of one part of the template; a button also says which one it is."""
+
+    model_config = pydantic.ConfigDict(json_schema_extra=_BUTTON_SAYS_WHICH)
 
     type: Annotated[Literal["header", "body", "button"], pydantic.BeforeValidator(_in_lower_case)]
     sub_type: (

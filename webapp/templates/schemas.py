@@ -13,6 +13,7 @@ from pydantic.json_schema import SkipJsonSchema
 from tidings.storage import templates
 from webapp.bodies import TAG, Body, refusal
 from webapp.errors import PARAMETER_INVALID, PARAMETER_MISSING
+from webapp.exact import needs
 from webapp.messages.fields import MAX_URL, Length
 from webapp.openapi import Meta
 
@@ -83,6 +84,15 @@ ButtonText = Annotated[str, Length(25), pydantic.AfterValidator(_has_no_gap)]
 class HeaderComponent(Body):
     """Of format TEXT with one gap at most, or a file that each message brings along."""
 
+    model_config = pydantic.ConfigDict(
+        json_schema_extra={
+            "anyOf": [
+                {"required": ["text"], "properties": {"text": {"type": "string"}}},
+                {"required": ["format"], "properties": {"format": {"enum": ["IMAGE", "VIDEO", "DOCUMENT"]}}},
+            ]
+        }
+    )
+
     type: Annotated[Literal["HEADER"], UPPER]
     format: Annotated[Literal["TEXT", "IMAGE", "VIDEO", "DOCUMENT"], UPPER] = "TEXT"
     text: Annotated[str, Length(MAX_HEADER), pydantic.AfterValidator(_has_one_gap)] | None = None
@@ -106,6 +116,19 @@ class FooterComponent(Body):
 
 class Button(Body):
     """`url` may end with one gap; the code to copy comes with each message."""
+
+    model_config = pydantic.ConfigDict(
+        json_schema_extra=needs(
+            "type",
+            {
+                "QUICK_REPLY": ["text"],
+                "URL": ["text", "url"],
+                "PHONE_NUMBER": ["text", "phone_number"],
+                "COPY_CODE": [],
+                "CATALOG": ["text"],
+            },
+        )
+    )
 
     type: Annotated[Literal["QUICK_REPLY", "URL", "PHONE_NUMBER", "COPY_CODE", "CATALOG"], UPPER]
     text: ButtonText | None = None
@@ -174,12 +197,37 @@ def _is_complete(components: Sequence[Any]) -> Sequence[Any]:
 class Definition(Body):
     """A template in one language. Without a namespace it gets that of the account."""
 
+    model_config = pydantic.ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "name": "order_confirmation",
+                    "language": "en_US",
+                    "category": "UTILITY",
+                    "components": [
+                        {"type": "BODY", "text": "Hello {{1}}, your order comes on {{2}}."},
+                        {"type": "BUTTONS", "buttons": [{"type": "QUICK_REPLY", "text": "Thanks"}]},
+                    ],
+                }
+            ]
+        }
+    )
+
     name: Annotated[str, pydantic.Field(pattern="^[a-z0-9_]{1,512}$", examples=["order_confirmation"])]
     language: Annotated[str, pydantic.Field(pattern="^[a-z]{2,3}(_[A-Za-z]{2,4})?$", examples=["en_US"])]
     namespace: Annotated[str, pydantic.Field(pattern="^[A-Za-z0-9_-]{1,64}$")] | None = None
     category: Annotated[Category, UPPER] = "UTILITY"
     status: Annotated[Status, UPPER] = "APPROVED"
-    components: Annotated[list[Component], pydantic.AfterValidator(_is_complete)]
+    components: Annotated[
+        list[Component],
+        pydantic.AfterValidator(_is_complete),
+        pydantic.Field(
+            json_schema_extra={
+                "maxItems": 4,
+                "contains": {"type": "object", "required": ["type"], "properties": {"type": {"const": "BODY"}}},
+            }
+        ),
+    ]
 
     def row(self, account: str, now: int) -> templates.Template:
         """As it is stored. now: Unix milliseconds."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 import pydantic
+from pydantic.config import JsonDict
 
 from tidings.storage import users
 from webapp.bodies import Body, refusal
@@ -21,10 +22,24 @@ Password = Annotated[
 ]
 
 
+def _as_nothing(schema: JsonDict) -> None:
+    schema |= {"type": ["object", "array", "string", "null"], "maxItems": 0, "maxLength": 0}
+
+
 class Login(Body):
-    """The body is optional; `new_password` replaces the password once the old one has been found right."""
+    """The body is optional; `new_password` replaces the password once the old one has been found right.
+
+    `[]`, `""` and `null` are what clients in PHP and JavaScript send where they have nothing to say.
+    """
+
+    model_config = pydantic.ConfigDict(json_schema_extra=_as_nothing)
 
     new_password: Password | None = None
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _nothing_is_empty(cls, value: object) -> object:
+        return {} if value is None or value == [] or value == "" else value
 
 
 class Token(pydantic.BaseModel):

@@ -27,7 +27,7 @@ class Section(Body):
     """The title is needed where there is more than one section."""
 
     title: Annotated[str, Length(24, least=0)] | None = None
-    rows: list[Row]
+    rows: Annotated[list[Row], pydantic.Field(json_schema_extra={"minItems": 1, "maxItems": MAX_ROWS})]
 
 
 class ListAction(Body):

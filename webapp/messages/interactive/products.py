@@ -15,6 +15,7 @@ from webapp.errors import (
     PRODUCTS_MISSING,
     SECTION_COUNT,
 )
+from webapp.exact import given
 from webapp.messages.fields import PLAIN, Length
 from webapp.messages.interactive.parts import BodyText, FooterText, TextHeader
 
@@ -36,6 +37,8 @@ def _refuse(value: object) -> None:
 
 
 class ProductAction(Body):
+    model_config = pydantic.ConfigDict(json_schema_extra=given("catalog_id"))
+
     catalog_id: Catalog | None = None
     product_retailer_id: RetailerId
 
@@ -63,11 +66,15 @@ class ProductSection(Body):
     """The title is needed where there is more than one section."""
 
     title: Annotated[str, Length(24, least=0)] | None = None
-    product_items: list[ProductItem]
+    product_items: Annotated[
+        list[ProductItem], pydantic.Field(json_schema_extra={"minItems": 1, "maxItems": MAX_PRODUCTS})
+    ]
 
 
 class ProductListAction(Body):
     """At most thirty products in all."""
+
+    model_config = pydantic.ConfigDict(json_schema_extra=given("catalog_id"))
 
     catalog_id: Catalog | None = None
     sections: Annotated[

@@ -1,0 +1,42 @@
+"""`make fuzz`: the whole system under schemathesis, all checks and stateful links, for ten minutes."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import secrets
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.fuzz import rig, run, verdict
+
+RESULTS = Path("build") / "fuzz"
+
+
+async def main() -> int:
+    parser = argparse.ArgumentParser(prog="make fuzz", description=__doc__)
+    parser.add_argument("--seconds", type=int, default=600)
+    parser.add_argument("--seed", type=int, default=secrets.randbelow(2**32))
+    chosen = parser.parse_args()
+    begun = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="tidings-fuzz-") as directory:
+        async with rig.running(Path(directory)) as target:
+            print(f"fuzzing {target.url} for {chosen.seconds} s with the seed {chosen.seed}", flush=True)
+            outcome = await run.fuzz(
+                Path(directory), target, chosen.seconds, [f"--seed={chosen.seed}"], lambda text: print(text, flush=True)
+            )
+            complaints = await verdict.complaints(target, outcome)
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    (RESULTS / "report.txt").write_text(f"{outcome.output}\n{outcome.table()}\n")
+    print(outcome.output if not outcome.passed else outcome.output[outcome.output.rfind("= SUMMARY =") :])
+    print(outcome.table())
+    for complaint in complaints:
+        print(f"FAILED: {complaint}")
+    print(f"{time.monotonic() - begun:.0f} s; the report is in {RESULTS / 'report.txt'}")
+    return 1 if complaints else 0
+
+
+if __name__ == "__main__":
+    sys.exit(asyncio.run(main()))

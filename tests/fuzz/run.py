@@ -1,0 +1,135 @@
+"""One run of schemathesis against a running system: started, watched, counted."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import dataclasses
+import json
+import os
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from benchmarks.harness.client import PASSWORD
+from tests.fuzz.rig import Target
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+# Requests with methods that the document does not have.
+OTHER = "other methods"
+# Seconds between two words about the progress.
+PROGRESS = 20.0
+# Seconds that a run may take beyond its time.
+PATIENCE = 120.0
+
+
+Answers = dict[str, collections.Counter[int]]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Outcome:
+    """output: what schemathesis said, with a `curl` for each failure.
+
+    described: the operations (method and path template) of the document.
+    answers: how often each of them was answered with each status; calls with other methods are under `OTHER`.
+    explained: failures that `beyond` knows, by the reason.
+    """
+
+    passed: bool
+    output: str
+    described: tuple[str, ...]
+    answers: Answers
+    explained: collections.Counter[str]
+
+    @property
+    def cases(self) -> int:
+        """Requests that were answered."""
+        return sum(answers.total() for answers in self.answers.values())
+
+    def table(self) -> str:
+        """A line for each operation: how many requests, and how they were answered."""
+        lines = [f"{'requests':>8}  {'operation':64} answers"]
+        for operation, answers in sorted(self.answers.items(), key=lambda item: item[0].split()[::-1]):
+            statuses = ", ".join(f"{status}: {count}" for status, count in sorted(answers.items()))
+            lines.append(f"{answers.total():8}  {operation:64} {statuses}")
+        lines.append(f"{self.cases:8}  in all")
+        lines += [f"{count:8}  explained: {reason}" for reason, count in self.explained.most_common()]
+        return "\n".join(lines)
+
+
+async def fuzz(
+    directory: Path, target: Target, seconds: int, arguments: Sequence[str], say: Callable[[str], None] | None = None
+) -> Outcome:
+    """Try `target` for at most `seconds`. Raises `TimeoutError` when schemathesis does not come to an end."""
+    described = await asyncio.to_thread(_operations, target.url)
+    tally = directory / "tally.txt"
+    tally.touch()
+    environment = {
+        **os.environ,
+        "FUZZ_HOOKS": str(HERE / "hooks.py"),
+        "FUZZ_URL": target.url,
+        "FUZZ_TOKEN": target.token,
+        "FUZZ_PASSWORD": PASSWORD,
+        "FUZZ_INBOUND": target.inbound,
+        "FUZZ_TALLY": str(tally),
+        "PYTHONPATH": str(ROOT),
+    }
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "schemathesis.cli", f"--config-file={HERE / 'schemathesis.toml'}", "run"),
+        *(f"{target.url}/openapi.json", "--no-color", f"--max-time={seconds}", *arguments),
+        cwd=directory,
+        env=environment,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    watch = asyncio.create_task(_watch(tally, described, seconds, say)) if say is not None else None
+    try:
+        async with asyncio.timeout(seconds + PATIENCE):
+            output, _ = await process.communicate()
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+        raise
+    finally:
+        if watch is not None:
+            watch.cancel()
+    answers, explained = _read(tally, described)
+    return Outcome(process.returncode == 0, output.decode(errors="replace"), described, answers, explained)
+
+
+async def _watch(tally: Path, described: tuple[str, ...], seconds: int, say: Callable[[str], None]) -> None:
+    begun = time.monotonic()
+    while True:
+        await asyncio.sleep(PROGRESS)
+        answers, _ = _read(tally, described)
+        cases = sum(found.total() for found in answers.values())
+        failed = sum(count for found in answers.values() for status, count in found.items() if status >= 500)
+        tried = sum(map(bool, answers.values()))
+        passed = time.monotonic() - begun
+        say(f"{passed:4.0f} of {seconds} s: {cases} requests to {tried} operations, {failed} answered 5xx")
+
+
+def _operations(url: str) -> tuple[str, ...]:
+    with urllib.request.urlopen(f"{url}/openapi.json", timeout=30) as answer:
+        paths = json.loads(answer.read())["paths"]
+    return tuple(f"{method.upper()} {path}" for path, methods in paths.items() for method in methods)
+
+
+def _read(
+    tally: Path, described: tuple[str, ...]
+) -> tuple[dict[str, collections.Counter[int]], collections.Counter[str]]:
+    answers: dict[str, collections.Counter[int]] = {name: collections.Counter() for name in (*described, OTHER)}
+    explained: collections.Counter[str] = collections.Counter()
+    for line in tally.read_text().splitlines():
+        what, _, rest = line.partition(" ")
+        if what == "explained:":
+            explained[rest] += 1
+        else:
+            path, _, status = rest.rpartition(" ")
+            if status.isdigit():
+                name = f"{what} {path}"
+                answers[name if name in answers else OTHER][int(status)] += 1
+    return answers, explained

@@ -1,0 +1,20 @@
+"""A short run of schemathesis over every operation, always the same; `make fuzz` is the long one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.fuzz import rig, run, verdict
+
+pytestmark = pytest.mark.whole_system
+
+SECONDS = 35
+
+
+async def test_the_document_describes_what_the_system_does(tmp_path: Path) -> None:
+    async with rig.running(tmp_path) as target:
+        outcome = await run.fuzz(tmp_path, target, SECONDS, ["--seed=1", "--generation-deterministic"])
+        found = await verdict.complaints(target, outcome)
+    assert not found, f"{found}\n{outcome.output}\n{outcome.table()}"

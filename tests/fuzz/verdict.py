@@ -1,0 +1,50 @@
+"""Whether a run was good: beyond schemathesis's own checks, everything was tried and everything still runs."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from typing import Any
+
+from tests.fuzz.rig import Target
+from tests.fuzz.run import Outcome
+
+# No request that a document describes can succeed here; what would is in `tests/webapp`.
+NEVER_TAKEN = frozenset(
+    {
+        "POST /v1/account/verify",  # the network prints the code
+        "POST /v1/certificates/external",  # a key with its chain
+    }
+)
+
+
+async def complaints(target: Target, outcome: Outcome) -> list[str]:
+    """What is wrong; nothing for a good run."""
+    found = [] if outcome.passed else ["schemathesis found failures"]
+    found += [f"{operation} was not tried" for operation in outcome.described if not outcome.answers[operation]]
+    running = target.installation.pids()
+    found += [f"{name} is gone" for name in target.installation.processes if name not in running]
+    if not any(name == "webapp" for name in running):
+        return found
+    health = _get(target, "/v1/health")["health"]
+    if health.get("gateway_status") != "connected":
+        found.append(f"health says {health}")
+    for name, process in target.installation.processes.items():
+        if "Traceback" in process.log_path.read_text(errors="replace"):
+            found.append(f"{name} has written a traceback into its log")
+    return found
+
+
+def never_taken(outcome: Outcome) -> list[str]:
+    """Operations that never succeeded, but should have: their schemas, examples or links lead nowhere."""
+    return [
+        operation
+        for operation in outcome.described
+        if operation not in NEVER_TAKEN and not any(200 <= status < 300 for status in outcome.answers[operation])
+    ]
+
+
+def _get(target: Target, path: str) -> Any:
+    request = urllib.request.Request(target.url + path, headers={"Authorization": f"Bearer {target.token}"})
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        return json.loads(answer.read())

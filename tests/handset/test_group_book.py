@@ -1,0 +1,161 @@
+"""Who has which key, as the book of a mailroom keeps it."""
+
+from __future__ import annotations
+
+import pytest
+
+from handset.groups import contents
+from handset.groups.book import Book
+from handset.groups.contents import Change, Group, Participant
+from tests.conftest import DatabaseFactory
+from tests.handset.harness import VAULT
+from tests.handset.people import ADA, BOB, CID
+from tidings import e2ee
+from tidings.storage.database import Connection, Database
+from tidings.wire import device as wire
+
+GROUP = Group("15550000001-5", "Lunch", ADA, 5, 3, participants=[Participant(n, n == ADA) for n in (ADA, BOB, CID)])
+HELLO = b'{"type":"null"}'
+
+
+def change(what: str, *numbers: str, epoch: int = 4) -> Change:
+    return Change(what, numbers[0], numbers, "Lunch", epoch)
+
+
+def chain_of(body: bytes) -> int:
+    return e2ee.GroupMessage.parse(body).chain_id
+
+
+async def give_to_all(book: Book, connection: Connection, group: Group = GROUP) -> bytes:
+    """The distribution that everybody who lacked it has been given."""
+    preparation = await book.prepare(connection, ADA, group)
+    await book.held(connection, ADA, group.id, group.epoch, preparation)
+    return preparation.distribution
+
+
+async def encrypted(book: Book, connection: Connection) -> tuple[int, bytes]:
+    sealed = await book.encrypt(connection, ADA, GROUP.id, HELLO)
+    assert sealed is not None
+    return sealed
+
+
+@pytest.fixture
+async def database(database_factory: DatabaseFactory) -> Database:
+    return await database_factory("handset")
+
+
+async def test_nothing_is_encrypted_before_everybody_has_the_key(database: Database) -> None:
+    book = Book(VAULT)
+    async with database.transaction() as connection:
+        assert await book.encrypt(connection, ADA, GROUP.id, HELLO) is None
+        preparation = await book.prepare(connection, ADA, GROUP)
+        assert preparation.missing == {BOB, CID}
+        assert await book.encrypt(connection, ADA, GROUP.id, HELLO) is None
+        await book.held(connection, ADA, GROUP.id, GROUP.epoch, preparation)
+        epoch, _ = await encrypted(book, connection)
+        assert epoch == GROUP.epoch
+        assert (await book.prepare(connection, ADA, GROUP)).missing == frozenset()
+        await book.save(connection)
+
+
+@pytest.mark.parametrize("what", ["left", "removed"])
+async def test_in_the_transaction_in_which_somebody_goes_the_old_key_encrypts_nothing_more(
+    database: Database, what: str
+) -> None:
+    book = Book(VAULT)
+    async with database.transaction() as connection:
+        await give_to_all(book, connection)
+        old = chain_of((await encrypted(book, connection))[1])
+        await book.save(connection)
+    left = Group(GROUP.id, "Lunch", ADA, 5, 4, participants=[p for p in GROUP.participants if p.number != CID])
+    async with database.transaction() as connection:
+        await book.follow(connection, ADA, GROUP.id, change(what, CID))
+        assert await book.encrypt(connection, ADA, GROUP.id, HELLO) is None
+        preparation = await book.prepare(connection, ADA, left)
+        assert preparation.missing == {BOB}
+        await book.held(connection, ADA, GROUP.id, left.epoch, preparation)
+        epoch, body = await encrypted(book, connection)
+        assert (epoch, chain_of(body) != old) == (4, True)
+        await book.save(connection)
+    # And so it is after a restart.
+    again = Book(VAULT)
+    async with database.transaction() as connection:
+        assert chain_of((await encrypted(again, connection))[1]) == chain_of(body)
+
+
+async def test_a_holder_who_is_gone_by_what_the_network_answers_forces_a_new_key_too(database: Database) -> None:
+    book = Book(VAULT)
+    async with database.transaction() as connection:
+        before = e2ee.DistributionMessage.parse(await give_to_all(book, connection))
+        left = Group(GROUP.id, "Lunch", ADA, 5, 4, participants=GROUP.participants[:2])
+        preparation = await book.prepare(connection, ADA, left)
+        after = e2ee.DistributionMessage.parse(preparation.distribution)
+        assert preparation.missing == {BOB}
+        assert (after.distribution_id, after.chain_id != before.chain_id) == (before.distribution_id, True)
+
+
+async def test_what_was_given_while_the_group_changed_does_not_count(database: Database) -> None:
+    book = Book(VAULT)
+    async with database.transaction() as connection:
+        preparation = await book.prepare(connection, ADA, GROUP)
+        await book.follow(connection, ADA, GROUP.id, change("left", CID))
+        await book.held(connection, ADA, GROUP.id, GROUP.epoch, preparation)
+        assert await book.encrypt(connection, ADA, GROUP.id, HELLO) is None
+
+
+async def test_whoever_joins_is_given_the_key_as_it_stands(database: Database) -> None:
+    book = Book(VAULT)
+    pair = Group(GROUP.id, "Lunch", ADA, 5, 3, participants=GROUP.participants[:2])
+    whole = Group(GROUP.id, "Lunch", ADA, 5, 4, participants=GROUP.participants)
+    async with database.transaction() as connection:
+        first = e2ee.DistributionMessage.parse(await give_to_all(book, connection, pair))
+        await encrypted(book, connection)
+        for _ in range(2):
+            await book.follow(connection, ADA, GROUP.id, change("joined", CID))
+        preparation = await book.prepare(connection, ADA, whole)
+        assert preparation.missing == {CID}
+        given = e2ee.DistributionMessage.parse(preparation.distribution)
+        assert (given.chain_id, given.iteration) == (first.chain_id, 1)
+
+
+async def test_a_member_with_a_new_identity_is_given_the_key_again(database: Database) -> None:
+    book = Book(VAULT)
+    async with database.transaction() as connection:
+        await give_to_all(book, connection)
+        await book.new_identity(connection, ADA, BOB)
+        assert await book.encrypt(connection, ADA, GROUP.id, HELLO) is None
+        assert (await book.prepare(connection, ADA, GROUP)).missing == {BOB}
+
+
+async def test_a_message_is_read_once_with_the_key_that_was_given(database: Database) -> None:
+    ada, bob = Book(VAULT), Book(VAULT)
+    async with database.transaction() as connection:
+        distribution = await give_to_all(ada, connection)
+        _, body = await encrypted(ada, connection)
+        frame = wire.Deliver(1, BOB, ADA, "m1", wire.GROUP, 1, body, group=GROUP.id)
+        await bob.load(connection, [(BOB, GROUP.id, ADA)])
+        with pytest.raises(e2ee.NoSession):
+            bob.read(BOB, frame)
+        await bob.take_up(connection, BOB, ADA, contents.SenderKey(GROUP.id, distribution))
+        assert bob.read(BOB, frame) == HELLO
+        await bob.save(connection)
+    again = Book(VAULT)
+    async with database.transaction() as connection:
+        await again.load(connection, [(BOB, GROUP.id, ADA)])
+        with pytest.raises(e2ee.DuplicateMessage):
+            again.read(BOB, frame)
+        # Nobody else's message opens with it.
+        with pytest.raises(e2ee.NoSession):
+            again.read(BOB, wire.Deliver(1, BOB, CID, "m1", wire.GROUP, 1, body, group=GROUP.id))
+
+
+async def test_of_a_group_that_one_has_left_no_key_remains(database: Database) -> None:
+    book = Book(VAULT)
+    async with database.transaction() as connection:
+        await give_to_all(book, connection)
+        await encrypted(book, connection)
+        await book.follow(connection, ADA, GROUP.id, change("removed", ADA))
+        assert await book.distribution(connection, ADA, GROUP.id) is None
+        await book.save(connection)
+    async with database.transaction() as connection:
+        assert await Book(VAULT).distribution(connection, ADA, GROUP.id) is None
