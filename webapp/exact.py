@@ -116,6 +116,18 @@ def needs(field: str, of: Mapping[str, Sequence[str]]) -> JsonDict:
     return {"anyOf": choices}
 
 
+def empty_is_absent(value: object) -> object:
+    """For `BeforeValidator` of an optional field: many clients send "" where they have nothing."""
+    return None if value == "" else value
+
+
+def or_empty(schema: JsonDict) -> None:
+    """For `json_schema_extra` of a field with `empty_is_absent` whose type has more than one form."""
+    choices = schema["anyOf"]
+    assert isinstance(choices, list)
+    choices.append({"const": ""})
+
+
 def nullable(schema: JsonDict) -> None:
     """For `json_schema_extra` of a field that may be null where it may be absent."""
     outside = ("title", "description", "default", "examples")

@@ -62,6 +62,11 @@ class Gate:
             return
         await self.caller(request)
 
+    @property
+    def is_keyed(self) -> bool:
+        """Whether there is an API key."""
+        return bool(self._api_key)
+
     async def monitor_if_keyed(self, request: Request) -> None:
         """As `monitor` where there is an API key; everybody where there is none. Raises `LogIn`."""
         if self._api_key:

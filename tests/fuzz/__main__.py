@@ -28,6 +28,7 @@ async def main() -> int:
                 Path(directory), target, chosen.seconds, [f"--seed={chosen.seed}"], lambda text: print(text, flush=True)
             )
             complaints = await verdict.complaints(target, outcome)
+            complaints += [f"{operation} never succeeded" for operation in verdict.never_taken(outcome)]
     RESULTS.mkdir(parents=True, exist_ok=True)
     (RESULTS / "report.txt").write_text(f"{outcome.output}\n{outcome.table()}\n")
     print(outcome.output if not outcome.passed else outcome.output[outcome.output.rfind("= SUMMARY =") :])

@@ -18,6 +18,7 @@ import schemathesis
 from hypothesis import strategies as st
 
 from tests.fuzz import beyond
+from tests.fuzz.rig import PARTICIPANTS, UNKNOWN
 
 BASE_URL = os.environ["FUZZ_URL"]
 ADMIN_TOKEN = os.environ["FUZZ_TOKEN"]
@@ -26,12 +27,12 @@ ADMIN, ADMIN_PASSWORD = "admin", os.environ["FUZZ_PASSWORD"]
 TALLY = Path(os.environ["FUZZ_TALLY"]).open("a", buffering=1)  # noqa: SIM115 (until this process ends)
 # The id of a message that came in.
 INBOUND = os.environ["FUZZ_INBOUND"]
-# Numbers that were checked: one that reads what it gets, one that is on no network.
-KNOWN = ("15550110001", "15550160001")
+GROUP = os.environ["FUZZ_GROUP"]
 # Who logs out; deleted or changed by other calls at times, then made again.
 LEAVER, LEAVER_PASSWORD = "leaver", "Tidings-2026!"
-LOGIN, LOGOUT, MESSAGES = "/v1/users/login", "/v1/users/logout", "/v1/messages"
+LOGIN, LOGOUT, MESSAGES, GROUPS = "/v1/users/login", "/v1/users/logout", "/v1/messages", "/v1/groups"
 IDEMPOTENCY_KEY = re.compile("[!-~]{1,200}")
+WA_ID = re.compile(r"\+?[0-9]{5,20}")
 COUNTER = itertools.count()
 NUMBER = re.compile(r"^[ .()\u00a0-]*\+?(?:[ .()\u00a0-]*[0-9]){1,36}[ .()\u00a0-]*$")
 SECONDS = 30.0
@@ -101,20 +102,32 @@ def after_call(context: schemathesis.HookContext, case: schemathesis.Case, respo
 
 @schemathesis.hook
 def map_body(context: schemathesis.HookContext, body: Any) -> Any:
-    """Most messages go to somebody, as random digits never would."""
-    if context.operation is not None and context.operation.path == MESSAGES and isinstance(body, dict):
-        to = body.get("to")
-        if isinstance(to, str) and len(to) <= 64 and NUMBER.fullmatch(to) and body.get("recipient_type") != "group":
-            return {**body, "to": KNOWN[len(to) % 4 == 0]}
+    """Most messages go to somebody, and most numbers are of somebody, as random digits never would be."""
+    path = context.operation.path if context.operation is not None else ""
+    if not isinstance(body, dict):
+        return body
+    to, wa_ids = body.get("to"), body.get("wa_ids")
+    if path == MESSAGES and isinstance(to, str) and len(to) <= 64 and NUMBER.fullmatch(to):
+        if body.get("recipient_type") == "group":
+            return {**body, "to": GROUP}
+        return {**body, "to": UNKNOWN if len(to) % 4 == 0 else PARTICIPANTS[0]}
+    if path.startswith(f"{GROUPS}/") and isinstance(wa_ids, list) and len(wa_ids) == 1:
+        number = wa_ids[0]
+        if isinstance(number, str) and WA_ID.fullmatch(number):
+            # The first is made an admin and an ordinary participant again, the second is put out.
+            return {**body, "wa_ids": [PARTICIPANTS[path.endswith("/participants")]]}
     return body
 
 
 @schemathesis.hook
 def map_path_parameters(context: schemathesis.HookContext, path_parameters: dict[str, Any]) -> dict[str, Any]:
-    """Some messages that are marked as read are there."""
-    message_id = path_parameters.get("message_id")
-    if isinstance(message_id, str) and len(message_id) % 2:
-        return {**path_parameters, "message_id": INBOUND}
+    """Some messages that are marked as read are there, and some groups."""
+    path = context.operation.path if context.operation is not None else ""
+    name, there = ("group_id", GROUP) if path.startswith(f"{GROUPS}/") else ("message_id", INBOUND)
+    given = (path_parameters or {}).get(name)
+    # It stays: leaving cannot be taken back.
+    if isinstance(given, str) and len(given) % 2 and not path.endswith("/leave"):
+        return {**path_parameters, name: there}
     return path_parameters
 
 

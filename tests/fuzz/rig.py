@@ -14,17 +14,22 @@ from aiohttp import web
 from benchmarks.harness.installation import Installation
 
 API_KEY = "fuzz-the-monitoring-key"
-READER, ECHO, UNKNOWN = "15550110001", "15550140001", "15550160001"
+ECHO, UNKNOWN = "15550140001", "15550160001"
+# Robots that read what they get, and follow invitations to groups.
+PARTICIPANTS = ("15550110001", "15550110002")
 SECONDS = 30.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Target:
-    """token: of an administrator; it is never logged out. inbound: the id of a message that somebody sent."""
+    """token: of an administrator; it is never logged out. inbound: the id of a message that somebody sent.
+    group: the id of a group in which PARTICIPANTS are.
+    """
 
     url: str
     token: str
     inbound: str
+    group: str
     installation: Installation
 
 
@@ -32,39 +37,62 @@ class Target:
 async def running(directory: Path) -> AsyncIterator[Target]:
     """SQLite, robots and no rate limits; what is written lies in `directory`."""
     environment = {
-        "TIDINGS_ROBOTS_PER_KIND": "2",
+        "TIDINGS_ROBOTS_PER_KIND": "3",
         "TIDINGS_MESSAGES_RATE": "0",
         "TIDINGS_CONTACTS_RATE": "0",
         "WA_API_KEY": API_KEY,
     }
-    async with _webhook() as (webhook, inbound), Installation(directory, None, environment) as installation:
+    async with _webhook() as webhook, Installation(directory, None, environment) as installation:
         await installation.start()
         business = await installation.business()
-        await business.set_webhook(webhook)
-        await business.must("POST", "/v1/contacts", {"blocking": "wait", "contacts": [READER, ECHO, UNKNOWN]})
+        await business.set_webhook(webhook.url)
+        await business.must("POST", "/v1/contacts", {"blocking": "wait", "contacts": [*PARTICIPANTS, ECHO, UNKNOWN]})
         await business.must("POST", "/v1/messages", {"to": ECHO, "type": "text", "text": {"body": "Hello"}})
+        group = (await business.must("POST", "/v1/groups", {"subject": "Tuesday deliveries"}))["groups"][0]["id"]
+        link = (await business.must("GET", f"/v1/groups/{group}/invite"))["groups"][0]["link"]
+        for number in PARTICIPANTS:
+            await business.must("POST", "/v1/messages", {"to": number, "type": "text", "text": {"body": link}})
         async with asyncio.timeout(SECONDS):
-            answered = await inbound
-        yield Target(f"http://127.0.0.1:{installation.api_port}", business.token, answered, installation)
+            inbound = await webhook.answered
+            await webhook.joined
+        url = f"http://127.0.0.1:{installation.api_port}"
+        yield Target(url, business.token, inbound, group, installation)
+
+
+class Webhook:
+    """Takes everything.
+
+    answered: the id of the first message that came in; joined: all of PARTICIPANTS are in a group.
+    """
+
+    def __init__(self) -> None:
+        self.url = ""
+        loop = asyncio.get_running_loop()
+        self.answered: asyncio.Future[str] = loop.create_future()
+        self.joined: asyncio.Future[None] = loop.create_future()
+        self._missing = set(PARTICIPANTS)
+
+    async def take(self, request: web.Request) -> web.Response:
+        for message in json.loads(await request.read()).get("messages", ()):
+            if message["type"] == "text" and not self.answered.done():
+                self.answered.set_result(message["id"])
+            if message["type"] == "system":
+                self._missing -= {number for number in PARTICIPANTS if number in json.dumps(message)}
+                if not self._missing and not self.joined.done():
+                    self.joined.set_result(None)
+        return web.Response()
 
 
 @asynccontextmanager
-async def _webhook() -> AsyncIterator[tuple[str, asyncio.Future[str]]]:
-    """An address that takes everything, and the id of the first message that it is told of."""
-    first: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-
-    async def take(request: web.Request) -> web.Response:
-        messages = json.loads(await request.read()).get("messages")
-        if messages and not first.done():
-            first.set_result(messages[0]["id"])
-        return web.Response()
-
+async def _webhook() -> AsyncIterator[Webhook]:
+    webhook = Webhook()
     app = web.Application(client_max_size=2**26)
-    app.router.add_post("/", take)
+    app.router.add_post("/", webhook.take)
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     try:
         await web.TCPSite(runner, "127.0.0.1", 0).start()
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}/", first
+        webhook.url = f"http://127.0.0.1:{runner.addresses[0][1]}/"
+        yield webhook
     finally:
         await runner.cleanup()

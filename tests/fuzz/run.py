@@ -74,6 +74,7 @@ async def fuzz(
         "FUZZ_TOKEN": target.token,
         "FUZZ_PASSWORD": PASSWORD,
         "FUZZ_INBOUND": target.inbound,
+        "FUZZ_GROUP": target.group,
         "FUZZ_TALLY": str(tally),
         "PYTHONPATH": str(ROOT),
     }

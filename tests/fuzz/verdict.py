@@ -12,8 +12,8 @@ from tests.fuzz.run import Outcome
 # No request that a document describes can succeed here; what would is in `tests/webapp`.
 NEVER_TAKEN = frozenset(
     {
-        "POST /v1/account/verify",  # the network prints the code
         "POST /v1/certificates/external",  # a key with its chain
+        "GET /v1/certificates/external/ca",  # then there is one; this system speaks HTTP
     }
 )
 

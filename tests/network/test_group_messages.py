@@ -367,3 +367,59 @@ async def test_copies_beyond_the_window_wait_and_keep_their_place(network: Netwo
     assert sorted(seen) == sorted(expected)
     assert [id_ for id_ in seen if id_.startswith("m")] == [f"m{i}" for i in range(10)]
     assert [id_ for id_ in seen if id_.startswith("p")] == [f"p{i}" for i in range(10)]
+
+
+async def test_while_people_come_and_go_each_message_stands_between_the_changes_it_was_sent_between(
+    network: Network,
+) -> None:
+    await network.start()
+    await network.register(ALICE, BOB, CAROL, DAVE)
+    group = await make(network, ALICE, CAROL)
+    code = (await done(network, "GET", ALICE, f"/{group}/invite"))["code"]
+    alice, bob, carol = [await network.connect(number) for number in (ALICE, BOB, CAROL)]
+
+    async def come_and_go() -> None:
+        for _ in range(8):
+            await done(network, "POST", BOB, "/join", {"code": code})
+            await done(network, "DELETE", ALICE, f"/{group}/participants", {"numbers": [BOB]})
+
+    async def talk() -> int:
+        """Each message names the epoch that it was sent for; how many were taken."""
+        taken, epoch = 0, 2
+        while not coming.done():
+            alice.link.send(
+                device.Send(1000 + taken, ALICE, group, f"m{taken}", device.GROUP, b"%d" % epoch, epoch=epoch)
+            )
+            while True:
+                async with asyncio.timeout(PATIENCE):
+                    frame = await alice._frames.get()
+                if isinstance(frame, device.Accepted):
+                    taken += 1
+                    break
+                if isinstance(frame, device.Refused):
+                    assert frame.reason == device.STALE_GROUP
+                    epoch = (await done(network, "GET", ALICE, f"/{group}"))["epoch"]
+                    break
+        return taken
+
+    coming = asyncio.create_task(come_and_go())
+    taken = await talk()
+    await coming
+    last = (await done(network, "GET", ALICE, f"/{group}"))["epoch"]
+
+    for client, number in ((carol, CAROL), (bob, BOB)):
+        epoch, inside, read = 0, False, 0
+        while epoch < last:
+            (delivery,) = await client.deliveries(1)
+            client.ack(delivery)
+            if delivery.kind == device.GROUP_CHANGED:
+                notice = json.loads(delivery.body)
+                epoch = notice["epoch"]
+                if number in notice["numbers"]:
+                    inside = notice["change"] == "joined"
+            else:
+                assert inside
+                assert int(delivery.body) == epoch
+                read += 1
+        assert read == taken if number == CAROL else read <= taken
+        await client.nothing_came()

@@ -42,6 +42,15 @@ async def test_a_registered_number_has_nothing_to_do(api: Served, coreapp: FakeC
     assert not coreapp.asked(core.VerifyCode)
 
 
+async def test_an_empty_pin_is_none(api: Served, coreapp: FakeCoreapp) -> None:
+    assert (await api.http.post("/v1/account", json=body("account") | {"pin": ""})).status_code == 202
+    shards = {"cc": "1", "phone_number": "5550000000", "shards": 1, "pin": ""}
+    assert (await api.http.post(SHARDS, json=shards)).status_code == 201
+    await api.http.post(TWO_STEP, json={"pin": PIN})
+    for path, content in (("/v1/account", body("account") | {"pin": ""}), (SHARDS, shards)):
+        assert code(await api.http.post(path, json=content)) == (400, 1008)
+
+
 @pytest.mark.parametrize("method", ["sms", "voice"])
 async def test_a_code_is_sent_and_the_name_in_the_certificate_told(
     api: Served, coreapp: FakeCoreapp, method: str

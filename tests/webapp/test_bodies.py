@@ -12,6 +12,7 @@ import pytest
 from tests.webapp import raw
 from tests.webapp.conftest import Served, body, check_headers, code, errors
 from tests.webapp.fake_coreapp import FakeCoreapp
+from tidings.wire import core
 
 GOOD = json.dumps(body("message_text")).encode()
 MIB = 1024 * 1024
@@ -82,6 +83,12 @@ async def test_a_message_with_any_byte_changed_never_breaks_the_server(api: Serv
             changed[position] ^= flip
             status, _ = await post(api, bytes(changed))
             assert status in (201, 400), bytes(changed)
+
+
+async def test_a_byte_order_mark_before_the_json_is_passed_over(api: Served, coreapp: FakeCoreapp) -> None:
+    assert await post(api, b"\xef\xbb\xbf" + GOOD) == (201, 0)
+    assert len(coreapp.asked(core.AcceptMessage)) == 1
+    assert await post(api, b"\xef\xbb\xbf" * 2 + GOOD) == (400, 1025)
 
 
 async def test_an_empty_body_is_a_message_without_fields(api: Served) -> None:

@@ -35,6 +35,8 @@ async def test_a_load_balancer_without_a_token_finds_the_webapp_alive(api: Serve
     del api.http.headers["Authorization"]
     answer = await api.http.get("/")
     assert (answer.status_code, set(answer.json())) == (200, {"meta"})
+    answer = await api.http.head("/")
+    assert (answer.status_code, answer.content) == (200, b"")
 
 
 async def test_the_api_key_opens_health_and_metrics_and_nothing_else(serve: Serve) -> None:

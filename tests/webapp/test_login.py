@@ -51,6 +51,19 @@ async def test_the_default_password_must_be_changed_at_the_first_login(fresh: Se
     assert await works(fresh, token(await login(fresh, "admin", PASSWORD)))
 
 
+@pytest.mark.parametrize("nothing", [b"", b"{}", b"[]", b"null", b'""', b' {"username": "admin", "password": "x"}\n'])
+async def test_what_clients_send_for_no_body_logs_in(fresh: Served, nothing: bytes) -> None:
+    token(await login(fresh, "admin", "secret", {"new_password": PASSWORD}))
+    headers = basic("admin", PASSWORD) | {"Content-Type": "application/json"}
+    assert await works(fresh, token(await fresh.http.post(LOGIN, content=nothing, headers=headers)))
+
+
+@pytest.mark.parametrize("something", [b"[1]", b'"x"', b"0", b"false"])
+async def test_another_body_than_an_object_does_not_log_in(fresh: Served, something: bytes) -> None:
+    token(await login(fresh, "admin", "secret", {"new_password": PASSWORD}))
+    assert code(await fresh.http.post(LOGIN, content=something, headers=basic("admin", PASSWORD))) == (400, 1009)
+
+
 async def test_the_default_password_is_no_new_password(fresh: Served) -> None:
     assert code(await login(fresh, "admin", "secret", {"new_password": "secret"})) == (400, 1009)
     assert code(await login(fresh, "admin", "secret")) == (403, 1024)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
-from tests.webapp.conftest import Served, body
+import jsonschema
+
+from tests.webapp.conftest import Served, basic, body, code
+from webapp import openapi_links
 
 ENDPOINTS = {
     ("get", "/"),
@@ -130,3 +134,111 @@ async def test_the_documented_body_of_a_message_is_the_one_that_is_checked(api: 
 async def test_the_page_is_served(api: Served) -> None:
     answer = await api.http.get("/docs/")
     assert (answer.status_code, answer.headers["Content-Type"]) == (200, "text/html; charset=utf-8")
+
+
+def _operations(found: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for path, methods in found["paths"].items():
+        for method, operation in methods.items():
+            yield f"{method.upper()} {path}", operation
+
+
+def _contents(operation: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Where, the media type, and what is said of it: body and answers."""
+    for where, part in [("body", operation.get("requestBody", {})), *operation["responses"].items()]:
+        for kind, media in part.get("content", {}).items():
+            yield where, kind, media
+
+
+async def test_every_json_body_and_answer_has_an_example_that_fits_its_schema(api: Served) -> None:
+    found = await document(api)
+    seen = 0
+    for name, operation in _operations(found):
+        for where, kind, media in _contents(operation):
+            if kind != "application/json":
+                continue
+            schema = {**media["schema"], "components": found["components"]}
+            checker = jsonschema.Draft202012Validator(schema, format_checker=jsonschema.FormatChecker())
+            examples = [media["example"]] if "example" in media else [e["value"] for e in media["examples"].values()]
+            for example in examples:
+                assert [f"{name} {where}: {error.message}" for error in checker.iter_errors(example)] == []
+                seen += 1
+    assert seen > 200
+
+
+async def test_every_schema_is_one_and_each_of_its_examples_fits(api: Served) -> None:
+    found = await document(api)
+
+    def schemas(node: Any, name: str) -> Iterator[tuple[str, dict[str, Any]]]:
+        if isinstance(node, dict):
+            if isinstance(node.get("examples"), list):
+                yield name, node
+            for key, value in node.items():
+                if key not in ("examples", "example", "const", "enum", "default"):
+                    yield from schemas(value, f"{name}.{key}")
+        elif isinstance(node, list):
+            for value in node:
+                yield from schemas(value, name)
+
+    for name, schema in found["components"]["schemas"].items():
+        jsonschema.Draft202012Validator.check_schema(schema)
+        for where, part in schemas(schema, name):
+            checker = jsonschema.Draft202012Validator({**part, "components": found["components"]})
+            for example in part["examples"]:
+                assert [f"{where}: {error.message}" for error in checker.iter_errors(example)] == []
+
+
+async def test_every_operation_says_who_may_call_it_and_what_is_answered(api: Served) -> None:
+    found = await document(api)
+    schemes = found["components"]["securitySchemes"]
+    ids = []
+    for name, operation in _operations(found):
+        ids.append(operation["operationId"])
+        assert operation["summary"], name
+        assert operation["tags"], name
+        for requirement in operation["security"]:
+            assert set(requirement) <= set(schemes), name
+        assert any(status.startswith("2") for status in operation["responses"]), name
+        for status in ("4XX", "5XX"):
+            example = operation["responses"][status]["content"]["application/json"]["example"]
+            assert set(example) == {"errors", "meta"}, name
+        for parameter in operation.get("parameters", ()):
+            assert parameter["in"] != "path" or parameter["example"], name
+    assert len(set(ids)) == len(ids)
+
+
+async def test_every_link_leads_from_an_answer_to_an_operation_and_fills_its_path(api: Served) -> None:
+    found = await document(api)
+    by_id = {operation["operationId"]: (name, operation) for name, operation in _operations(found)}
+    links = 0
+    for _, operation in _operations(found):
+        for answer in operation["responses"].values():
+            for link in answer.get("links", {}).values():
+                name, target = by_id[link["operationId"]]
+                needed = {p["name"] for p in target.get("parameters", ()) if p["in"] == "path"}
+                assert set(link.get("parameters", ())) == needed, name
+                assert needed or "requestBody" in link
+                links += 1
+    assert links == len(openapi_links.LINKS)
+
+
+async def test_what_is_made_has_links_to_what_can_be_done_with_it(api: Served) -> None:
+    found = await document(api)
+    makers = ["/v1/users", "/v1/configs/templates", "/v1/stickerpacks", "/v1/stickerpacks/{id}/stickers", "/v1/groups"]
+    for path in makers:
+        assert found["paths"][path]["post"]["responses"]["201"]["links"], path
+    assert found["paths"]["/v1/media"]["post"]["responses"]["200"]["links"]
+
+
+async def test_an_operation_without_a_token_that_holds_is_a_401_everywhere(api: Served) -> None:
+    found = await document(api)
+    api.http.headers.pop("Authorization")
+    for name, operation in _operations(found):
+        method, path = name.split()
+        for parameter in operation.get("parameters", ()):
+            if parameter["in"] == "path":
+                path = path.replace(f"{{{parameter['name']}}}", parameter["example"])
+        for headers in ({}, {"Authorization": "Bearer x"}, basic("admin", "wrong")):
+            if {} in operation["security"] or (path == "/v1/users/login" and headers):
+                continue
+            answer = await api.http.request(method, path, headers=headers, content=b"{}")
+            assert code(answer) == (401, 1005), name

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 import pydantic
-from pydantic.config import JsonDict
 
 from webapp.bodies import Body, refusal
 from webapp.errors import PARAMETER_INVALID
-from webapp.exact import BASE64, Digits, Integer, Matches
+from webapp.exact import BASE64, Digits, Integer, Matches, empty_is_absent, or_empty
 from webapp.openapi import Meta
 
 MAX_CERT = 16_384  # characters
@@ -28,20 +27,11 @@ CountryCode = Annotated[
 PhoneNumber = Annotated[
     str, pydantic.Field(max_length=64), Digits(4, 14, separated=True), pydantic.Field(examples=["5550000000"])
 ]
-def _nothing_is_absent(value: object) -> object:
-    return None if value == "" else value
-
-
-def _or_nothing(schema: JsonDict) -> None:
-    choices = schema["anyOf"]
-    assert isinstance(choices, list)
-    choices.append({"const": ""})
 
 
 Pin = Annotated[str, Digits(6, 6), pydantic.Field(examples=["123456"])]
-# Clients send an empty one where they have none.
 OptionalPin = Annotated[
-    Pin | None, pydantic.BeforeValidator(_nothing_is_absent), pydantic.Field(json_schema_extra=_or_nothing)
+    Pin | None, pydantic.BeforeValidator(empty_is_absent), pydantic.Field(json_schema_extra=or_empty)
 ]
 Cert = Annotated[
     str, pydantic.Field(max_length=MAX_CERT, examples=["ChIKBQgBEgEx"]), Matches(BASE64, "should be base64")

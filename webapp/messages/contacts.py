@@ -10,6 +10,7 @@ import pydantic
 
 from webapp.bodies import Body, refusal
 from webapp.errors import PARAMETER_INVALID, PARAMETER_MISSING
+from webapp.exact import empty_is_absent, or_empty
 from webapp.messages.fields import Length
 
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
@@ -98,7 +99,9 @@ class Card(Body):
 
     name: Name
     addresses: list[Address] | None = None
-    birthday: Date | None = None
+    birthday: Annotated[
+        Date | None, pydantic.BeforeValidator(empty_is_absent), pydantic.Field(json_schema_extra=or_empty)
+    ] = None
     emails: list[Email] | None = None
     org: Organisation | None = None
     phones: list[Phone] | None = None

@@ -12,6 +12,10 @@ from webapp.metrics.service import Metrics
 def routes(metrics: Metrics, gate: Gate) -> APIRouter:
     router = APIRouter(tags=["metrics"])
 
+    operation = openapi.operation(openapi.BEARER, openapi.API_KEY)
+    if not gate.is_keyed:
+        operation["security"].append({})
+
     async def get_metrics(request: Request, format: exposition.Parameter = None) -> Response:
         await gate.monitor_if_keyed(request)
         return exposition.answer(exposition.choose(request, format), ("metrics",), {"": metrics.collect()})
@@ -23,6 +27,6 @@ def routes(metrics: Metrics, gate: Gate) -> APIRouter:
             summary="What this Webapp counts",
             response_class=Response,
             responses=exposition.OPENAPI,
-            openapi_extra=openapi.operation(openapi.BEARER, openapi.API_KEY),
+            openapi_extra=operation,
         )
     return router

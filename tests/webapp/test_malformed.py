@@ -1,0 +1,187 @@
+"""Malformed bodies for every operation that takes JSON, as the OpenAPI document lists them: 4xx, quickly, in format."""
+
+from __future__ import annotations
+
+import gc
+import json
+import time
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.webapp import raw
+from tests.webapp.conftest import PASSWORD, Served, basic, errors
+
+# Seconds that the answer to one small request may take.
+SOON = 2.0
+DEEP = 1_000
+DIGITS = "9" * 5_000
+# More than any body may have, and what the server may keep of it.
+MUCH = 64 * 1024 * 1024
+LITTLE = 24 * 1024 * 1024
+
+# What is no JSON, or cannot be used; put in the place of each value of a good body.
+VALUES = {
+    "nested": "[" * DEEP + "]" * DEEP,
+    "nested and open": '{"a":' * DEEP,
+    "not a number": "NaN",
+    "infinite": "-Infinity",
+    "a lone surrogate": r'"\ud800"',
+    "surrogates in the wrong order": r'"\udc00\ud800"',
+    "5,000 digits": DIGITS,
+    "5,000 decimals": f"0.{DIGITS}e{DIGITS}",
+    "a control character": '"\x01"',
+    "a trailing comma": "1,",
+    "a comment": "1 /* one */",
+    "single quotes": "'a'",
+}
+
+
+class Operation:
+    """One that takes JSON, with a good body."""
+
+    def __init__(self, method: str, path: str, good: Any) -> None:
+        self.method, self.path, self.good = method.upper(), path, good
+        self.text = json.dumps(good)
+        # Login takes a password; it looks at the body before it looks at that.
+        self.headers = basic("admin", PASSWORD) if path == "/v1/users/login" else {}
+
+
+async def operations(api: Served) -> list[Operation]:
+    """All of the document, with the examples of their path parameters."""
+    found = []
+    document = (await api.http.get("/openapi.json")).json()
+    for template, methods in document["paths"].items():
+        for method, operation in methods.items():
+            media = operation.get("requestBody", {}).get("content", {}).get("application/json")
+            if media is not None:
+                path = template
+                for parameter in operation.get("parameters", ()):
+                    if parameter["in"] == "path":
+                        path = path.replace(f"{{{parameter['name']}}}", parameter["example"])
+                found.append(Operation(method, path, media["example"]))
+    assert len(found) >= 28
+    return found
+
+
+def with_each_value(good: Any, placed: str) -> Iterator[str]:
+    """The JSON text of `good` with the text `placed` instead of one of its values, each in its turn, and of all."""
+    yield placed
+    mark = "\N{PLACE OF INTEREST SIGN}"
+
+    def places(value: Any) -> Iterator[Any]:
+        items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+        for key, inner in items:
+            for other in (mark, *places(inner)):
+                copy = dict(value) if isinstance(value, dict) else list(value)
+                copy[key] = other
+                yield copy
+
+    for marked in places(good):
+        yield json.dumps(marked, ensure_ascii=False).replace(f'"{mark}"', placed)
+
+
+async def refuse(api: Served, operation: Operation, content: bytes, **headers: str) -> None:
+    begun = time.perf_counter()
+    answer = await api.http.request(
+        operation.method, operation.path, content=content, headers={**operation.headers, **headers}
+    )
+    assert time.perf_counter() - begun < SOON, f"{operation.method} {operation.path}: {content[:200]!r}"
+    assert 400 <= answer.status_code < 500, f"{operation.method} {operation.path}: {content[:200]!r}"
+    errors(answer)
+
+
+async def test_json_cut_off_at_any_byte_is_refused_everywhere(api: Served) -> None:
+    for operation in await operations(api):
+        whole = operation.text.encode()
+        for end in range(1, len(whole)):
+            await refuse(api, operation, whole[:end])
+
+
+@pytest.mark.parametrize("name", VALUES)
+async def test_no_value_that_is_no_json_is_taken_anywhere(api: Served, name: str) -> None:
+    for operation in await operations(api):
+        for text in with_each_value(operation.good, VALUES[name]):
+            await refuse(api, operation, text.encode())
+
+
+async def test_bytes_that_are_no_unicode_are_refused_everywhere(api: Served) -> None:
+    for operation in await operations(api):
+        for text in with_each_value(operation.good, '"\N{PLACE OF INTEREST SIGN}"'):
+            for wrong in (b"\xff", b"\xc0\xaf", b"\xed\xa0\x80", b"\xf5\x80\x80\x80", b"\xe2\x82"):
+                await refuse(api, operation, text.encode().replace("\N{PLACE OF INTEREST SIGN}".encode(), wrong))
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-32"])
+async def test_other_encodings_are_refused_everywhere(api: Served, encoding: str) -> None:
+    for operation in await operations(api):
+        await refuse(api, operation, operation.text.encode(encoding))
+
+
+@pytest.mark.parametrize(
+    ("kind", "content"),
+    [
+        ("application/x-www-form-urlencoded", b"to=15550110001&type=text"),
+        ("multipart/form-data; boundary=x", b'--x\r\nContent-Disposition: form-data; name="to"\r\n\r\n1\r\n--x--\r\n'),
+        ("application/xml", b"<to>15550110001</to>"),
+        ("application/msgpack", b"\x81\xa2to\xa1"),
+        ("application/json; charset=utf-7", b"+AHsAfQ-"),
+    ],
+)
+async def test_bodies_of_other_types_are_refused_everywhere(api: Served, kind: str, content: bytes) -> None:
+    for operation in await operations(api):
+        await refuse(api, operation, content, **{"Content-Type": kind})
+
+
+async def test_json_is_taken_whatever_its_type_is_called(api: Served) -> None:
+    for operation in await operations(api):
+        seen = set()
+        for kind in ("application/json", "text/plain", "application/x-www-form-urlencoded", "\xff", ""):
+            headers = {name.encode(): value.encode() for name, value in operation.headers.items()}
+            headers[b"Content-Type"] = kind.encode("latin-1")
+            # JSON, which none of them can use: another refusal than that of what is no JSON.
+            answer = await api.http.request(operation.method, operation.path, content=b'"text"', headers=headers)
+            seen.add((answer.status_code, errors(answer)[0]["code"]))
+        assert seen <= {(400, 1009), (403, 1005), (404, 1006)}
+        assert len(seen) == 1, operation.path
+
+
+async def test_too_much_is_refused_everywhere_by_its_length(served_api: Served) -> None:
+    for operation in await operations(served_api):
+        status, headers, payload = await raw.exchange(
+            served_api.port, head(served_api, operation, f"Content-Length: {MUCH}")
+        )
+        assert status in (403, 404, 413)
+        assert payload["errors"][0]["details"]
+        assert headers["x-request-id"]
+
+
+async def test_too_much_without_a_length_is_refused_everywhere_and_costs_no_memory(served_api: Served) -> None:
+    async def endless() -> AsyncIterator[bytes]:
+        # 64 MiB would be the end; nobody reads that far.
+        for _ in range(MUCH // 65_536):
+            yield b"10000\r\n" + b" " * 65_536 + b"\r\n"
+
+    async def each() -> None:
+        for operation in await operations(served_api):
+            status, _, payload = await raw.stream(
+                served_api.port, head(served_api, operation, "Transfer-Encoding: chunked"), endless()
+            )
+            assert status in (403, 404, 413), f"{operation.method} {operation.path}: {payload}"
+            assert payload["errors"][0]["details"]
+
+    await each()
+    gc.collect()
+    before = psutil.Process().memory_info().rss
+    await each()
+    gc.collect()
+    assert psutil.Process().memory_info().rss - before < LITTLE
+
+
+def head(api: Served, operation: Operation, length: str) -> bytes:
+    """The head of a request, whose body is described by `length`."""
+    token = operation.headers.get("Authorization", api.http.headers["Authorization"])
+    lines = [f"{operation.method} {operation.path} HTTP/1.1", "Host: tests", f"Authorization: {token}", length]
+    return "\r\n".join([*lines, "", ""]).encode()
