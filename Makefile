@@ -30,6 +30,9 @@ check: $(VENV)/.dev  ## style, types, imports, known vulnerabilities
 test-crash: $(VENV)/.dev  ## kill every process under load and reconcile the ledgers
 	@exec $(BIN)/python -m pytest -s tests/crash
 
+fuzz: $(VENV)/.dev  ## try every operation of /openapi.json for ten minutes; the report lands in build/fuzz
+	@exec $(BIN)/python -m tests.fuzz
+
 bench: $(VENV)/.dev  ## measure the whole system; results land in benchmarks/results
 	@exec $(BIN)/python -m benchmarks.system
 

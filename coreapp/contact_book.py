@@ -1,14 +1,14 @@
 """Who is on the network: answered from memory, then from the database, then by one sync call at a time.
 
 While a call to the servers is in flight, every number that is asked about is collected for the next. What a check
-found holds for 7 days.
+found holds for 7 days. Whoever writes is on the network: the business can answer without a check.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from prometheus_client import Counter
 
@@ -92,6 +92,17 @@ class ContactBook:
             raise Refused(codes.NOT_FOUND, codes.UNKNOWN_CONTACT)
         if not registered:
             raise Refused(codes.USER_NOT_VALID, "the recipient is not a valid user")
+
+    def met(self, wa_ids: Iterable[str]) -> Sequence[contacts.Contact]:
+        """They have just written; the rows to be kept of those who are not known as valid for days to come anyway."""
+        now = self._clock.now()
+        rows = []
+        for wa_id in wa_ids:
+            registered, checked_at = self._cache.get(wa_id) or (False, 0.0)
+            if not registered or checked_at < now - LIFETIME / 2:
+                self._cache.put(wa_id, (True, now))
+                rows.append(contacts.Contact(self._account, wa_id, True, int(now * 1000)))
+        return rows
 
     async def close(self) -> None:
         """Give up what is in flight for callers that do not wait."""

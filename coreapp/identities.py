@@ -22,6 +22,7 @@ from coreapp.errors import Refused
 from coreapp.ids import MessageIds
 from coreapp.journal import Change, Journal
 from coreapp.webhook import bodies
+from coreapp.webhook.rows import CallbackRows
 from tidings.runtime.clock import Clock
 from tidings.runtime.lru import LRU
 from tidings.storage import identities
@@ -98,7 +99,7 @@ class Identities:
         self._wishes = wishes
         self._clock = clock
         self._account = account
-        self._shard = shard
+        self._rows = CallbackRows(lambda: wishes().persist, clock, account=account, shard=shard)
         self._limit = limit
         self._ids = MessageIds()
         self._unacknowledged: set[str] = set()
@@ -239,16 +240,8 @@ class Identities:
 
     def _notification(self, identity: Identity, subject: str) -> Callback:
         message_id = self._ids.new()
-        return Callback(
-            0,
-            self._shard,
-            self._account,
-            subject or message_id,
-            "inbound_message",
-            bodies.identity_changed(message_id, identity.peer, described(identity)),
-            identity.created_at,
-            volatile=not self._wishes().persist,
-        )
+        body = bodies.identity_changed(message_id, identity.peer, described(identity))
+        return self._rows.make(subject or message_id, "inbound_message", body, at=identity.created_at)
 
     def _block(self, peer: str) -> None:
         if peer in self._unacknowledged:

@@ -16,7 +16,6 @@ from coreapp.config import Config
 from coreapp.contact_book import ContactBook
 from coreapp.encryption import Encryption
 from coreapp.errors import Refused
-from coreapp.events import Events
 from coreapp.garbage import KEYS, MEDIA, MESSAGE, GarbageCollector, KeyCollector, MessageCollector
 from coreapp.groups.assembly import ShardGroups
 from coreapp.idempotency import IdempotencyKeys
@@ -28,6 +27,8 @@ from coreapp.media.assembly import ShardMedia
 from coreapp.network_link import NetworkLink
 from coreapp.progress import ProgressBook
 from coreapp.read_marks import ReadMarks
+from coreapp.read_receipts import ReadReceipts
+from coreapp.receiving.events import Events
 from coreapp.session_store import SessionStore
 from coreapp.settings import Settings
 from coreapp.status_reports import StatusReports
@@ -143,6 +144,9 @@ class Shard:
             Gate("callback", settings.callback_queue_limit),
             self._callbacks,
         )
+        read_receipts = ReadReceipts(
+            admission, count, self.journal, progress, self.transmitter, clock, account=account, shard=number
+        )
         self.groups = await ShardGroups.read(
             database,
             device,
@@ -150,8 +154,8 @@ class Shard:
             self.encryption,
             self.journal,
             self.transmitter,
-            admission,
             count,
+            read_receipts,
             progress,
             self.config.wishes,
             clock,
@@ -177,18 +181,7 @@ class Shard:
             account=account,
             shard=number,
         )
-        self.read_marks = ReadMarks(
-            database,
-            admission,
-            count,
-            self.journal,
-            progress,
-            self.transmitter,
-            self.groups.read_marks,
-            clock,
-            account=account,
-            shard=number,
-        )
+        self.read_marks = ReadMarks(database, read_receipts, self.groups.read_marks, account=account)
         self.events = Events(
             database,
             self.journal,
@@ -201,6 +194,7 @@ class Shard:
             self.media.downloads,
             self.groups.events,
             self.identities,
+            self.contacts,
             self.config.wishes,
             clock,
             shard=number,

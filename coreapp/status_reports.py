@@ -11,6 +11,7 @@ from coreapp.conversations import conversation_of
 from coreapp.groups.names import is_group
 from coreapp.progress import ProgressBook
 from coreapp.webhook import bodies
+from coreapp.webhook.rows import CallbackRows
 from tidings.runtime.clock import Clock
 from tidings.storage.callbacks import Callback
 from tidings.storage.messages import Status
@@ -51,7 +52,7 @@ class StatusReports:
         self._wishes = wishes
         self._clock = clock
         self._account = account
-        self._shard = shard
+        self._rows = CallbackRows(lambda: wishes().persist, clock, account=account, shard=shard)
 
     @property
     def persist(self) -> bool:
@@ -80,16 +81,12 @@ class StatusReports:
                         conversation = conversation_of(self._account, peer, kind, accepted_at)
                     body = bodies.status(message_id, peer, step, int(timestamp or now), error, conversation)
                     report.callbacks.append(
-                        Callback(
-                            0,
-                            self._shard,
-                            self._account,
+                        self._rows.make(
                             message_id,
                             "status_change",
                             body,
-                            int(now * 1000),
                             request_id=self._progress.request_id(message_id),
-                            volatile=not wishes.persist,
+                            at=int(now * 1000),
                         )
                     )
         return report

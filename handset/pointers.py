@@ -14,7 +14,7 @@ from tidings.e2ee import attachments
 from tidings.media import kinds
 
 KINDS = ("image", "video", "audio", "voice", "document", "sticker")
-MAX_NAME = 120  # characters
+MAX_NAME, MAX_EXTENSION = 120, 16  # bytes; file systems take 255, and a number may follow
 
 # Only what is known to Python itself: the same names on every machine.
 TYPES = mimetypes.MimeTypes(filenames=())
@@ -89,9 +89,14 @@ def name_of(kind: str, filename: str, mime_type: str, sha256: str) -> str:
     plain = "".join(c if c.isprintable() and c not in '<>:"|?*' else "_" for c in last).strip().lstrip(".")
     if plain:
         stem, extension = os.path.splitext(plain)
-        extension = extension[:16]
-        return stem[: MAX_NAME - len(extension)] + extension
+        extension = _cut(extension, MAX_EXTENSION)
+        return _cut(stem, MAX_NAME - len(extension.encode())) + extension
     return f"{kind}-{sha256[:8].lower()}{_extension(mime_type)}" if sha256[:8].isalnum() else ""
+
+
+def _cut(text: str, size: int) -> str:
+    """As many characters as have `size` bytes."""
+    return text.encode()[:size].decode(errors="ignore")
 
 
 def _extension(mime_type: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -96,4 +97,5 @@ def split(argument: str) -> tuple[str, str]:
 
 
 def _file(path: str) -> Path:
-    return Path(path).expanduser()
+    # Unlike `Path.expanduser` it leaves the name of an unknown user as it is.
+    return Path(os.path.expanduser(path))

@@ -74,8 +74,7 @@ class Connections:
         self._stopping = True
         try:
             async with asyncio.timeout(STORING):
-                await self._backend.copies.close()
-                await self._router.close()
+                await asyncio.gather(self._backend.copies.close(), self._router.close())
         except TimeoutError:
             # Their senders have not been told, and send them again.
             log.warning("connections.undecided", extra={"envelopes": self._router.undecided})

@@ -89,8 +89,9 @@ class Digits:
 def _as_text(value: object) -> object:
     # 12.0 is the integer 12 in JSON Schema.
     if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+        value = int(value)
+    # A sign would pass for a hyphen.
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else value
 
 
 def either(*names: str) -> JsonDict:

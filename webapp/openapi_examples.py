@@ -30,7 +30,8 @@ def add(document: dict[str, Any]) -> None:
     for name, operation in _operations(document):
         for parameter in operation.get("parameters", ()):
             if parameter["in"] == "path" and "example" not in parameter:
-                parameter["example"] = PATH_PARAMETERS.get(parameter["name"], "1")
+                own = parameter["schema"].get("examples")
+                parameter["example"] = own[0] if own else PATH_PARAMETERS.get(parameter["name"], "1")
         for where, part in _parts(operation):
             media = part.get("content", {}).get(_JSON)
             if media is not None and "example" not in media and "examples" not in media:

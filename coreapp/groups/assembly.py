@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from coreapp.account import OwnDevice
-from coreapp.admission import Admission
 from coreapp.encryption import Encryption, Outlet
 from coreapp.groups.arrivals import GroupEvents
 from coreapp.groups.book import GroupBook
@@ -21,6 +20,7 @@ from coreapp.groups.receipts import GroupReceipts
 from coreapp.groups.server import GroupServer
 from coreapp.journal import Change, Journal
 from coreapp.progress import ProgressBook
+from coreapp.read_receipts import ReadReceipts
 from coreapp.status_reports import Wishes
 from tidings.runtime.clock import Clock
 from tidings.storage import group_messages, groups, sender_keys
@@ -43,8 +43,8 @@ class ShardGroups:
         encryption: Encryption,
         journal: Journal,
         outlet: Outlet,
-        admission: Admission,
         count: Count,
+        read_receipts: ReadReceipts,
         progress: ProgressBook,
         wishes: Callable[[], Wishes],
         clock: Clock,
@@ -63,9 +63,7 @@ class ShardGroups:
         await own.load([holder.group_id for holder in under_way])
         pairwise = Pairwise(encryption, journal, progress, count, outlet, clock, account=account, shard=shard)
         receipts = GroupReceipts(database, progress, wishes, clock, account=account, shard=shard)
-        reading = GroupReadMarks(
-            database, admission, count, journal, progress, outlet, clock, account=account, shard=shard
-        )
+        reading = GroupReadMarks(database, read_receipts, account=account)
         server = GroupServer(network_http, account, device.token)
         return cls(
             database, device, server, own, encryption, journal, outlet, pairwise, receipts, reading, clock,

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from coreapp.progress import ProgressBook, steps_between
 from coreapp.status_reports import Wishes
 from coreapp.webhook import bodies
+from coreapp.webhook.rows import CallbackRows
 from tidings.runtime.clock import Clock
 from tidings.storage import group_messages
 from tidings.storage.callbacks import Callback
@@ -43,8 +44,7 @@ class GroupReceipts:
         self._progress = progress
         self._wishes = wishes
         self._clock = clock
-        self._account = account
-        self._shard = shard
+        self._rows = CallbackRows(lambda: wishes().persist, clock, account=account, shard=shard)
 
     async def load(self, message_ids: Sequence[str], members: Iterable[str]) -> Steps:
         """What is known already of these messages and participants."""
@@ -72,16 +72,12 @@ class GroupReceipts:
             if wishes.wants(step):
                 body = bodies.status(message_id, member, step, timestamp or int(now), group_id=group_id)
                 steps.callbacks.append(
-                    Callback(
-                        0,
-                        self._shard,
-                        self._account,
+                    self._rows.make(
                         message_id,
                         "status_change",
                         body,
-                        int(now * 1000),
                         request_id=self._progress.request_id(message_id),
-                        volatile=not wishes.persist,
+                        at=int(now * 1000),
                     )
                 )
         return True

@@ -119,7 +119,8 @@ async def _as_upstream_errors(url: str, source: _Source | None = None) -> AsyncI
     except (aiohttp.ClientError, ConnectionError, TimeoutError) as error:
         if source is not None and source.error is not None:
             raise source.error from error
-        raise UpstreamAway(f"{url}: {error!r}") from error
+        # Not its `repr`, which may hold the headers of the request, and with them the token.
+        raise UpstreamAway(f"{url}: {type(error).__name__}: {error}") from error
 
 
 async def _require_success(answer: aiohttp.ClientResponse) -> None:

@@ -24,6 +24,7 @@ from coreapp.media.fetching import Fetcher
 from coreapp.media.retry import LAST_ATTEMPT, GiveUp, after_failure, delay
 from coreapp.media.waiting import Waiting
 from coreapp.webhook import bodies, inbound
+from coreapp.webhook.rows import CallbackRows
 from tidings import e2ee
 from tidings.media.errors import MakeRoom
 from tidings.runtime import service
@@ -76,10 +77,10 @@ class Downloads:
         self._sealer = sealer
         self._fetcher = fetcher
         self._kinds = kinds
-        self._persist = persist
         self._clock = clock
         self._account = account
         self._shard = shard
+        self._rows = CallbackRows(persist, clock, account=account, shard=shard)
         self._at_once = at_once
         self._waiting = Waiting(in_memory, clock)
         # Those whose end is in the journal; they wait until it is on disk, so that no page brings them again.
@@ -263,17 +264,7 @@ class Downloads:
             identity,
             download.group_id,
         )
-        return Callback(
-            0,
-            self._shard,
-            self._account,
-            download.id,
-            "inbound_message",
-            body,
-            int(self._clock.now() * 1000),
-            request_id=download.request_id,
-            volatile=not self._persist(),
-        )
+        return self._rows.make(download.id, "inbound_message", body, request_id=download.request_id)
 
     def _read(self, download: Download) -> tuple[inbound.Inbound, bodies.DescribedIdentity | None]:
         try:

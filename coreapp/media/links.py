@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import functools
 import logging
+import ssl
 import time
 from collections.abc import Mapping
 
@@ -139,6 +140,11 @@ class LinkedMedia:
                 check = _Real(source.kind, answer.headers.get("content-type", ""))
                 stored = await self._files.write(answer.chunks(), limit=limit, check=check)
             return stored, check.mime_type
+        except ssl.SSLCertVerificationError:
+            # It is a `ValueError` too.
+            raise SourceFailed(
+                codes.MEDIA_DOWNLOAD, "link", "could not be fetched: the certificate is not good"
+            ) from None
         except ValueError:
             raise SourceFailed(codes.PARAMETER_INVALID, "link", "is no URL that can be fetched") from None
         except Forbidden as error:

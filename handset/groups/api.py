@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from handset import errors
+from handset.content import NotUnderstood
 from handset.devices import Device
 from handset.groups import contents
 from handset.groups.contents import Group
@@ -17,26 +19,26 @@ class Caller(Protocol):
 
 
 class GroupApi:
-    """Every call raises what its caller raises."""
+    """Every call raises what its caller raises, and `Rejected` for an answer that is no group."""
 
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
 
     async def create(self, device: Device, subject: str) -> Group:
         """A new group, with the device as its admin."""
-        return contents.decode_group(await self._call("POST", device, body={"subject": subject}))
+        return _group(await self._call("POST", device, body={"subject": subject}))
 
     async def list_mine(self, device: Device) -> Sequence[Group]:
         """The groups that the device is in, without their participants."""
-        return [contents.decode_group(entry) for entry in (await self._call("GET", device))["groups"]]
+        return [_group(entry) for entry in (await self._call("GET", device))["groups"]]
 
     async def get(self, device: Device, group: str) -> Group:
         """One of them, with its participants."""
-        return contents.decode_group(await self._call("GET", device, f"/{group}"))
+        return _group(await self._call("GET", device, f"/{group}"))
 
     async def join(self, device: Device, code: str) -> Group:
         """Join by a code; nothing changes for whoever is in it already."""
-        return contents.decode_group(await self._call("POST", device, "/join", {"code": code}))
+        return _group(await self._call("POST", device, "/join", {"code": code}))
 
     async def leave(self, device: Device, group: str) -> None:
         """Be in it no more."""
@@ -49,7 +51,14 @@ class GroupApi:
     async def remove(self, device: Device, group: str, numbers: Sequence[str]) -> Group:
         """Remove others; for admins."""
         body = {"numbers": list(numbers)}
-        return contents.decode_group(await self._call("DELETE", device, f"/{group}/participants", body))
+        return _group(await self._call("DELETE", device, f"/{group}/participants", body))
 
     async def _call(self, method: str, device: Device, path: str = "", body: object = None) -> Any:
         return await self._caller.call(method, f"/v1/groups/{device.number}{path}", device, body)
+
+
+def _group(answer: Any) -> Group:
+    try:
+        return contents.decode_group(answer)
+    except NotUnderstood as error:
+        raise errors.Rejected(f"the network's answer is no group: {error}") from error

@@ -110,5 +110,8 @@ def decode_change(body: bytes) -> Change:
 
 
 def decode_group(answer: Any) -> Group:
-    """An answer of the network, as JSON decodes it. Raises `msgspec.ValidationError`."""
-    return msgspec.convert(answer, Group)
+    """An answer of the network, as JSON decodes it. Raises `NotUnderstood`."""
+    try:
+        return msgspec.convert(answer, Group)
+    except msgspec.ValidationError as error:
+        raise NotUnderstood(str(error)) from error

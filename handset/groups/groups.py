@@ -17,6 +17,7 @@ from handset.groups.book import Book, Preparation
 from handset.groups.contents import Group
 from handset.receiving import Digest
 from handset.vault import Vault
+from tidings import e2ee
 from tidings.runtime.clock import Clock
 from tidings.runtime.lru import LRU
 from tidings.runtime.service import wait_for
@@ -171,7 +172,7 @@ class Groups:
                 await self._send_again(device, envelope)
             except (errors.NetworkAway, errors.NotStored):
                 return False
-            except errors.HandsetError as error:
+            except (errors.HandsetError, e2ee.E2EEError) as error:
                 self._courier.give_up(device, envelope, str(error))
             self._stale.pop(key, None)
         while self._chores:

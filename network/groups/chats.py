@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import functools
 import secrets
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
 
 from prometheus_client import Counter
 
@@ -13,11 +14,14 @@ from network import errors
 from network.groups import rules, schemas
 from network.groups.rules import Outcome, Rule, State
 from network.notices import Notice, Notices, Reservations
+from tidings.runtime import crashpoints
 from tidings.runtime.clock import Clock
 from tidings.storage import directory, network_groups
 from tidings.storage.database import Connection, Database
 from tidings.storage.network_groups import Chat
 from tidings.wire import device
+
+Value = TypeVar("Value")
 
 CHANGES = Counter("tidings_network_group_changes_total", "Changes of groups", ["change"])
 
@@ -44,7 +48,7 @@ class Chats:
         now = int(self._clock.now() * 1000)
         code = secrets.token_urlsafe(_CODE_BYTES)
 
-        async def work(connection: Connection) -> State:
+        async def work(connection: Connection, reservations: Reservations) -> State:
             await _require_registered(connection, number)
             if (made := await network_groups.find_id(connection, code)) is not None:
                 return await _get(connection, made)
@@ -56,8 +60,7 @@ class Chats:
             return outcome.state
 
         async with self._creating:
-            with self._notices.reservations() as reservations:
-                state = await self._database.persist(work, patience=PATIENCE)
+            state = await self._persist(work)
         CHANGES.labels(rules.CREATED).inc()
         return state
 
@@ -76,14 +79,14 @@ class Chats:
     async def join(self, number: str, code: str) -> State:
         """Raises `NotFound` for a code that is none, `BadRequest` when there is no room."""
 
-        async def work(connection: Connection) -> State:
+        async def work(connection: Connection, reservations: Reservations) -> State:
             await _require_registered(connection, number)
             id_ = await network_groups.find_id(connection, code) if code.isascii() else None
             if id_ is None:
                 raise _no_such_invite()
             before = await _get(connection, id_, lock=True)
             # The code may have been replaced before the group was locked; who is gone may not come back by it.
-            if before.chat.code != code or not before.members:
+            if before.chat.code != code:
                 raise _no_such_invite()
             if before.find(number) is None:
                 await _require_room(connection, number)
@@ -91,8 +94,7 @@ class Chats:
             await _apply(connection, reservations, before, outcome)
             return outcome.state
 
-        with self._notices.reservations() as reservations:
-            state = await self._database.persist(work, patience=PATIENCE)
+        state = await self._persist(work)
         CHANGES.labels(rules.JOINED).inc()
         return state
 
@@ -103,11 +105,7 @@ class Chats:
     async def leave_some(self, number: str) -> int:
         """Leave up to `LEAVING` groups; how many that were."""
 
-        async def work(connection: Connection) -> int:
-            return await self.leave_in(connection, reservations, number)
-
-        with self._notices.reservations() as reservations:
-            return await self._database.persist(work, patience=PATIENCE)
+        return await self._persist(lambda connection, reservations: self.leave_in(connection, reservations, number))
 
     async def leave_in(self, connection: Connection, reservations: Reservations, number: str) -> int:
         """The same, in a transaction of the caller's."""
@@ -159,7 +157,7 @@ class Chats:
         """No bytes take the icon away. Raises `NotFound`, `Forbidden`, `BadRequest`."""
         icon_type = _icon_type(data)
 
-        async def work(connection: Connection) -> State:
+        async def work(connection: Connection, reservations: Reservations) -> State:
             before = await _get(connection, id, lock=True)
             same = (await network_groups.find_icon(connection, id) or b"") == data
             outcome = rules.set_icon(before, by, icon_type, same=same)
@@ -168,23 +166,28 @@ class Chats:
             await _apply(connection, reservations, before, outcome)
             return outcome.state
 
-        with self._notices.reservations() as reservations:
-            state = await self._database.persist(work, patience=PATIENCE)
+        state = await self._persist(work)
         CHANGES.labels(rules.ICON).inc()
         return state
 
     async def _change(self, id: str, rule: Rule) -> State:
-        async def work(connection: Connection) -> Outcome:
+        async def work(connection: Connection, reservations: Reservations) -> Outcome:
             before = await _get(connection, id, lock=True)
             outcome = rule(before)
             await _apply(connection, reservations, before, outcome)
             return outcome
 
-        with self._notices.reservations() as reservations:
-            outcome = await self._database.persist(work, patience=PATIENCE)
+        outcome = await self._persist(work)
         for note in outcome.notes:
             CHANGES.labels(note.change).inc()
         return outcome.state
+
+    async def _persist(self, work: Callable[[Connection, Reservations], Awaitable[Value]]) -> Value:
+        """In one transaction with its notices. A caller that does not hear of it may ask for the same again."""
+        with self._notices.reservations() as reservations:
+            result = await self._database.persist(lambda connection: work(connection, reservations), patience=PATIENCE)
+            crashpoints.reach(crashpoints.AFTER_COMMIT_BEFORE_REPLY)
+        return result
 
 
 async def _require_registered(connection: Connection, number: str) -> None:

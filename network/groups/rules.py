@@ -65,9 +65,11 @@ def create(chat: Chat) -> Outcome:
 
 
 def join(state: State, number: str) -> Outcome:
-    """Raises `BadRequest` when the group is full."""
+    """Raises `BadRequest` when the group is full, `NotFound` when everybody has left it."""
     if state.find(number) is not None:
         return Outcome(state)
+    if not state.members:
+        raise errors.NotFound("everybody has left this group", reason="no_such_invite")
     if len(state.members) >= MAX_PARTICIPANTS:
         raise errors.BadRequest(f"{MAX_PARTICIPANTS} participants are in this group", reason="group_full")
     epoch = state.chat.epoch + 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import contextlib
 import json
@@ -12,15 +11,12 @@ from typing import Any
 
 import httpx
 
-from network import services as network_services
-from network.settings import Blobs
-from network.settings import Settings as NetworkSettings
 from tests.conftest import DatabaseFactory
 from tests.coreapp.conftest import BUSINESS, Running, World
 from tests.coreapp.phones import Phone
-from tests.coreapp.signals import TIMEOUT, Signals
+from tests.coreapp.real_network import RealNetwork, real_network
+from tests.coreapp.signals import Signals
 from tidings import e2ee
-from tidings.storage.database import Database
 from tidings.wire import connection as wire
 from tidings.wire import core
 from tidings.wire import device as frames
@@ -61,28 +57,10 @@ class Member(Phone):
         return answer.json()
 
     async def register(self) -> None:
-        def text(data: bytes) -> str:
-            return base64.b64encode(data).decode()
-
-        def signed(key: Any) -> dict[str, Any]:
-            return {"key_id": key.key_id, "public": text(key.public), "signature": text(key.signature)}
-
-        body = {
-            "number": self.number,
-            "registration_id": self.registration_id,
-            "identity_key": text(self.identity.public),
-            "signed_prekey": signed(self.signed),
-            "kyber_prekey": signed(self.kyber),
-            "prekeys": [{"key_id": key.key_id, "public": text(key.public)} for key in self.prekeys.values()],
-        }
-        headers = {"Authorization": f"Bearer {self.scene.registration_key}"}
-        async with httpx.AsyncClient(base_url=self.scene.http, trust_env=False) as client:
-            answer = await client.post("/v1/registrations", json=body, headers=headers)
-        assert answer.is_success, answer.text
-        self.token = answer.json()["token"]
+        self.token = await self.scene.network.register(self)
 
     async def connect(self) -> None:
-        await wire.connect(*self.scene.tcp, frames.FromNetwork, self)
+        await wire.connect(*self.scene.network.tcp, frames.FromNetwork, self)
 
     def disconnect(self) -> None:
         assert self._connection is not None
@@ -167,13 +145,12 @@ class Member(Phone):
 class Scene:
     """What runs."""
 
-    def __init__(self, world: World, running: Running, http: str, tcp: tuple[str, int], network_db: Database) -> None:
+    def __init__(self, world: World, running: Running, network: RealNetwork) -> None:
         self.world = world
         self.running = running
-        self.http = http
-        self.tcp = tcp
-        self.network_db = network_db
-        self.registration_key = world.settings.secrets.registration_key
+        self.network = network
+        self.http = network.http
+        self.network_db = network.database
         self.members: list[Member] = []
 
     async def member(self, number: str) -> Member:
@@ -185,11 +162,10 @@ class Scene:
 
     async def restart(self, **settings: Any) -> None:
         """The Coreapp is killed, and another takes over."""
-        host, port = self.tcp
         if not self.running.task.done():
             await self.running.killed()
         self.running = await self.world.start(
-            node=f"node-{len(self.world.running)}", network_tcp=(host, port), network_http=self.http, **settings
+            node=f"node-{len(self.world.running)}", network_tcp=self.network.tcp, network_http=self.http, **settings
         )
 
     async def ask(self, make: Any) -> Any:
@@ -257,24 +233,6 @@ class Scene:
 @contextlib.asynccontextmanager
 async def group_scene(world: World, database_factory: DatabaseFactory, tmp_path: Path) -> AsyncIterator[Scene]:
     """A network and a Coreapp that is logged in to it."""
-    database = await database_factory("network")
-    settings = NetworkSettings(
-        database=database.settings,
-        secrets=world.settings.secrets,
-        blobs=Blobs(tmp_path / "blobs"),
-        http_address=("127.0.0.1", 0),
-        tcp_address=("127.0.0.1", 0),
-        embedded=True,
-    )
-    stop, ready = asyncio.Event(), asyncio.get_running_loop().create_future()
-    serving = asyncio.create_task(network_services.run(settings, stop, ready.set_result))
-    try:
-        async with asyncio.timeout(TIMEOUT):
-            addresses = await ready
-        http = f"http://{addresses.http[0]}:{addresses.http[1]}"
-        running = await world.start(network_tcp=addresses.tcp, network_http=http)
-        yield Scene(world, running, http, addresses.tcp, database)
+    async with real_network(world, database_factory, tmp_path) as network:
+        yield Scene(world, await world.start(network_tcp=network.tcp, network_http=network.http), network)
         await world.close()
-    finally:
-        stop.set()
-        await serving

@@ -18,6 +18,7 @@ from tidings.wire import device as frames
 
 NUMBERS = [f"155501100{n:02}" for n in range(40)]
 WEEK = 7 * 24 * 3600
+TEXT = b'{"type":"text","text":{"body":"hi"}}'
 
 
 async def test_while_one_call_is_in_flight_all_that_is_asked_makes_up_the_next(world: World) -> None:
@@ -70,6 +71,52 @@ async def test_force_check_asks_again_and_its_answer_counts(world: World) -> Non
     assert (await running.client.check(NUMBERS[0], force=True))[0] == core.Contact(NUMBERS[0], "valid", NUMBERS[0])
     assert isinstance(await running.client.send(NUMBERS[0]), core.Accepted)
     assert len(world.network.checks) == 2
+
+
+async def test_whoever_writes_can_be_answered_without_a_check_also_after_a_restart(world: World) -> None:
+    clock = ManualClock()
+    running = await world.start(clock=clock)
+    await world.connected(running)
+    assert (await running.client.check(NUMBERS[0]))[0].status == "invalid"
+    assert (await running.client.send(NUMBERS[1])).code == 1006
+    phones = world.add_phones(*NUMBERS[:3])
+    for number, phone in zip(NUMBERS, phones[:2], strict=False):
+        kind, body = phone.write(TEXT, world.network.business_bundle(one_time=None))
+        world.network.deliver(number, kind, id=f"in-{number}", body=body)
+    await world.sink.signals.until(lambda: len(world.sink.taken()) == 2)
+    for number in NUMBERS[:2]:
+        assert isinstance(await running.client.send(number), core.Accepted)
+    assert (await running.client.check(NUMBERS[0]))[0] == core.Contact(NUMBERS[0], "valid", NUMBERS[0])
+    assert (await running.client.send(NUMBERS[2])).code == 1006
+    await running.stopped()
+    clock.advance(WEEK - 1)
+    running = await world.start(clock=clock, node="second")
+    await world.connected(running)
+    assert isinstance(await running.client.send(NUMBERS[0]), core.Accepted)
+    clock.advance(2)
+    assert (await running.client.send(NUMBERS[0])).code == 1006
+    assert len(world.network.checks) == 1
+
+
+async def test_who_goes_on_writing_stays_known(world: World) -> None:
+    clock = ManualClock()
+    running = await world.start(clock=clock)
+    await world.connected(running)
+    (phone,) = world.add_phones(NUMBERS[0])
+    for day in range(9):
+        kind, body = phone.write(TEXT, world.network.business_bundle(one_time=None))
+        world.network.deliver(NUMBERS[0], kind, id=f"in-{day}", body=body)
+        await world.network.signals.until(lambda seen=f"in-{day}": seen in world.network.acknowledged)  # type: ignore[misc]
+        clock.advance(WEEK / 7)
+    assert isinstance(await running.client.send(NUMBERS[0]), core.Accepted)
+
+
+async def test_what_cannot_be_read_makes_nobody_a_contact(world: World) -> None:
+    running = await world.start()
+    await world.connected(running)
+    world.network.deliver(NUMBERS[0], frames.MESSAGE, id="in-1", body=b"nonsense")
+    await world.network.signals.until(lambda: "in-1" in world.network.acknowledged)
+    assert (await running.client.send(NUMBERS[0])).code == 1006
 
 
 async def test_no_wait_answers_processing_and_tells_the_webhook(world: World) -> None:

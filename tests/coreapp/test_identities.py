@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -312,6 +313,31 @@ async def test_the_identity_of_a_contact_that_was_never_written_to_is_asked_for_
         assert (found.hash, found.acknowledged) == (hash_of(phone), True)
     assert world.network.fetches == [[NUMBER]]
     assert (await identity(running, OTHER)).code == 1006
+
+
+async def test_keys_that_were_asked_for_before_newer_ones_came_are_no_change(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running, _ = await started(world)
+    world.add_phones(OTHER)
+    fetch, fetched, go_on = running.shard.link.fetch_bundles, asyncio.Event(), asyncio.Event()
+
+    async def slow(numbers: Sequence[str]) -> Any:
+        bundles = await fetch(numbers)
+        fetched.set()
+        await go_on.wait()
+        return bundles
+
+    monkeypatch.setattr(running.shard.link, "fetch_bundles", slow)
+    asking = asyncio.create_task(identity(running, OTHER))
+    await fetched.wait()
+    (second,) = world.add_phones(OTHER)
+    world.network.deliver(OTHER, frames.IDENTITY, id="identity.1", body=second.identity.public)
+    await world.network.signals.until(lambda: "identity.1" in world.network.acknowledged)
+    go_on.set()
+    found = await asking
+    assert (found.hash, found.acknowledged) == (hash_of(second), True)
+    assert posted(world) == []
 
 
 async def test_while_the_network_is_away_an_unknown_identity_is_asked_for_later(world: World) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import web
 
 from coreapp.media import links
+from tests.authority import Authority
 from tests.coreapp import media_scene as scene
 from tests.coreapp.conftest import BUSINESS, Running, World
 from tests.coreapp.signals import Signals
@@ -252,6 +254,21 @@ async def test_a_link_into_the_house_is_refused_by_the_guard(world: World, link:
     message = await send_link(running, link)
     error = await scene.failure(world, message)
     assert (error["code"], error["details"]) == (1009, f"image.link: leads to {what}, which is not allowed")
+
+
+async def test_a_server_without_a_good_certificate_is_told_as_one_that_cannot_be_fetched_from(
+    world: World, tmp_path: Path
+) -> None:
+    async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+
+    tls = Authority().server_context(tmp_path, "127.0.0.1")
+    listening = await asyncio.start_server(hang_up, "127.0.0.1", 0, ssl=tls)
+    running, _ = await begin(world)
+    message = await send_link(running, f"https://127.0.0.1:{listening.sockets[0].getsockname()[1]}/a.png")
+    error = await scene.failure(world, message)
+    assert (error["code"], error["details"]) == (400, "image.link: could not be fetched: the certificate is not good")
+    listening.close()
 
 
 async def test_after_a_kill_the_link_is_fetched_again(world: World, server: Server) -> None:

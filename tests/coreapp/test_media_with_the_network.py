@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
-import contextlib
 import hashlib
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 
-from network import services as network_services
-from network.services import Addresses
-from network.settings import Blobs as BlobSettings
-from network.settings import Settings as NetworkSettings
 from tests.conftest import DatabaseFactory
 from tests.coreapp import media_scene as scene
 from tests.coreapp import webhook_schemas
 from tests.coreapp.conftest import World
+from tests.coreapp.real_network import real_network
 from tests.coreapp.signals import TIMEOUT
 from tests.coreapp.test_with_the_network import LivePhone
 from tidings.e2ee import attachments
@@ -88,37 +82,14 @@ class MediaPhone(LivePhone):
         return httpx.AsyncClient(base_url=self.http, headers=headers, trust_env=False, timeout=TIMEOUT)
 
 
-@contextlib.asynccontextmanager
-async def network(world: World, database_factory: DatabaseFactory, folder: Path) -> AsyncIterator[Addresses]:
-    """The network's addresses while it runs."""
-    database = await database_factory("network")
-    settings = NetworkSettings(
-        database=database.settings,
-        secrets=world.settings.secrets,
-        blobs=BlobSettings(folder / "blobs"),
-        http_address=("127.0.0.1", 0),
-        tcp_address=("127.0.0.1", 0),
-        embedded=True,
-    )
-    stop, ready = asyncio.Event(), asyncio.get_running_loop().create_future()
-    serving = asyncio.create_task(network_services.run(settings, stop, ready.set_result))
-    try:
-        async with asyncio.timeout(TIMEOUT):
-            yield await ready
-    finally:
-        stop.set()
-        await serving
-
-
 async def test_files_go_both_ways_end_to_end_encrypted_through_the_real_network(
     world: World, database_factory: DatabaseFactory, tmp_path: Path
 ) -> None:
-    async with network(world, database_factory, tmp_path) as addresses:
-        http = f"http://{addresses.http[0]}:{addresses.http[1]}"
-        phone = MediaPhone(NUMBER, http)
-        await phone.register(http, world.settings.secrets.registration_key)
-        connection = await wire.connect(*addresses.tcp, frames.FromNetwork, phone)
-        running = await world.start(network_tcp=addresses.tcp, network_http=http)
+    async with real_network(world, database_factory, tmp_path) as network:
+        phone = MediaPhone(NUMBER, network.http)
+        phone.token = await network.register(phone)
+        connection = await wire.connect(*network.tcp, frames.FromNetwork, phone)
+        running = await world.start(network_tcp=network.tcp, network_http=network.http)
         while (await running.client.check("+" + NUMBER))[0].status != "valid":
             # Not logged in yet.
             pass

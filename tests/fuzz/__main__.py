@@ -28,11 +28,13 @@ async def main() -> int:
                 Path(directory), target, chosen.seconds, [f"--seed={chosen.seed}"], lambda text: print(text, flush=True)
             )
             complaints = await verdict.complaints(target, outcome)
+            held = ", ".join(f"{name} {peak / 2**20:.0f} MiB" for name, peak in verdict.peaks(target).items())
             complaints += [f"{operation} never succeeded" for operation in verdict.never_taken(outcome)]
     RESULTS.mkdir(parents=True, exist_ok=True)
     (RESULTS / "report.txt").write_text(f"{outcome.output}\n{outcome.table()}\n")
     print(outcome.output if not outcome.passed else outcome.output[outcome.output.rfind("= SUMMARY =") :])
     print(outcome.table())
+    print(f"held at most: {held}")
     for complaint in complaints:
         print(f"FAILED: {complaint}")
     print(f"{time.monotonic() - begun:.0f} s; the report is in {RESULTS / 'report.txt'}")

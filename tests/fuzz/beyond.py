@@ -165,6 +165,7 @@ KNOWN: tuple[Known, ...] = (
         _WORDS,
         "tests/webapp/test_message_types.py",
     ),
+    _rejected("POST /v1/messages", "^the recipient is not a valid user$", _STATE, "tests/webapp/test_messages.py"),
     Known(
         NOT_AVAILABLE,
         "(GET|DELETE) /v1/groups/{group_id}/icon",

@@ -100,6 +100,10 @@ def after_call(context: schemathesis.HookContext, case: schemathesis.Case, respo
             _call("PUT", f"/v1/users/{ADMIN}", f"Bearer {ADMIN_TOKEN}", body).raise_for_status()
 
 
+def _is_wa_id(value: object) -> bool:
+    return isinstance(value, str) and WA_ID.fullmatch(value) is not None
+
+
 @schemathesis.hook
 def map_body(context: schemathesis.HookContext, body: Any) -> Any:
     """Most messages go to somebody, and most numbers are of somebody, as random digits never would be."""
@@ -111,11 +115,9 @@ def map_body(context: schemathesis.HookContext, body: Any) -> Any:
         if body.get("recipient_type") == "group":
             return {**body, "to": GROUP}
         return {**body, "to": UNKNOWN if len(to) % 4 == 0 else PARTICIPANTS[0]}
-    if path.startswith(f"{GROUPS}/") and isinstance(wa_ids, list) and len(wa_ids) == 1:
-        number = wa_ids[0]
-        if isinstance(number, str) and WA_ID.fullmatch(number):
-            # The first is made an admin and an ordinary participant again, the second is put out.
-            return {**body, "wa_ids": [PARTICIPANTS[path.endswith("/participants")]]}
+    if path.startswith(f"{GROUPS}/") and isinstance(wa_ids, list) and wa_ids and all(map(_is_wa_id, wa_ids)):
+        # The first is made an admin and an ordinary participant again, the second is put out.
+        return {**body, "wa_ids": [PARTICIPANTS[path.endswith("/participants")]]}
     return body
 
 
@@ -126,7 +128,7 @@ def map_path_parameters(context: schemathesis.HookContext, path_parameters: dict
     name, there = ("group_id", GROUP) if path.startswith(f"{GROUPS}/") else ("message_id", INBOUND)
     given = (path_parameters or {}).get(name)
     # It stays: leaving cannot be taken back.
-    if isinstance(given, str) and len(given) % 2 and not path.endswith("/leave"):
+    if isinstance(given, str) and len(given) % 4 and not path.endswith("/leave"):
         return {**path_parameters, name: there}
     return path_parameters
 

@@ -6,9 +6,12 @@ import json
 import urllib.request
 from typing import Any
 
+from benchmarks.harness import processes
 from tests.fuzz.rig import Target
 from tests.fuzz.run import Outcome
 
+# Bytes that a process may have held at most.
+MEMORY = 512 * 2**20
 # No request that a document describes can succeed here; what would is in `tests/webapp`.
 NEVER_TAKEN = frozenset(
     {
@@ -29,10 +32,16 @@ async def complaints(target: Target, outcome: Outcome) -> list[str]:
     health = _get(target, "/v1/health")["health"]
     if health.get("gateway_status") != "connected":
         found.append(f"health says {health}")
+    found += [f"{name} has held {peak / 2**20:.0f} MiB" for name, peak in peaks(target).items() if peak > MEMORY]
     for name, process in target.installation.processes.items():
         if "Traceback" in process.log_path.read_text(errors="replace"):
             found.append(f"{name} has written a traceback into its log")
     return found
+
+
+def peaks(target: Target) -> dict[str, int]:
+    """The most memory that each process ever held, in bytes."""
+    return {name: processes.usage(pid).peak_rss for name, pid in target.installation.pids().items()}
 
 
 def never_taken(outcome: Outcome) -> list[str]:

@@ -226,7 +226,8 @@ async def test_a_file_that_changes_while_it_is_read_is_not_sent(
         ("a\x1b[2J\nb.txt", "a_[2J_b.txt"),
         ("..", "image-00000000.png"),
         ("", "image-00000000.png"),
-        ("ü" * 500 + ".pdf", "ü" * 116 + ".pdf"),
+        ("ü" * 500 + ".pdf", "ü" * 58 + ".pdf"),
+        ("a." + "\N{GRINNING FACE}" * 16, "a." + "\N{GRINNING FACE}" * 3),
     ],
 )
 def test_a_name_leads_nowhere_else(filename: str, expected: str) -> None:
@@ -238,7 +239,7 @@ def test_any_name_can_be_a_file(filename: str) -> None:
     name = pointers.name_of("document", filename, "x/y", "a" * 64)
     assert name not in ("", ".", "..")
     assert not set(name) & set("/\0\\")
-    assert len(name) <= pointers.MAX_NAME
+    assert len(name.encode()) <= pointers.MAX_NAME
 
 
 @given(
@@ -324,6 +325,8 @@ async def test_files_are_sent_from_the_terminal(live_network: LiveNetwork, tmp_p
         await ada.until(r"^Use /voice FILE;")
         ada.type("/send no/such/file")
         await ada.until("^! not sent: no/such/file: No such file")
+        ada.type("/send ~nosuchuser/file")
+        await ada.until("^! not sent: ~nosuchuser/file: No such file")
         ada.type(f'/send "{tmp_path}/my cat.png" What a cat')
         ada.type(f"/voice {tmp_path}/note.ogg")
         ada.type(f"/send {tmp_path}/note.ogg")

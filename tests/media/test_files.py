@@ -9,13 +9,14 @@ import os
 import resource
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from tidings.media.errors import FileGone, MakeRoom, SendLess, SendSomething, UseAnotherType
-from tidings.media.files import BLOCK, Files
+from tidings.media.files import BLOCK, Draft, Files
 
 BIG = 10**9
 
@@ -107,6 +108,37 @@ async def test_a_cancelled_writer_leaves_nothing(files: Files) -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+    assert os.listdir(files.directory) == []
+
+
+async def test_a_writer_that_is_cancelled_twice_waits_for_its_thread(
+    files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop, begun, go_on = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+    flush, discard, steps = Draft.flush, Draft.discard, list[str]()
+
+    def slow(draft: Draft) -> None:
+        loop.call_soon_threadsafe(begun.set)
+        go_on.wait(5)
+        flush(draft)
+        steps.append("flushed")
+
+    def note(draft: Draft) -> None:
+        steps.append("discarded")
+        discard(draft)
+
+    monkeypatch.setattr(Draft, "flush", slow)
+    monkeypatch.setattr(Draft, "discard", note)
+    task = asyncio.create_task(files.write(chunks(b"x" * BLOCK), limit=BIG))
+    await begun.wait()
+    for _ in range(2):
+        task.cancel()
+        for _ in range(3):
+            await asyncio.sleep(0)
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert steps == ["flushed", "discarded"]
     assert os.listdir(files.directory) == []
 
 

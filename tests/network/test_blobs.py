@@ -218,6 +218,24 @@ async def test_a_disk_without_room_is_the_same_as_a_full_directory(
     assert names(network) == []
 
 
+async def test_the_log_says_of_each_upload_what_became_of_it(
+    network: Network, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    await network.start()
+    await network.register(ALICE)
+    caplog.set_level("INFO", logger=routes.log.name)
+    assert (await upload(network, b"x"))[0] == 201
+    assert (await upload(network, b""))[0] == 400
+
+    async def broken(*_: Any) -> None:
+        raise RuntimeError("a mistake of ours")
+
+    monkeypatch.setattr(blobs, "add", broken)
+    assert (await upload(network, b"x"))[0] == 500
+    moved = [vars(record) for record in caplog.records if record.message == "blob.moved"]
+    assert [(entry["result"], entry["bytes"]) for entry in moved] == [("stored", 1), ("invalid", 0), ("failed", 0)]
+
+
 async def test_one_transfer_too_many_is_to_come_again(network: Network) -> None:
     await network.start(limits=Limits(transfers=1))
     await network.register(ALICE, BOB)

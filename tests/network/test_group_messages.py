@@ -9,6 +9,7 @@ import sys
 from collections.abc import AsyncIterator
 from typing import Any
 
+import aiohttp
 import pytest
 import sqlalchemy as sa
 
@@ -423,3 +424,47 @@ async def test_while_people_come_and_go_each_message_stands_between_the_changes_
                 read += 1
         assert read == taken if number == CAROL else read <= taken
         await client.nothing_came()
+
+
+@pytest.mark.parametrize("what", ["join", "leave"])
+async def test_a_process_that_dies_before_it_answers_has_made_the_change_once(
+    database_factory: DatabaseFactory, what: str
+) -> None:
+    database = (await database_factory("network")).settings
+    network = Network(database, "tcp")
+    await network.start()
+    await network.register(ALICE, BOB)
+    group = await make(network, ALICE, *([BOB] if what == "leave" else []))
+    code = (await done(network, "GET", ALICE, f"/{group}/invite"))["code"]
+    alice = await network.connect(ALICE)
+    await changes(alice, 2 if what == "leave" else 1)
+    await alice.nothing_came()
+    await network.stop()
+    method, path, body = ("DELETE", f"/{group}", None) if what == "leave" else ("POST", "/join", {"code": code})
+    environment = {**os.environ, "TIDINGS_CRASH_AT": crashpoints.AFTER_COMMIT_BEFORE_REPLY}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", PROCESS, database.url, REGISTRATION_KEY, network.blobs.directory,
+        stdout=asyncio.subprocess.PIPE, env=environment,
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        async with asyncio.timeout(PATIENCE):
+            http, _ = json.loads(await process.stdout.readline())
+        authorization = {"Authorization": f"Bearer {network.tokens[BOB]}"}
+        async with aiohttp.ClientSession(f"http://{http[0]}:{http[1]}") as session:
+            with pytest.raises(aiohttp.ClientError):
+                await session.request(method, f"/v1/groups/{BOB}{path}", json=body, headers=authorization)
+        async with asyncio.timeout(PATIENCE):
+            await process.wait()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    await network.start()
+    await done(network, method, BOB, path, body)
+    alice = await network.connect(ALICE)
+    (told,) = await changes(alice, 1)
+    assert (told["change"], told["numbers"]) == ("left" if what == "leave" else "joined", [BOB])
+    await alice.nothing_came()
+    assert (await done(network, "GET", ALICE, f"/{group}"))["epoch"] == told["epoch"]
+    await network.remove()

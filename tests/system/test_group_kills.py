@@ -13,11 +13,10 @@ import pytest
 from benchmarks.harness.client import Business, Unexpected
 from benchmarks.harness.installation import Installation
 from tests.coreapp import webhook_schemas
-from tests.system.test_message_types import Webhook, database_engine, webhook
+from tests.system.webhook import Webhook
 from tidings.runtime import crashpoints
 
 pytestmark = pytest.mark.whole_system
-__all__ = ["database_engine", "webhook"]
 
 ROBOTS = [f"1555011000{n}" for n in range(8)]
 SECONDS = 60.0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -15,26 +14,14 @@ from handset import settings
 from handset.settings import TerminalSettings
 from tests.coreapp import webhook_schemas
 from tests.handset.test_terminal import ADA, at_the_terminal
-from tests.system.test_message_types import Webhook, webhook
+from tests.system.webhook import Webhook
 from tidings.runtime.settings import DatabaseSettings, Environment
 
 pytestmark = pytest.mark.whole_system
 
-__all__ = ["webhook"]
 BOB = "15550990077"
 BUSINESS = "15550000000"
 ROBOT = "15550110000"
-
-
-@pytest.fixture
-async def installation(tmp_path: Path) -> AsyncIterator[Installation]:
-    async with Installation(tmp_path, None, {"TIDINGS_ROBOTS_PER_KIND": "2"}) as prepared:
-        yield prepared
-
-
-@pytest.fixture
-def database_engine() -> str:
-    return "sqlite"
 
 
 def terminal(installation: Installation, folder: Path) -> TerminalSettings:

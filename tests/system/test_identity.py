@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -16,24 +15,12 @@ from handset import settings
 from handset.settings import TerminalSettings
 from tests.coreapp import webhook_schemas
 from tests.handset.test_terminal import ADA, at_the_terminal
-from tests.system.test_message_types import Webhook
-from tests.system.test_message_types import webhook as webhook
+from tests.system.webhook import Webhook
 from tidings.runtime.settings import Environment
 
 pytestmark = pytest.mark.whole_system
 
 PATH = f"/v1/contacts/{ADA}/identity"
-
-
-@pytest.fixture
-async def installation(tmp_path: Path) -> AsyncIterator[Installation]:
-    async with Installation(tmp_path, None, {"TIDINGS_ROBOTS_PER_KIND": "2"}) as prepared:
-        yield prepared
-
-
-@pytest.fixture
-def database_engine() -> str:
-    return "sqlite"
 
 
 def handset(installation: Installation, folder: Path) -> TerminalSettings:

@@ -17,8 +17,7 @@ from handset import settings
 from tests.coreapp import webhook_schemas
 from tests.handset.test_terminal import ADA, at_the_terminal
 from tests.media_samples import SAMPLES
-from tests.system.test_message_types import Webhook
-from tests.system.test_message_types import webhook as webhook
+from tests.system.webhook import Webhook
 from tidings.media import kinds
 from tidings.runtime.settings import Environment
 
@@ -38,17 +37,6 @@ TEMPLATE = {
     "language": "en_US",
     "components": [{"type": "HEADER", "format": "DOCUMENT"}, {"type": "BODY", "text": "Your bill"}],
 }
-
-
-@pytest.fixture
-async def installation(tmp_path: Path) -> AsyncIterator[Installation]:
-    async with Installation(tmp_path, None, {"TIDINGS_ROBOTS_PER_KIND": "2"}) as prepared:
-        yield prepared
-
-
-@pytest.fixture
-def database_engine() -> str:
-    return "sqlite"
 
 
 @pytest.fixture

@@ -16,11 +16,10 @@ from benchmarks.harness.installation import Installation
 from handset import settings
 from tests.coreapp.media_scene import read
 from tests.handset.test_terminal import ADA, Session, at_the_terminal
-from tests.system.test_message_types import Webhook, database_engine, installation, webhook
+from tests.system.webhook import Webhook
 from tidings.runtime.settings import Environment
 
 pytestmark = pytest.mark.whole_system
-__all__ = ["database_engine", "installation", "webhook"]
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 40
 LARGE = b"PK\x03\x04" + os.urandom(24 * 1024 * 1024)

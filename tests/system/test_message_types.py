@@ -2,76 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from aiohttp import web
 
 from benchmarks.harness.installation import Installation
 from handset import settings
 from tests.coreapp import webhook_schemas
 from tests.handset.test_terminal import ADA, at_the_terminal
+from tests.system.webhook import Webhook
 from tidings.runtime.settings import Environment
 
 pytestmark = pytest.mark.whole_system
 
 DATA = Path(__file__).parents[1] / "data" / "api"
-SECONDS = 30.0
-
-
-class Webhook:
-    """Every body that was posted; each must fit its schema."""
-
-    def __init__(self) -> None:
-        self.bodies: list[dict[str, Any]] = []
-        self._news = asyncio.Event()
-
-    async def take(self, request: web.Request) -> web.Response:
-        self.bodies.append(json.loads(await request.read()))
-        self._news.set()
-        return web.Response()
-
-    async def until(self, holds: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-        async with asyncio.timeout(SECONDS):
-            while True:
-                for body in self.bodies:
-                    if holds(body):
-                        return body
-                self._news.clear()
-                await self._news.wait()
-
-    async def received(self, kind: str) -> dict[str, Any]:
-        """The first inbound message of a type."""
-        body = await self.until(lambda body: body.get("messages", [{}])[0].get("type") == kind)
-        found: dict[str, Any] = body["messages"][0]
-        return found
-
-
-@pytest.fixture
-async def installation(tmp_path: Path) -> AsyncIterator[Installation]:
-    async with Installation(tmp_path, None, {"TIDINGS_ROBOTS_PER_KIND": "2"}) as prepared:
-        yield prepared
-
-
-@pytest.fixture
-async def webhook() -> AsyncIterator[tuple[Webhook, str]]:
-    sink = Webhook()
-    app = web.Application()
-    app.router.add_post("/", sink.take)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    yield sink, f"http://127.0.0.1:{runner.addresses[0][1]}/"
-    await runner.cleanup()
-
-
-@pytest.fixture
-def database_engine() -> str:
-    return "sqlite"
 
 
 async def test_a_terminal_shows_what_the_api_sends_and_the_webhook_hears_what_is_picked(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import json
 import socket
 
 import httpx
 import pytest
 
 from tests.webapp import raw
-from tests.webapp.conftest import Served, basic, make_settings
+from tests.webapp.conftest import Served, basic, body, make_settings
 from tests.webapp.fake_coreapp import FakeCoreapp
 from tidings.runtime.settings import DatabaseSettings, SettingsError
 from tidings.storage import schema
@@ -33,6 +34,7 @@ def api(served_api: Served) -> Served:
         b"GET / HTTP/1.1\r\nHost x\r\n\r\n",
         b"POST /v1/messages HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
         b"POST /v1/messages HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
+        b"POST / HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: h2c\r\nTransfer-Encoding: gzip\r\n\r\nxyz",
         b"GET / HTTP/9.9\r\n\r\n",
         b"\x16\x03\x01\x02\x00\x01\x00\x01",
     ],
@@ -55,6 +57,53 @@ async def test_a_head_without_an_end_is_refused_rather_than_kept(api: Served) ->
     status, _, payload = await raw.stream(api.port, b"GET / HTTP/1.1\r\nHost: x\r\n", lines())  # type: ignore[arg-type]
     assert status == 400
     assert "head" in payload["errors"][0]["details"]
+
+
+UPGRADE = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n"
+
+
+def asking_for_http_2(api: Served, framing: bytes, request: bytes = b"POST /v1/messages") -> bytes:
+    authorization = api.http.headers["Authorization"].encode()
+    return request + b" HTTP/1.1\r\nHost: x\r\n" + UPGRADE + framing + b"Authorization: " + authorization + b"\r\n\r\n"
+
+
+@pytest.mark.parametrize("pieces", [1, 2, 7])
+@pytest.mark.parametrize("chunked", [False, True])
+async def test_a_client_that_asks_for_http_2_is_served_over_http_1(
+    api: Served, coreapp: FakeCoreapp, pieces: int, chunked: bool
+) -> None:
+    content = json.dumps(body("message_text")).encode()
+    framing = b"Transfer-Encoding: chunked\r\n" if chunked else b"Content-Length: %d\r\n" % len(content)
+    sent = asking_for_http_2(api, framing) + (
+        b"%x\r\n%b\r\n0\r\n\r\n" % (len(content), content) if chunked else content
+    )
+    size = -(-len(sent) // pieces)
+    reader, writer = await asyncio.open_connection("127.0.0.1", api.port)
+    async with asyncio.timeout(20):
+        # Again and again on one connection, with the body near its head and far from it.
+        for _ in range(3):
+            for start in range(0, len(sent), size):
+                writer.write(sent[start : start + size])
+                await writer.drain()
+                await asyncio.sleep(0)
+            status, _, payload = await raw.answer(reader)
+            assert status == 201, payload
+        writer.write(asking_for_http_2(api, b"", b"GET /v1/health") * 2)
+        for _ in range(2):
+            assert (await raw.answer(reader))[0] == 200
+    writer.close()
+    assert len(coreapp.asked(core.AcceptMessage)) == 3
+
+
+async def test_the_body_of_one_who_asks_for_http_2_is_never_taken_for_a_request(
+    api: Served, coreapp: FakeCoreapp
+) -> None:
+    content = json.dumps(body("message_text")).encode()
+    inner = b"POST /v1/messages HTTP/1.1\r\nContent-Length: %d\r\nAuthorization: " % len(content)
+    inner += api.http.headers["Authorization"].encode() + b"\r\n\r\n" + content
+    outer = asking_for_http_2(api, b"Content-Length: %d\r\n" % len(inner))
+    assert (await raw.exchange(api.port, outer + inner))[0] == 400
+    assert not coreapp.asked(core.AcceptMessage)
 
 
 @pytest.mark.parametrize("begun", [b"", b"GET / HT", b"GET / HTTP/1.1\r\nHost: x\r\n"])

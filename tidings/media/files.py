@@ -223,10 +223,16 @@ def _room() -> Iterator[None]:
 
 
 async def _to_the_end(step: Callable[[], Result]) -> Result:
-    """Run a step in a thread. Being cancelled waits for the thread, so that no other step runs beside it."""
+    """Run a step in a thread. Being cancelled, however often, waits for it: no other step ever runs beside it."""
     running = asyncio.ensure_future(asyncio.to_thread(step))
-    try:
-        return await asyncio.shield(running)
-    except asyncio.CancelledError:
-        await asyncio.wait([running])
-        raise
+    cancelled: asyncio.CancelledError | None = None
+    while not running.done():
+        try:
+            await asyncio.wait([running])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        # Whoever cancels wants no result; an error of the step is looked at, so that nobody reports it as lost.
+        running.exception()
+        raise cancelled
+    return running.result()

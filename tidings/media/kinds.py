@@ -70,8 +70,9 @@ MAX_LENGTH = 255
 # RFC 6838, section 4.2.
 _NAME = r"[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]{0,126}"
 _TYPE = re.compile(rf"\s*({_NAME}/{_NAME})\s*", re.ASCII)
-# RFC 9110, section 5.6.6.
-_PARAMETER = re.compile(r';\s*(?:([!#$%&\'*+.^_`|~0-9A-Za-z-]+)=([!#$%&\'*+.^_`|~0-9A-Za-z-]+|"[^"\\\r\n]*")\s*)?')
+# RFC 9110, sections 5.6.2 and 5.6.6.
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_PARAMETER = re.compile(rf';\s*(?:({_TOKEN.pattern})=({_TOKEN.pattern}|"[^"\\\r\n]*")\s*)?')
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -113,7 +114,9 @@ def parse(content_type: str) -> MediaType:
     kind = _KINDS.get(essence, DOCUMENT)
     text = essence
     if kind == DOCUMENT:
-        text += "".join(f"; {name}={value}" for name, value in parameters.items())
+        text += "".join(f"; {name}={_quoted(value)}" for name, value in parameters.items())
+        if len(text) > MAX_LENGTH:
+            raise UseAnotherType("the type is too long")
     return MediaType(text, kind, LIMITS[kind])
 
 
@@ -125,6 +128,11 @@ def may_be_sent_as(mime_type: str, kind: str) -> bool:
 def types_of(kind: str) -> tuple[str, ...]:
     """The types that a kind takes; none for documents, which take any."""
     return tuple(sorted(text for text, of in _KINDS.items() if of == kind))
+
+
+def _quoted(value: str) -> str:
+    """A parameter's value, in quotes where it needs them."""
+    return value if _TOKEN.fullmatch(value) else f'"{value}"'
 
 
 def _split(content_type: str) -> tuple[str, dict[str, str]]:

@@ -39,7 +39,7 @@ Cert = Annotated[
 Shards = Annotated[
     Integer,
     pydantic.AfterValidator(_is_shards),
-    pydantic.Field(examples=[4], json_schema_extra={"enum": [*SHARDS, *map(str, SHARDS)]}),
+    pydantic.WithJsonSchema({"enum": [*SHARDS, *map(str, SHARDS)], "examples": [4]}),
 ]
 
 

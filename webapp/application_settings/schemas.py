@@ -45,7 +45,7 @@ WebhookURL = Annotated[
 Concurrency = Annotated[
     Integer,
     pydantic.AfterValidator(_is_concurrency),
-    pydantic.Field(examples=[24], json_schema_extra={"enum": [6, 12, 18, 24, "6", "12", "18", "24"]}),
+    pydantic.WithJsonSchema({"enum": [6, 12, 18, 24, "6", "12", "18", "24"], "examples": [24]}),
 ]
 Milliseconds = Annotated[Integer, pydantic.Field(ge=1, le=_DAY_MS)]
 Seconds = Annotated[Integer, pydantic.Field(ge=1, le=86_400)]

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from fastapi import APIRouter, Request, Response
 
-from fastapi import APIRouter, Query, Request, Response
-
-from webapp import answers, bodies, headers, multipart, openapi
+from webapp import answers, bodies, openapi, pictures
 from webapp.errors import PARAMETER_INVALID, FixRequest
 from webapp.gate import Gate
 from webapp.groups import schemas
@@ -20,26 +18,6 @@ PARTICIPANTS = "/v1/groups/{group_id}/participants"
 ICON = "/v1/groups/{group_id}/icon"
 INVITE = "/v1/groups/{group_id}/invite"
 LEAVE = "/v1/groups/{group_id}/leave"
-FIELD = "File"
-
-# Described here, checked by the route: the framework's own refusals are no answers of this API.
-Format = Annotated[str | None, Query(json_schema_extra={"enum": ["link"]})]
-
-_IMAGE = {"schema": {"type": "string", "format": "binary"}}
-_UPLOAD = {
-    "required": True,
-    "content": {
-        "image/jpeg": _IMAGE,
-        "image/png": _IMAGE,
-        "multipart/form-data": {
-            "schema": {
-                "type": "object",
-                "required": [FIELD],
-                "properties": {FIELD: {"type": "string", "format": "binary"}},
-            }
-        },
-    },
-}
 
 
 def routes(groups: Groups, gate: Gate, *, max_body: int) -> APIRouter:
@@ -130,10 +108,10 @@ def routes(groups: Groups, gate: Gate, *, max_body: int) -> APIRouter:
         ICON,
         summary="A group's icon, or with format=link its address",
         response_model=schemas.LinkAnswer,
-        responses={200: {"content": {"image/jpeg": _IMAGE, "image/png": _IMAGE}}},
+        responses={200: {"content": pictures.CONTENT}},
         openapi_extra=openapi.operation(openapi.BEARER),
     )
-    async def get_icon(request: Request, group_id: str, format: Format = None) -> Response:
+    async def get_icon(request: Request, group_id: str, format: openapi.OnlyLink = None) -> Response:
         caller = await gate.caller(request)
         if format not in (None, "link"):
             raise FixRequest.because(PARAMETER_INVALID, "format: should be link, or absent")
@@ -147,16 +125,12 @@ def routes(groups: Groups, gate: Gate, *, max_body: int) -> APIRouter:
         ICON,
         summary="Set a group's icon",
         response_model=MetaAnswer,
-        openapi_extra=openapi.operation(openapi.BEARER) | {"requestBody": _UPLOAD},
+        openapi_extra=openapi.operation(openapi.BEARER) | {"requestBody": pictures.UPLOAD},
     )
     async def set_icon(request: Request, group_id: str) -> Response:
         caller = await gate.caller(request)
-        # What is around a file in a form is small.
-        content = await bodies.receive(request, schemas.MAX_ICON + 4096)
-        kind = headers.find(request.scope, b"content-type") or b""
-        if multipart.is_multipart(kind):
-            content = multipart.take_file(kind, content, FIELD)
-        await groups.set_icon(caller, group_id, content, request.state.request_id)
+        picture = await pictures.receive(request, schemas.MAX_ICON)
+        await groups.set_icon(caller, group_id, picture.content, request.state.request_id)
         return answers.answer({})
 
     @router.delete(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Request, Response
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Request, Response
 
 from webapp import answers, bodies, openapi
 from webapp.gate import Gate
@@ -43,7 +45,7 @@ def routes(providers: MediaProviders, gate: Gate, *, max_body: int) -> APIRouter
         response_model=MetaAnswer,
         openapi_extra=openapi.operation(openapi.BEARER),
     )
-    async def delete_provider(request: Request, name: str) -> Response:
+    async def delete_provider(request: Request, name: Annotated[str, Path(examples=["files"])]) -> Response:
         await providers.delete(await gate.administrator(request), name)
         return answers.answer({})
 

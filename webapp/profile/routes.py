@@ -6,7 +6,7 @@ import dataclasses
 
 from fastapi import APIRouter, Request, Response
 
-from webapp import answers, bodies, headers, multipart, openapi
+from webapp import answers, bodies, openapi, pictures
 from webapp.errors import PARAMETER_INVALID, FixRequest
 from webapp.gate import Gate
 from webapp.openapi import MetaAnswer
@@ -16,23 +16,6 @@ from webapp.profile.service import Profile
 ABOUT = "/v1/settings/profile/about"
 PHOTO = "/v1/settings/profile/photo"
 BUSINESS = "/v1/settings/business/profile"
-FIELD = "File"
-
-_IMAGE = {"schema": {"type": "string", "format": "binary"}}
-_UPLOAD = {
-    "required": True,
-    "content": {
-        "image/jpeg": _IMAGE,
-        "image/png": _IMAGE,
-        "multipart/form-data": {
-            "schema": {
-                "type": "object",
-                "required": [FIELD],
-                "properties": {FIELD: {"type": "string", "format": "binary"}},
-            }
-        },
-    },
-}
 
 
 def routes(profile: Profile, gate: Gate, *, max_body: int) -> APIRouter:
@@ -64,7 +47,7 @@ def routes(profile: Profile, gate: Gate, *, max_body: int) -> APIRouter:
         PHOTO,
         summary="The profile photo, or with format=link its address",
         response_model=schemas.PhotoAnswer,
-        responses={200: {"content": {"image/jpeg": _IMAGE, "image/png": _IMAGE}}},
+        responses={200: {"content": pictures.CONTENT}},
         openapi_extra=openapi.operation(openapi.BEARER),
     )
     async def get_photo(request: Request, format: openapi.OnlyLink = None) -> Response:
@@ -82,18 +65,12 @@ def routes(profile: Profile, gate: Gate, *, max_body: int) -> APIRouter:
         PHOTO,
         summary="Set the profile photo",
         response_model=MetaAnswer,
-        openapi_extra=openapi.operation(openapi.BEARER) | {"requestBody": _UPLOAD},
+        openapi_extra=openapi.operation(openapi.BEARER) | {"requestBody": pictures.UPLOAD},
     )
     async def set_photo(request: Request) -> Response:
         caller = await gate.caller(request)
-        # What is around a file in a form is small.
-        content = await bodies.receive(request, schemas.MAX_PHOTO + 4096)
-        kind = headers.find(request.scope, b"content-type") or b""
-        if multipart.is_multipart(kind):
-            content = multipart.take_file(kind, content, FIELD)
-        if len(content) > schemas.MAX_PHOTO:
-            raise FixRequest.because(PARAMETER_INVALID, f"{FIELD}: is over the limit of {schemas.MAX_PHOTO} bytes")
-        await profile.set_photo(caller, content)
+        picture = await pictures.receive(request, schemas.MAX_PHOTO)
+        await profile.set_photo(caller, picture)
         return answers.answer({})
 
     @router.delete(

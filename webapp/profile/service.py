@@ -7,13 +7,12 @@ import logging
 from tidings.storage import profiles
 from tidings.storage.database import Database
 from tidings.storage.profiles import BusinessProfile, Photo
-from webapp.errors import NOT_FOUND, PARAMETER_INVALID, FixRequest
+from webapp.errors import NOT_FOUND, FixRequest
+from webapp.pictures import Picture
 from webapp.profile import schemas
 from webapp.tokens import Caller
 
 log = logging.getLogger(__name__)
-
-_TYPES = ((b"\xff\xd8\xff", "image/jpeg"), (b"\x89PNG\r\n\x1a\n", "image/png"))
 
 
 class Profile:
@@ -46,16 +45,12 @@ class Profile:
             if not await profiles.has_photo(connection, caller.account):
                 raise _no_photo()
 
-    async def set_photo(self, caller: Caller, content: bytes) -> None:
-        """Raises `FixRequest` when it is neither JPEG nor PNG."""
-        kind = next((kind for start, kind in _TYPES if content.startswith(start)), None)
-        if kind is None:
-            raise FixRequest.because(PARAMETER_INVALID, "File: should be a JPEG or PNG image")
-        photo = Photo(kind, content)
+    async def set_photo(self, caller: Caller, picture: Picture) -> None:
+        photo = Photo(picture.type, picture.content)
         await self._database.persist(
             lambda connection: profiles.set_photo(connection, caller.account, photo), patience=5.0
         )
-        log.info("profile.photo_changed", extra={"username": caller.username, "bytes": len(content)})
+        log.info("profile.photo_changed", extra={"username": caller.username, "bytes": len(photo.content)})
 
     async def delete_photo(self, caller: Caller) -> None:
         """Raises `FixRequest` when there is none."""

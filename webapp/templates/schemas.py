@@ -13,7 +13,7 @@ from pydantic.json_schema import SkipJsonSchema
 from tidings.storage import templates
 from webapp.bodies import TAG, Body, refusal
 from webapp.errors import PARAMETER_INVALID, PARAMETER_MISSING
-from webapp.exact import needs
+from webapp.exact import WEB_ADDRESS, Matches, needs
 from webapp.messages.fields import MAX_URL, Length
 from webapp.openapi import Meta
 
@@ -136,7 +136,7 @@ class Button(Body):
         Annotated[
             str,
             Length(MAX_URL),
-            pydantic.Field(pattern=r"^https?://\S+$"),
+            Matches(f"^{WEB_ADDRESS}$", "should begin with http:// or https:// and have no blanks"),
             pydantic.AfterValidator(_ends_with_its_gap),
         ]
         | None

@@ -1,0 +1,1 @@
+"""What arrives from the servers, and what follows from it."""

@@ -1,0 +1,106 @@
+"""What one batch of deliveries changes, collected until the journal takes it as one change."""
+
+from __future__ import annotations
+
+from coreapp.contact_book import ContactBook
+from coreapp.groups import receipts
+from coreapp.groups.arrivals import Arrivals
+from coreapp.identities import Learnt
+from coreapp.journal import Change
+from coreapp.progress import ProgressBook
+from coreapp.session_store import SessionStore
+from coreapp.status_reports import Reached, StatusReports
+from coreapp.upstream import Delivery
+from coreapp.webhook.rows import CallbackRows
+from tidings import e2ee
+from tidings.storage.callbacks import Callback
+from tidings.storage.media_downloads import Download
+from tidings.storage.messages import Message, Status
+from tidings.storage.threads import Unread
+
+
+class Consequences:
+    """Those of one batch. Nothing here waits.
+
+    arrivals: what the batch changes in groups; security: does a message say whose keys it came with, as the batch
+    began; records: the sessions that were used; withdrawn: by sender, messages that were taken back.
+    """
+
+    def __init__(
+        self,
+        arrivals: Arrivals,
+        progress: ProgressBook,
+        rows: CallbackRows,
+        *,
+        account: str,
+        shard: int,
+        security: bool,
+    ) -> None:
+        self.arrivals = arrivals
+        self.security = security
+        self._progress = progress
+        self._rows = rows
+        self._account = account
+        self._shard = shard
+        self.reached: list[Reached] = []
+        self.records: dict[str, e2ee.SessionRecord] = {}
+        self.dropped: list[str] = []
+        self.used_prekeys: list[int] = []
+        self.heard: dict[str, int] = {}
+        self.unread: list[Unread] = []
+        self.withdrawn: dict[str, list[str]] = {}
+        self.callbacks: list[Callback] = []
+        self.learnt = Learnt()
+        self.downloads: list[Download] = []
+        self.ended_downloads: list[str] = []
+        self._messages: list[Message] = []
+
+    def received(self, delivery: Delivery, kind: str, request_id: str = "") -> None:
+        """A message came, and is known from now on: one with its id is a repetition."""
+        self._progress.remember(delivery.id, delivery.sender, Status.RECEIVED, kind, request_id)
+        self._messages.append(
+            Message(
+                delivery.id,
+                self._account,
+                self._shard,
+                delivery.sender,
+                kind,
+                Status.RECEIVED,
+                delivery.timestamp,
+                request_id,
+            )
+        )
+
+    def left_unread(self, delivery: Delivery) -> None:
+        """A recipient wrote something to be read: it opens the window, and waits to be marked."""
+        self.heard[delivery.sender] = delivery.timestamp
+        self.unread.append(Unread(self._account, delivery.sender, delivery.id, delivery.timestamp))
+
+    def post(self, subject: str, kind: str, body: bytes, request_id: str = "") -> None:
+        """The webhook hears of it, after what it hears already."""
+        self.callbacks.append(self._rows.make(subject, kind, body, request_id=request_id))
+
+    def change(self, reports: StatusReports, store: SessionStore, contacts: ContactBook) -> Change | None:
+        """What is to be committed, if anything is. Nothing else may run between this and the journal's `put`."""
+        report = reports.report(self.reached)
+        groups = self.arrivals.changes()
+        if not (report.statuses or self._messages or self.records or self.dropped or groups or self.learnt.rows):
+            return None
+        steps = self.arrivals.steps
+        return Change(
+            self._account,
+            new_messages=self._messages,
+            whole_sessions=[store.seal_whole(peer, record) for peer, record in self.records.items()],
+            dropped_sessions=self.dropped,
+            used_prekeys=self.used_prekeys,
+            statuses=receipts.merged(report.statuses, steps.statuses),
+            checked_contacts=contacts.met(self.heard),
+            heard=self.heard,
+            unread_messages=self.unread,
+            read_messages=self.withdrawn,
+            new_callbacks=[*report.callbacks, *steps.callbacks, *self.callbacks],
+            new_downloads=self.downloads,
+            finished_downloads=self.ended_downloads,
+            groups=groups,
+            learnt_identities=self.learnt.rows,
+        )

@@ -1,0 +1,49 @@
+"""What a delivery says of itself, before anything is looked up."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Sequence
+
+from prometheus_client import Counter
+
+from coreapp.upstream import Delivery
+from tidings.storage.messages import Status
+from tidings.wire import device as frames
+
+EVENTS = Counter("tidings_events_total", "Deliveries from the servers", ["kind", "outcome"])
+
+STATUSES = {frames.DELIVERED: Status.DELIVERED, frames.READ: Status.READ, frames.EXPIRED: Status.FAILED}
+MAX_ID = 64
+_SANE_ID = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
+
+
+def subjects(delivery: Delivery) -> Sequence[str]:
+    """The messages that a delivery is about; ids that none of ours or of the network's can be are left out."""
+    found = delivery.refs if delivery.kind in STATUSES else (delivery.id,)
+    return [message_id for message_id in found if 0 < len(message_id) <= MAX_ID and message_id.isascii()]
+
+
+def by_session(deliveries: Sequence[Delivery]) -> Sequence[str]:
+    """The senders of what is read in a session, or ends one."""
+    kinds = (frames.PREKEY, frames.MESSAGE, frames.IDENTITY)
+    return list({delivery.sender for delivery in deliveries if delivery.kind in kinds})
+
+
+def with_keys(deliveries: Sequence[Delivery]) -> Sequence[str]:
+    """The senders of what tells an identity."""
+    return list({delivery.sender for delivery in deliveries if delivery.kind in (frames.PREKEY, frames.IDENTITY)})
+
+
+def request_id(delivery: Delivery) -> str:
+    """What the sender calls this message in logs, where it is fit for a header; empty for none."""
+    return delivery.trace if _SANE_ID.fullmatch(delivery.trace) else ""
+
+
+_counters = functools.cache(EVENTS.labels)
+
+
+def count(delivery: Delivery, outcome: str) -> None:
+    """Only for the kinds that are known, so that there are few."""
+    _counters(delivery.kind, outcome).inc()

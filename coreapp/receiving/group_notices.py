@@ -1,0 +1,33 @@
+"""The network's notice that a group has changed: a message of the kind `system` for the webhook."""
+
+from __future__ import annotations
+
+from coreapp.progress import ProgressBook
+from coreapp.receiving.consequences import Consequences
+from coreapp.receiving.deliveries import count, subjects
+from coreapp.upstream import Delivery
+from coreapp.webhook import bodies, inbound
+
+
+class GroupNotices:
+    """Those of one account's groups."""
+
+    def __init__(self, progress: ProgressBook) -> None:
+        self._progress = progress
+
+    def note(self, delivery: Delivery, consequences: Consequences) -> None:
+        """A group has changed; the webhook hears of it once."""
+        if not subjects(delivery) or delivery.id in self._progress:
+            count(delivery, "duplicate")
+            return
+        said = consequences.arrivals.changed(delivery)
+        if said is None:
+            count(delivery, "unusable")
+            return
+        count(delivery, "noted")
+        consequences.received(delivery, inbound.SYSTEM)
+        message = inbound.Inbound(inbound.SYSTEM, said)
+        body = bodies.inbound(
+            delivery.id, delivery.sender, delivery.timestamp // 1000, message, group_id=delivery.group
+        )
+        consequences.post(delivery.id, "inbound_message", body)

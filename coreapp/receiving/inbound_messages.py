@@ -1,0 +1,145 @@
+"""A message of a recipient, to the business alone or to a group: read, told to the webhook, or taken back."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+from coreapp import codes, ids
+from coreapp.identities import Identities, described
+from coreapp.media.downloads import Downloads
+from coreapp.progress import ProgressBook
+from coreapp.receiving.consequences import Consequences
+from coreapp.receiving.decryption import Decryption
+from coreapp.receiving.deliveries import count, request_id, subjects
+from coreapp.upstream import Delivery
+from coreapp.webhook import bodies, inbound
+from tidings import e2ee
+from tidings.wire import device as frames
+
+log = logging.getLogger(__name__)
+
+UNREADABLE = "unreadable"  # the kind of a message that could not be decrypted
+
+
+class Wishes(Protocol):
+    """What the business wants to hear."""
+
+    @property
+    def number_changes(self) -> bool:
+        """Of recipients who have a new number?"""
+        ...
+
+
+class InboundMessages:
+    """Those to one account."""
+
+    def __init__(
+        self,
+        progress: ProgressBook,
+        decryption: Decryption,
+        downloads: Downloads,
+        identities: Identities,
+        wishes: Callable[[], Wishes],
+    ) -> None:
+        self._progress = progress
+        self._decryption = decryption
+        self._downloads = downloads
+        self._identities = identities
+        self._wishes = wishes
+
+    def receive(self, delivery: Delivery, consequences: Consequences) -> None:
+        """A message that was handled before, or that nobody can read, is only to be acknowledged."""
+        if not subjects(delivery):
+            log.warning("event.unusable_id", extra={"from": delivery.sender})
+            count(delivery, "unusable")
+            return
+        if delivery.id in self._progress:
+            if self._progress.peer(delivery.id) != delivery.sender:
+                log.warning("event.id_taken", extra={"id": delivery.id, "from": delivery.sender})
+            count(delivery, "duplicate")
+            return
+        try:
+            if delivery.kind == frames.GROUP:
+                plaintext = consequences.arrivals.decrypt(delivery)
+            else:
+                plaintext = self._decryption.decrypt(delivery, consequences)
+        except e2ee.DuplicateMessage:
+            count(delivery, "duplicate")
+            return
+        except e2ee.E2EEError as error:
+            # Sending it again would not help: it is dropped, and a session that cannot be read is opened anew.
+            log.warning(
+                "message.undecryptable", extra={"id": delivery.id, "from": delivery.sender, "error": repr(error)}
+            )
+            count(delivery, "undecryptable")
+            self._tell_unreadable(delivery, consequences)
+            return
+        self._take(delivery, plaintext, consequences)
+
+    def _take(self, delivery: Delivery, plaintext: bytes, consequences: Consequences) -> None:
+        trace = request_id(delivery)
+        group_id = delivery.group if delivery.kind == frames.GROUP else ""
+        message = consequences.arrivals.understood(inbound.read(plaintext), delivery.sender, group_id)
+        consequences.received(delivery, message.kind, trace)
+        if message.kind == inbound.NULL:
+            count(delivery, "null")
+            return
+        count(delivery, "received")
+        if isinstance(message.content, inbound.Deleted):
+            consequences.arrivals.withdrawn(message.content.id)
+            self._withdraw(delivery, message.content.id, consequences)
+            return
+        if isinstance(message.content, inbound.System) and not self._wishes().number_changes:
+            return
+        if group_id:
+            consequences.arrivals.received(delivery)
+        else:
+            consequences.left_unread(delivery)
+        identity = self._identity_of(delivery, consequences)
+        if self._downloads.wants(message):
+            # Its callback comes with its file.
+            consequences.downloads.append(
+                self._downloads.make(
+                    delivery.id,
+                    delivery.sender,
+                    delivery.timestamp,
+                    plaintext,
+                    request_id=trace,
+                    group=group_id,
+                    identity=identity,
+                )
+            )
+            return
+        body = bodies.inbound(
+            delivery.id, delivery.sender, delivery.timestamp // 1000, message, identity=identity, group_id=group_id
+        )
+        consequences.post(delivery.id, "inbound_message", body, trace)
+
+    def _identity_of(self, delivery: Delivery, consequences: Consequences) -> bodies.DescribedIdentity | None:
+        """Whose keys a message came with, where the business wants to know."""
+        if not consequences.security or delivery.kind == frames.GROUP:
+            return None
+        identity = self._identities.find(delivery.sender)
+        return described(identity) if identity is not None else None
+
+    def _tell_unreadable(self, delivery: Delivery, consequences: Consequences) -> None:
+        """The business hears once that somebody wrote what nobody can read: they may be asked to write again."""
+        consequences.received(delivery, UNREADABLE)
+        body = bodies.errors(codes.GENERIC, f"a message from {delivery.sender} could not be decrypted")
+        consequences.post(delivery.id, "error", body, request_id(delivery))
+
+    def _withdraw(self, delivery: Delivery, message_id: str, consequences: Consequences) -> None:
+        """The sender takes back a message of theirs. That it is theirs is known as long as it is in the progress book;
+        ids cannot be guessed."""
+        if ids.made_at(message_id) is not None or self._progress.peer(message_id) not in (None, delivery.sender):
+            log.warning("event.not_theirs", extra={"id": message_id, "from": delivery.sender})
+            return
+        consequences.withdrawn.setdefault(delivery.sender, []).append(message_id)
+        waiting = self._downloads.withdraw(message_id, consequences.downloads)
+        if waiting is not None:
+            consequences.ended_downloads.append(message_id)
+            consequences.callbacks.append(waiting)
+        body = bodies.deleted(message_id, delivery.sender, delivery.timestamp // 1000)
+        consequences.post(message_id, "status_change", body, request_id(delivery))

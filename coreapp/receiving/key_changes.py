@@ -1,0 +1,51 @@
+"""A peer has other keys than before: the session ends, and the business hears of it."""
+
+from __future__ import annotations
+
+import logging
+
+from coreapp.identities import IDENTITY_KEY, Identities, Learnt
+from coreapp.receiving.consequences import Consequences
+from coreapp.receiving.deliveries import EVENTS
+from coreapp.session_store import SessionStore
+from coreapp.upstream import Delivery
+from tidings.wire import device as frames
+
+log = logging.getLogger(__name__)
+
+
+class KeyChanges:
+    """Those of one account's peers, who are pinned and loaded."""
+
+    def __init__(self, store: SessionStore, identities: Identities) -> None:
+        self._store = store
+        self._identities = identities
+
+    def note(self, delivery: Delivery, consequences: Consequences) -> None:
+        """The peer has registered with another key; a session that has this key already goes on."""
+        record = self._store.at_hand(delivery.sender)
+        before = record.remote_identity if record is not None else None
+        if before is None or before != delivery.body:
+            self._start_over(delivery.sender, consequences)
+        if len(delivery.body) == IDENTITY_KEY:
+            self.learn(delivery, delivery.body, consequences, before=before)
+
+    def learn(self, delivery: Delivery, key: bytes, consequences: Consequences, *, before: bytes | None) -> None:
+        """A delivery came with this key, and the session had the key `before`."""
+        learnt = Learnt()
+        self._identities.learn(delivery.sender, key, learnt, before=before, subject=delivery.id)
+        consequences.learnt.rows += learnt.rows
+        consequences.learnt.changed += learnt.changed
+        # Before the message that it was learnt from.
+        consequences.callbacks += learnt.callbacks
+        if learnt.changed and delivery.kind == frames.PREKEY:
+            consequences.arrivals.start_over(delivery.sender)
+
+    def _start_over(self, peer: str, consequences: Consequences) -> None:
+        """The peer has new keys: the next message opens a new session."""
+        log.info("session.identity_changed", extra={"peer": peer})
+        EVENTS.labels(frames.IDENTITY, "noted").inc()
+        consequences.arrivals.start_over(peer)
+        consequences.records.pop(peer, None)
+        consequences.dropped.append(peer)
+        self._store.forget(peer)

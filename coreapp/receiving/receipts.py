@@ -1,0 +1,36 @@
+"""A receipt: a recipient has our messages or has read them, or the servers gave them up."""
+
+from __future__ import annotations
+
+from coreapp import codes
+from coreapp.progress import ProgressBook
+from coreapp.receiving.consequences import Consequences
+from coreapp.receiving.deliveries import STATUSES, count, subjects
+from coreapp.upstream import Delivery
+from tidings.storage.messages import Status
+
+EXPIRED = (codes.EXPIRED, "the message was not delivered within its time to live")
+
+
+class Receipts:
+    """Those for one account's messages, which must be in the progress book; one of an unknown message means nothing."""
+
+    def __init__(self, progress: ProgressBook) -> None:
+        self._progress = progress
+
+    def note(self, delivery: Delivery, consequences: Consequences) -> None:
+        """Each step is reported once, however often it is told."""
+        status = STATUSES[delivery.kind]
+        error = EXPIRED if status is Status.FAILED else None
+        for message_id in subjects(delivery):
+            if delivery.group and self._progress.peer(message_id) == delivery.group and status is not Status.FAILED:
+                consequences.reached.append((message_id, Status.SENT, delivery.timestamp // 1000, None))
+                news = consequences.arrivals.receipt(delivery, message_id, status)
+                count(delivery, "noted" if news else "duplicate")
+                continue
+            # Only the recipient of a message can say what became of it.
+            if self._progress.peer(message_id) != delivery.sender:
+                count(delivery, "unknown")
+                continue
+            count(delivery, "noted")
+            consequences.reached.append((message_id, status, delivery.timestamp // 1000, error))

@@ -1,0 +1,42 @@
+"""What `beyond` explains is little, and looked at elsewhere."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from tests.fuzz import beyond
+
+ROOT = Path(__file__).parents[2]
+
+
+def answer(*details: str, code: int = 1009) -> bytes:
+    return json.dumps({"errors": [{"code": code, "title": "t", "details": text} for text in details]}).encode()
+
+
+def test_every_exception_names_tests_that_are_there() -> None:
+    for entry in beyond.KNOWN:
+        assert (ROOT / entry.covered).is_file(), entry
+        assert entry.reason
+        assert re.compile(entry.operation)
+        assert re.compile(entry.details)
+
+
+def test_only_the_known_server_error_is_explained() -> None:
+    there = answer("Unable to create user. Already exist?", code=1014)
+    assert beyond.find(beyond.SERVER_ERROR, "POST /v1/users", there) is not None
+    assert beyond.find(beyond.SERVER_ERROR, "POST /v1/groups", there) is None
+    assert beyond.find(beyond.SERVER_ERROR, "POST /v1/users", answer("unexpected", code=1000)) is None
+
+
+def test_one_error_that_is_not_known_is_enough_for_a_failure() -> None:
+    known, other = "code: should be the one that was sent", "body: should be a JSON object"
+    operation = "POST /v1/account/verify"
+    assert beyond.find(beyond.REJECTED, operation, answer(known)) is not None
+    assert beyond.find(beyond.REJECTED, operation, answer(known, other)) is None
+
+
+def test_an_answer_in_another_format_is_never_explained() -> None:
+    for body in (b"", b"<html>", b"[]", b"null", b'{"errors": [1]}', b'{"errors": []}'):
+        assert beyond.find(beyond.REJECTED, "POST /v1/account/verify", body) is None

@@ -1,0 +1,40 @@
+"""A webhook for a business on real processes: it takes everything, and lets tests wait for what they look for."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any
+
+from aiohttp import web
+
+SECONDS = 30.0
+
+
+class Webhook:
+    """Every body that was posted."""
+
+    def __init__(self) -> None:
+        self.bodies: list[dict[str, Any]] = []
+        self._news = asyncio.Event()
+
+    async def take(self, request: web.Request) -> web.Response:
+        self.bodies.append(json.loads(await request.read()))
+        self._news.set()
+        return web.Response()
+
+    async def until(self, holds: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        async with asyncio.timeout(SECONDS):
+            while True:
+                for body in self.bodies:
+                    if holds(body):
+                        return body
+                self._news.clear()
+                await self._news.wait()
+
+    async def received(self, kind: str) -> dict[str, Any]:
+        """The first inbound message of a type."""
+        body = await self.until(lambda body: body.get("messages", [{}])[0].get("type") == kind)
+        found: dict[str, Any] = body["messages"][0]
+        return found

@@ -1,0 +1,55 @@
+"""A picture as the body of a request: its bytes alone, or a form with the field `File`."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from fastapi import Request
+
+from webapp import bodies, headers, multipart
+from webapp.errors import PARAMETER_INVALID, FixRequest
+
+FIELD = "File"
+_FRAME = 4096  # bytes around a file in a form, at most
+_TYPES = ((b"\xff\xd8\xff", "image/jpeg"), (b"\x89PNG\r\n\x1a\n", "image/png"))
+
+_SCHEMA = {"schema": {"type": "string", "format": "binary"}}
+CONTENT: dict[str, Any] = {kind: _SCHEMA for _, kind in _TYPES}
+"""The media types of a picture, as OpenAPI describes them."""
+UPLOAD: dict[str, Any] = {
+    "required": True,
+    "content": {
+        **CONTENT,
+        "multipart/form-data": {
+            "schema": {
+                "type": "object",
+                "required": [FIELD],
+                "properties": {FIELD: {"type": "string", "format": "binary"}},
+            }
+        },
+    },
+}
+"""The body that `receive` takes, as OpenAPI describes it."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Picture:
+    """type: `image/jpeg` or `image/png`, by what the content begins with."""
+
+    type: str
+    content: bytes
+
+
+async def receive(request: Request, limit: int) -> Picture:
+    """Raises `FixRequest` for what is no such picture, or is over `limit` bytes."""
+    content = await bodies.receive(request, limit + _FRAME)
+    kind = headers.find(request.scope, b"content-type") or b""
+    if multipart.is_multipart(kind):
+        content = multipart.take_file(kind, content, FIELD)
+    if len(content) > limit:
+        raise FixRequest.because(PARAMETER_INVALID, f"{FIELD}: is over the limit of {limit} bytes")
+    for start, name in _TYPES:
+        if content.startswith(start):
+            return Picture(name, content)
+    raise FixRequest.because(PARAMETER_INVALID, f"{FIELD}: should be a JPEG or PNG image")
