@@ -77,14 +77,19 @@ class IdentityDesk:
 
     async def _learn(self, peer: str) -> Identity:
         """From the session at hand, or from the servers."""
-        learnt = Learnt()
         self._store.pin((peer,))
         try:
             await self._store.load((peer,))
             record = self._store.at_hand(peer)
-            self._book.learn(peer, record.remote_identity if record is not None else await self._fetch(peer), learnt)
+            key = record.remote_identity if record is not None else await self._fetch(peer)
         finally:
             self._store.unpin((peer,))
+        known = self._book.find(peer)
+        if known is not None:
+            # Learnt while we asked, and no older than what we have.
+            return known
+        learnt = Learnt()
+        self._book.learn(peer, key, learnt)
         change = Change(self._account, learnt_identities=learnt.rows, new_callbacks=learnt.callbacks)
         committed = self._journal.put(change, urgent=True)
         self._book.announce(learnt, committed)

@@ -7,14 +7,15 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from handset import behaviours, errors, ids
+from handset import batch, behaviours, errors, ids
 from handset.application import Application
+from handset.batch import Item
 from handset.devices import Device
 from handset.dispatch import Dispatch
 from handset.groups.book import Book
 from handset.posting import Positions, Post
-from handset.receiving import RECEIVED, Arrival, Digest, Outgoing, PeerKey, Step
-from handset.seen import Key, Seen
+from handset.receiving import RECEIVED, Arrival, Digest, Outgoing, Step
+from handset.seen import Seen
 from handset.sessions import Sessions
 from handset.vault import Vault
 from tidings import e2ee
@@ -37,7 +38,6 @@ PAGE = 1000
 _HIDDEN = (storage.EMPTY, storage.UNREADABLE, storage.CONTROL)
 _CHORES = None
 
-Item = Arrival | Outgoing | Step | None
 # (peers whose key of a group we lack, peers who lack ours): (device, peer, group) each
 KeysWanted = Callable[[Sequence[tuple[Device, str, str]], Sequence[tuple[Device, str, str]]], None]
 
@@ -209,12 +209,12 @@ class Mailroom:
         accepted, shown = self._dispatch.accepted, self._shown
         results: list[Any] = []
         async with self._database.transaction() as connection:
-            fresh = self._not_seen(items)
+            fresh = batch.not_seen(items, self._seen)
             if fresh and not self._seen.complete:
                 for key in await storage.list_known(connection, [key[2] for key in fresh]):
                     fresh.pop(key, None)
-            await self._sessions.load(connection, _peers_of(fresh.values(), items), digest)
-            prekeys = _prekeys_of(fresh.values(), digest)
+            await self._sessions.load(connection, batch.peers_of(fresh.values(), items), digest)
+            prekeys = batch.prekeys_of(fresh.values(), digest)
             if prekeys:
                 rows = await storage.list_prekeys(connection, prekeys)
                 digest.prekeys = {(row.number, row.key_id): row for row in rows}
@@ -253,23 +253,6 @@ class Mailroom:
         crashpoints.reach(crashpoints.AFTER_ROW_BEFORE_NETWORK_ACK)
         self._publish(items, digest, envelopes)
         return results
-
-    def _not_seen(self, items: Sequence[Item]) -> dict[Key, Arrival]:
-        """The first delivery of each message that memory does not know."""
-        fresh: dict[Key, Arrival] = {}
-        for item in items:
-            if not isinstance(item, Arrival):
-                continue
-            key = (item.device.number, item.frame.sender, item.frame.id)
-            first = fresh.get(key)
-            if first is not None:
-                first.attempt += 1
-                RECEIVED.labels("duplicate").inc()
-            elif key in self._seen:
-                RECEIVED.labels("duplicate").inc()
-            else:
-                fresh[key] = item
-        return fresh
 
     def _publish(
         self, items: Sequence[Item], digest: Digest, envelopes: Sequence[tuple[Device, storage.Envelope]]
@@ -324,32 +307,6 @@ class Mailroom:
             return
         if self._dispatch.accepted or self._shown != self._shown_saved:
             self._batcher.put(_CHORES)
-
-
-def _peers_of(arrivals: Iterable[Arrival], items: Sequence[Item]) -> set[PeerKey]:
-    """Whose sessions this is about."""
-    by_keys = (wire.MESSAGE, wire.PREKEY, wire.IDENTITY)
-    wanted = {(a.device.number, a.frame.sender) for a in arrivals if a.frame.kind in by_keys}
-    wanted.update((item.device.number, item.peer) for item in items if isinstance(item, Outgoing))
-    return wanted
-
-
-def _prekeys_of(arrivals: Iterable[Arrival], digest: Digest) -> set[tuple[str, int]]:
-    """The pre-keys that first messages among these name, if they set a session up."""
-    wanted: set[tuple[str, int]] = set()
-    for arrival in arrivals:
-        if arrival.frame.kind != wire.PREKEY:
-            continue
-        try:
-            first = e2ee.PreKeySignalMessage.parse(arrival.frame.body)
-        except e2ee.E2EEError:
-            continue
-        number = arrival.device.number
-        record = digest.sessions.get((number, arrival.frame.sender))
-        if record is None or record.remote_identity != first.identity_key or record.needs_setup(first):
-            named = (first.signed_prekey_id, first.prekey_id, first.kyber_prekey_id)
-            wanted.update((number, key_id) for key_id in named if key_id is not None)
-    return wanted
 
 
 def _message(row: storage.Message) -> behaviours.Message:

@@ -13,6 +13,7 @@ from fastapi import FastAPI
 from network.errors import CannotListen
 from network.settings import Certificate
 from network.websocket import MAX_MESSAGE, CuttableProtocol
+from tidings.runtime import http1
 
 BACKLOG = 2048
 # Seconds that requests in progress have when the process stops.
@@ -37,6 +38,7 @@ class HttpServer:
         self._server = _Server(
             uvicorn.Config(
                 app,
+                http=http1.StayingProtocol,
                 lifespan="off",
                 log_config=None,
                 access_log=False,

@@ -18,7 +18,7 @@ from network.mailbox import MailboxStore
 from network.reader import PAGE, Reader
 from network.sequence import Sequence as Numbers
 from network.settings import Limits
-from network.transit import STORED, STORING, WAITING, Origin, Transit, from_row
+from network.transit import STORED, STORING, WAITING, Origin, Transit, from_row, from_send
 from network.undecided import Undecided
 from network.writer import Writer
 from tidings.runtime import crashpoints
@@ -73,26 +73,8 @@ class Router:
         now = int(self._clock.now() * 1000)
         ttl = min(frame.ttl, self._ttl) if frame.ttl else self._ttl
         lane = self._lane(frame.to)
-        transit = Transit(
-            seq=self._numbers.next(),
-            frame=device.Deliver(
-                n=0,
-                to=frame.to,
-                sender=frame.sender,
-                id=frame.id,
-                kind=frame.kind,
-                timestamp=now,
-                body=frame.body,
-                refs=frame.refs,
-                trace=frame.trace,
-                group=frame.group,
-            ),
-            lane=lane,
-            expires_at=now + ttl * 1000,
-            due=self._clock.monotonic() + self._limits.store_after,
-            origin=origin,
-            n=frame.n,
-        )
+        due = self._clock.monotonic() + self._limits.store_after
+        transit = from_send(origin, frame, lane, seq=self._numbers.next(), now=now, ttl=ttl, due=due)
         self._undecided.add(transit)
         self._routed += 1
         if lane.session is None:

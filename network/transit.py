@@ -64,6 +64,30 @@ class Transit(msgspec.Struct, eq=False):
         )
 
 
+def from_send(origin: Origin, frame: device.Send, lane: Lane, *, seq: int, now: int, ttl: int, due: float) -> Transit:
+    """An envelope that its sender has just given us. now: Unix milliseconds; ttl: seconds."""
+    return Transit(
+        seq=seq,
+        frame=device.Deliver(
+            n=0,
+            to=frame.to,
+            sender=frame.sender,
+            id=frame.id,
+            kind=frame.kind,
+            timestamp=now,
+            body=frame.body,
+            refs=frame.refs,
+            trace=frame.trace,
+            group=frame.group,
+        ),
+        lane=lane,
+        expires_at=now + ttl * 1000,
+        due=due,
+        origin=origin,
+        n=frame.n,
+    )
+
+
 def from_row(row: mailbox.Envelope, lane: Lane) -> Transit:
     """An envelope that comes out of the mailbox."""
     frame = device.Deliver(

@@ -8,11 +8,11 @@ import socket
 import ssl
 from collections.abc import Callable, Generator, Sequence
 
-import httptools
 import uvicorn
 from starlette.types import ASGIApp
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
+from tidings.runtime import http1
 from tidings.runtime.settings import SettingsError
 from webapp.answers import error_answer
 from webapp.errors import INVALID_REQUEST, FixRequest
@@ -42,16 +42,11 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-class Protocol(HttpToolsProtocol):
-    """uvicorn's, with a limit on the size and the time of a request's head, and 400s in the API's format.
-
-    Clients in Java and others ask for HTTP/2 with their first request (`Upgrade: h2c`). They stay with HTTP/1.1, which
-    the parser has no word for: it takes such a request to end with its head, and its body for the next request.
-    """
+class Protocol(http1.StayingProtocol):
+    """uvicorn's, with a limit on the size and the time of a request's head, and 400s in the API's format."""
 
     def __init__(self, *args: object, **options: object) -> None:
-        super().__init__(*args, **options)  # type: ignore[arg-type]
-        self._replays_head = False
+        super().__init__(*args, **options)
         self._in_head = True
         self._head_size = 0
         self._head_timer: asyncio.TimerHandle | None = None
@@ -66,8 +61,7 @@ class Protocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         was_in_head = self._in_head
-        self._unset_keepalive_if_required()
-        self._parse(data)
+        super().data_received(data)
         if self._in_head and self.transport is not None and not self.transport.is_closing():
             # The first segment of a head may hold the body before it.
             self._head_size += len(data) if was_in_head else 0
@@ -76,54 +70,15 @@ class Protocol(HttpToolsProtocol):
             elif self._head_timer is None:
                 self._head_timer = self.loop.call_later(HEAD_TIMEOUT, self._head_is_late)
 
-    def _parse(self, data: bytes) -> None:
-        try:
-            self.parser.feed_data(data)
-        except httptools.HttpParserError:
-            self.send_400_response("Invalid HTTP request received.")
-        except httptools.HttpParserUpgrade as asked:
-            self._refuse_upgrade()
-            if not self.transport.is_closing():
-                self._parse(data[asked.args[0] :])
-
-    def _refuse_upgrade(self) -> None:
-        """Have a parser that knows the same head, but for what asks for another protocol: the body is to come."""
-        head = [b"POST / HTTP/1.1\r\n"]
-        for name, value in self.headers:
-            if name != b"upgrade":
-                head += [name, b": ", value, b"\r\n"]
-        self.parser = httptools.HttpRequestParser(self)
-        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn has it
-        self._replays_head = True
-        self._parse(b"".join([*head, b"\r\n"]))
-        self._replays_head = False
-
     def on_message_begin(self) -> None:
-        if self._replays_head:
-            return
         super().on_message_begin()
         self._in_head = True
         self._head_size = 0
 
-    def on_url(self, url: bytes) -> None:
-        if not self._replays_head:
-            super().on_url(url)
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        if not self._replays_head:
-            super().on_header(name, value)
-
     def on_headers_complete(self) -> None:
-        if self._replays_head:
-            return
         self._in_head = False
         self._stop_timer()
         super().on_headers_complete()
-
-    def on_message_complete(self) -> None:
-        # With an upgrade this is only the end of the head.
-        if not self.parser.should_upgrade():
-            super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:
         self._stop_timer()

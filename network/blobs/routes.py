@@ -71,12 +71,12 @@ def make_routes(service: Service) -> APIRouter:
     async def upload(request: Request, number: str) -> JSONResponse:
         await _authenticate(request, number)
         started = time.monotonic()
-        size, result = 0, "stored"
+        size, result = 0, "failed"
         try:
             with service.transfers.one():
                 async with http.in_time(TRANSFER_SECONDS):
                     blob = await service.store.add(number, _body(request), _announced(request))
-            size = blob.size
+            size, result = blob.size, "stored"
         except RequestError as error:
             result = error.reason
             raise

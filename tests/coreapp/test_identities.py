@@ -320,6 +320,7 @@ async def test_keys_that_were_asked_for_before_newer_ones_came_are_no_change(
 ) -> None:
     running, _ = await started(world)
     world.add_phones(OTHER)
+    await running.client.check(OTHER)
     fetch, fetched, go_on = running.shard.link.fetch_bundles, asyncio.Event(), asyncio.Event()
 
     async def slow(numbers: Sequence[str]) -> Any:
@@ -330,7 +331,7 @@ async def test_keys_that_were_asked_for_before_newer_ones_came_are_no_change(
 
     monkeypatch.setattr(running.shard.link, "fetch_bundles", slow)
     asking = asyncio.create_task(identity(running, OTHER))
-    await fetched.wait()
+    await asyncio.wait_for(fetched.wait(), 5)
     (second,) = world.add_phones(OTHER)
     world.network.deliver(OTHER, frames.IDENTITY, id="identity.1", body=second.identity.public)
     await world.network.signals.until(lambda: "identity.1" in world.network.acknowledged)

@@ -233,11 +233,15 @@ async def test_after_a_kill_the_message_goes_once_and_in_order(world: World, win
     await known(world, running, inbox)
     medium = await scene.upload(world)
     reached = asyncio.Event()
-    lane, uploader = running.shard.media.lane, uploads.Uploader
+    encryption, uploader = running.shard.encryption, uploads.Uploader
     original: Any = uploader._try
 
     async def until_stored(*given: Any, **named: Any) -> None:
         await original(*given, **named)
+        reached.set()
+        await asyncio.Event().wait()
+
+    async def unserved(peers: Any) -> None:
         reached.set()
         await asyncio.Event().wait()
 
@@ -247,7 +251,8 @@ async def test_after_a_kill_the_message_goes_once_and_in_order(world: World, win
         elif window == "after the upload, before its row":
             patch.setattr(uploader, "_try", until_stored)
         else:
-            patch.setattr(lane, "_forward", lambda job, content: reached.set())
+            # The message has left the lane of files, and waits for its session as it does on disk: not encrypted.
+            patch.setattr(encryption, "_serve", unserved)
         answer = await scene.send_image(running, NUMBER, medium.id)
         await running.client.send(NUMBER, "after")
         await world.network.signals.until(lambda: world.network.blobs.uploads == 1)

@@ -15,8 +15,8 @@ from benchmarks.harness.installation import Installation
 
 API_KEY = "fuzz-the-monitoring-key"
 ECHO, UNKNOWN = "15550140001", "15550160001"
-# Robots that read what they get, and follow invitations to groups.
-PARTICIPANTS = ("15550110001", "15550110002")
+# Robots that read what they get, and follow invitations to groups; not the one of the examples, which is put out soon.
+PARTICIPANTS = ("15550110002", "15550110003")
 SECONDS = 30.0
 
 
@@ -37,7 +37,7 @@ class Target:
 async def running(directory: Path) -> AsyncIterator[Target]:
     """SQLite, robots and no rate limits; what is written lies in `directory`."""
     environment = {
-        "TIDINGS_ROBOTS_PER_KIND": "3",
+        "TIDINGS_ROBOTS_PER_KIND": "4",
         "TIDINGS_MESSAGES_RATE": "0",
         "TIDINGS_CONTACTS_RATE": "0",
         "WA_API_KEY": API_KEY,

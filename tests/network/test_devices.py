@@ -71,6 +71,14 @@ async def test_a_code_is_valid_for_ten_minutes_and_for_its_own_number(
     assert reason(late) == (401, "wrong_code")
 
 
+async def test_a_client_that_asks_for_http_2_is_served_over_http_1(network: Network) -> None:
+    await network.start()
+    headers = {"Connection": "Upgrade, HTTP2-Settings", "Upgrade": "h2c", "HTTP2-Settings": "AAMAAABkAAQAAP__"}
+    for number in ("15550300001", "15550300002"):
+        async with network.http.post("/v1/codes", json={"number": number}, headers=headers) as answer:
+            assert (answer.status, (await answer.json())["number"]) == (202, number)
+
+
 async def test_codes_for_one_number_are_rationed(network: Network) -> None:
     clock = ManualClock()
     await network.start(clock=clock)

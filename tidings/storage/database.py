@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import functools
 import logging
 import math
@@ -186,6 +187,15 @@ def insert_or_ignore(connection: AsyncConnection, table: sa.Table) -> sa.Executa
         return _sqlite_upsert(table, (), ())
     # INSERT IGNORE would also turn values that do not fit into warnings.
     return _mysql_upsert(table, ())
+
+
+async def save_rows(
+    connection: AsyncConnection, table: sa.Table, key: tuple[str, ...], update: tuple[str, ...], rows: Sequence[Any]
+) -> None:
+    """Write rows, dataclasses with a field for every column of the table, over those whose `key` is there already."""
+    if rows:
+        statement = insert_or_update(connection, table, key, update)
+        await connection.execute(statement, [dataclasses.asdict(row) for row in rows])
 
 
 @functools.cache

@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage import types
 from tidings.storage.business_tables import metadata
-from tidings.storage.database import any_of, insert_or_ignore, insert_or_update, pages
+from tidings.storage.database import any_of, insert_or_ignore, pages, save_rows
 from tidings.storage.groups import ID_LENGTH
 
 receipts = sa.Table(
@@ -58,11 +58,7 @@ class Unread:
 
 async def save_receipts(connection: AsyncConnection, rows: Sequence[Receipt]) -> None:
     """Keep how far messages got, over what was known."""
-    if rows:
-        await connection.execute(
-            insert_or_update(connection, receipts, ("message_id", "member"), ("status",)),
-            [dataclasses.asdict(row) for row in rows],
-        )
+    await save_rows(connection, receipts, ("message_id", "member"), ("status",), rows)
 
 
 _RECEIPTS = sa.select(receipts).where(

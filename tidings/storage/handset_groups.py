@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from tidings.storage.database import any_of, insert_or_ignore, insert_or_update, pages
+from tidings.storage.database import any_of, insert_or_ignore, pages, save_rows
 from tidings.storage.handset_tables import groups, key_holders, sender_keys
 
 Key = tuple[str, str, str]  # number, group, sender
@@ -41,8 +41,7 @@ class SenderKey:
 
 async def save_group(connection: AsyncConnection, group: Group) -> None:
     """Keep a group, new or changed."""
-    statement = insert_or_update(connection, groups, ("number", "group_id"), ("subject", "epoch", "version"))
-    await connection.execute(statement, [dataclasses.asdict(group)])
+    await save_rows(connection, groups, ("number", "group_id"), ("subject", "epoch", "version"), [group])
 
 
 async def find_group(connection: AsyncConnection, number: str, group: str) -> Group | None:
@@ -66,9 +65,7 @@ async def delete_group(connection: AsyncConnection, number: str, group: str) -> 
 
 async def save_keys(connection: AsyncConnection, rows: Sequence[SenderKey]) -> None:
     """Keep sender keys, new or changed."""
-    if rows:
-        statement = insert_or_update(connection, sender_keys, ("number", "group_id", "sender"), ("record",))
-        await connection.execute(statement, [dataclasses.asdict(row) for row in rows])
+    await save_rows(connection, sender_keys, ("number", "group_id", "sender"), ("record",), rows)
 
 
 _KEYS = sa.select(sender_keys).where(

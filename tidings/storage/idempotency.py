@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage import types
 from tidings.storage.business_tables import metadata
-from tidings.storage.database import any_of, insert_or_ignore, insert_or_update, pages
+from tidings.storage.database import any_of, insert_or_ignore, pages, save_rows
 
 MESSAGES, MEDIA = "messages", "media"  # resources
 
@@ -72,13 +72,8 @@ async def list_used(
 async def save(connection: AsyncConnection, keys: Sequence[UsedKey]) -> None:
     """Keep keys with their answers, in the transaction that makes what they answer with; a later use takes the place
     of an earlier one, which must be out of date."""
-    if keys:
-        await connection.execute(
-            insert_or_update(
-                connection, table, ("account", "resource", "key_hash"), ("fingerprint", "answer", "created_at")
-            ),
-            [dataclasses.asdict(key) for key in keys],
-        )
+    update = ("fingerprint", "answer", "created_at")
+    await save_rows(connection, table, ("account", "resource", "key_hash"), update, keys)
 
 
 async def claim(connection: AsyncConnection, key: UsedKey, since: int) -> UsedKey:

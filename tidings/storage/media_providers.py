@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage import types
 from tidings.storage.business_tables import metadata
-from tidings.storage.database import insert_or_update
+from tidings.storage.database import save_rows
 
 table = sa.Table(
     "media_providers",
@@ -49,9 +49,7 @@ async def find_provider(connection: AsyncConnection, account: str, name: str) ->
 
 async def save_providers(connection: AsyncConnection, providers: Sequence[MediaProvider]) -> None:
     """Keep providers; one of the same name is replaced."""
-    if providers:
-        statement = insert_or_update(connection, table, ("account", "name"), ("kind", "config"))
-        await connection.execute(statement, [dataclasses.asdict(provider) for provider in providers])
+    await save_rows(connection, table, ("account", "name"), ("kind", "config"), providers)
 
 
 async def delete_provider(connection: AsyncConnection, account: str, name: str) -> bool:

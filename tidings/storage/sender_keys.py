@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage import types
 from tidings.storage.business_tables import metadata
-from tidings.storage.database import any_of, insert_or_update, pages
+from tidings.storage.database import any_of, pages, save_rows
 from tidings.storage.groups import ID_LENGTH
 
 GIVEN = ""  # the servers have taken, or refused for good, the message that hands the key over
@@ -79,11 +79,7 @@ class PeerKey:
 
 async def save_own(connection: AsyncConnection, keys: Sequence[OwnKey]) -> None:
     """Keep own keys, new ones or after use."""
-    if keys:
-        await connection.execute(
-            insert_or_update(connection, own_keys, ("account", "group_id"), ("epoch", "record")),
-            [dataclasses.asdict(key) for key in keys],
-        )
+    await save_rows(connection, own_keys, ("account", "group_id"), ("epoch", "record"), keys)
 
 
 async def list_own(connection: AsyncConnection, account: str, groups: Sequence[str]) -> Sequence[OwnKey]:
@@ -97,11 +93,7 @@ async def list_own(connection: AsyncConnection, account: str, groups: Sequence[s
 
 async def save_holders(connection: AsyncConnection, rows: Sequence[Holder]) -> None:
     """Keep who has the own key of a group, over what was known of them."""
-    if rows:
-        await connection.execute(
-            insert_or_update(connection, holders, ("account", "group_id", "member"), ("job",)),
-            [dataclasses.asdict(row) for row in rows],
-        )
+    await save_rows(connection, holders, ("account", "group_id", "member"), ("job",), rows)
 
 
 async def clear_holders(connection: AsyncConnection, account: str, groups: Sequence[str]) -> None:
@@ -127,11 +119,7 @@ async def list_under_way(connection: AsyncConnection, account: str) -> Sequence[
 
 async def save_peers(connection: AsyncConnection, keys: Sequence[PeerKey]) -> None:
     """Keep others' keys, new ones or after use."""
-    if keys:
-        await connection.execute(
-            insert_or_update(connection, peer_keys, ("account", "sender", "group_id"), ("record",)),
-            [dataclasses.asdict(key) for key in keys],
-        )
+    await save_rows(connection, peer_keys, ("account", "sender", "group_id"), ("record",), keys)
 
 
 _PEERS = sa.select(peer_keys).where(

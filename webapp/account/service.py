@@ -11,7 +11,7 @@ from tidings.storage.database import Database
 from tidings.wire import core
 from webapp.account import certificate
 from webapp.account.schemas import CodeRequest, ShardsChange
-from webapp.coreapp_link import Make
+from webapp.coreapp_peer import Make
 from webapp.errors import ACCESS_DENIED, PARAMETER_INVALID, PARAMETER_MISSING, FixRequest
 from webapp.tokens import Caller
 from webapp.users.passwords import Hasher

@@ -11,7 +11,7 @@ from tidings.storage.application_settings import ApplicationSettings
 from tidings.storage.database import Database
 from tidings.wire import core
 from webapp.application_settings.schemas import Changes
-from webapp.coreapp_link import Make
+from webapp.coreapp_peer import Make
 from webapp.errors import PARAMETER_INVALID, CoreappAway, FixRequest
 from webapp.tokens import Caller
 

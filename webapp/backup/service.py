@@ -14,7 +14,7 @@ from tidings.storage.database import Database
 from tidings.wire import core
 from webapp.backup import contents
 from webapp.backup.contents import Contents
-from webapp.coreapp_link import Make
+from webapp.coreapp_peer import Make
 from webapp.errors import INTERNAL_ERROR, PARAMETER_INVALID, CoreappAway, FixRequest
 from webapp.tokens import Caller
 

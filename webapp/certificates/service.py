@@ -16,7 +16,7 @@ from tidings.wire import core
 from webapp import tls
 from webapp.certificates import pem
 from webapp.certificates.pem import Bundle, Wrong
-from webapp.coreapp_link import Make
+from webapp.coreapp_peer import Make
 from webapp.errors import NOT_FOUND, PARAMETER_INVALID, CoreappAway, FixRequest
 from webapp.tls import ServerTLS
 from webapp.tokens import Caller

@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeVar
 
 from tidings.wire import core
 from webapp.contacts import schemas
-from webapp.coreapp_link import Make
+from webapp.coreapp_peer import Make
 from webapp.errors import NOT_FOUND, FixRequest
 from webapp.tokens import Caller
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from tidings.storage.shards import Owner
 from tidings.wire import core
-from webapp.coreapp_link import Make
+from webapp.coreapp_peer import Make
 from webapp.errors import CoreappAway
 from webapp.tokens import Caller
 

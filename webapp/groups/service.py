@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol, TypeVar
 
 from tidings.wire import core
-from webapp.coreapp_link import Make
+from webapp.coreapp_peer import Make
 from webapp.errors import NOT_FOUND, FixRequest
 from webapp.tokens import Caller
 

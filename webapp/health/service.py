@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from tidings.storage.shards import Owner
 from tidings.wire import core
-from webapp.coreapp_link import Make
+from webapp.coreapp_peer import Make
 from webapp.errors import CoreappAway
 
 # Seconds; health that comes later is no health.

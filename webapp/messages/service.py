@@ -11,7 +11,7 @@ import msgspec
 from tidings.storage.idempotency import MESSAGES
 from tidings.storage.templates import Template
 from tidings.wire import core
-from webapp.coreapp_link import Make
+from webapp.coreapp_peer import Make
 from webapp.errors import INVALID_RECIPIENT_TYPE, MESSAGE_TOO_LONG, NOT_FOUND, PARAMETER_INVALID, FixRequest
 from webapp.groups.service import UNKNOWN, is_group
 from webapp.idempotency import FirstAnswers

@@ -14,7 +14,7 @@ from tidings.storage.database import Database
 from tidings.storage.messages import Status
 from tidings.storage.shards import Owner
 from tidings.wire import core
-from webapp.coreapp_link import Make
+from webapp.coreapp_peer import Make
 from webapp.errors import CoreappAway
 from webapp.stats import known
 

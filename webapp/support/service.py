@@ -15,7 +15,7 @@ from tidings.storage.database import Database
 from tidings.storage.shards import Owner
 from tidings.wire import core
 from webapp.answers import API_VERSION
-from webapp.coreapp_link import Make
+from webapp.coreapp_peer import Make
 from webapp.errors import CoreappAway
 from webapp.tokens import Caller
 

@@ -1,0 +1,132 @@
+"""A connection to one Coreapp: made, lost, made again, and questions asked over it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+from collections.abc import Callable
+from typing import Any
+
+from prometheus_client import Gauge
+
+from tidings.wire import connection as wire
+from tidings.wire import core
+from tidings.wire.requests import Requests
+from webapp.errors import CoreappAway
+
+log = logging.getLogger(__name__)
+
+CONNECTED = Gauge("tidings_webapp_coreapps_connected", "Coreapps that this Webapp is connected to")
+
+# The question, given the number that its answer will have.
+Make = Callable[[int], Any]
+
+# Seconds between attempts to connect, and for one attempt.
+FIRST_RETRY, LAST_RETRY, CONNECT_TIMEOUT = 0.05, 1.0, 5.0
+
+
+class Peer:
+    """One Coreapp: connects, connects again, asks."""
+
+    def __init__(self, address: str, key: str, changed: Callable[[], None]) -> None:
+        self.address = address
+        self.problem = "connecting"
+        self._key = key
+        self._changed = changed
+        self._requests: Requests[core.Answer] = Requests()
+        self._connection: wire.Connection | None = None
+        self._lost = asyncio.Event()
+        self._greeted = False
+        self._wanted = True
+
+    @property
+    def is_ready(self) -> bool:
+        return self._greeted
+
+    async def run(self) -> None:
+        """Until cancelled, or retired and disconnected."""
+        delay = FIRST_RETRY
+        try:
+            while self._wanted:
+                try:
+                    await self._connect()
+                except (OSError, TimeoutError, ValueError, wire.Disconnected) as error:
+                    self._note(_cause(error))
+                    if self._connection is not None:
+                        self._connection.abort("not greeted")
+                else:
+                    delay = FIRST_RETRY
+                    self._is_up(True)
+                    log.info("coreapp.connected", extra={"address": self.address})
+                    self._changed()
+                    await self._lost.wait()
+                await asyncio.sleep(delay * random.uniform(0.5, 1.0))  # noqa: S311
+                delay = min(delay * 2, LAST_RETRY)
+        finally:
+            self._is_up(False)
+            if self._connection is not None:
+                self._connection.close("not needed any more")
+
+    def retire(self) -> None:
+        """What was asked may still be answered, but once the connection is lost there will be no other."""
+        self._wanted = False
+
+    async def ask(self, make: Make, timeout: float) -> core.Answer:
+        """Raises `CoreappAway` when no answer comes; whether the question was acted upon is then unknown."""
+        connection = self._connection
+        loop = asyncio.get_running_loop()
+        asked = loop.time()
+        try:
+            return await self._requests.ask(connection, make, timeout=timeout)
+        except wire.Disconnected as error:
+            raise CoreappAway(f"the Coreapp at {self.address} went away before it answered: {error}") from None
+        except TimeoutError:
+            if connection is not None and connection.last_received < asked:
+                connection.abort(f"silent for {timeout:.0f} s")
+            raise CoreappAway(f"the Coreapp at {self.address}: connection timed out after {timeout:.0f} s") from None
+
+    def opened(self, connection: wire.Connection) -> None:
+        self._connection = connection
+        self._lost.clear()
+
+    def received(self, connection: wire.Connection, frame: core.Answer) -> None:
+        self._requests.answered(frame.n, frame)
+
+    def closed(self, connection: wire.Connection, reason: str) -> None:
+        if connection is not self._connection:
+            return
+        self._connection = None
+        self._requests.lost(reason)
+        if self._greeted:
+            self._is_up(False)
+            self._note(reason)
+        self._lost.set()
+        self._changed()
+
+    async def _connect(self) -> None:
+        host, _, port = self.address.rpartition(":")
+        async with asyncio.timeout(CONNECT_TIMEOUT):
+            connection = await wire.connect(host.strip("[]"), int(port), core.Answer, self)
+            answer = await self._requests.ask(
+                connection, lambda n: core.Hello(n=n, key=self._key), timeout=CONNECT_TIMEOUT
+            )
+        if not isinstance(answer, core.Done):
+            raise wire.Disconnected(f"greeted with {type(answer).__name__}")
+
+    def _is_up(self, up: bool) -> None:
+        CONNECTED.inc(up - self._greeted)
+        self._greeted = up
+
+    def _note(self, problem: str) -> None:
+        if problem != self.problem:
+            log.warning("coreapp.away", extra={"address": self.address, "error": problem})
+        self.problem = problem
+
+
+def _cause(error: Exception) -> str:
+    if isinstance(error, TimeoutError):
+        return "connection timed out"
+    # The text of the system, because event loops differ in theirs.
+    return os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
