@@ -328,15 +328,5 @@ Question = (
     | GroupQuestion
 )
 Answer = (
-    Done
-    | Contacts
-    | Accepted
-    | Identity
-    | KeyTaken
-    | Refused
-    | Health
-    | Metrics
-    | Replayed
-    | Exported
-    | GroupAnswer
+    Done | Contacts | Accepted | Identity | KeyTaken | Refused | Health | Metrics | Replayed | Exported | GroupAnswer
 )
