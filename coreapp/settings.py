@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import socket
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from tidings.outgoing import settings as outgoing
 from tidings.outgoing.settings import OutgoingSettings
 from tidings.runtime import settings
 from tidings.runtime.settings import DatabaseSettings, Environment, Secrets
+
+_INVITE_URL = re.compile(r"https?://[^\s/?#@]+(?:/[^\s?#]*)?")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -31,6 +34,8 @@ class Settings:
     media_dir:           of files, the same for every Webapp and Coreapp; media_reserve: bytes that stay free there.
     media_transfers:     uploads to the network, and downloads from it, at the same time.
     media_link_timeout:  seconds for one link; media_link_cache: seconds that what was fetched serves other messages.
+    invite_url:          what stands before the code in the invitation to a group. Devices need the code alone, so the
+                         default leads nowhere.
     """
 
     data_dir: Path
@@ -61,6 +66,7 @@ class Settings:
     media_transfers: int = 4
     media_link_timeout: float = 60.0
     media_link_cache: float = 600.0
+    invite_url: str = "https://join.tidings.invalid"
 
 
 def read(env: Environment) -> Settings:
@@ -76,6 +82,9 @@ def read(env: Environment) -> Settings:
     account = env.text("TIDINGS_BUSINESS_NUMBER", "15550000000").lstrip("+")
     if not account.isdigit() or not 7 <= len(account) <= 15:
         env.problem(f"TIDINGS_BUSINESS_NUMBER={account!r} is not a number of 7 to 15 digits")
+    invite_url = env.text("TIDINGS_INVITE_URL", "https://join.tidings.invalid")
+    if not _INVITE_URL.fullmatch(invite_url):
+        env.problem(f"TIDINGS_INVITE_URL={invite_url!r} is no http(s) address without ? and #")
     link_address = env.address("TIDINGS_COREAPP_ADDRESS", "127.0.0.1:6252")
     lease = env.number("TIDINGS_LEASE_SECONDS", 30.0, low=1.0, high=3600.0)
     result = Settings(
@@ -107,6 +116,7 @@ def read(env: Environment) -> Settings:
         media_transfers=env.integer("TIDINGS_MEDIA_TRANSFERS", 4, low=1, high=64),
         media_link_timeout=env.number("TIDINGS_MEDIA_LINK_TIMEOUT_S", 60.0, low=0.1, high=600.0),
         media_link_cache=env.number("TIDINGS_MEDIA_LINK_CACHE_S", 600.0, low=0.0, high=86_400.0),
+        invite_url=invite_url,
     )
     if result.heartbeat_seconds >= result.lease_seconds:
         env.problem("TIDINGS_HEARTBEAT_SECONDS must be below TIDINGS_LEASE_SECONDS")

@@ -162,6 +162,7 @@ class Shard:
             shard=number,
             left=left,
             forgotten=forgotten,
+            invite_url=settings.invite_url,
         )
         self.jobs = JobQueue(
             admission,

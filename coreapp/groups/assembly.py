@@ -52,6 +52,7 @@ class ShardGroups:
         shard: int,
         left: Sequence[Job],
         forgotten: int,
+        invite_url: str,
     ) -> ShardGroups:
         """With what the last owner left on disk, its jobs among it, and without what came before `forgotten`."""
         account = device.number
@@ -67,7 +68,7 @@ class ShardGroups:
         server = GroupServer(network_http, account, device.token)
         return cls(
             database, device, server, own, encryption, journal, outlet, pairwise, receipts, reading, clock,
-            known=known, left=left, under_way=under_way,
+            known=known, left=left, under_way=under_way, invite_url=invite_url,
         )  # fmt: skip
 
     def __init__(
@@ -87,6 +88,7 @@ class ShardGroups:
         known: Sequence[Group],
         left: Sequence[Job],
         under_way: Sequence[Holder],
+        invite_url: str,
     ) -> None:
         account = device.number
         self._account = account
@@ -98,7 +100,7 @@ class ShardGroups:
         self.lane = GroupLane(account, encryption, self.book, own, pairwise, journal, outlet)
         self.lane.resume(left, under_way)
         encryption.serve_groups(self.lane)
-        self.desk = GroupDesk(server, self.book, account=account)
+        self.desk = GroupDesk(server, self.book, account=account, invite_url=invite_url)
         requests = KeyRequests(pairwise, clock)
         peers = PeerKeys(database, device)
         self.events = GroupEvents(

@@ -16,9 +16,6 @@ from tidings.wire import core
 
 log = logging.getLogger(__name__)
 
-# What an invitation looks like; whoever is invited gives its last part to their device.
-LINK = "https://join.tidings.invalid/{code}"
-
 _REFUSALS: Mapping[str, tuple[int, str]] = {
     server.NO_SUCH_GROUP: (codes.NOT_FOUND, codes.UNKNOWN_GROUP),
     server.NOT_PARTICIPANT: (codes.NOT_GROUP_PARTICIPANT, "the business is not a participant of this group"),
@@ -33,10 +30,12 @@ _REFUSALS: Mapping[str, tuple[int, str]] = {
 class GroupDesk:
     """Answers for one account. All raise `Refused`. What was done is in our copy when they return."""
 
-    def __init__(self, servers: GroupServer, book: GroupBook, *, account: str) -> None:
+    def __init__(self, servers: GroupServer, book: GroupBook, *, account: str, invite_url: str) -> None:
+        """invite_url: what stands before the code in an invitation; who is invited gives the link to their device."""
         self._servers = servers
         self._book = book
         self._account = account
+        self._invite_url = invite_url.rstrip("/")
 
     def require_sendable(self, group_id: str) -> None:
         """May a message to this group be accepted?"""
@@ -58,7 +57,7 @@ class GroupDesk:
                 return _describe(question.n, self._find(question.id))
             if isinstance(question, core.GetGroupInvite):
                 self._find(question.id)
-                return core.GroupInvite(question.n, LINK.format(code=await self._servers.invite(question.id)))
+                return core.GroupInvite(question.n, f"{self._invite_url}/{await self._servers.invite(question.id)}")
             if isinstance(question, core.GetGroupIcon):
                 self._find(question.id)
                 kind, content = await self._servers.icon(question.id)

@@ -71,10 +71,12 @@ def apply(known: Group | None, notice: Notice, account: str, group_id: str, now:
     follows = notice.epoch == known.epoch + 1 if moves else notice.epoch == known.epoch
     if moves and notice.epoch == known.epoch:
         return Outcome(known, is_whole=True)
-    return Outcome(_changed(known, notice, account), is_whole=follows and notice.subject != "")
+    # Who is in it may be wrong after a gap: that is no list for the present epoch, also if it is never completed.
+    epoch = notice.epoch if follows else known.epoch
+    return Outcome(_changed(known, notice, account, epoch), is_whole=follows and notice.subject != "")
 
 
-def _changed(known: Group, notice: Notice, account: str) -> Group:
+def _changed(known: Group, notice: Notice, account: str, epoch: int) -> Group:
     about = set(notice.numbers)
     participants = list(known.participants)
     is_member = known.is_member
@@ -90,7 +92,7 @@ def _changed(known: Group, notice: Notice, account: str) -> Group:
     return dataclasses.replace(
         known,
         subject=notice.subject or known.subject,
-        epoch=notice.epoch,
+        epoch=epoch,
         participants=tuple(participants),
         has_icon=known.has_icon if notice.has_icon is None else notice.has_icon,
         is_member=is_member,

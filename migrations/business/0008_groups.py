@@ -41,6 +41,7 @@ def upgrade() -> None:
         sa.Column("group_id", types.key(40), primary_key=True),
         sa.Column("member", types.key(20), primary_key=True),
         sa.Column("job", types.key(64), nullable=False),
+        sa.Index("sender_key_holders_by_job", "account", "job"),
         mysql_engine="InnoDB",
     )
     op.create_table(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -86,6 +87,15 @@ async def test_an_icon_comes_back_as_it_was_set(scene: Scene) -> None:
     await scene.change(group, core.SET_ICON, icon=PNG)
     answer = await scene.ask(ask)
     assert (answer.kind, answer.content) == ("image/png", PNG)
+
+
+async def test_an_invitation_is_a_link_below_the_address_of_the_settings(scene: Scene) -> None:
+    group = await scene.create()
+    link = (await scene.ask(lambda n: core.GetGroupInvite(n, BUSINESS, group))).link
+    assert re.fullmatch(r"https://join\.tidings\.invalid/[A-Za-z0-9_-]{22}", link)
+    await scene.restart(invite_url="https://chat.example.com/join")
+    moved = (await scene.ask(lambda n: core.GetGroupInvite(n, BUSINESS, group))).link
+    assert moved == f"https://chat.example.com/join/{link.rpartition('/')[2]}"
 
 
 async def test_a_revoked_invitation_lets_nobody_in(scene: Scene) -> None:

@@ -61,6 +61,14 @@ def test_a_change_after_one_that_was_missed_is_taken_in_and_the_rest_fetched() -
     assert (outcome.is_whole, numbers_of(outcome.group)) == (False, [ME, ANN])
 
 
+@pytest.mark.parametrize("notice", [said("left", 6, BEN), said("joined", 6, CAT), said("admins", 6, ANN, admins=[ANN])])
+def test_participants_that_may_be_wrong_are_never_taken_for_those_of_the_present_epoch(notice: Notice) -> None:
+    # Nothing is taken by the network for another epoch, and the comparison at the next login sees the difference.
+    outcome = apply(notice)
+    assert outcome.group is not None
+    assert (outcome.is_whole, outcome.group.epoch) == (False, KNOWN.epoch)
+
+
 @pytest.mark.parametrize("notice", [said("joined", 3, CAT), said("left", 2, ANN), said("removed", 3, ANN)])
 def test_a_change_that_is_known_already_changes_nothing(notice: Notice) -> None:
     assert apply(notice) == Outcome(KNOWN, is_whole=True)

@@ -243,7 +243,7 @@ async def test_after_a_kill_the_message_goes_once_and_in_order(world: World, win
 
     async def unserved(peers: Any) -> None:
         reached.set()
-        await asyncio.Event().wait()
+        await encryption._closing.wait()
 
     with pytest.MonkeyPatch.context() as patch:
         if window == "during the upload":

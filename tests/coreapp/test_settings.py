@@ -1,0 +1,29 @@
+"""The settings of a Coreapp."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from coreapp import settings
+from tidings.runtime.settings import Environment, SettingsError
+
+
+def read(tmp_path: Path, **variables: str) -> settings.Settings:
+    return settings.read(Environment({"TIDINGS_DATA_DIR": str(tmp_path), **variables}))
+
+
+@pytest.mark.parametrize("url", ["https://chat.example.com", "http://127.0.0.1:8000/join/"])
+def test_invitations_lead_where_the_settings_say(tmp_path: Path, url: str) -> None:
+    assert read(tmp_path, TIDINGS_INVITE_URL=url).invite_url == url
+
+
+def test_invitations_lead_nowhere_by_default(tmp_path: Path) -> None:
+    assert read(tmp_path).invite_url == "https://join.tidings.invalid"
+
+
+@pytest.mark.parametrize("url", ["join", "ftp://a.example", "https://", "https://a.example/?code=", "https://a b/"])
+def test_an_address_to_which_no_code_can_be_added_is_refused(tmp_path: Path, url: str) -> None:
+    with pytest.raises(SettingsError, match="TIDINGS_INVITE_URL"):
+        read(tmp_path, TIDINGS_INVITE_URL=url)
