@@ -8,7 +8,6 @@ NOT_FOUND = 1006
 RECIPIENT_BLOCKED = 1007
 PARAMETER_INVALID = 1009
 SERVICE_NOT_READY = 1011
-GROUP_EMPTY = 1012
 USER_NOT_VALID = 1013
 INTERNAL_ERROR = 1014
 TOO_MANY_REQUESTS = 1015
@@ -31,7 +30,6 @@ TITLES = {
     PARAMETER_INVALID: "Parameter value is not valid",
     MEDIA_DOWNLOAD: "Media download error",
     GROUP_MISSING: "Group does not exist",
-    GROUP_EMPTY: "Group is unknown",
     USER_NOT_VALID: "User is not valid",
     GENERIC: "Generic error",
     EXPIRED: "Message expired",

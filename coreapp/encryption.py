@@ -50,6 +50,8 @@ class Outlet(Protocol):
 
     def fail(self, jobs: Sequence[Job], code: int, details: str) -> None: ...
 
+    def settle(self, jobs: Sequence[Job]) -> None: ...
+
 
 class Lane(Protocol):
     """Where jobs wait to be encrypted."""

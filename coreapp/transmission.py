@@ -150,7 +150,13 @@ class Transmitter:
         """End jobs without sending them; their messages get the status failed."""
         self._end(jobs, [(job.id, Status.FAILED, None, (code, details)) for job in jobs])
 
+    def settle(self, jobs: Sequence[Job]) -> None:
+        """End jobs that nobody is there to be sent: their messages get the status sent."""
+        self._end(jobs, [(job.id, Status.SENT, None, None) for job in jobs])
+
     def _end(self, jobs: Sequence[Job], reached: Sequence[Reached]) -> None:
+        if not jobs:
+            return
         report = self._reports.report(reached)
         ids = [job.id for job in jobs]
         committed = self._journal.put(

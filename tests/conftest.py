@@ -45,6 +45,13 @@ def _templates() -> dict[tuple[str, str], str]:
     return {}
 
 
+@pytest.fixture(scope="session")
+def _used_schemas() -> dict[str, list[str]]:
+    """Schemas of the private MariaDB that earlier tests left behind, by family: to empty one is ten times as fast as to
+    make one."""
+    return {}
+
+
 @pytest.fixture(params=["sqlite", "mariadb"])
 def database_engine(request: pytest.FixtureRequest) -> str:
     """The kind of database that `database_factory` makes."""
@@ -58,10 +65,11 @@ async def database_factory(
     tmp_path: Path,
     tmp_path_factory: pytest.TempPathFactory,
     _templates: dict[tuple[str, str], str],
+    _used_schemas: dict[str, list[str]],
 ) -> AsyncIterator[DatabaseFactory]:
     """`await database_factory("business")` is a new, empty, migrated database of that family; closed after the test."""
     opened: list[Database] = []
-    schemas: list[str] = []
+    schemas: list[tuple[str, str]] = []
 
     async def make(family: str) -> Database:
         key = (database_engine, family)
@@ -78,9 +86,14 @@ async def database_factory(
             if key not in _templates:
                 await _migrate(server.url(f"template_{family}"), family)
                 _templates[key] = f"template_{family}"
-            name = f"test_{family}_{next(_numbers)}"
-            _copy_schema(server, _templates[key], name)
-            schemas.append(name)
+            used = _used_schemas.setdefault(family, [])
+            if used:
+                name = used.pop()
+                _empty_schema(server, _templates[key], name)
+            else:
+                name = f"test_{family}_{next(_numbers)}"
+                _copy_schema(server, _templates[key], name)
+            schemas.append((family, name))
             url = server.url(name)
         database = Database(DatabaseSettings(url), family)
         opened.append(database)
@@ -89,10 +102,8 @@ async def database_factory(
     yield make
     for database in opened:
         await database.close()
-    if schemas:
-        with request.getfixturevalue("mariadb").connect() as connection, connection.cursor() as cursor:
-            for name in schemas:
-                cursor.execute(f"DROP DATABASE {name}")
+    for family, name in schemas:
+        _used_schemas[family].append(name)
 
 
 async def _migrate(url: str, family: str) -> None:
@@ -111,6 +122,16 @@ def _copy_schema(server: MariaDB, template: str, name: str) -> None:
         cursor.execute("SELECT table_name FROM information_schema.tables WHERE table_schema = %s", (template,))
         for (table,) in cursor.fetchall():
             cursor.execute(f"CREATE TABLE {name}.{table} LIKE {template}.{table}")
+            cursor.execute(f"INSERT INTO {name}.{table} SELECT * FROM {template}.{table}")
+
+
+def _empty_schema(server: MariaDB, template: str, name: str) -> None:
+    """Have a schema that a test has used hold what the template holds. Fails where a test has left a lock behind."""
+    with server.connect() as connection, connection.cursor() as cursor:
+        cursor.execute("SET innodb_lock_wait_timeout = 5")
+        cursor.execute("SELECT table_name FROM information_schema.tables WHERE table_schema = %s", (template,))
+        for (table,) in cursor.fetchall():
+            cursor.execute(f"DELETE FROM {name}.{table}")
             cursor.execute(f"INSERT INTO {name}.{table} SELECT * FROM {template}.{table}")
 
 

@@ -38,7 +38,6 @@ PARAMETER_MISSING = 1008
 PARAMETER_INVALID = 1009
 PARAMETER_NOT_REQUIRED = 1010
 NOT_READY = 1011
-GROUP_UNKNOWN = 1012
 INVALID_USER = 1013
 INTERNAL_ERROR = 1014
 TOO_MANY_REQUESTS = 1015
@@ -96,7 +95,6 @@ CODES: Mapping[int, Code] = {
     PARAMETER_INVALID: Code("Parameter value is not valid", 400),
     PARAMETER_NOT_REQUIRED: Code("Parameter is not required", 400),
     NOT_READY: Code("Service not ready", 503),
-    GROUP_UNKNOWN: Code("Group is unknown", 400),
     INVALID_USER: Code("User is not valid", 400),
     INTERNAL_ERROR: Code("Internal error", 500),
     TOO_MANY_REQUESTS: Code("Too many requests", 429),

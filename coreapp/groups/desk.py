@@ -39,9 +39,7 @@ class GroupDesk:
 
     def require_sendable(self, group_id: str) -> None:
         """May a message to this group be accepted?"""
-        group = self._find(group_id)
-        if len(group.participants) == 1:
-            raise Refused(codes.GROUP_EMPTY, "the business is the only participant of the group")
+        self._find(group_id)
 
     async def answer(self, question: core.GroupQuestion) -> core.GroupAnswer:
         """Do what is asked."""

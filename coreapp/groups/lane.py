@@ -222,7 +222,9 @@ class GroupLane:
             return False
         members = [number for number, _ in group.participants if number != self._account]
         if not members:
-            self._fail(line, (codes.GROUP_EMPTY, "the business is the only participant of the group"))
+            line.asked = False
+            # Nobody has joined yet, or everybody has left.
+            self._outlet.settle(self._take_all(line))
             return False
         letters = self._hand_over(line, key, group.epoch, members)
         if letters is not None:
@@ -298,6 +300,7 @@ class GroupLane:
         self._outlet.offer(jobs)
 
     def _fail(self, line: _Line, why: tuple[int, str]) -> None:
-        jobs = [job for job, _ in self._take(line, len(line.waiting))]
-        if jobs:
-            self._outlet.fail(jobs, *why)
+        self._outlet.fail(self._take_all(line), *why)
+
+    def _take_all(self, line: _Line) -> Sequence[Job]:
+        return [job for job, _ in self._take(line, len(line.waiting))]

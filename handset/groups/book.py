@@ -140,7 +140,7 @@ class Book:
             dataclasses.replace(
                 known,
                 subject=change.subject[:100],
-                epoch=0 if moved else known.epoch,
+                epoch=_unsure(known, renewed=bool(gone)) if moved else known.epoch,
                 version=known.version + moved,
             ),
         )
@@ -149,7 +149,9 @@ class Book:
         """Another device has this peer's number: it has none of our keys."""
         for group in await storage.take_holdings(connection, number, peer):
             known = await self._group(connection, number, group)
-            await storage.save_group(connection, dataclasses.replace(known, epoch=0, version=known.version + 1))
+            await storage.save_group(
+                connection, dataclasses.replace(known, epoch=_unsure(known), version=known.version + 1)
+            )
 
     # Sending.
 
@@ -161,14 +163,17 @@ class Book:
         key = (number, group, number)
         await self.load(connection, [key])
         record = self._loaded.get(key)
-        if not known.epoch or record is None:
+        if known.epoch <= 0 or record is None:
             return None
         body = record.encrypt(plaintext)
         self._changed.add(key)
         return known.epoch, body
 
     async def prepare(self, connection: Connection, number: str, group: contents.Group) -> Preparation:
-        """Make our key of a group if there is none, or anew if somebody has it who is gone."""
+        """Make our key of a group if there is none, or anew if somebody has it who is gone, or may have it uncounted.
+
+        That it leaves is in the same commit, so that no crash can forget it.
+        """
         known = await self._group(connection, number, group.id)
         holders = await storage.list_holders(connection, number, group.id)
         there = {participant.number for participant in group.participants}
@@ -176,16 +181,18 @@ class Book:
         await self.load(connection, [key])
         record = self._loaded.get(key)
         version = known.version
-        if record is None or not holders <= there:
+        if record is None or known.epoch == storage.LEAVING or not holders <= there:
             id_ = record.distribution_id if record is not None else secrets.token_bytes(_ID_BYTES)
             record = self._loaded[key] = e2ee.SenderKeyRecord.create(id_)
             self._changed.add(key)
             await storage.delete_holders(connection, number, group.id)
             holders, version = set(), version + 1
+        missing = frozenset(there - holders - {number})
+        epoch = storage.LEAVING if missing else 0
         await storage.save_group(
-            connection, dataclasses.replace(known, subject=group.subject[:100], epoch=0, version=version)
+            connection, dataclasses.replace(known, subject=group.subject[:100], epoch=epoch, version=version)
         )
-        return Preparation(version, record.distribution(), frozenset(there - holders - {number}))
+        return Preparation(version, record.distribution(), missing)
 
     async def held(self, connection: Connection, number: str, group: str, epoch: int, preparation: Preparation) -> None:
         """Those who were missing have been given the key. It counts only if nothing has happened meanwhile."""
@@ -232,3 +239,8 @@ class Book:
         self._loaded.pop(key, None)
         self._changed.discard(key)
         await storage.delete_key(connection, *key)
+
+
+def _unsure(known: storage.Group, *, renewed: bool = False) -> int:
+    """The epoch of a group whose members have to be looked at again. renewed: nobody has the key that there is now."""
+    return storage.LEAVING if known.epoch == storage.LEAVING and not renewed else 0

@@ -58,6 +58,16 @@ async def test_messages_of_a_group_keep_their_order_while_the_first_key_is_on_it
     assert (ann.keys, ben.keys) == (1, 1)
 
 
+async def test_a_greeting_before_anybody_has_joined_is_sent_and_the_next_is_read(scene: Scene) -> None:
+    group = await scene.create()
+    alone = await scene.sent(group, "anybody there?")
+    await scene.hears(lambda: scene.statuses(alone) == [("sent", group, None)])
+    (ann,) = await scene.joined(group, ANN)
+    message = await scene.sent(group, "welcome")
+    await scene.hears(lambda: len(scene.statuses(message)) == 3)
+    assert texts(ann) == ["welcome"]
+
+
 async def test_who_joins_is_given_the_key_and_reads_from_then_on(scene: Scene) -> None:
     group = await scene.create()
     (ann,) = await scene.joined(group, ANN)

@@ -165,12 +165,6 @@ KNOWN: tuple[Known, ...] = (
         _WORDS,
         "tests/webapp/test_message_types.py",
     ),
-    _rejected(
-        "POST /v1/messages",
-        "^the business is the only participant of the group$",
-        _STATE,
-        "tests/webapp/test_groups.py",
-    ),
     _rejected("POST /v1/messages", "^the recipient is not a valid user$", _STATE, "tests/webapp/test_messages.py"),
     Known(
         NOT_AVAILABLE,

@@ -103,6 +103,30 @@ async def test_what_was_given_while_the_group_changed_does_not_count(database: D
         assert await book.encrypt(connection, ADA, GROUP.id, HELLO) is None
 
 
+@pytest.mark.parametrize("what", ["somebody joined", "the phone was switched off"])
+async def test_whoever_may_have_a_key_that_did_not_count_as_given_forces_a_new_one(
+    database: Database, what: str
+) -> None:
+    book = Book(VAULT)
+    async with database.transaction() as connection:
+        # It may have left for everybody, Cid among them.
+        preparation = await book.prepare(connection, ADA, GROUP)
+        await book.save(connection)
+    before = e2ee.DistributionMessage.parse(preparation.distribution)
+    again = book if what == "somebody joined" else Book(VAULT)
+    async with database.transaction() as connection:
+        if what == "somebody joined":
+            await again.follow(connection, ADA, GROUP.id, change("joined", "15550100009"))
+            await again.held(connection, ADA, GROUP.id, GROUP.epoch, preparation)
+        # Cid was removed since, of which only the network has told.
+        left = Group(GROUP.id, "Lunch", ADA, 5, 5, participants=GROUP.participants[:2])
+        later = await again.prepare(connection, ADA, left)
+        assert later.missing == {BOB}
+        assert e2ee.DistributionMessage.parse(later.distribution).chain_id != before.chain_id
+        await again.held(connection, ADA, GROUP.id, left.epoch, later)
+        assert (await encrypted(again, connection))[0] == left.epoch
+
+
 async def test_whoever_joins_is_given_the_key_as_it_stands(database: Database) -> None:
     book = Book(VAULT)
     pair = Group(GROUP.id, "Lunch", ADA, 5, 3, participants=GROUP.participants[:2])

@@ -102,7 +102,6 @@ async def test_an_icon_that_cannot_be_used_is_refused(
     [
         (1003, 403, "Not a group participant"),
         (1006, 404, "Resource not found"),
-        (1012, 400, "Group is unknown"),
         (1014, 500, "Internal error"),
         (1019, 403, "Not Group Admin"),
         (1021, 400, "Bad User"),

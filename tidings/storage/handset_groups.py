@@ -12,13 +12,15 @@ from tidings.storage.database import any_of, insert_or_ignore, pages, save_rows
 from tidings.storage.handset_tables import groups, key_holders, sender_keys
 
 Key = tuple[str, str, str]  # number, group, sender
+LEAVING = -1
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Group:
     """One group that a number is in.
 
-    epoch:   of which everybody in the group has this number's sender key; 0 when that is to be found out.
+    epoch:   of which everybody in the group has this number's sender key; 0 when that is to be found out; `LEAVING`
+             while the key is on its way to members who are not kept as holders yet.
     version: grows with everything that may change who must have the key.
     """
 
