@@ -21,7 +21,7 @@ migrate: $(VENV)/.runtime  ## bring the tables of the database to this version
 	@exec $(BIN)/tidings migrate
 
 test: $(VENV)/.dev  ## all tests but the long ones (under 15 minutes)
-	@exec $(BIN)/python -m pytest --durations=10 --ignore=tests/crash -o faulthandler_timeout=300
+	@exec $(BIN)/python -m pytest -n 2 --dist loadfile --durations=10 --ignore=tests/crash -o faulthandler_timeout=300
 
 check: $(VENV)/.dev  ## style, types, imports, known vulnerabilities
 	@.ci/check
