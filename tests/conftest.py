@@ -144,6 +144,9 @@ def pytest_sessionstart() -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Fail the run when a test left a process behind."""
+    if hasattr(session.config, "workerinput"):
+        # What a worker leaves behind becomes ours when it ends.
+        return
     left = psutil.Process().children(recursive=True)
     # One that is just ending is no offence.
     _, left = psutil.wait_procs(left, timeout=2)
