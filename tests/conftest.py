@@ -129,7 +129,11 @@ def _empty_schema(server: MariaDB, template: str, name: str) -> None:
     """Have a schema that a test has used hold what the template holds. Fails where a test has left a lock behind."""
     with server.connect() as connection, connection.cursor() as cursor:
         cursor.execute("SET innodb_lock_wait_timeout = 5")
-        cursor.execute("SELECT table_name FROM information_schema.tables WHERE table_schema = %s", (template,))
+        tables = "SELECT table_name FROM information_schema.tables WHERE table_schema = %s"
+        cursor.execute(f"{tables} AND table_name NOT IN ({tables})", (name, template))
+        for (table,) in cursor.fetchall():
+            cursor.execute(f"DROP TABLE {name}.{table}")
+        cursor.execute(tables, (template,))
         for (table,) in cursor.fetchall():
             cursor.execute(f"DELETE FROM {name}.{table}")
             cursor.execute(f"INSERT INTO {name}.{table} SELECT * FROM {template}.{table}")

@@ -134,7 +134,8 @@ class Installation:
         if not self.robots_log.exists():
             return []
         decode = msgspec.json.Decoder(_Line).decode
-        lines = [decode(line) for line in self.robots_log.read_bytes().splitlines()]
+        whole, _, _ = self.robots_log.read_bytes().rpartition(b"\n")  # the last line may just be written
+        lines = [decode(line) for line in whole.splitlines()]
         return [ledger.Shown(line.number, line.id, line.attempt, line.sha256) for line in lines]
 
     def save(self) -> None:

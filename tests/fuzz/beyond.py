@@ -166,6 +166,12 @@ KNOWN: tuple[Known, ...] = (
         "tests/webapp/test_message_types.py",
     ),
     _rejected("POST /v1/messages", "^the recipient is not a valid user$", _STATE, "tests/webapp/test_messages.py"),
+    _rejected(
+        "POST /v1/messages",
+        "there is no media provider of this name$",
+        _STATE,
+        "tests/webapp/test_message_types.py",
+    ),
     Known(
         NOT_AVAILABLE,
         "(GET|DELETE) /v1/groups/{group_id}/icon",
