@@ -9,6 +9,7 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
+import hypothesis
 import psutil
 import pytest
 
@@ -22,6 +23,13 @@ DatabaseFactory = Callable[[str], Awaitable[Database]]
 
 _numbers = itertools.count(1)
 _PR_SET_CHILD_SUBREAPER = 36
+
+# The same examples in every run, on a machine of any speed: a change fails for what it changed, not by chance.
+# `--hypothesis-profile=default` looks for new ones.
+hypothesis.settings.register_profile(
+    "same", derandomize=True, deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("same")
 
 
 @pytest.fixture(scope="session")

@@ -56,7 +56,7 @@ OPERATIONS = st.lists(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(limit=st.integers(1, 6), operations=OPERATIONS)
 def test_every_callback_is_handed_out_once_at_a_time_and_in_order_until_done(
     limit: int, operations: list[tuple[object, ...]]

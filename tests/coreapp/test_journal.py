@@ -277,7 +277,7 @@ def sensible(steps: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     return kept
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=st.lists(STEPS, max_size=12))
 async def test_a_batch_leaves_what_its_changes_one_by_one_would_have_left(
     database_factory: DatabaseFactory, steps: list[tuple[Any, ...]]

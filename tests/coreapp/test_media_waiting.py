@@ -99,4 +99,4 @@ class TableAndMemory(RuleBasedStateMachine):
 
 
 TestTableAndMemory = TableAndMemory.TestCase
-TestTableAndMemory.settings = settings(max_examples=200, stateful_step_count=30, deadline=None)
+TestTableAndMemory.settings = settings(max_examples=200, stateful_step_count=30)

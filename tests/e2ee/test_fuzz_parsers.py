@@ -26,7 +26,7 @@ GROUP_MESSAGES = [GROUP.sender.encrypt(b"text") for _ in range(3)]
 ATTACHMENT_KEY = bytes(64)
 ATTACHMENT, ATTACHMENT_DIGEST = attachments.encrypt(ATTACHMENT_KEY, b"attachment")
 
-fuzzed = settings(max_examples=300, deadline=None)
+fuzzed = settings(max_examples=300)
 
 
 @st.composite

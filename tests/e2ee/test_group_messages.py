@@ -4,7 +4,7 @@ import pytest
 
 from tests.e2ee import groups
 from tidings import e2ee
-from tidings.e2ee import group_messages, messages, protobuf, xeddsa
+from tidings.e2ee import cbc, group_messages, messages, protobuf, xeddsa
 
 
 def with_chain_id(chain_id: int) -> e2ee.SenderKeyRecord:
@@ -147,12 +147,15 @@ def test_a_ciphertext_that_is_not_whole_blocks_is_refused(length: int) -> None:
         e2ee.GroupMessage.parse(body)
 
 
-def test_wrong_padding_under_a_right_signature_is_refused_and_changes_nothing() -> None:
+@pytest.mark.parametrize("last", [b"\x00", b"\x11", b"\x02", b"\xff"])
+def test_wrong_padding_under_a_right_signature_is_refused_and_changes_nothing(
+    last: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     group = groups.group()
-    state = group.sender._states[0]
-    assert state.signing_private is not None
-    body = group_messages.encode_group_message(groups.DISTRIBUTION_ID, state.chain_id, 0, bytes(16))
-    body += xeddsa.sign(state.signing_private, body)
+    forger = groups.reload(group.sender)
+    with monkeypatch.context() as patch:
+        patch.setattr(cbc, "padding", lambda _: last)
+        body = forger.encrypt(bytes(15))
     before = group.member.to_bytes()
     with pytest.raises(e2ee.InvalidMessage):
         group.member.decrypt(body)

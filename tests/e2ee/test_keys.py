@@ -83,7 +83,7 @@ def test_no_private_key_shows_in_a_repr() -> None:
         assert repr(key.private) not in repr(key)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(seed=st.binary(min_size=32, max_size=32), message=st.binary(max_size=300))
 def test_any_private_key_signs_so_that_its_public_key_verifies(seed: bytes, message: bytes) -> None:
     identity = e2ee.IdentityKeyPair.from_private(seed)

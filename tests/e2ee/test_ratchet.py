@@ -138,7 +138,7 @@ class RatchetMachine(RuleBasedStateMachine):
 
 
 TestRatchetMachine = RatchetMachine.TestCase
-TestRatchetMachine.settings = settings(max_examples=100, stateful_step_count=50, deadline=None)
+TestRatchetMachine.settings = settings(max_examples=100, stateful_step_count=50)
 
 
 @pytest.mark.parametrize("version", parties.VERSIONS)

@@ -184,4 +184,4 @@ class SenderKeyMachine(RuleBasedStateMachine):
 
 
 TestSenderKeyMachine = SenderKeyMachine.TestCase
-TestSenderKeyMachine.settings = settings(max_examples=60, stateful_step_count=50, deadline=None)
+TestSenderKeyMachine.settings = settings(max_examples=60, stateful_step_count=50)

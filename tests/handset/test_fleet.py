@@ -9,7 +9,7 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from handset import errors, mailroom
@@ -349,7 +349,7 @@ async def test_a_full_outbox_stops_the_intake_until_the_network_accepts(
         await world.network.until_acked(second)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25)
 @given(
     failures=st.lists(st.sampled_from(["ok", "before", "after"]), max_size=8),
     cuts=st.sets(st.integers(0, 11)),

@@ -137,7 +137,7 @@ async def test_insert_or_ignore_leaves_what_is_there(database: Database) -> None
     assert await stored(database) == {"a": "old", "b": "new"}
 
 
-@hypothesis_settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@hypothesis_settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(
         st.tuples(st.booleans(), st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from("xyz")), max_size=6)),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import random
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from tidings.runtime.settings import Environment
 pytestmark = pytest.mark.whole_system
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 40
-LARGE = b"PK\x03\x04" + os.urandom(24 * 1024 * 1024)
+LARGE = b"PK\x03\x04" + random.Random(0).randbytes(24 * 1024 * 1024)
 
 
 class Api:

@@ -48,7 +48,7 @@ def test_a_field_takes_what_its_schema_says(name: str) -> None:
     adapter = pydantic.TypeAdapter(FIELDS[name])
     checker = jsonschema.Draft202012Validator(adapter.json_schema(schema_generator=Lenient))
 
-    @hypothesis.settings(max_examples=500, deadline=None, database=None)
+    @hypothesis.settings(max_examples=500)
     @hypothesis.given(VALUES)
     def agree(value: Any) -> None:
         # The end of a text is its end in JSON Schema, but not to this checker.

@@ -111,7 +111,7 @@ async def _fuzz(api: Served, method: str, path: str, contents: st.SearchStrategy
         else:
             assert answer.json()["meta"]
 
-    @hypothesis.settings(max_examples=300, deadline=None, database=None)
+    @hypothesis.settings(max_examples=300)
     @hypothesis.given(contents)
     def examples(content: bytes) -> None:
         asyncio.run_coroutine_threadsafe(send(content), loop).result(20)

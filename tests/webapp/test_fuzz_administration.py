@@ -85,7 +85,7 @@ async def fuzz(api: Served, method: str, path: str, contents: st.SearchStrategy[
         elif answer.headers["Content-Type"] == "application/json":
             assert answer.json()["meta"]
 
-    @hypothesis.settings(max_examples=_EXAMPLES, deadline=None, database=None)
+    @hypothesis.settings(max_examples=_EXAMPLES)
     @hypothesis.given(contents)
     def examples(content: Any) -> None:
         asyncio.run_coroutine_threadsafe(send(content), loop).result(20)

@@ -375,7 +375,7 @@ async def test_no_type_and_no_bytes_break_an_upload(api: Served) -> None:
         assert found.content == content
         assert kinds.parse(found.headers["Content-Type"]) == kinds.parse(kind)
 
-    @hypothesis.settings(max_examples=200, deadline=None, database=None)
+    @hypothesis.settings(max_examples=200)
     @hypothesis.given(
         st.sampled_from(list(SAMPLES))
         | st.from_regex(r"[a-z]{1,5}/[a-z+.-]{1,8}(; ?[a-z]=[^\r\n\x00]{0,5})?", fullmatch=True)

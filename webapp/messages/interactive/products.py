@@ -23,7 +23,7 @@ MAX_SECTIONS = 10
 MAX_PRODUCTS = 30  # in all sections
 
 RetailerId = Annotated[str, Length(100, empty=PRODUCTS_MISSING), PLAIN]
-Catalog = Annotated[str, Length(100, least=0), PLAIN, pydantic.Field(json_schema_extra={"minLength": 1})]
+Catalog = Annotated[str, Length(100, empty=CATALOG_MISSING), PLAIN]
 
 
 def _needs_catalog(catalog: str | None) -> None:
