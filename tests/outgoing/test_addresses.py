@@ -13,7 +13,7 @@ from tidings.outgoing import addresses
 from tidings.outgoing.addresses import Address, Network, literal, refusal
 
 PUBLIC = ["8.8.8.8", "1.1.1.1", "93.184.216.34", "172.32.0.1", "100.63.255.255", "100.128.0.0", "223.255.255.255"]
-PUBLIC_6 = ["2606:4700:4700::1111", "2a00:1450:4001::1", "2400::1", "64:ff9b::808:808", "2002:808:808::1"]
+PUBLIC_6 = ["2606:4700:4700::1111", "2a00:1450:4001::1", "2400::1", "64:ff9b::808:808"]
 REFUSED = {
     "0.0.0.0": "unspecified",
     "0.1.2.3": "unspecified",
@@ -47,8 +47,8 @@ REFUSED = {
     "100::1": "reserved",
     "2001::1": "reserved",
     "2001:db8::1": "documentation",
-    "2002:7f00:1::1": "loopback",
-    "2002:a00:1::": "private",
+    "2002:808:808::1": "6to4",
+    "2002:7f00:1::1": "6to4",
     "2606:4700::5efe:10.0.0.1": "private",
     "2606:4700::200:5efe:127.0.0.1": "loopback",
     "3fff::1": "documentation",

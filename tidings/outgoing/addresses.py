@@ -74,6 +74,7 @@ _SPECIAL_6: tuple[tuple[ipaddress.IPv6Network, str], ...] = tuple(
         ("ff00::/8", "a multicast"),
         ("2001::/23", "a reserved"),
         ("2001:db8::/32", "a documentation"),
+        ("2002::/16", "a 6to4"),
         ("3fff::/20", "a documentation"),
         ("2000::/3", ""),
     )
