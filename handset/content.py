@@ -7,6 +7,8 @@ from typing import Any
 
 import msgspec
 
+from tidings.wire.decoding import UNREADABLE
+
 TEXT_TYPE = "text"
 EMPTY_TYPE = "null"
 EMPTY = b'{"type":"null"}'  # completes a key exchange; shown to nobody
@@ -37,7 +39,7 @@ def decode(plaintext: bytes) -> Content:
     """Raises `NotUnderstood`."""
     try:
         content = _decoder.decode(plaintext)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise NotUnderstood(str(error)) from error
     if content.type == "text" and content.text is None:
         raise NotUnderstood("a text without its body")

@@ -15,6 +15,7 @@ from handset import errors
 from handset.devices import Device
 from handset.keys import KeySet
 from tidings import e2ee
+from tidings.wire.decoding import UNREADABLE
 
 log = logging.getLogger(__name__)
 
@@ -186,7 +187,7 @@ def _error(content: bytes) -> tuple[str, str]:
     try:
         error = msgspec.json.decode(content)["error"]
         return str(error["reason"]), str(error["detail"])
-    except (msgspec.MsgspecError, LookupError, TypeError):
+    except (*UNREADABLE, LookupError, TypeError):
         return "", ""
 
 

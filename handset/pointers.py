@@ -12,6 +12,7 @@ from msgspec import Meta
 
 from tidings.e2ee import attachments
 from tidings.media import kinds
+from tidings.wire.decoding import UNREADABLE
 
 KINDS = ("image", "video", "audio", "voice", "document", "sticker")
 MAX_NAME, MAX_EXTENSION = 120, 16  # bytes; file systems take 255, and a number may follow
@@ -69,7 +70,7 @@ def find(kind: str, raw: str) -> list[Pointer]:
     """The files of a message, by its type and its JSON: its own, or those of a header. Never raises."""
     try:
         content = msgspec.json.decode(raw).get(kind)
-    except (msgspec.MsgspecError, AttributeError, RecursionError):
+    except (*UNREADABLE, AttributeError):
         return []
     found = []
     for name, node in _media_objects(kind, content):

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from handset import composing, pointers
+from tidings.wire.decoding import UNREADABLE
 
 MEDIA = pointers.KINDS
 MAX_LINES = 200
@@ -45,7 +46,7 @@ def read(kind: str, raw: str) -> Reading:
     reading = Reading()
     try:
         content = msgspec.json.decode(raw).get(kind)
-    except (msgspec.MsgspecError, AttributeError, RecursionError):
+    except (*UNREADABLE, AttributeError):
         content = None
     show = _SHOW.get(kind)
     if show is not None:

@@ -13,6 +13,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.typing import Subprotocol
 
 from tidings.wire import device as wire
+from tidings.wire.decoding import UNREADABLE
 
 log = logging.getLogger(__name__)
 
@@ -86,7 +87,7 @@ class WebSocketConnection:
                 self._handler.received(
                     self, _decoder.decode(message if isinstance(message, bytes) else message.encode())
                 )
-        except msgspec.MsgspecError as error:
+        except UNREADABLE as error:
             reason = f"bad frame: {error}"
         except websockets.ConnectionClosed as error:
             reason = str(error)

@@ -20,6 +20,7 @@ from network.delay import Delay
 from network.logins import Logins
 from tidings.runtime.batcher import BatcherFull
 from tidings.storage.database import DatabaseError, is_transient
+from tidings.wire.decoding import UNREADABLE
 
 Body = TypeVar("Body")
 
@@ -49,7 +50,7 @@ async def read_body(request: Request, kind: type[Body], *, limit: int = MAX_BODY
         return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError as error:
         raise errors.BadRequest(str(error)) from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise errors.BadRequest(str(error), reason="malformed_json") from error
 
 

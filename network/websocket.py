@@ -18,6 +18,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from network.connections import Connections
 from tidings.wire import connection as wire
 from tidings.wire import device
+from tidings.wire.decoding import UNREADABLE
 
 log = logging.getLogger(__name__)
 
@@ -155,7 +156,7 @@ async def _serve(websocket: WebSocket, codec: _Codec, connections: Connections, 
             data = message.get("bytes")
             try:
                 frame = codec.decode(message["text"] if data is None else data)
-            except (msgspec.MsgspecError, TypeError) as error:
+            except (*UNREADABLE, TypeError) as error:
                 session.close(device.BAD_FRAME, f"bad frame: {error}")
                 return
             connections.received(session, frame)

@@ -17,9 +17,13 @@ _PEM = serialization.Encoding.PEM
 
 
 class Authority:
-    """Issues certificates for host names and addresses."""
+    """Issues certificates for host names and addresses.
 
-    def __init__(self, name: str = "Authority of the tests") -> None:
+    old: its own certificate does not say what its key may be used for.
+    """
+
+    def __init__(self, name: str = "Authority of the tests", *, old: bool = False) -> None:
+        self._old = old
         self.key = ec.generate_private_key(ec.SECP256R1())
         self.subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         self.certificate = self._build(self.subject, self.key, [], ca=True)
@@ -60,6 +64,9 @@ class Authority:
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
             .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(public), critical=False)
         )
+        if ca and not self._old:
+            usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)
+            builder = builder.add_extension(usage, critical=True)
         if names:
             builder = builder.add_extension(x509.SubjectAlternativeName([_name(name) for name in names]), False)
         return builder.sign(self.key, hashes.SHA256())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -26,6 +27,8 @@ from webapp.errors import (
 _PATIENCE = 30.0
 # Entries in `errors` of one answer.
 _MAX_PROBLEMS = 20
+# Arrays and objects within one another. Deeper than any body of the API, and shallow enough for whoever reads it later.
+_MAX_DEPTH = 100
 # What the tags of tagged unions begin with, so that they stay out of the paths that callers read.
 TAG = "#"
 
@@ -93,13 +96,30 @@ def _parse(raw: bytes) -> object:
     # Refuses what JSON does not have (NaN, Infinity, lone surrogates), numbers beyond 64 bits and deep nesting.
     raw = raw.removeprefix(_BYTE_ORDER_MARK)
     try:
-        return _decode(raw) if raw.strip() else {}
+        value = _decode(raw) if raw.strip() else {}
     except msgspec.ValidationError as error:
         raise FixRequest.because(INVALID_REQUEST, f"the body is not usable: {error}") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise FixRequest.because(INVALID_REQUEST, f"the body is not valid JSON: {error}") from None
     except RecursionError:
-        raise FixRequest.because(INVALID_REQUEST, "the body is nested too deeply") from None
+        raise _too_deep() from None
+    if raw.count(b"{") + raw.count(b"[") > _MAX_DEPTH and _is_too_deep(value):
+        raise _too_deep()
+    return value
+
+
+def _is_too_deep(value: object) -> bool:
+    level: list[Any] = [value]
+    for _ in range(_MAX_DEPTH):
+        inside = [one.values() if isinstance(one, dict) else one for one in level]
+        level = [one for one in itertools.chain.from_iterable(inside) if isinstance(one, (dict, list))]
+        if not level:
+            return False
+    return True
+
+
+def _too_deep() -> FixRequest:
+    return FixRequest.because(INVALID_REQUEST, f"the body is nested more than {_MAX_DEPTH} deep")
 
 
 def _problem(entry: Mapping[str, Any]) -> Problem:

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from tidings.storage.groups import Group
+from tidings.wire.decoding import UNREADABLE
 
 CREATED, JOINED, LEFT, REMOVED = "created", "joined", "left", "removed"
 SUBJECT, ICON, ADMINS, INVITE = "subject", "icon", "admins", "invite"
@@ -42,7 +43,7 @@ def read(body: bytes) -> Notice | None:
     """`None` for what is no notice of ours."""
     try:
         return _decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except UNREADABLE:
         return None
 
 

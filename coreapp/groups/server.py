@@ -12,6 +12,7 @@ import msgspec
 
 from coreapp.errors import UpstreamAway, UpstreamRefused
 from tidings.storage.groups import Group
+from tidings.wire.decoding import UNREADABLE
 
 TIMEOUT = 10.0  # seconds for one call
 
@@ -152,7 +153,7 @@ class GroupServer:
         if not answer.is_success:
             try:
                 refusal = msgspec.json.decode(answer.content, type=_Failure).error
-            except msgspec.MsgspecError:
+            except UNREADABLE:
                 refusal = _Error(f"HTTP {answer.status_code}")
             raise UpstreamRefused(refusal.reason, refusal.detail)
         return answer
@@ -165,5 +166,5 @@ def _path(group_id: str, *parts: str) -> str:
 def _decode(answer: httpx.Response, shape: type[Shape]) -> Shape:
     try:
         return msgspec.json.decode(answer.content, type=shape)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise UpstreamAway(f"the network answers strangely: {error}") from error

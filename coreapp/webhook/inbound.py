@@ -11,6 +11,7 @@ from msgspec import Meta
 
 from coreapp.webhook.cards import Card
 from coreapp.webhook.referral import Referral
+from tidings.wire.decoding import UNREADABLE
 
 NULL = "null"  # completes a key exchange; nothing is posted of it
 DELETED = "deleted"  # withdraws an earlier message
@@ -246,7 +247,7 @@ def read(plaintext: bytes) -> Inbound:
     try:
         fields = _decode_fields(plaintext)
         kind = _decode_type(fields["type"])
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, KeyError):
+    except (*UNREADABLE, KeyError):
         return Inbound(UNKNOWN)
     if kind in (NULL, "ephemeral"):
         return Inbound(kind)
@@ -256,7 +257,7 @@ def read(plaintext: bytes) -> Inbound:
         if decode is None:
             return Inbound(UNKNOWN, name=name)
         content = decode(fields[kind])
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, KeyError):
+    except (*UNREADABLE, KeyError):
         return Inbound(UNKNOWN, name=name)
     pointer = None
     if isinstance(content, SentMedia):
@@ -296,5 +297,5 @@ def _find(decode: Callable[[msgspec.Raw], Any], raw: msgspec.Raw | None) -> Any:
     """What stands beside a content; `None` for none, and for what is of no such form."""
     try:
         return decode(raw) if raw is not None else None
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         return None

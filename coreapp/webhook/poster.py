@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 import httptools
 
-from tidings.outgoing import urls
+from tidings.outgoing import trust, urls
 from tidings.outgoing.urls import Origin
 
 ANSWER_LIMIT = 64 * 1024  # bytes of an answer that are read so that the connection can be kept
@@ -59,7 +59,7 @@ class Poster:
         """From now on check servers against these, PEM, or against the system's when empty."""
         if authorities != self._authorities:
             self._authorities = authorities
-            self._tls = ssl.create_default_context(cadata=authorities.decode()) if authorities else None
+            self._tls = trust.context(authorities) if authorities else None
             # They were checked against others.
             self.close()
 
@@ -100,7 +100,7 @@ class Poster:
     async def _connect(self, origin: Origin) -> _Exchange:
         host, port, secure = origin
         if secure and self._tls is None:
-            self._tls = ssl.create_default_context()
+            self._tls = trust.context()
         sock = await self._guard.connect(host, port)
         try:
             _, exchange = await asyncio.get_running_loop().create_connection(

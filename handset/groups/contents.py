@@ -9,6 +9,7 @@ from typing import Any, Literal
 import msgspec
 
 from handset.content import NotUnderstood
+from tidings.wire.decoding import UNREADABLE
 
 SENDER_KEY = "sender_key"
 SENDER_KEY_REQUEST = "sender_key_request"
@@ -94,7 +95,7 @@ def decode_control(kind: str, plaintext: bytes) -> SenderKey | SenderKeyRequest:
             found = _sender_key.decode(plaintext).sender_key
         else:
             found = _request.decode(plaintext).sender_key_request
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise NotUnderstood(str(error)) from error
     if not is_group(found.group):
         raise NotUnderstood("not the id of a group")
@@ -105,7 +106,7 @@ def decode_change(body: bytes) -> Change:
     """Raises `NotUnderstood`."""
     try:
         return _change.decode(body)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise NotUnderstood(str(error)) from error
 
 

@@ -99,7 +99,13 @@ def test_a_new_group_is_known_from_its_notice_and_an_unknown_one_is_fetched() ->
     assert apply(said("joined", 2, ME), None) == Outcome(None, is_whole=False)
 
 
-@pytest.mark.parametrize("body", [b"", b"[]", b"\xff", b'{"change": 5}', b'{"change": "left", "numbers": "all"}'])
+@pytest.mark.parametrize(
+    "body",
+    [
+        *(b"", b"[]", b"\xff", b'{"change": 5}', b'{"change": "left", "numbers": "all"}', b'{"change": "\xff"}'),
+        pytest.param(b'{"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}", id="nested"),
+    ],
+)
 def test_what_is_no_notice_is_none(body: bytes) -> None:
     assert notices.read(body) is None
 

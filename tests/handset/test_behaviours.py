@@ -80,7 +80,12 @@ def test_a_text_survives_its_encoding(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "plaintext", [b"", b"\xff", b"[]", b"{}", b'{"type":1}', b'{"type":"text"}', b'{"type":"text","text":{}}']
+    "plaintext",
+    [
+        *(b"", b"\xff", b"[]", b"{}", b'{"type":1}', b'{"type":"text"}', b'{"type":"text","text":{}}'),
+        b'{"type":"text","text":{"body":"\xff"}}',
+        pytest.param(b'{"type":"x","x":' + b"[" * 100_000 + b"]" * 100_000 + b"}", id="nested"),
+    ],
 )
 def test_what_is_no_content_is_not_understood(plaintext: bytes) -> None:
     with pytest.raises(content.NotUnderstood):

@@ -81,6 +81,24 @@ async def test_a_malformed_frame_is_answered_with_bad_frame_and_the_end(network:
         await client.closed.wait()
 
 
+NOT_UTF8 = {False: b"\x81\xa1t\xa1\xff", True: b'{"t":"\xff"}'}
+NESTED = {
+    False: b"\x82\xa1t\xa4ping\xa1x" + b"\x91" * 100_000 + b"\x90",
+    True: b'{"t":"ping","x":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+}
+
+
+@pytest.mark.parametrize("data", [NOT_UTF8, NESTED], ids=["no UTF-8", "nested"])
+async def test_a_frame_that_no_decoder_gets_to_the_end_of_is_a_malformed_one(
+    network: Network, data: dict[bool, bytes]
+) -> None:
+    await network.start()
+    client = await network.connect()
+    await client.link.send_raw(data[network.transport == "json"])
+    closing = await client.next(device.Closing)
+    assert (closing.reason, closing.number) == (device.BAD_FRAME, "")
+
+
 async def test_a_frame_that_is_too_long_is_not_read(network: Network) -> None:
     await network.start()
     client = await network.connect(transport="tcp")

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
 from tests.authority import Authority
-from tidings.outgoing import addresses, urls
+from tidings.outgoing import addresses, trust, urls
 from tidings.outgoing.download import BadAnswer, Downloader, TooLarge
 from tidings.outgoing.guard import Forbidden, Guard
 from tidings.outgoing.settings import ONLY_PUBLIC, OutgoingSettings
@@ -166,7 +165,7 @@ async def test_a_header_cannot_hold_another_one(server: Server, downloader: Down
 
 
 async def test_over_tls_the_name_is_checked_against_the_certificate(server: Server, tmp_path: Path) -> None:
-    authority = Authority()
+    authority = Authority(old=True)
     listening = await asyncio.start_server(
         server.serve, "127.0.0.1", 0, ssl=authority.server_context(tmp_path, "127.0.0.1")
     )
@@ -174,7 +173,7 @@ async def test_over_tls_the_name_is_checked_against_the_certificate(server: Serv
     guard = Guard(OutgoingSettings(addresses.LOOPBACK))
     with pytest.raises(OSError, match="CERTIFICATE_VERIFY_FAILED"):
         await fetched(Downloader(guard), url)
-    context = ssl.create_default_context(cadata=authority.pem.decode())
+    context = trust.context(authority.pem)
     assert await fetched(Downloader(guard, context), url) == (200, b"file")
     with pytest.raises(OSError, match="CERTIFICATE_VERIFY_FAILED"):
         await fetched(Downloader(guard, context), url.replace("127.0.0.1", "localhost"))

@@ -55,6 +55,11 @@ async def post(api: Served, content: bytes, path: str = "/v1/messages") -> tuple
         ("5,000 digits after a point", b'{"to": "15550110001", "ttl": 0.' + b"9" * 5000 + b"e99999}"),
         ("1,000 arrays", b"[" * 1000 + b"]" * 1000),
         ("1,000 objects", b'{"a":' * 1000 + b"1" + b"}" * 1000),
+        ("101 arrays", b"[" * 101 + b"]" * 101),
+        (
+            "101 objects beside a hundred arrays",
+            b'{"to": [%s], "a":' % b",".join([b"[]"] * 100) + b'{"a":' * 100 + b"1" + b"}" * 101,
+        ),
         ("100,000 arrays without an end", b"[" * 100_000),
         ("a form", b"to=15550110001&text=x"),
         ("XML", b"<message/>"),
@@ -67,6 +72,13 @@ async def test_what_is_no_usable_json_is_a_400(
 ) -> None:
     assert await post(api, content, path) == (400, 1025)
     assert not coreapp.questions
+
+
+async def test_a_hundred_arrays_and_objects_within_one_another_are_read(api: Served) -> None:
+    for inner in (b"{}", b'{"a": 1}', b"[1]"):
+        content = GOOD[:-1] + b', "unknown": ' + b"[" * 98 + inner + b"]" * 98 + b"}"
+        assert await post(api, content) == (201, 0)
+        assert await post(api, content.replace(b"[" * 98, b"[" * 99).replace(b"]" * 98, b"]" * 99)) == (400, 1025)
 
 
 async def test_a_message_cut_off_at_any_byte_is_refused(api: Served, coreapp: FakeCoreapp) -> None:

@@ -169,6 +169,8 @@ def test_a_stream_may_arrive_in_pieces_of_any_size(bodies: list[bytes], pieces: 
         (b"\0\0\0\0", "bad frame"),
         (b"\0\0\0\3abc", "bad frame"),
         (encoded(device.Pong()), "bad frame"),
+        (b"\0\0\0\4\x81\xa1t\xff", "bad frame"),
+        (b"\0\0\0\5\x81\xa1t\xa1\xff", "bad frame"),
     ],
 )
 async def test_a_bad_frame_closes_the_connection_with_a_reason(listen: Listen, stream: bytes, reason: str) -> None:

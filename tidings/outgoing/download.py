@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Mapping
 
 import httptools
 
-from tidings.outgoing import urls
+from tidings.outgoing import trust, urls
 from tidings.outgoing.guard import Guard
 
 HEAD_LIMIT = 64 * 1024  # bytes of an answer's head
@@ -153,7 +153,7 @@ class Downloader:
     async def _open(self, place: urls.Place) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         host, port, secure = place.origin
         if secure and self._tls is None:
-            self._tls = ssl.create_default_context()
+            self._tls = trust.context()
         sock = await self._guard.connect(host, port)
         try:
             return await asyncio.open_connection(

@@ -14,6 +14,8 @@ from typing import Any, Protocol, cast
 
 import msgspec
 
+from tidings.wire.decoding import UNREADABLE
+
 log = logging.getLogger(__name__)
 
 MAX_FRAME = 4 * 1024 * 1024
@@ -97,14 +99,15 @@ class Connection(asyncio.Protocol):
                     return
                 if end - position - 4 < size:
                     break
-                frame = self._decoder.decode(view[position + 4 : position + 4 + size])
+                try:
+                    frame = self._decoder.decode(view[position + 4 : position + 4 + size])
+                except UNREADABLE as error:
+                    self._refuse(f"bad frame: {error}")
+                    return
                 position += 4 + size
                 self._handler.received(self, frame)
                 if not self.is_open:
                     return
-        except msgspec.MsgspecError as error:
-            self._refuse(f"bad frame: {error}")
-            return
         except Exception as error:
             log.exception("connection.handler_failed", extra={"peer": self.peer})
             self.close(f"handler failed: {error!r}")

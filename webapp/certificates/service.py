@@ -8,6 +8,7 @@ import logging
 import ssl
 from typing import Protocol
 
+from tidings.outgoing import trust
 from tidings.runtime.clock import Clock
 from tidings.safekeeping import Safe, Unreadable
 from tidings.storage import certificates
@@ -75,7 +76,7 @@ class Certificates:
         """Keep them; webhook servers are checked against them and no others. Raises `FixRequest`."""
         try:
             authorities = await asyncio.to_thread(pem.parse_authorities, text)
-            ssl.create_default_context(cadata=authorities.decode())
+            trust.context(authorities)
         except (Wrong, ssl.SSLError) as error:
             raise FixRequest.because(PARAMETER_INVALID, f"certificate: {error}") from None
         await self._set(caller, certificates.WEBHOOK_CA, authorities)

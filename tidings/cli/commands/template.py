@@ -17,6 +17,7 @@ from tidings.cli import guard
 from tidings.runtime import settings
 from tidings.storage import templates
 from tidings.storage.database import Connection, Database
+from tidings.wire.decoding import UNREADABLE
 from webapp import bodies
 from webapp.errors import FixRequest
 from webapp.templates.schemas import Definition, describe
@@ -56,7 +57,7 @@ def _create(where: settings.DatabaseSettings, account: str, file: str) -> int:
         definitions = [bodies.check(Definition, one) for one in (found if isinstance(found, list) else [found])]
     except OSError as error:
         raise guard.Failure(f"{file} cannot be read: {error.strerror}") from error
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise guard.Failure(f"{file} is no JSON: {error}") from error
     except FixRequest as error:
         raise guard.Failure("; ".join(problem.details for problem in error.problems)) from error
