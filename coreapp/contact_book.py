@@ -47,14 +47,17 @@ class ContactBook:
         *,
         account: str,
         shard: int,
+        check_unknown: bool = False,
         cache_limit: int = 100_000,
     ) -> None:
+        """check_unknown: whoever a message is for is checked then, rather than refused as unknown."""
         self._database = database
         self._journal = journal
         self._upstream = upstream
         self._clock = clock
         self._account = account
         self._shard = shard
+        self._check_unknown = check_unknown
         self._cache: LRU[str, tuple[bool, float]] = LRU(cache_limit)
         self._reads: Batcher[str, bool | None] = Batcher("contacts-read", self._read, max_size=1000)
         self._syncs: Batcher[str, bool] = Batcher(
@@ -84,12 +87,19 @@ class ContactBook:
         return [_answer(text, wa_id, known, pending) for text, wa_id in zip(inputs, wa_ids, strict=True)]
 
     async def require_valid(self, wa_id: str) -> None:
-        """Raises `Refused`: 1006 for a number that was not checked within 7 days, 1013 for one that is not on it."""
+        """Raises `Refused`: 1006 for a number that was not checked within 7 days, 1013 for one that is not on it.
+
+        Where unknown numbers are checked, 1016 takes the place of 1006 when that is not possible now.
+        """
         registered = self._cached(wa_id)
         if registered is None:
             registered = await self._reads.submit(wa_id)
-        if registered is None:
+        if registered is None and not self._check_unknown:
             raise Refused(codes.NOT_FOUND, codes.UNKNOWN_CONTACT)
+        if registered is None:
+            registered = (await self._ask([wa_id])).get(wa_id)
+        if registered is None:
+            raise Refused(codes.OVERLOADED, "the recipient cannot be checked now", retry_after=5)
         if not registered:
             raise Refused(codes.USER_NOT_VALID, "the recipient is not a valid user")
 

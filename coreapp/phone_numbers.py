@@ -8,6 +8,10 @@ import phonenumbers
 
 # The usual case costs one match: an optional plus, then 7 to 15 digits of which the first is not 0 (E.164).
 _PLAIN = re.compile(r"\+?([1-9][0-9]{6,14})")
+# As printed on letterheads: the 0 that is dialled within the country only.
+_TRUNK = re.compile(r"(?<=[0-9])(\s*)\(0\)")
+# How most countries dial abroad.
+_ABROAD = re.compile(r"\s*00[1-9]")
 _PUNCTUATION = str.maketrans("", "", " -.()/\u00a0\u2011\u200e")
 
 
@@ -18,6 +22,9 @@ def normalise(text: str, region: str | None = None) -> str | None:
     """
     if len(text) > 64:
         return None
+    text = _TRUNK.sub("", text)
+    if _ABROAD.match(text):
+        text = "+" + text.lstrip()[2:]
     plain = _PLAIN.fullmatch(text.translate(_PUNCTUATION))
     if plain and (text.lstrip().startswith("+") or region is None):
         return plain[1]

@@ -93,7 +93,9 @@ class Shard:
         progress = ProgressBook()
         progress.hold([job.id for job in left])
         progress.load(progress_rows)
-        reports = StatusReports(progress, self.config.wishes, clock, account=account, shard=number)
+        reports = StatusReports(
+            progress, self.config.wishes, self._is_unheard, clock, account=account, shard=number
+        )
         count = JobCount()
         window = Threads(database, clock, account=account, enforced=settings.reengagement_window)
         self._keys = IdempotencyKeys(database, clock, account=account)
@@ -134,7 +136,15 @@ class Shard:
             lambda: reports.persist,
             clock,
         )
-        self.contacts = ContactBook(database, self.journal, self.link, clock, account=account, shard=number)
+        self.contacts = ContactBook(
+            database,
+            self.journal,
+            self.link,
+            clock,
+            account=account,
+            shard=number,
+            check_unknown=settings.check_unknown,
+        )
         self.identity_desk = IdentityDesk(
             self.identities, self.contacts, store, self.link, self.journal, account=account
         )
@@ -314,7 +324,11 @@ class Shard:
         )
 
     def _callbacks(self) -> int:
-        return len(self.queue)
+        """How many wait for a webhook that may take them. Without one they are no reason to refuse messages."""
+        return len(self.queue) if self.config.target().url else 0
+
+    def _is_unheard(self) -> bool:
+        return not self.config.target().url and len(self.queue) >= self._settings.callback_queue_limit
 
 
 class _JournalWatch:

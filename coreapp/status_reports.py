@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
+from prometheus_client import Counter
+
 from coreapp import ids
 from coreapp.conversations import conversation_of
 from coreapp.groups.names import is_group
@@ -15,6 +17,10 @@ from coreapp.webhook.rows import CallbackRows
 from tidings.runtime.clock import Clock
 from tidings.storage.callbacks import Callback
 from tidings.storage.messages import Status
+
+UNTOLD = Counter(
+    "tidings_statuses_untold_total", "Statuses posted to nobody, because no webhook URL is set and the queue was full"
+)
 
 # message id, status reached, Unix seconds or `None` for now, error code and details for `FAILED`
 Reached = tuple[str, Status, int | None, tuple[int, str] | None]
@@ -46,9 +52,18 @@ class StatusReports:
     """Turns events into reports. The events' messages must be in the progress book; unknown ones report nothing."""
 
     def __init__(
-        self, progress: ProgressBook, wishes: Callable[[], Wishes], clock: Clock, *, account: str, shard: int
+        self,
+        progress: ProgressBook,
+        wishes: Callable[[], Wishes],
+        unheard: Callable[[], bool],
+        clock: Clock,
+        *,
+        account: str,
+        shard: int,
     ) -> None:
+        """unheard: does nobody listen, and enough wait already for whoever will?"""
         self._progress = progress
+        self._unheard = unheard
         self._wishes = wishes
         self._clock = clock
         self._account = account
@@ -65,6 +80,7 @@ class StatusReports:
         now = self._clock.now()
         # Where both are posted, the first of the two that come after `sent`.
         second = Status.DELIVERED if wishes.wants(Status.DELIVERED) else Status.READ
+        unheard = self._unheard()
         report = Report({}, [])
         for message_id, reached, timestamp, error in events:
             steps = self._progress.advance(message_id, reached)
@@ -73,7 +89,9 @@ class StatusReports:
             report.statuses[message_id] = steps[-1]
             peer = self._progress.peer(message_id) or ""
             for step in steps:
-                if wishes.wants(step):
+                if unheard:
+                    UNTOLD.inc()
+                elif wishes.wants(step):
                     conversation = None
                     if wishes.conversations and not is_group(peer) and (step is Status.SENT or step is second):
                         kind = self._progress.kind(message_id)

@@ -137,7 +137,7 @@ class CoreappLinks:
         self._changed()
 
     async def ask(self, recipient: str, make: Make, expect: type[Answer]) -> Answer:
-        """Ask the owner of a recipient's shard. Raises `CoreappRefused`, `CoreappAway`, `TryLater`.
+        """Ask the owner of a recipient's shard. Raises `CoreappRefused`, `CoreappAway`, `TryLater`, `SendLess`.
 
         `WaitForAnswer` and `UseAnotherKey` are raised for a question with an idempotency key.
         """

@@ -9,12 +9,13 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 from prometheus_client import Gauge
 
 from tidings.wire import connection as wire
 from tidings.wire import core
 from tidings.wire.requests import Requests
-from webapp.errors import CoreappAway
+from webapp.errors import CoreappAway, SendLess
 
 log = logging.getLogger(__name__)
 
@@ -25,6 +26,8 @@ Make = Callable[[int], Any]
 
 # Seconds between attempts to connect, and for one attempt.
 FIRST_RETRY, LAST_RETRY, CONNECT_TIMEOUT = 0.05, 1.0, 5.0
+
+_encode = msgspec.msgpack.Encoder().encode
 
 
 class Peer:
@@ -74,12 +77,15 @@ class Peer:
         self._wanted = False
 
     async def ask(self, make: Make, timeout: float) -> core.Answer:
-        """Raises `CoreappAway` when no answer comes; whether the question was acted upon is then unknown."""
+        """Raises `CoreappAway` when no answer comes; whether the question was acted upon is then unknown.
+
+        Raises `SendLess` for a question that the Coreapp would close the connection over; it is not sent.
+        """
         connection = self._connection
         loop = asyncio.get_running_loop()
         asked = loop.time()
         try:
-            return await self._requests.ask(connection, make, timeout=timeout)
+            return await self._requests.ask(connection, lambda n: _bounded(make(n)), timeout=timeout)
         except wire.Disconnected as error:
             raise CoreappAway(f"the Coreapp at {self.address} went away before it answered: {error}") from None
         except TimeoutError:
@@ -123,6 +129,13 @@ class Peer:
         if problem != self.problem:
             log.warning("coreapp.away", extra={"address": self.address, "error": problem})
         self.problem = problem
+
+
+def _bounded(question: Any) -> Any:
+    # All of them share the connection. To encode one twice costs a microsecond.
+    if len(_encode(question)) > wire.MAX_FRAME:
+        raise SendLess(wire.MAX_FRAME)
+    return question
 
 
 def _cause(error: Exception) -> str:

@@ -3,6 +3,7 @@
     APIError
     ├── FixRequest             400, or by its code: the request is wrong and will stay wrong
     │   ├── ShortenBody        413
+    │   ├── SendLess           413: what the body asks for is more than a Coreapp takes at a time
     │   ├── UseAnotherPath     404
     │   ├── UseAnotherKey      422: the idempotency key was used for another request
     │   └── UseAnotherMethod   405
@@ -171,6 +172,15 @@ class ShortenBody(FixRequest):
 
     def __init__(self, limit: int) -> None:
         super().__init__([Problem(INVALID_REQUEST, f"the body is over the limit of {limit} bytes")])
+
+
+class SendLess(FixRequest):
+    """What the request asks a Coreapp for is more than fits into one question; it was not asked."""
+
+    status = 413
+
+    def __init__(self, limit: int, *, what: str = "the request") -> None:
+        super().__init__([Problem(INVALID_REQUEST, f"{what} is over the {limit} bytes that a Coreapp takes at a time")])
 
 
 class UseAnotherPath(FixRequest):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
-from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic import BeforeValidator, Field, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.config import JsonDict, JsonValue
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
@@ -17,7 +17,8 @@ from webapp.errors import PARAMETER_INVALID
 
 # Of a JSON number that is read.
 _LEAST, _MOST = -(2**63), 2**63 - 1
-_GIVEN: JsonDict = {"not": {"type": "null"}}
+# Not for a string that may be given and empty.
+_GIVEN: JsonDict = {"not": {"enum": [None, ""]}}
 _ABSENT: JsonDict = {"type": "null"}
 _BLANKS = " .()\u00a0-"
 _SEPARATORS = str.maketrans("", "", _BLANKS)
@@ -26,8 +27,10 @@ _SEPARATORS = str.maketrans("", "", _BLANKS)
 NO_CONTROLS = r"^[^\x00-\x1f\x7f-\x9f]*$"
 # Not much more than its beginning; what is behind it is for those who follow it.
 WEB_ADDRESS = r"[Hh][Tt][Tt][Pp][Ss]?://[^\x00-\x20\x7f-\xa0\u2028\u2029]*"
-# As `base64.b64decode(…, validate=True)` takes it.
-BASE64 = r"^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{4})$"
+_GAP = r"[ \t\r\n]*"
+_SIGN = rf"(?:[A-Za-z0-9+/]{_GAP})"
+# Also in lines, as the command `base64` writes it.
+BASE64 = rf"^{_GAP}(?:{_SIGN}{{4}})*(?:{_SIGN}{{2}}={_GAP}={_GAP}|{_SIGN}{{3}}={_GAP}|{_SIGN}{{4}})$"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -127,6 +130,11 @@ def or_empty(schema: JsonDict) -> None:
     choices = schema["anyOf"]
     assert isinstance(choices, list)
     choices.append({"const": ""})
+
+
+Given = TypeVar("Given")
+# An optional string whose empty form says that there is none.
+Maybe = Annotated[Given | None, BeforeValidator(empty_is_absent), Field(json_schema_extra=or_empty)]
 
 
 def nullable(schema: JsonDict) -> None:

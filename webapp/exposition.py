@@ -40,13 +40,17 @@ class _Families:
 
 
 def choose(request: Request, given: str | None) -> Format:
-    """The form that `format` asks for, or an `Accept` with Prometheus's types; else JSON. Raises `FixRequest`."""
+    """The form that `format` asks for, or an `Accept` with Prometheus's types; else JSON. Raises `FixRequest`.
+
+    Many programs that want JSON name `text/plain`, too.
+    """
     if given == "json" or given == "prometheus":
         return given  # type: ignore[return-value]
     if given is not None:
         raise FixRequest.because(PARAMETER_INVALID, "format: should be json or prometheus")
     accept = headers.find(request.scope, b"accept") or b""
-    return "prometheus" if b"openmetrics" in accept or b"text/plain" in accept else "json"
+    wants_text = b"openmetrics" in accept or b"text/plain" in accept
+    return "prometheus" if wants_text and b"application/json" not in accept else "json"
 
 
 def answer(form: Format, path: Sequence[str], nodes: Mapping[str, Sequence[Metric]]) -> Response:

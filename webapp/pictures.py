@@ -47,6 +47,11 @@ async def receive(request: Request, limit: int) -> Picture:
     kind = headers.find(request.scope, b"content-type") or b""
     if multipart.is_multipart(kind):
         content = multipart.take_file(kind, content, FIELD)
+    return check(content, limit)
+
+
+def check(content: bytes, limit: int) -> Picture:
+    """Raises `FixRequest` for what is no picture of at most `limit` bytes."""
     if len(content) > limit:
         raise FixRequest.because(PARAMETER_INVALID, f"{FIELD}: is over the limit of {limit} bytes")
     for start, name in _TYPES:

@@ -113,6 +113,7 @@ def assemble(settings: Settings, database: Database, shard_map: ShardMap, hasher
     users = Users(database, settings.account, tokens, credentials, hasher, clock)
     gate = Gate(tokens, settings.api_key)
     messages_limit = Limit("messages", TokenBucket(settings.messages_rate, settings.messages_burst, clock))
+    marks_limit = Limit("marks", TokenBucket(settings.messages_rate, settings.messages_burst, clock))
     contacts_limit = Limit("contacts", TokenBucket(settings.contacts_rate, settings.contacts_burst, clock))
     templates = Templates(database, settings.account, clock)
     first_answers = FirstAnswers(database, clock)
@@ -126,7 +127,11 @@ def assemble(settings: Settings, database: Database, shard_map: ShardMap, hasher
     app = webapp.app.create(
         [
             webapp.messages.routes.routes(
-                Messages(links, templates, references, first_answers), gate, messages_limit, max_body=max_body
+                Messages(links, templates, references, first_answers),
+                gate,
+                messages_limit,
+                marks_limit,
+                max_body=max_body,
             ),
             webapp.contacts.routes.routes(Contacts(links), gate, contacts_limit, max_body=max_body),
             webapp.users.routes.routes(users, gate, max_body=max_body),
@@ -138,7 +143,7 @@ def assemble(settings: Settings, database: Database, shard_map: ShardMap, hasher
             webapp.account.routes.routes(Account(database, links, hasher), gate, max_body=max_body),
             webapp.profile.routes.routes(Profile(database), gate, max_body=max_body),
             webapp.business_encryption.routes.routes(BusinessEncryption(database), gate, max_body=max_body),
-            webapp.backup.routes.routes(Backups(database, links, safe), gate, max_body=max_body),
+            webapp.backup.routes.routes(Backups(database, links, safe, guard, clock), gate, max_body=max_body),
             webapp.media_providers.routes.routes(MediaProviders(database, safe), gate, max_body=max_body),
             webapp.stickerpacks.routes.routes(Stickerpacks(database), gate, max_body=max_body),
             webapp.certificates.routes.routes(Certificates(database, links, safe, tls, clock), gate),

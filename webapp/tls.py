@@ -14,7 +14,7 @@ from tidings.runtime.clock import Clock
 from tidings.safekeeping import Safe, Unreadable
 from tidings.storage import certificates
 from tidings.storage.database import Connection, Database
-from webapp.certificates.pem import Bundle
+from webapp.certificates.pem import Bundle, Wrong
 
 log = logging.getLogger(__name__)
 
@@ -36,11 +36,12 @@ class ServerTLS:
         self._clock = clock
         self._current: ssl.SSLContext | None = None
         self._pem = b""
+        self._unusable: bytes | None = None
         self.context = _context()
         self.context.sni_callback = self._choose
 
     async def load(self) -> None:
-        """Put the certificate of the database in force, making one when there is none.
+        """Put the certificate of the database in force, making one when there is none, or none that can be used.
 
         Raises `Unreadable` when it was stored under another master key, and the database's errors.
         """
@@ -74,7 +75,9 @@ class ServerTLS:
             uploaded = await certificates.find_certificate(connection, self._account, certificates.EXTERNAL)
             made = await certificates.find_certificate(connection, self._account, certificates.SELF_SIGNED)
         if uploaded is not None:
-            return Bundle.load(self._safe.open(self._account, certificates.EXTERNAL, uploaded))
+            bundle = await self._open_uploaded(uploaded)
+            if bundle is not None:
+                return bundle
         now = datetime.datetime.fromtimestamp(self._clock.now(), datetime.UTC)
         present = self._open_made(made)
         if present is not None and present.is_fresh(now) and set(self._names) <= set(present.names):
@@ -97,6 +100,22 @@ class ServerTLS:
         kept = self._open_made(await self._database.persist(keep, patience=20.0))
         return kept or bundle
 
+    async def _open_uploaded(self, sealed: bytes) -> Bundle | None:
+        """`None` for what no server could use. Raises `Unreadable`."""
+        if sealed == self._unusable:
+            return None
+        content = self._safe.open(self._account, certificates.EXTERNAL, sealed)
+        try:
+            bundle = Bundle.load(content)
+            if bundle.pem != self._pem:
+                await asyncio.to_thread(check, bundle.pem)
+        except (Wrong, ssl.SSLError) as error:
+            # Once for each: it is looked for every few seconds.
+            self._unusable = sealed
+            log.error("tls.unusable", extra={"error": str(error)[:200]})
+            return None
+        return bundle
+
     def _open_made(self, sealed: bytes | None) -> Bundle | None:
         try:
             return (
@@ -104,7 +123,7 @@ class ServerTLS:
                 if sealed is None
                 else Bundle.load(self._safe.open(self._account, certificates.SELF_SIGNED, sealed))
             )
-        except Unreadable:
+        except (Unreadable, Wrong):
             return None
 
 

@@ -10,6 +10,7 @@ import asyncio
 import collections
 import dataclasses
 import functools
+import logging
 import socket
 import ssl
 from collections.abc import Mapping
@@ -19,6 +20,8 @@ import httptools
 
 from tidings.outgoing import trust, urls
 from tidings.outgoing.urls import Origin
+
+log = logging.getLogger(__name__)
 
 ANSWER_LIMIT = 64 * 1024  # bytes of an answer that are read so that the connection can be kept
 MAX_IDLE = 64  # kept connections; they are as many as posts were in flight
@@ -53,15 +56,26 @@ class Poster:
         self._timeout = timeout
         self._tls = tls
         self._authorities = b""
+        self._mistrust = ""
         self._idle: collections.deque[_Exchange] = collections.deque()
 
     def trust(self, authorities: bytes) -> None:
-        """From now on check servers against these, PEM, or against the system's when empty."""
-        if authorities != self._authorities:
-            self._authorities = authorities
+        """From now on check servers against these, PEM, or against the system's when empty.
+
+        Of what cannot be loaded no server is trusted: every post over TLS fails, until there are others.
+        """
+        if authorities == self._authorities:
+            return
+        self._authorities = authorities
+        self._mistrust = ""
+        try:
             self._tls = trust.context(authorities) if authorities else None
-            # They were checked against others.
-            self.close()
+        except (OSError, ValueError, TypeError) as error:
+            self._tls = None
+            self._mistrust = f"the authorities that are set for webhooks cannot be loaded: {error}"
+            log.error("webhook.authorities_unusable", extra={"error": str(error)[:200]})
+        # They were checked against others.
+        self.close()
 
     async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> int:
         """The status of the answer.
@@ -99,6 +113,8 @@ class Poster:
 
     async def _connect(self, origin: Origin) -> _Exchange:
         host, port, secure = origin
+        if secure and self._mistrust:
+            raise ssl.SSLError(self._mistrust)
         if secure and self._tls is None:
             self._tls = trust.context()
         sock = await self._guard.connect(host, port)
@@ -167,7 +183,8 @@ class _Exchange(asyncio.Protocol):
         self._received += len(data)
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserError as error:
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            # After 101 it is no HTTP any more; the answer is here then.
             if not self._answer.done():
                 self._answer.set_exception(ValueError(f"not an answer of HTTP/1.1: {error}"))
             return
@@ -178,23 +195,26 @@ class _Exchange(asyncio.Protocol):
         self._status = self._parser.get_status_code()
 
     def on_message_complete(self) -> None:
-        # 100 Continue and its like come before the answer.
-        if self._status >= 200 and self._answer is not None and not self._answer.done():
-            self.reusable = bool(self._parser.should_keep_alive())
+        # 100 Continue and its like come before the answer; 101 is the last that is said in HTTP.
+        if self._is_final() and self._answer is not None and not self._answer.done():
+            self.reusable = self._status != 101 and bool(self._parser.should_keep_alive())
             self._end()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.reusable = False
         self._transport = None
-        if self._status >= 200:
+        if self._is_final():
             # An answer may end with its connection.
             self._end()
         elif self._answer is not None and not self._answer.done():
             self._answer.set_exception(exc or Closed(unused=not self._received))
 
     def _end(self) -> None:
-        if self._answer is not None and not self._answer.done() and self._status >= 200:
+        if self._answer is not None and not self._answer.done() and self._is_final():
             self._answer.set_result(self._status)
+
+    def _is_final(self) -> bool:
+        return self._status >= 200 or self._status == 101
 
 
 @functools.lru_cache(8)

@@ -62,13 +62,19 @@ class CallbackQueue:
         self._load_if_low()
 
     def offer(self, callbacks: Sequence[Callback]) -> None:
-        """New callbacks, on disk (or volatile) already, in order of `seq`."""
+        """New callbacks, on disk (or volatile) already, in order of `seq`.
+
+        Those that a page brought between their commit and this call are in memory already, and were never counted as
+        only in the database: they come after all that were.
+        """
         for callback in callbacks:
             if callback.volatile:
                 if self._in_memory >= 2 * self._limit:
                     DROPPED.inc()
                 else:
                     self._admit(callback)
+            elif callback.seq <= self._highest:
+                continue
             elif self._in_database or self._in_memory >= self._limit:
                 self._in_database += 1
             else:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
-GIVE_UP_AFTER = 24 * 3600.0  # seconds since the event
+GIVE_UP_AFTER = 24 * 3600.0  # seconds since the event …
+MIN_ATTEMPTS = 10  # … and not before so many: it may have waited for a URL, or for us
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -47,6 +48,6 @@ def decide(status: int | None, attempt: int, age: float, policy: Policy) -> Deci
     """
     if status == 200 or (policy.any_2xx and status is not None and 200 <= status < 300):
         return Delivered()
-    if age >= policy.give_up_after:
+    if age >= policy.give_up_after and attempt >= MIN_ATTEMPTS:
         return GiveUp()
     return RetryAfter(min(attempt * policy.backoff, policy.max_backoff))

@@ -159,6 +159,21 @@ async def test_an_unknown_recipient_and_oneself_are_refused(world: World) -> Non
     assert (await running.client.send("15550000000")).code == 1021
 
 
+async def test_where_unknown_recipients_are_checked_a_message_needs_no_call_before_it(world: World) -> None:
+    world.add_phones(NUMBERS[0])
+    running = await world.start(check_unknown=True)
+    await world.connected(running)
+    for _ in range(2):
+        assert isinstance(await running.client.send(NUMBERS[0]), core.Accepted)
+    assert world.network.checks == [[NUMBERS[0]]]
+    assert (await running.client.send(NUMBERS[1])).code == 1013
+    world.network.away()
+    await soon(lambda: not running.shard.link.connected)
+    away = await running.client.send(NUMBERS[2])
+    assert (away.code, away.retry_after) == (1016, 5)
+    assert isinstance(await running.client.send(NUMBERS[0]), core.Accepted)
+
+
 @pytest.mark.parametrize(
     ("text", "wa_id"),
     [
@@ -167,6 +182,10 @@ async def test_an_unknown_recipient_and_oneself_are_refused(world: World) -> Non
         (" +49 (30) 901820 ", "4930901820"),
         ("+1.555.011-0001", "15550110001"),
         ("+4930901820", "4930901820"),
+        ("+44 (0)20 7946 0123", "442079460123"),
+        ("0044 20 7946 0123", "442079460123"),
+        (" 0049(0)30-901820", "4930901820"),
+        ("000123456789", None),
         ("+", None),
         ("", None),
         ("hello", None),

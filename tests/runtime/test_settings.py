@@ -80,6 +80,14 @@ def test_the_names_of_the_original_lead_to_mysql_and_its_password_is_never_shown
     assert repr(where) == "DatabaseSettings(mysql+aiomysql://db:3307/tidings_network)"
 
 
+@pytest.mark.parametrize("variable", ["WA_DB_SSL_CA", "WA_DB_SSL_CERT", "WA_DB_SSL_KEY"])
+def test_encryption_that_is_asked_for_and_not_there_is_told(tmp_path: Path, variable: str) -> None:
+    env = Environment({"WA_DB_ENGINE": "MYSQL", variable: "/some/file.pem"})
+    settings.read_database(env, tmp_path, "business")
+    with pytest.raises(SettingsError, match=variable):
+        env.check()
+
+
 def test_an_address_of_its_own_wins_and_an_unknown_kind_is_refused_without_its_password(tmp_path: Path) -> None:
     env = Environment({"TIDINGS_NETWORK_DB_URL": "postgresql://me:secret@db/x", "WA_DB_ENGINE": "MYSQL"})
     settings.read_database(env, tmp_path, "network")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import Any
 
 import pytest
@@ -42,9 +43,15 @@ async def test_a_registered_number_has_nothing_to_do(api: Served, coreapp: FakeC
     assert not coreapp.asked(core.VerifyCode)
 
 
+async def test_a_certificate_may_come_in_lines(api: Served, coreapp: FakeCoreapp) -> None:
+    lines = textwrap.fill(body("account")["cert"], 76) + "\n"
+    answer = await api.http.post("/v1/account", json=body("account") | {"cert": lines})
+    assert (answer.status_code, answer.json()["account"][0]["vname"]) == (202, "Tidings Ltd.")
+
+
 async def test_an_empty_pin_is_none(api: Served, coreapp: FakeCoreapp) -> None:
     assert (await api.http.post("/v1/account", json=body("account") | {"pin": ""})).status_code == 202
-    shards = {"cc": "1", "phone_number": "5550000000", "shards": 1, "pin": ""}
+    shards = {"cc": "1", "phone_number": "5550000000", "shards": 1, "pin": "", "cert": ""}
     assert (await api.http.post(SHARDS, json=shards)).status_code == 201
     await api.http.post(TWO_STEP, json={"pin": PIN})
     for path, content in (("/v1/account", body("account") | {"pin": ""}), (SHARDS, shards)):

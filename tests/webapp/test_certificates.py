@@ -107,6 +107,13 @@ async def test_a_bundle_is_kept_sealed_and_its_authority_told_to_everybody(api: 
     assert b"PRIVATE" not in kept
 
 
+async def test_a_key_may_follow_the_parameters_of_its_curve(api: Served) -> None:
+    # prime256v1, as `openssl ecparam -genkey` writes it before the key.
+    curve = b"-----BEGIN EC PARAMETERS-----\nBggqhkjOPQMBBw==\n-----END EC PARAMETERS-----\n"
+    answer = await api.http.post(EXTERNAL, content=curve + KEY + CERTIFICATE + AUTHORITY.pem)
+    assert answer.status_code == 200
+
+
 async def test_a_large_bundle_is_refused(api: Served) -> None:
     for path in (EXTERNAL, WEBHOOKS):
         assert code(await api.http.post(path, content=AUTHORITY.pem * 1000)) == (413, 1025)

@@ -41,7 +41,7 @@ def token(answer: Any) -> str:
 
 
 async def test_the_default_password_must_be_changed_at_the_first_login(fresh: Served) -> None:
-    for body in (None, {}, {"new_password": None}):
+    for body in (None, {}, {"new_password": None}, {"new_password": ""}):
         answer = await login(fresh, "admin", "secret", body)
         assert code(answer) == (403, 1024)
         assert errors(answer)[0]["title"] == "Password change required"
@@ -98,7 +98,6 @@ async def test_a_login_answers_one_token_in_the_documented_form(fresh: Served) -
         ("NO-LOWER-1", "lower-case"),
         ("No-Digits-", "digit"),
         ("NoPunctuation1", "punctuation"),
-        ("", "8 to 64 characters"),
     ],
 )
 async def test_a_weak_new_password_is_refused_with_the_reason(fresh: Served, password: str, reason: str) -> None:

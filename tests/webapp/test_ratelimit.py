@@ -76,6 +76,15 @@ async def test_a_burst_of_messages_leaves_contacts_alone_and_the_other_way_round
     assert (await api.http.get("/v1/health")).status_code == 200
 
 
+async def test_marking_messages_as_read_leaves_sending_alone_and_the_other_way_round(serve: Serve) -> None:
+    clock = ManualClock()
+    api = await serve(clock=clock, messages_rate=2, messages_burst=2)
+    await api.log_in()
+    marks = [(await api.http.put("/v1/messages/x", json={})).status_code for _ in range(3)]
+    assert marks == [400, 400, 429]
+    assert await spend(api, "/v1/messages", 3) == [400] * 2 + [429]
+
+
 async def test_beyond_the_limit_the_answer_says_when_to_come_back(serve: Serve) -> None:
     api = await serve(clock=ManualClock(), messages_rate=0.25, messages_burst=1)
     await api.log_in()

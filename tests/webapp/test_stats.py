@@ -97,6 +97,7 @@ async def test_the_form_is_json_unless_it_is_asked_for_text(api: Served, path: s
     for params, accept, kind in (
         ({}, "*/*", "application/json"),
         ({}, "text/html,application/xhtml+xml,*/*;q=0.8", "application/json"),
+        ({}, "application/json, text/plain, */*", "application/json"),
         ({"format": "json"}, PROMETHEUS, "application/json"),
         ({}, PROMETHEUS, "text/plain"),
         ({"format": "prometheus"}, "application/json", "text/plain"),

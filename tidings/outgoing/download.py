@@ -31,7 +31,7 @@ class BadAnswer(ConnectionError):
 class Download:
     """An answer whose head is here.
 
-    status: of HTTP, also 3xx: no redirect is followed. headers: names in lower case; of several the last.
+    status: of HTTP, also 3xx: no redirect is followed; also 101, without a body. headers: names in lower case; of several the last.
     length: bytes of the body that the server announced, `None` when it did not.
     """
 
@@ -92,7 +92,7 @@ class Download:
         if data:
             try:
                 self._parser.feed_data(data)
-            except httptools.HttpParserError as error:
+            except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
                 # What follows a complete answer is nobody's business.
                 if not self._complete:
                     raise BadAnswer(f"not an answer of HTTP/1.1: {error}") from error
@@ -106,7 +106,8 @@ class Download:
 
     def on_headers_complete(self) -> None:
         self.status = self._parser.get_status_code()
-        self._headed = self.status >= 200
+        # After 101 it is no HTTP any more: there will be no other answer.
+        self._headed = self.status >= 200 or self.status == 101
 
     def on_body(self, body: bytes) -> None:
         self._pieces.append(body)

@@ -150,6 +150,10 @@ def read_database(env: Environment, data_dir: Path, family: str) -> DatabaseSett
         user, password = quote(env.text("WA_DB_USERNAME", "root")), quote(env.text("WA_DB_PASSWORD"))
         host, port = env.text("WA_DB_HOSTNAME", "127.0.0.1"), env.integer("WA_DB_PORT", 3306, low=1, high=65535)
         name = env.text("WA_DB_NAME_PREFIX", "tidings_") + family
+        for variable in ("WA_DB_SSL_CA", "WA_DB_SSL_CERT", "WA_DB_SSL_KEY"):
+            if env.text(variable):
+                # Whoever sets it must not believe that the connection is encrypted.
+                env.problem(f"{variable} is not supported: connections to the database are not encrypted")
         url = f"mysql+aiomysql://{user}:{password}@{host}:{port}/{name}"
     if not url:
         url = f"sqlite+aiosqlite:///{data_dir / f'{family}.db'}"

@@ -115,10 +115,18 @@ async def find_version(connection: AsyncConnection, account: str) -> int:
 async def change_settings(connection: AsyncConnection, account: str, changes: Mapping[str, Any]) -> ApplicationSettings:
     """Set what `changes` names, in the shape of `ApplicationSettings`, and leave the rest; returns what holds now.
 
+    Of `sent_status` and `webhooks.message.sent`, two names for one thing, either may be named; of two that differ, the
+    one that changes something wins: whoever writes back what they read has changed one of them.
     Raises `msgspec.ValidationError` when the changes do not fit that shape.
     """
     version, document = await _lock(connection, account)
     merged = _merge(msgspec.json.decode(document, type=dict[str, Any]), changes)
+    named = changes.get("sent_status"), changes.get("webhooks", {}).get("message", {}).get("sent")
+    sent = {value for value in named if value is not None}
+    if len(sent) > 1:
+        sent -= {_decode(document).sent_status}
+    for value in sent:
+        merged = _merge(merged, {"sent_status": value, "webhooks": {"message": {"sent": value}}})
     settings = msgspec.convert(merged, ApplicationSettings)
     await _write(connection, account, version + 1, msgspec.json.encode(merged).decode())
     return settings

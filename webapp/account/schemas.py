@@ -34,7 +34,13 @@ OptionalPin = Annotated[
     Pin | None, pydantic.BeforeValidator(empty_is_absent), pydantic.Field(json_schema_extra=or_empty)
 ]
 Cert = Annotated[
-    str, pydantic.Field(max_length=MAX_CERT, examples=["ChIKBQgBEgEx"]), Matches(BASE64, "should be base64")
+    str,
+    pydantic.Field(max_length=MAX_CERT, examples=["ChIKBQgBEgEx"]),
+    Matches(BASE64, "should be base64"),
+    pydantic.AfterValidator(lambda text: "".join(text.split())),
+]
+OptionalCert = Annotated[
+    Cert | None, pydantic.BeforeValidator(empty_is_absent), pydantic.Field(json_schema_extra=or_empty)
 ]
 Shards = Annotated[
     Integer,
@@ -69,7 +75,7 @@ class ShardsChange(Body):
     phone_number: PhoneNumber
     shards: Shards
     pin: OptionalPin = None
-    cert: Cert | None = None
+    cert: OptionalCert = None
 
 
 class TwoStep(Body):

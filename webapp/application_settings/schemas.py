@@ -114,12 +114,6 @@ class Changes(Body):
         old_collector = changes.pop("db_garbagecollector_enable", None)
         if old_collector is not None:
             changes.setdefault("garbagecollector_enable", {}).setdefault("messages", old_collector)
-        # Two names for one thing: the newer one wins when both are given.
-        newer = changes.get("webhooks", {}).get("message", {}).get("sent")
-        sent = changes.get("sent_status") if newer is None else newer
-        if sent is not None:
-            changes["sent_status"] = sent
-            changes.setdefault("webhooks", {}).setdefault("message", {})["sent"] = sent
         return changes
 
 

@@ -34,7 +34,7 @@ class BusinessEncryption:
 
     async def set_public_key(self, caller: Caller, text: str) -> None:
         """Keep it in the place of the one before. Raises `FixRequest` for what is no RSA public key of 2,048 bits."""
-        content = _normalise(text)
+        content = normalise(text)
         await self._database.persist(
             lambda connection: certificates.set_certificate(
                 connection, caller.account, certificates.FLOWS_KEY, content
@@ -44,7 +44,8 @@ class BusinessEncryption:
         log.info("business_encryption.set", extra={"username": caller.username})
 
 
-def _normalise(text: str) -> bytes:
+def normalise(text: str) -> bytes:
+    """An RSA public key of 2,048 bits, PEM, in the one form that is kept. Raises `FixRequest` for anything else."""
     if "PRIVATE KEY" in text:
         raise _wrong("is a private key, which should stay where it is: post the public one")
     try:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import bisect
+import collections
 import datetime
 import ipaddress
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Self
 
 from cryptography import x509
@@ -19,13 +21,21 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 VALID_DAYS = 825
 RENEW_DAYS = 30
 
-_BLOCK = re.compile(rb"-----BEGIN ([A-Z0-9 ]{1,40})-----.*?-----END \1-----", re.DOTALL)
+MAX_PEM = 256 * 1024  # bytes
+
+_BEGIN = re.compile(rb"-----BEGIN ([A-Z0-9 ]{1,40})-----")
+# What follows may begin with the dashes of what is before.
+_END = re.compile(rb"(?=(-----END ([A-Z0-9 ]{1,40})-----))")
 _DAY = datetime.timedelta(days=1)
 _PEM = serialization.Encoding.PEM
 
 
 class Wrong(ValueError):
     """It cannot be used; `str()` says why."""
+
+
+class RenewIt(Wrong):
+    """Nothing is wrong with it but its time: that is over, or has not come."""
 
 
 class Bundle:
@@ -37,8 +47,9 @@ class Bundle:
 
     @classmethod
     def parse(cls, text: bytes, now: datetime.datetime) -> Self:
-        """Raises `Wrong`."""
-        blocks = [(match[1], match[0]) for match in _BLOCK.finditer(text)]
+        """Raises `Wrong`; `RenewIt` for what was, or will be, right."""
+        # Before a key on a curve, OpenSSL writes the curve.
+        blocks = [(kind, block) for kind, block in _blocks(text) if kind != b"EC PARAMETERS"]
         if not blocks or not blocks[0][0].endswith(b"PRIVATE KEY"):
             raise Wrong("should begin with a private key in PEM")
         try:
@@ -59,13 +70,15 @@ class Bundle:
             except (ValueError, TypeError, InvalidSignature):
                 raise Wrong(f"{_name(issued)} was not issued by {_name(issuer)}, which follows it") from None
         if not chain[0].not_valid_before_utc <= now <= chain[0].not_valid_after_utc:
-            raise Wrong(f"{_name(chain[0])} is not valid now")
+            raise RenewIt(f"{_name(chain[0])} is not valid now")
         return cls(blocks[0][1] + b"\n", chain)
 
     @classmethod
     def load(cls, text: bytes) -> Self:
-        """What `pem` gave."""
-        blocks = [match[0] for match in _BLOCK.finditer(text)]
+        """What `pem` gave. Raises `Wrong` for what it did not."""
+        blocks = [block for _, block in _blocks(text)]
+        if len(blocks) < 2:
+            raise Wrong("should be a private key and certificates in PEM")
         return cls(blocks[0] + b"\n", [_certificate(block) for block in blocks[1:]])
 
     @classmethod
@@ -121,7 +134,7 @@ class Bundle:
 
 def parse_authorities(text: bytes) -> bytes:
     """The certificates in `text`, without what is between them. Raises `Wrong`."""
-    blocks = [(match[1], match[0]) for match in _BLOCK.finditer(text)]
+    blocks = list(_blocks(text))
     if not blocks:
         raise Wrong("should be certificates in PEM")
     if any(kind != b"CERTIFICATE" for kind, _ in blocks):
@@ -136,6 +149,23 @@ def is_name(text: str) -> bool:
     except ValueError:
         return False
     return bool(text)
+
+
+def _blocks(text: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """What a block is said to be, and the block, for each that begins and ends; in time linear in the text."""
+    ends = collections.defaultdict[bytes, list[re.Match[bytes]]](list)
+    for end in _END.finditer(text):
+        ends[end[2]].append(end)
+    begin = _BEGIN.search(text)
+    while begin is not None:
+        found = ends.get(begin[1], [])
+        first = bisect.bisect_left(found, begin.end(), key=re.Match.start)
+        if first < len(found):
+            past = found[first].end(1)
+            yield begin[1], text[begin.start() : past]
+        else:
+            past = begin.start() + 1
+        begin = _BEGIN.search(text, past)
 
 
 def _general_name(name: str) -> x509.GeneralName:

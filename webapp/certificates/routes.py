@@ -5,13 +5,13 @@ from __future__ import annotations
 from fastapi import APIRouter, Request, Response
 
 from webapp import answers, bodies, openapi
+from webapp.certificates.pem import MAX_PEM
 from webapp.certificates.service import Certificates
 from webapp.gate import Gate
 from webapp.openapi import MetaAnswer
 
 EXTERNAL = "/v1/certificates/external"
 WEBHOOKS = "/v1/certificates/webhooks/ca"
-MAX_PEM = 256 * 1024  # bytes
 
 _EXAMPLE = """-----BEGIN CERTIFICATE-----
 MIIBOzCB4qADAgECAgEBMAoGCCqGSM49BAMCMBwxGjAYBgNVBAMMEUV4YW1wbGUg

@@ -69,7 +69,7 @@ class Certificates:
         sealed = await self._find(caller, certificates.EXTERNAL)
         try:
             return Bundle.load(self._safe.open(caller.account, certificates.EXTERNAL, sealed)).authorities
-        except Unreadable:
+        except (Unreadable, Wrong):
             raise _missing() from None
 
     async def set_webhook_authorities(self, caller: Caller, text: bytes) -> None:

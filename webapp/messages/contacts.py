@@ -10,13 +10,13 @@ import pydantic
 
 from webapp.bodies import Body, refusal
 from webapp.errors import PARAMETER_INVALID, PARAMETER_MISSING
-from webapp.exact import empty_is_absent, or_empty
+from webapp.exact import Maybe
 from webapp.messages.fields import Length
 
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 _PARTS = ("first_name", "last_name", "middle_name", "suffix", "prefix")
 
-Word = Annotated[str, Length(1024, least=0)]
+Word = Maybe[Annotated[str, Length(1024)]]
 
 
 def _is_date(text: str) -> str:
@@ -42,11 +42,11 @@ class Name(Body):
     )
 
     formatted_name: Annotated[str, Length(1024)]
-    first_name: Word | None = None
-    last_name: Word | None = None
-    middle_name: Word | None = None
-    suffix: Word | None = None
-    prefix: Word | None = None
+    first_name: Word = None
+    last_name: Word = None
+    middle_name: Word = None
+    suffix: Word = None
+    prefix: Word = None
 
     @pydantic.model_validator(mode="after")
     def _has_a_part(self) -> Name:
@@ -56,42 +56,42 @@ class Name(Body):
 
 
 class Address(Body):
-    street: Word | None = None
-    city: Word | None = None
-    state: Word | None = None
-    zip: Word | None = None
-    country: Word | None = None
-    country_code: Word | None = None
-    type: Word | None = None
+    street: Word = None
+    city: Word = None
+    state: Word = None
+    zip: Word = None
+    country: Word = None
+    country_code: Word = None
+    type: Word = None
 
 
 class Email(Body):
-    email: Word | None = None
-    type: Word | None = None
+    email: Word = None
+    type: Word = None
 
 
 class Phone(Body):
     """`wa_id` makes the number one that can be written to."""
 
-    phone: Word | None = None
-    type: Word | None = None
-    wa_id: Word | None = None
+    phone: Word = None
+    type: Word = None
+    wa_id: Word = None
 
 
 class Url(Body):
-    url: Word | None = None
-    type: Word | None = None
+    url: Word = None
+    type: Word = None
 
 
 class Messenger(Body):
-    service: Word | None = None
-    user_id: Word | None = None
+    service: Word = None
+    user_id: Word = None
 
 
 class Organisation(Body):
-    company: Word | None = None
-    department: Word | None = None
-    title: Word | None = None
+    company: Word = None
+    department: Word = None
+    title: Word = None
 
 
 class Card(Body):
@@ -99,9 +99,7 @@ class Card(Body):
 
     name: Name
     addresses: list[Address] | None = None
-    birthday: Annotated[
-        Date | None, pydantic.BeforeValidator(empty_is_absent), pydantic.Field(json_schema_extra=or_empty)
-    ] = None
+    birthday: Maybe[Date] = None
     emails: list[Email] | None = None
     org: Organisation | None = None
     phones: list[Phone] | None = None

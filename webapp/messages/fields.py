@@ -21,6 +21,7 @@ from webapp.errors import (
     PARAMETER_MISSING,
     PARAMETER_NOT_REQUIRED,
 )
+from webapp.exact import Maybe
 
 MAX_CAPTION = 1024
 MAX_URL = 2048
@@ -76,7 +77,7 @@ Link = Annotated[
         json_schema_extra={"format": "uri", "pattern": "^https?://"}, examples=["https://example.com/a.png"]
     ),
 ]
-Caption = Annotated[str, Length(MAX_CAPTION, over=MESSAGE_TOO_LONG, least=0)]
+Caption = Maybe[Annotated[str, Length(MAX_CAPTION, over=MESSAGE_TOO_LONG)]]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -106,17 +107,40 @@ class Degrees:
         return number
 
 
+_NOTHING: JsonDict = {"enum": [None, ""]}
+_SOMETHING: JsonDict = {"not": _NOTHING}
+
+
+def nothing_in(name: str) -> JsonDict:
+    """Describes an object whose only field that counts is an empty string."""
+    return {"type": "object", "required": [name], "properties": {name: {"const": ""}}}
+
+
+def absent_without(name: str) -> tuple[pydantic.BeforeValidator, Any]:
+    """For an optional object that says nothing while its string `name` is empty."""
+
+    def check(value: object) -> object:
+        return None if isinstance(value, dict) and value.get(name) == "" else value
+
+    def describe(schema: JsonDict) -> None:
+        choices = schema["anyOf"]
+        assert isinstance(choices, list)
+        choices.append(nothing_in(name))
+
+    return pydantic.BeforeValidator(check), pydantic.Field(json_schema_extra=describe)
+
+
 _SOURCES: JsonDict = {
     "anyOf": [
         {
             "required": ["id"],
             "properties": {
-                "id": {"not": {"type": "null"}},
-                "link": {"type": "null"},
-                "provider": {"type": "null"},
+                "id": _SOMETHING,
+                "link": _NOTHING,
+                "provider": {"anyOf": [{"type": "null"}, nothing_in("name")]},
             },
         },
-        {"required": ["link"], "properties": {"id": {"type": "null"}, "link": {"not": {"type": "null"}}}},
+        {"required": ["link"], "properties": {"id": _NOTHING, "link": _SOMETHING}},
     ]
 }
 
@@ -132,11 +156,11 @@ class Media(Body):
 
     model_config = pydantic.ConfigDict(json_schema_extra=_SOURCES)
 
-    id: Annotated[str, Length(64), PLAIN, pydantic.Field(examples=["0d0e1a6a-38bb-4a7b-9d59-37ba5eee6a5e"])] | None = (
-        None
-    )
-    link: Link | None = None
-    provider: Provider | None = None
+    id: Maybe[
+        Annotated[str, Length(64), PLAIN, pydantic.Field(examples=["0d0e1a6a-38bb-4a7b-9d59-37ba5eee6a5e"])]
+    ] = None
+    link: Maybe[Link] = None
+    provider: Annotated[Provider | None, *absent_without("name")] = None
 
     @pydantic.model_validator(mode="after")
     def _has_one_source(self) -> Media:
@@ -149,30 +173,35 @@ class Media(Body):
         return self
 
 
-def _refuse(field: str) -> Any:
-    def check(value: object) -> None:
-        if value is not None:
-            raise refusal(PARAMETER_NOT_REQUIRED, "is not required here", field=field)
+def _refuse(value: object) -> None:
+    if value is not None and value != "":
+        raise refusal(PARAMETER_NOT_REQUIRED, "is not required here")
 
-    return check
+
+def _only_nothing(schema: JsonDict) -> None:
+    del schema["type"]
+    schema.update(_NOTHING)
+
+
+Refused = Annotated[None, pydantic.BeforeValidator(_refuse), pydantic.Field(json_schema_extra=_only_nothing)]
 
 
 class Sound(Media):
     """A file without words: no caption, no file name."""
 
-    caption: Annotated[None, pydantic.BeforeValidator(_refuse("caption"))] = None
-    filename: Annotated[None, pydantic.BeforeValidator(_refuse("filename"))] = None
+    caption: Refused = None
+    filename: Refused = None
 
 
 class Picture(Media):
     """A file with a caption."""
 
-    caption: Caption | None = None
-    filename: Annotated[None, pydantic.BeforeValidator(_refuse("filename"))] = None
+    caption: Caption = None
+    filename: Refused = None
 
 
 class Document(Media):
     """A file with a caption and a name."""
 
-    caption: Caption | None = None
-    filename: Annotated[str, Length(255)] | None = None
+    caption: Caption = None
+    filename: Maybe[Annotated[str, Length(255)]] = None

@@ -8,7 +8,7 @@ import pydantic
 
 from webapp.bodies import Body, refusal
 from webapp.errors import PARAMETER_INVALID, PARAMETER_MISSING
-from webapp.exact import Integer, either
+from webapp.exact import Integer, Maybe, either
 from webapp.messages.fields import Length
 from webapp.messages.template import LanguageCode, Namespace
 
@@ -63,7 +63,7 @@ class Localizable(Body):
 class HsmLanguage(Body):
     """`fallback`, the policy of old clients, is taken for `deterministic`: there is no falling back."""
 
-    policy: Literal["deterministic", "fallback"] | None = None
+    policy: Maybe[Literal["deterministic", "fallback"]] = None
     code: LanguageCode
 
 

@@ -7,9 +7,10 @@ from typing import Annotated
 import pydantic
 
 from webapp.bodies import Body
+from webapp.exact import Maybe
 from webapp.messages.fields import Degrees, Length
 
-Name = Annotated[str, Length(1024, least=0)]
+Name = Maybe[Annotated[str, Length(1024)]]
 
 
 class Location(Body):
@@ -17,5 +18,5 @@ class Location(Body):
 
     latitude: Annotated[float, Degrees(90), pydantic.Field(examples=[48.2082])]
     longitude: Annotated[float, Degrees(180), pydantic.Field(examples=[16.3738])]
-    name: Name | None = None
-    address: Name | None = None
+    name: Name = None
+    address: Name = None

@@ -16,7 +16,7 @@ from webapp.openapi import MetaAnswer
 MAX_ID = 64
 
 
-def routes(messages: Messages, gate: Gate, limit: Limit, *, max_body: int) -> APIRouter:
+def routes(messages: Messages, gate: Gate, limit: Limit, mark_limit: Limit, *, max_body: int) -> APIRouter:
     router = APIRouter(tags=["messages"])
 
     @router.post(
@@ -48,7 +48,7 @@ def routes(messages: Messages, gate: Gate, limit: Limit, *, max_body: int) -> AP
     )
     async def mark_message(request: Request, message_id: str) -> Response:
         caller = await gate.caller(request)
-        limit.spend()
+        mark_limit.spend()
         await bodies.read(request, schemas.Marking, limit=max_body)
         if not 0 < len(message_id) <= MAX_ID or not message_id.isascii() or not message_id.isprintable():
             raise FixRequest.because(NOT_FOUND, "unknown message")

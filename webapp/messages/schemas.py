@@ -34,7 +34,7 @@ class Addressed(Body):
         json_schema_extra={"pattern": r"^[ .()\u00a0-]*\+?(?:[ .()\u00a0-]*[0-9]){1,36}[ .()\u00a0-]*$"},
     )
     recipient_type: str | None = pydantic.Field(
-        default="individual", max_length=64, json_schema_extra={"enum": ["individual", "group", None]}
+        default="individual", max_length=64, json_schema_extra={"enum": ["individual", "group", "", None]}
     )
 
 

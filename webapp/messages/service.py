@@ -144,7 +144,7 @@ class Messages:
 
 def is_to_group(recipient_type: str | None) -> bool:
     """Whether `to` is a group. Raises `FixRequest` for what is no recipient type."""
-    if recipient_type in (None, INDIVIDUAL):
+    if recipient_type in (None, "", INDIVIDUAL):
         return False
     if recipient_type != GROUP:
         raise FixRequest.because(INVALID_RECIPIENT_TYPE, "recipient_type: should be individual or group")

@@ -10,7 +10,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from webapp.bodies import TAG, Body, refusal
 from webapp.errors import NAMESPACE_EMPTY, PARAMETER_INVALID, PARAMETER_MISSING
-from webapp.exact import Integer
+from webapp.exact import Integer, Maybe
 from webapp.messages.fields import Document, Length, Picture
 
 Namespace = Annotated[str, Length(64, empty=NAMESPACE_EMPTY)]
@@ -20,7 +20,7 @@ LanguageCode = Annotated[str, Length(16), pydantic.Field(examples=["en_US"])]
 class Language(Body):
     """`policy` is always `deterministic`: there is no falling back to another language."""
 
-    policy: Literal["deterministic"] | None = None
+    policy: Maybe[Literal["deterministic"]] = None
     code: LanguageCode
 
 
@@ -36,13 +36,13 @@ class DateTime(Body):
     """`fallback_value` is what is shown; the other fields are passed on."""
 
     fallback_value: Annotated[str, Length(1024)]
-    day_of_week: Integer | str | None = None
+    day_of_week: Maybe[Integer | str] = None
     day_of_month: Integer | None = None
     year: Integer | None = None
     month: Integer | None = None
     hour: Integer | None = None
     minute: Integer | None = None
-    calendar: str | None = None
+    calendar: Maybe[str] = None
     timestamp: Integer | None = None
 
 
@@ -135,7 +135,7 @@ _BUTTON_SAYS_WHICH: JsonDict = {
             "required": ["sub_type", "index"],
             "properties": {
                 "type": {"const": "button"},
-                "sub_type": {"not": {"type": "null"}},
+                "sub_type": {"not": {"enum": [None, ""]}},
                 "index": {"not": {"type": "null"}},
             },
         },
@@ -149,10 +149,9 @@ class Component(Body):
     model_config = pydantic.ConfigDict(json_schema_extra=_BUTTON_SAYS_WHICH)
 
     type: Annotated[Literal["header", "body", "button"], pydantic.BeforeValidator(_in_lower_case)]
-    sub_type: (
+    sub_type: Maybe[
         Annotated[Literal["quick_reply", "url", "copy_code", "catalog"], pydantic.BeforeValidator(_in_lower_case)]
-        | None
-    ) = None
+    ] = None
     index: (
         Annotated[
             int,

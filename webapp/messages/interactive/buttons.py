@@ -9,7 +9,7 @@ import pydantic
 from webapp.bodies import Body, refusal
 from webapp.errors import PARAMETER_INVALID
 from webapp.messages.fields import PLAIN, Length
-from webapp.messages.interactive.parts import BodyText, FooterText, Header
+from webapp.messages.interactive.parts import BodyText, Footer, Header
 
 MAX_BUTTONS = 3
 
@@ -48,5 +48,5 @@ class ButtonMessage(Body):
     type: Literal["button"]
     header: Header | None = None
     body: BodyText
-    footer: FooterText | None = None
+    footer: Footer = None
     action: ButtonAction

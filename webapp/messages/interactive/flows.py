@@ -8,8 +8,9 @@ import pydantic
 
 from webapp.bodies import Body, refusal
 from webapp.errors import FLOW_ID, FLOW_MODE, FLOW_VERSION, PARAMETER_MISSING
+from webapp.exact import Maybe
 from webapp.messages.fields import Length
-from webapp.messages.interactive.parts import BodyText, FooterText, Header
+from webapp.messages.interactive.parts import BodyText, Footer, Header
 
 VERSION = "3"
 MODES = ("published", "draft")
@@ -41,11 +42,10 @@ class FlowParameters(Body):
     flow_token: Annotated[str, Length(1024)]
     flow_id: Annotated[str, Length(64, over=FLOW_ID, empty=FLOW_ID)]
     flow_cta: Annotated[str, Length(20)]
-    flow_action: Literal["navigate", "data_exchange"] | None = None
-    mode: (
+    flow_action: Maybe[Literal["navigate", "data_exchange"]] = None
+    mode: Maybe[
         Annotated[str, pydantic.AfterValidator(_is_mode), pydantic.Field(json_schema_extra={"enum": list(MODES)})]
-        | None
-    ) = None
+    ] = None
     flow_action_payload: FlowPayload | None = None
 
     @pydantic.model_validator(mode="after")
@@ -64,7 +64,7 @@ class FlowMessage(Body):
     type: Literal["flow"]
     header: Header | None = None
     body: BodyText
-    footer: FooterText | None = None
+    footer: Footer = None
     action: FlowAction
 
 

@@ -8,8 +8,9 @@ import pydantic
 
 from webapp.bodies import Body, refusal
 from webapp.errors import PARAMETER_INVALID, PARAMETER_MISSING, ROW_COUNT, SECTION_COUNT
+from webapp.exact import Maybe
 from webapp.messages.fields import PLAIN, Length
-from webapp.messages.interactive.parts import BodyText, FooterText, TextHeader
+from webapp.messages.interactive.parts import BodyText, Footer, TextHeader
 
 MAX_SECTIONS = 10
 MAX_ROWS = 10  # in all sections
@@ -20,13 +21,13 @@ class Row(Body):
 
     id: Annotated[str, Length(200), PLAIN]
     title: Annotated[str, Length(24)]
-    description: Annotated[str, Length(72, least=0)] | None = None
+    description: Maybe[Annotated[str, Length(72)]] = None
 
 
 class Section(Body):
     """The title is needed where there is more than one section."""
 
-    title: Annotated[str, Length(24, least=0)] | None = None
+    title: Maybe[Annotated[str, Length(24)]] = None
     rows: Annotated[list[Row], pydantic.Field(json_schema_extra={"minItems": 1, "maxItems": MAX_ROWS})]
 
 
@@ -66,5 +67,5 @@ class ListMessage(Body):
     type: Literal["list"]
     header: TextHeader | None = None
     body: BodyText
-    footer: FooterText | None = None
+    footer: Footer = None
     action: ListAction

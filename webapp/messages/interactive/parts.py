@@ -8,8 +8,8 @@ import pydantic
 
 from webapp.bodies import Body, refusal
 from webapp.errors import HEADER_STRUCTURE, PARAMETER_MISSING
-from webapp.exact import needs
-from webapp.messages.fields import Document, Length, Picture
+from webapp.exact import Maybe, needs
+from webapp.messages.fields import Document, Length, Picture, absent_without
 
 MAX_HEADER = 60
 MAX_BODY = 1024
@@ -24,6 +24,9 @@ class FooterText(Body):
     text: Annotated[str, Length(MAX_FOOTER)]
 
 
+Footer = Annotated[FooterText | None, *absent_without("text")]
+
+
 class Header(Body):
     """Text, or a file under the name of its type."""
 
@@ -32,7 +35,7 @@ class Header(Body):
     )
 
     type: Literal["text", "image", "video", "document"]
-    text: Annotated[str, Length(MAX_HEADER)] | None = None
+    text: Maybe[Annotated[str, Length(MAX_HEADER)]] = None
     image: Picture | None = None
     video: Picture | None = None
     document: Document | None = None

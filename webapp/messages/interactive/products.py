@@ -15,9 +15,9 @@ from webapp.errors import (
     PRODUCTS_MISSING,
     SECTION_COUNT,
 )
-from webapp.exact import given
-from webapp.messages.fields import PLAIN, Length
-from webapp.messages.interactive.parts import BodyText, FooterText, TextHeader
+from webapp.exact import Maybe, given
+from webapp.messages.fields import PLAIN, Length, absent_without
+from webapp.messages.interactive.parts import BodyText, Footer, TextHeader
 
 MAX_SECTIONS = 10
 MAX_PRODUCTS = 30  # in all sections
@@ -53,8 +53,8 @@ class ProductMessage(Body):
 
     type: Literal["product"]
     header: Annotated[None, pydantic.BeforeValidator(_refuse)] = None
-    body: BodyText | None = None
-    footer: FooterText | None = None
+    body: Annotated[BodyText | None, *absent_without("text")] = None
+    footer: Footer = None
     action: ProductAction
 
 
@@ -65,7 +65,7 @@ class ProductItem(Body):
 class ProductSection(Body):
     """The title is needed where there is more than one section."""
 
-    title: Annotated[str, Length(24, least=0)] | None = None
+    title: Maybe[Annotated[str, Length(24)]] = None
     product_items: Annotated[
         list[ProductItem], pydantic.Field(json_schema_extra={"minItems": 1, "maxItems": MAX_PRODUCTS})
     ]
@@ -113,12 +113,12 @@ class ProductListMessage(Body):
     type: Literal["product_list"]
     header: TextHeader
     body: BodyText
-    footer: FooterText | None = None
+    footer: Footer = None
     action: ProductListAction
 
 
 class CatalogParameters(Body):
-    thumbnail_product_retailer_id: RetailerId | None = None
+    thumbnail_product_retailer_id: Maybe[RetailerId] = None
 
 
 class CatalogAction(Body):
@@ -128,7 +128,7 @@ class CatalogAction(Body):
 
 class CatalogMessage(Body):
     type: Literal["catalog_message"]
-    header: Annotated[None, pydantic.BeforeValidator(_refuse)] = None
+    header: TextHeader | None = None
     body: BodyText
-    footer: FooterText | None = None
+    footer: Footer = None
     action: CatalogAction
