@@ -4,20 +4,55 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import socket
 from collections.abc import Iterator
 
 import uvicorn
-from fastapi import FastAPI
+from prometheus_client import Counter, Gauge
+from starlette.types import ASGIApp
 
 from network.errors import CannotListen
 from network.settings import Certificate
 from network.websocket import MAX_MESSAGE, CuttableProtocol
 from tidings.runtime import http1
 
+OPEN = Gauge("tidings_network_http_connections", "Open connections over HTTP that are no WebSockets")
+REFUSED = Counter("tidings_network_http_refused_total", "Connections closed at once because too many were open")
+
 BACKLOG = 2048
 # Seconds that requests in progress have when the process stops.
 GRACE = 3
+
+
+class _Protocol(http1.StayingProtocol):
+    """At most `limit` are open at a time; one more is closed at once. One that becomes a WebSocket counts no more."""
+
+    def __init__(self, present: set[_Protocol], limit: int, **options: object) -> None:
+        super().__init__(**options)
+        self._present = present
+        self._limit = limit
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if len(self._present) >= self._limit:
+            REFUSED.inc()
+            transport.abort()
+            return
+        self._present.add(self)
+        OPEN.set(len(self._present))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._leave()
+        super().connection_lost(exc)
+
+    def handle_websocket_upgrade(self) -> None:
+        self._leave()
+        super().handle_websocket_upgrade()
+
+    def _leave(self) -> None:
+        self._present.discard(self)
+        OPEN.set(len(self._present))
 
 
 class _Server(uvicorn.Server):
@@ -32,13 +67,14 @@ class HttpServer:
 
     name = "http"
 
-    def __init__(self, address: tuple[str, int], certificate: Certificate, app: FastAPI) -> None:
+    def __init__(self, address: tuple[str, int], certificate: Certificate, app: ASGIApp, *, connections: int) -> None:
+        """connections: open at the same time, WebSockets apart; one more is closed at once."""
         self._address = address
         self._socket: socket.socket | None = None
         self._server = _Server(
             uvicorn.Config(
                 app,
-                http=http1.StayingProtocol,
+                http=functools.partial(_Protocol, set(), connections),  # type: ignore[arg-type]
                 lifespan="off",
                 log_config=None,
                 access_log=False,

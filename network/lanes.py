@@ -9,6 +9,7 @@ offline ──login──▶ draining ──nothing left──▶ live
 from __future__ import annotations
 
 import collections
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -21,6 +22,10 @@ class Recipient(Protocol):
 
     # Which lane each delivery went out on, by the number that the device acknowledges it with.
     deliveries: dict[int, Lane]
+    # The size of these deliveries.
+    in_flight_bytes: int
+    # The lanes for which there was no room on it, in the order in which they came.
+    waiting: dict[Lane, None]
 
     def deliver(self, frame: device.Deliver, lane: Lane) -> int:
         """Send it under a number of this connection's own, which is returned."""
@@ -34,16 +39,19 @@ class Recipient(Protocol):
 class Lane:
     """The state of one recipient. Envelopes leave it in the order of their `seq`, and each once for each connection.
 
-    session:    the connection that its device is on; at most one.
-    attachment: counts the logins, so that what was begun for an earlier one is recognised.
-    in_flight:  delivered and not acknowledged, by delivery number.
-    held:       in memory only, oldest first; younger than everything that is stored. Bounded by the router.
-    cursor:     the highest `seq` delivered on this connection.
-    backlog:    the mailbox may hold envelopes above the cursor.
-    reading:    a page of the mailbox is being read.
-    storing:    the `seq` of each envelope that is on its way into the mailbox and was not delivered on this connection.
-    gap:        the lowest `seq` that was on its way at some moment since the reading of a page began: from there on the
-                page may be incomplete, since what is stored may become visible in another order.
+    session:         the connection that its device is on; at most one.
+    attachment:      counts the logins, so that what was begun for an earlier one is recognised.
+    in_flight:       delivered and not acknowledged, by delivery number. Bounded by `Windows`, as its bytes are.
+    in_flight_bytes: the size of these.
+    held:            in memory only, oldest first; younger than everything that is stored. Bounded by the router.
+    cursor:          the highest `seq` delivered on this connection.
+    backlog:         the mailbox may hold envelopes above the cursor.
+    reading:         a page of the mailbox is being read.
+    page_size:       envelopes in the next page: about as many as the latest ones have shown to fit into the window.
+    storing:         the `seq` of each envelope that is on its way into the mailbox and was not delivered on this
+                     connection.
+    gap:             the lowest `seq` that was on its way at some moment since the reading of a page began: from there
+                     on the page may be incomplete, since what is stored may become visible in another order.
     """
 
     __slots__ = (
@@ -53,23 +61,54 @@ class Lane:
         "gap",
         "held",
         "in_flight",
+        "in_flight_bytes",
         "number",
+        "page_size",
         "reading",
         "session",
         "storing",
     )
 
-    def __init__(self, number: str) -> None:
+    def __init__(self, number: str, page_size: int) -> None:
         self.number = number
         self.session: Recipient | None = None
         self.attachment = 0
         self.in_flight: dict[int, Transit] = {}
+        self.in_flight_bytes = 0
         self.held: collections.deque[Transit] = collections.deque()
         self.cursor = 0
         self.backlog = False
         self.reading = False
+        self.page_size = page_size
         self.storing: dict[int, None] = {}
         self.gap: int | None = None
+
+    def sent(self, session: Recipient, n: int, transit: Transit) -> None:
+        """It has been delivered on its device's connection under this number."""
+        self.cursor = transit.seq
+        self.in_flight[n] = transit
+        self.in_flight_bytes += transit.size
+        session.in_flight_bytes += transit.size
+        transit.in_flight = True
+
+    def returned(self, session: Recipient, n: int) -> Transit:
+        """It is no longer in flight; returns it."""
+        transit = self.in_flight.pop(n)
+        self.in_flight_bytes -= transit.size
+        session.in_flight_bytes -= transit.size
+        transit.in_flight = False
+        return transit
+
+    def leave(self, session: Recipient) -> Sequence[Transit]:
+        """Its device is gone; returns what was in flight."""
+        transits = list(self.in_flight.values())
+        for n in list(self.in_flight):
+            self.returned(session, n)
+            del session.deliveries[n]
+        session.waiting.pop(self, None)
+        self.session = None
+        self.backlog = False
+        return transits
 
     def expect(self, seq: int) -> None:
         """An envelope sets out for the mailbox."""

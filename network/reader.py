@@ -13,7 +13,7 @@ from tidings.storage.mailbox import Envelope
 
 log = logging.getLogger(__name__)
 
-# Envelopes in one page.
+# Envelopes in one page at most.
 PAGE = 200
 
 # (the lane, its attachment when the reading began, the page or `None` when it could not be read)
@@ -23,10 +23,9 @@ Read = Callable[[Lane, int, Sequence[Envelope] | None], None]
 class Reader:
     """At most one page of each lane is being read; `read` is called with it."""
 
-    def __init__(self, store: MailboxStore, clock: Clock, page: int, read: Read) -> None:
+    def __init__(self, store: MailboxStore, clock: Clock, read: Read) -> None:
         self._store = store
         self._clock = clock
-        self._page = page
         self._read = read
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -43,7 +42,7 @@ class Reader:
         try:
             # Most devices have nothing waiting when they log in, and to find that out for many costs one query.
             if after or await self._store.has_any(lane.number):
-                page = await self._store.list_page(lane.number, after=after, now=now, limit=self._page)
+                page = await self._store.list_page(lane.number, after=after, now=now, limit=lane.page_size)
         except Exception:
             log.exception("mailbox.read_failed", extra={"number": lane.number})
             page = None

@@ -20,6 +20,7 @@ from network.sequence import Sequence as Numbers
 from network.settings import Limits
 from network.transit import STORED, STORING, WAITING, Origin, Transit, from_row, from_send
 from network.undecided import Undecided
+from network.windows import Windows
 from network.writer import Writer
 from tidings.runtime import crashpoints
 from tidings.runtime.clock import Clock
@@ -36,15 +37,16 @@ class Router:
     """The lanes of all recipients, and the envelopes in memory.
 
     Bounds, and what happens at them: `Limits.undecided` and `undecided_bytes` over everything, the sender is refused as
-    `overloaded`; `Limits.window` for each device, the rest is held; `Limits.held` for each lane, all that is held is
-    stored.
+    `overloaded`; `Windows` for each device and each connection, the rest is held; `Limits.held` for each lane, all that
+    is held is stored.
     """
 
     def __init__(
         self, store: MailboxStore, directory: Directory, numbers: Numbers, clock: Clock, limits: Limits, ttl: int
     ) -> None:
         self._page = min(PAGE, limits.window)
-        self._reader = Reader(store, clock, self._page, self._page_read)
+        self._windows = Windows(limits)
+        self._reader = Reader(store, clock, self._page_read)
         self._admission = Admission(directory, self._route, limits.undecided)
         self._numbers = numbers
         self._clock = clock
@@ -81,7 +83,7 @@ class Router:
             self._put_away(transit)
             return
         self._due.append(transit)
-        if lane.held or lane.draining or len(lane.in_flight) >= self._limits.window:
+        if lane.held or lane.draining or not self._windows.takes(lane, lane.session):
             self._hold(transit)
         else:
             self._deliver(lane, lane.session, transit)
@@ -115,22 +117,22 @@ class Router:
         """A device has these deliveries on its disk. Numbers that are not in flight mean nothing."""
         crashpoints.reach(crashpoints.AFTER_DEVICE_ACK_BEFORE_ROW)
         deliveries = session.deliveries
-        waiting: set[Lane] = set()
+        lanes: set[Lane] = set()
         for n in numbers:
             lane = deliveries.pop(n, None)
             if lane is None:
                 continue
-            transit = lane.in_flight.pop(n)
-            transit.in_flight = False
+            transit = lane.returned(session, n)
             transit.acked = True
             if transit.state == STORED:
                 self._writer.remove(transit.seq)
             else:
                 self._undecided.accept(transit)
             if lane.held or lane.backlog:
-                waiting.add(lane)
-        for lane in waiting:
+                lanes.add(lane)
+        for lane in lanes:
             self._pump(lane)
+        self._give_turns(session)
 
     def is_removing(self, seq: int) -> bool:
         """Is this stored envelope acknowledged already, its removal not yet committed?"""
@@ -144,30 +146,26 @@ class Router:
     def _detach(self, lane: Lane, reason: str) -> None:
         session = lane.session
         assert session is not None
-        lane.session = None
-        lane.backlog = False
         self._online -= 1
-        for n, transit in lane.in_flight.items():
-            del session.deliveries[n]
-            transit.in_flight = False
+        for transit in lane.leave(session):
             if transit.state == WAITING:
                 self._put_away(transit)
             elif transit.state == STORING and not transit.counted:
                 # The next login must not be taken for drained before this one is in the mailbox.
                 transit.counted = True
                 lane.expect(transit.seq)
-        lane.in_flight.clear()
         while lane.held:
             self._put_away(lane.held.popleft())
         self._forget_if_unused(lane)
         session.detached(lane.number, reason)
+        self._give_turns(session)
 
     # Lanes.
 
     def _lane(self, number: str) -> Lane:
         lane = self._lanes.get(number)
         if lane is None:
-            lane = self._lanes[number] = Lane(number)
+            lane = self._lanes[number] = Lane(number, self._page)
         return lane
 
     def _forget_if_unused(self, lane: Lane) -> None:
@@ -175,9 +173,7 @@ class Router:
             self._lanes.pop(lane.number, None)
 
     def _deliver(self, lane: Lane, session: Recipient, transit: Transit) -> None:
-        lane.cursor = transit.seq
-        lane.in_flight[session.deliver(transit.frame, lane)] = transit
-        transit.in_flight = True
+        lane.sent(session, session.deliver(transit.frame, lane), transit)
         self._delivered += 1
         if transit.state == STORED:
             transit.frame.body = b""
@@ -200,24 +196,28 @@ class Router:
         self._writer.insert(transit)
 
     def _pump(self, lane: Lane) -> None:
-        """Let a lane do what it can: read its mailbox first, then deliver what is held."""
+        """Let a lane do what it can, when those that wait for the same connection have had their turns."""
         session = lane.session
         if session is None:
             self._forget_if_unused(lane)
-            return
+        elif (lane.backlog or lane.held) and not lane.reading and self._windows.takes(lane, session):
+            self._advance(lane, session)
+
+    def _give_turns(self, session: Recipient) -> None:
+        """Something has left this connection."""
+        while (lane := self._windows.next_turn(session)) is not None:
+            self._advance(lane, session)
+
+    def _advance(self, lane: Lane, session: Recipient) -> None:
+        """Read the mailbox first, then deliver what is held."""
         if lane.reading or self._closed:
             return
-        room = self._limits.window - len(lane.in_flight)
         if lane.backlog:
-            # A page is worth its query only when there is room for a good part of it.
-            if room >= self._page:
+            if self._windows.is_worth_a_page(lane):
                 self._reader.start(lane)
             return
-        if lane.storing:
-            return
-        while lane.held and room > 0:
+        while lane.held and not lane.storing and self._windows.has_room(lane, session):
             self._deliver(lane, session, lane.held.popleft())
-            room -= 1
 
     def _page_read(self, lane: Lane, attachment: int, page: Sequence[mailbox.Envelope] | None) -> None:
         session = lane.session
@@ -230,17 +230,23 @@ class Router:
             self._detach(lane, device.OVERLOADED)
             return
         now = int(self._clock.now() * 1000)
-        cut = False
+        cut = full = False
+        passed = 0
         for row in page:
             if lane.gap is not None and row.seq >= lane.gap:
                 cut = True
                 break
             if row.expires_at <= now or row.seq in self._writer.removing:
                 lane.cursor = row.seq
-                continue
-            self._deliver(lane, session, from_row(row, lane))
-        if cut or len(page) >= self._page:
+            elif self._windows.has_room(lane, session):
+                self._deliver(lane, session, from_row(row, lane))
+            else:
+                full = True
+                break
+            passed += 1
+        if cut or full or len(page) >= lane.page_size:
             lane.backlog = True
+        lane.page_size = max(1, passed) if full else min(2 * lane.page_size, self._page)
         # After a gap it is worth looking again only when something has been stored, and that is the next pump.
         if not (cut and lane.storing):
             self._pump(lane)
@@ -287,7 +293,7 @@ class Router:
             first = (
                 not lane.backlog and not lane.reading and seq > lane.cursor and seq < min(lane.storing, default=seq + 1)
             )
-            if row is not None and first and len(lane.in_flight) < self._limits.window:
+            if row is not None and first and self._windows.takes(lane, session):
                 self._deliver(lane, session, from_row(row, lane))
             else:
                 lane.backlog = True

@@ -119,7 +119,7 @@ async def _serve(
     application = app.create(
         devices, groups, blobs, connections, router, database, delay, write_buffer=limits.write_buffer
     )
-    http = HttpServer(settings.http_address, settings.http_certificate, application)
+    http = HttpServer(settings.http_address, settings.http_certificate, application, connections=limits.http)
     tcp = TcpListener(settings.tcp_address, settings.tcp_certificate, connections, write_buffer=limits.write_buffer)
     try:
         addresses = Addresses(http=http.open(), tcp=await tcp.open())

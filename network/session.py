@@ -102,6 +102,8 @@ class Session:
         self._sent = 0
         self.numbers: set[str] = set()
         self.deliveries: dict[int, Lane] = {}
+        self.in_flight_bytes = 0
+        self.waiting: dict[Lane, None] = {}
 
     @property
     def transport(self) -> Transport:
@@ -150,8 +152,9 @@ class Session:
             return device.INVALID, "`from` is not logged in on this connection"
         if len(frame.body) > MAX_BODY:
             return device.TOO_LARGE, f"`body` has {len(frame.body)} bytes, at most {MAX_BODY} are taken"
-        if not 0 < len(frame.id) <= MAX_ID or not (frame.id.isascii() and frame.id.isprintable()):
-            return device.INVALID, f"`id` is not 1 to {MAX_ID} printable ASCII characters"
+        # With a blank at its end an id is the same as one without it to some databases.
+        if not 0 < len(frame.id) <= MAX_ID or " " in frame.id or not (frame.id.isascii() and frame.id.isprintable()):
+            return device.INVALID, f"`id` is not 1 to {MAX_ID} printable ASCII characters without blanks"
         if frame.kind not in _KINDS:
             return device.INVALID, f"`kind` is none of {', '.join(sorted(_KINDS))}"
         if frame.ttl < 0:
@@ -297,6 +300,8 @@ class Session:
         for task in self._tasks:
             task.cancel()
         devices = len(self.numbers)
+        # Nobody gets a turn on it any more.
+        self.waiting.clear()
         for number in list(self.numbers):
             self._router.detach(number, self)
         log.info(

@@ -16,7 +16,11 @@ DAY = 86400
 class Limits:
     """How much is held in memory, and for how long.
 
-    window:          deliveries to one device that it has not acknowledged.
+    window:          deliveries to one device that it has not acknowledged; the rest waits.
+    window_bytes:    the same, by their size; the last one may go beyond it.
+    session_bytes:   the same for all devices of one connection. What is in flight must fit into `write_buffer`, or a
+                     device with much in its mailbox is disconnected at every login; so at most half of it, because an
+                     envelope takes up to 1.7 times its size as JSON.
     held:            envelopes for one device that wait in memory behind its window or its backlog; one more, and all of
                      them are stored.
     undecided:       envelopes that are neither stored nor acknowledged; one more is refused as `overloaded`.
@@ -26,11 +30,14 @@ class Limits:
     idle:            seconds without a frame after which a connection is closed.
     write_buffer:    bytes waiting for one reader; more, and it is disconnected.
     connections:     open at the same time; one more is closed as `overloaded`.
+    http:            connections over HTTP, open at the same time, that are no WebSockets; one more is closed at once.
     requests:        logins, checks and fetches of one connection in flight; one more fails as `overloaded`.
     transfers:       blobs that come or go at the same time; one more is answered by 503.
     """
 
     window: int = 1000
+    window_bytes: int = 4 * MIB
+    session_bytes: int = 8 * MIB
     held: int = 1000
     undecided: int = 200_000
     undecided_bytes: int = 256 * MIB
@@ -39,6 +46,7 @@ class Limits:
     idle: float = 60.0
     write_buffer: int = 16 * MIB
     connections: int = 10_000
+    http: int = 10_000
     requests: int = 5000
     transfers: int = 100
 
@@ -93,6 +101,7 @@ def read(env: Environment) -> Settings:
     """Read all settings; the caller ends with `env.check()`, which raises for what could not be used."""
     data_dir = common.data_dir(env)
     defaults = Limits()
+    write_buffer = env.integer("TIDINGS_NETWORK_WRITE_BUFFER_MB", defaults.write_buffer // MIB, low=4) * MIB
     return Settings(
         database=common.read_database(env, data_dir, "network"),
         secrets=common.read_secrets(env, data_dir),
@@ -111,13 +120,16 @@ def read(env: Environment) -> Settings:
         embedded=env.flag("TIDINGS_EMBEDDED"),
         limits=Limits(
             window=env.integer("TIDINGS_NETWORK_WINDOW", defaults.window, low=1, high=100_000),
+            window_bytes=write_buffer // 4,
+            session_bytes=write_buffer // 2,
             held=env.integer("TIDINGS_NETWORK_HELD", defaults.held, low=1, high=100_000),
             undecided=env.integer("TIDINGS_NETWORK_UNDECIDED", defaults.undecided, low=1),
             undecided_bytes=env.integer("TIDINGS_NETWORK_UNDECIDED_MB", defaults.undecided_bytes // MIB, low=1) * MIB,
             store_after=env.number("TIDINGS_NETWORK_STORE_AFTER_MS", defaults.store_after * 1000, high=60_000) / 1000,
             idle=env.number("TIDINGS_NETWORK_IDLE_S", defaults.idle, low=1),
-            write_buffer=env.integer("TIDINGS_NETWORK_WRITE_BUFFER_MB", defaults.write_buffer // MIB, low=1) * MIB,
+            write_buffer=write_buffer,
             connections=env.integer("TIDINGS_NETWORK_CONNECTIONS", defaults.connections, low=1),
+            http=env.integer("TIDINGS_NETWORK_HTTP_CONNECTIONS", defaults.http, low=1),
             transfers=env.integer("TIDINGS_NETWORK_TRANSFERS", defaults.transfers, low=1, high=10_000),
         ),
     )

@@ -10,6 +10,11 @@ from network.lanes import Lane
 from tidings.storage import mailbox
 from tidings.wire import device
 
+# Bytes that a delivery counts for beside its body: about what the rest of its frame takes, ...
+_FRAME = 256
+# ... and each character of `refs`, of which there may be 64,000: it takes up to 6 in JSON.
+_REF_CHARACTER = 4
+
 # States of a `Transit`. Nothing but WAITING → STORING → STORED ever happens.
 WAITING = 0  # only in memory
 STORING = 1  # on its way to the database
@@ -27,6 +32,7 @@ class Origin(Protocol):
 class Transit(msgspec.Struct, eq=False):
     """An envelope in memory. It is decided when its sender has been told, so when it is stored or acknowledged.
 
+    size:    bytes that it counts for while it is in flight: over half of those that it takes on any transport.
     frame:   what its recipient gets; the body is dropped as soon as nobody here needs it again.
     due:     monotonic seconds at which it is stored if it is still undecided.
     origin:  the connection that sent it last, `None` when nobody waits for the decision.
@@ -38,6 +44,7 @@ class Transit(msgspec.Struct, eq=False):
     frame: device.Deliver
     lane: Lane
     expires_at: int
+    size: int
     due: float = 0.0
     origin: Origin | None = None
     n: int = 0
@@ -82,6 +89,7 @@ def from_send(origin: Origin, frame: device.Send, lane: Lane, *, seq: int, now: 
         ),
         lane=lane,
         expires_at=now + ttl * 1000,
+        size=_size(frame.body, frame.refs),
         due=due,
         origin=origin,
         n=frame.n,
@@ -102,4 +110,11 @@ def from_row(row: mailbox.Envelope, lane: Lane) -> Transit:
         trace=row.trace,
         group=row.group,
     )
-    return Transit(seq=row.seq, frame=frame, lane=lane, expires_at=row.expires_at, state=STORED)
+    return Transit(
+        seq=row.seq, frame=frame, lane=lane, expires_at=row.expires_at, size=_size(row.body, row.refs), state=STORED
+    )
+
+
+def _size(body: bytes, refs: list[str]) -> int:
+    size = _FRAME + len(body)
+    return size + _REF_CHARACTER * (len(refs) + sum(map(len, refs))) if refs else size

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import socket
 import ssl
 from collections.abc import Callable, Generator, Sequence
@@ -17,11 +18,8 @@ from tidings.runtime.settings import SettingsError
 from webapp.answers import error_answer
 from webapp.errors import INVALID_REQUEST, FixRequest
 
-# Seconds that an idle connection is kept, and that the head of a request may take to arrive.
+# Seconds that an idle connection is kept.
 KEEP_ALIVE = 75
-HEAD_TIMEOUT = 30.0
-# Bytes of a request's line and headers, beyond the segment that they begin in.
-MAX_HEAD = 64 * 1024
 # Seconds that requests in progress get at the end.
 GRACE = 8
 BACKLOG = 2_048
@@ -43,61 +41,20 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 class Protocol(http1.StayingProtocol):
-    """uvicorn's, with a limit on the size and the time of a request's head, and 400s in the API's format."""
-
-    def __init__(self, *args: object, **options: object) -> None:
-        super().__init__(*args, **options)
-        self._in_head = True
-        self._head_size = 0
-        self._head_timer: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self._head_timer = self.loop.call_later(HEAD_TIMEOUT, self._head_is_late)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._stop_timer()
-        super().connection_lost(exc)
-
-    def data_received(self, data: bytes) -> None:
-        was_in_head = self._in_head
-        super().data_received(data)
-        if self._in_head and self.transport is not None and not self.transport.is_closing():
-            # The first segment of a head may hold the body before it.
-            self._head_size += len(data) if was_in_head else 0
-            if self._head_size > MAX_HEAD:
-                self.send_400_response(f"the head of the request is over {MAX_HEAD} bytes")
-            elif self._head_timer is None:
-                self._head_timer = self.loop.call_later(HEAD_TIMEOUT, self._head_is_late)
-
-    def on_message_begin(self) -> None:
-        super().on_message_begin()
-        self._in_head = True
-        self._head_size = 0
-
-    def on_headers_complete(self) -> None:
-        self._in_head = False
-        self._stop_timer()
-        super().on_headers_complete()
+    """With 400s in the API's format, and an id as every answer has one."""
 
     def send_400_response(self, msg: str) -> None:
-        self._stop_timer()
         answer = error_answer(FixRequest.because(INVALID_REQUEST, msg))
+        added = (
+            (b"cache-control", b"no-cache, private"),
+            (b"x-request-id", os.urandom(16).hex().encode()),
+            (b"connection", b"close"),
+        )
         head = [STATUS_LINE[400]]
-        for name, value in (*answer.raw_headers, (b"cache-control", b"no-cache, private"), (b"connection", b"close")):
+        for name, value in (*answer.raw_headers, *added):
             head += [name, b": ", value, b"\r\n"]
         self.transport.write(b"".join([*head, b"\r\n", bytes(answer.body)]))
         self.transport.close()
-
-    def _head_is_late(self) -> None:
-        self._head_timer = None
-        if not self.transport.is_closing():
-            self.transport.close()
-
-    def _stop_timer(self) -> None:
-        if self._head_timer is not None:
-            self._head_timer.cancel()
-            self._head_timer = None
 
 
 class _Server(uvicorn.Server):

@@ -46,7 +46,7 @@ async def test_many_devices_log_in_at_once_on_one_connection(network: Network) -
     # A device without pre-keys is asked for some at once.
     assert (await alice.next(device.PreKeysLow)).number == ALICE
     for number in numbers[:100]:
-        alice.send(ALICE, number, f"to {number}")
+        alice.send(ALICE, number, f"to-{number}")
     await alice.accepted(100)
     fleet = await network.connect()
     for n, number in enumerate(numbers):
@@ -154,7 +154,10 @@ async def test_one_connection_too_many_is_turned_away(network: Network) -> None:
 
 
 async def test_a_reader_that_is_too_slow_is_disconnected_and_loses_nothing(network: Network) -> None:
-    await network.start(limits=Limits(write_buffer=1_000_000, window=100_000), clock=ManualClock())
+    await network.start(
+        limits=Limits(write_buffer=1_000_000, window=100_000, window_bytes=2**40, session_bytes=2**40),
+        clock=ManualClock(),
+    )
     await network.register(ALICE, BOB)
     alice = await network.connect(ALICE)
     slow = await network.connect(BOB)

@@ -186,7 +186,8 @@ def test_the_limits_are_those_of_the_code() -> None:
         "numbers in a `check`": [lookups.MAX_NUMBERS],
         "numbers in a `fetch`": [bundles.MAX_NUMBERS],
         "requests in flight on a connection": [limits.requests],
-        "unacknowledged deliveries to a device": [limits.window],
+        "unacknowledged deliveries to a device": [limits.window, limits.window_bytes // mib],
+        "unacknowledged deliveries on a connection": [limits.session_bytes // mib],
         "unaccepted envelopes in the network": [limits.undecided, limits.undecided_bytes // mib],
         "open connections": [limits.connections],
         "bytes waiting for one reader": [limits.write_buffer // mib],
@@ -222,7 +223,8 @@ def test_the_limits_are_those_of_the_code() -> None:
     assert (refills.LOW, limits.store_after) == (20, 0.5)
     assert f"fewer than {refills.LOW} ordinary" in section("`prekeys_low`")
     assert (chains.MAX_FORWARD_JUMP, chains.MAX_STORED_KEYS, ratchet.MAX_CHAINS) == (25_000, 2_000, 5)
-    assert record.MAX_ARCHIVED == 40
+    assert (ratchet.FULL, ratchet.SHORT) == ((25_000, 2_000), (2_000, 100))
+    assert (record.MAX_ARCHIVED, record.MAX_LENGTH) == (10, 256 * 1024)
 
 
 def test_every_close_code_is_told() -> None:

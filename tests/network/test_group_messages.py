@@ -193,7 +193,7 @@ async def test_a_copy_expires_without_a_word_and_the_message_stays_known_until_t
     await alice.accepted(1)
     await bob.nothing_came()
     clock.advance(7200)
-    alice.send(ALICE, BOB, "private 2", ttl=1)
+    alice.send(ALICE, BOB, "private-2", ttl=1)
     bob.ack(*await bob.deliveries(1))
     await alice.accepted(1)
     async with asyncio.timeout(PATIENCE):

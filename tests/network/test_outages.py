@@ -38,7 +38,7 @@ async def test_while_the_database_is_away_the_live_go_on_and_the_rest_waits(mort
     alice, bob = await network.connect(ALICE), await network.connect(BOB)
     # Both recipients are known before the outage.
     for number in (BOB, CAROL):
-        alice.send(ALICE, number, f"hello {number}")
+        alice.send(ALICE, number, f"hello-{number}")
     bob.ack(*await bob.deliveries(1))
     await alice.accepted(2)
 
@@ -56,7 +56,7 @@ async def test_while_the_database_is_away_the_live_go_on_and_the_rest_waits(mort
     assert await alice.accepted(1) == [waiting]
     assert (await bob.next(device.Checked)).registered == [ALICE]
     carol = await network.connect(CAROL)
-    assert ids(await carol.deliveries(2)) == [f"hello {CAROL}", "waiting"]
+    assert ids(await carol.deliveries(2)) == [f"hello-{CAROL}", "waiting"]
 
 
 async def test_a_login_during_an_outage_is_answered_when_the_database_is_back(mortal: tuple[Network, MariaDB]) -> None:

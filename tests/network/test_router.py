@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 from collections.abc import Sequence
 
+import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from network.lanes import Lane
 from network.router import Router
 from network.sequence import Sequence as Numbers
+from network.session import MAX_BODY, MAX_ID, MAX_REFS
 from network.settings import Limits
+from network.transit import from_send
 from tidings.runtime.clock import ManualClock
 from tidings.storage.mailbox import Envelope
 from tidings.wire import device
@@ -66,14 +72,19 @@ class Everybody:
 class Device:
     """A connection with one device, which keeps what it was sent."""
 
-    def __init__(self, log: list[str]) -> None:
+    def __init__(self, log: list[str], limits: Limits | None = None) -> None:
         self.deliveries: dict[int, Lane] = {}
+        self.in_flight_bytes = 0
+        self.waiting: dict[Lane, None] = {}
+        self.limits = limits or Limits()
         self.received: list[tuple[int, str]] = []
         self.reason: str | None = None
         self.log = log
 
     def deliver(self, frame: device.Deliver, lane: Lane) -> int:
         assert self.reason is None
+        assert lane.in_flight_bytes < self.limits.window_bytes
+        assert self.in_flight_bytes < self.limits.session_bytes
         n = len(self.received) + 1
         self.received.append((n, frame.id))
         self.log.append(frame.id)
@@ -82,6 +93,30 @@ class Device:
 
     def detached(self, number: str, reason: str) -> None:
         self.reason = reason
+
+
+class Fleet:
+    """A connection with any number of devices, which keeps (delivery number, recipient, id)."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.deliveries: dict[int, Lane] = {}
+        self.in_flight_bytes = 0
+        self.waiting: dict[Lane, None] = {}
+        self.limits = limits
+        self.received: list[tuple[int, str, str]] = []
+        self.numbers: set[str] = set()
+
+    def deliver(self, frame: device.Deliver, lane: Lane) -> int:
+        assert frame.to in self.numbers
+        assert lane.in_flight_bytes < self.limits.window_bytes
+        assert self.in_flight_bytes < self.limits.session_bytes
+        n = len(self.received) + 1
+        self.received.append((n, frame.to, frame.id))
+        self.deliveries[n] = lane
+        return n
+
+    def detached(self, number: str, reason: str) -> None:
+        self.numbers.discard(number)
 
 
 class Sender:
@@ -104,7 +139,12 @@ async def test_whatever_happens_every_envelope_arrives_and_each_connection_sees_
     rng = random.Random(seed)
     clock = ManualClock()
     store = SlowMailbox(rng)
-    limits = Limits(window=rng.choice([1, 3, 10]), held=rng.choice([1, 4, 20]))
+    limits = Limits(
+        window=rng.choice([1, 3, 10]),
+        held=rng.choice([1, 4, 20]),
+        window_bytes=rng.choice([1, 2000, 10_000, 10_000_000]),
+        session_bytes=rng.choice([1, 2000, 10_000, 10_000_000]),
+    )
     numbers = Numbers(clock, 0)
     router = Router(store, Everybody(), numbers, clock, limits, ttl=3600)
     sender = Sender()
@@ -115,12 +155,16 @@ async def test_whatever_happens_every_envelope_arrives_and_each_connection_sees_
     sent = notices = 0
     running: set[asyncio.Task[None]] = set()
 
+    def body() -> bytes:
+        return bytes(rng.choice([0, rng.randrange(200), rng.randrange(10_000)]))
+
     async def notice(id: str) -> None:
         arrivals[id] = seq = router.reserve(RECIPIENT)
         await store.pause()
-        store.rows[seq] = Envelope(seq, RECIPIENT, "15550000003", id, device.IDENTITY, 0, 2**60, b"", [])
+        store.rows[seq] = Envelope(seq, RECIPIENT, "15550000003", id, device.IDENTITY, 0, 2**60, body(), [])
+        stored = store.rows[seq]
         await store.pause()
-        router.release(RECIPIENT, seq)
+        router.release(RECIPIENT, seq, rng.choice([None, stored]))
 
     def acknowledge(count: int) -> None:
         connection = connections[-1]
@@ -132,7 +176,7 @@ async def test_whatever_happens_every_envelope_arrives_and_each_connection_sees_
         router.acked(connection, [n for n, _ in chosen])
 
     def login() -> None:
-        connections.append(Device(delivered))
+        connections.append(Device(delivered, limits))
         router.attach(RECIPIENT, connections[-1])
 
     for _ in range(400):
@@ -142,7 +186,8 @@ async def test_whatever_happens_every_envelope_arrives_and_each_connection_sees_
             for _ in range(rng.choice([1, 1, 1, 8])):
                 sent += 1
                 id = f"m{sent}"
-                router.send(sender, device.Send(n=sent, sender="15550000001", to=RECIPIENT, id=id, kind="message"))
+                frame = device.Send(n=sent, sender="15550000001", to=RECIPIENT, id=id, kind="message", body=body())
+                router.send(sender, frame)
                 # Between this one's number and the next one's.
                 arrivals[id] = numbers.next()
         elif action < 0.65 and online:
@@ -221,3 +266,182 @@ async def test_accepted_means_acknowledged_or_stored_at_every_moment() -> None:
             await asyncio.sleep(0)
     await router.close()
     assert sorted(sender.accepted_numbers) == list(range(1, 2001))
+
+
+@pytest.mark.parametrize("seed", range(50))
+async def test_devices_that_share_a_connection_take_turns_and_each_gets_everything_in_order(seed: int) -> None:
+    rng = random.Random(seed)
+    clock = ManualClock()
+    store = SlowMailbox(rng)
+    limits = Limits(
+        window=rng.choice([1, 3, 10]),
+        held=rng.choice([1, 4, 20]),
+        window_bytes=rng.choice([1, 2000, 10_000]),
+        session_bytes=rng.choice([1, 2000, 10_000]),
+    )
+    router = Router(store, Everybody(), Numbers(clock, 0), clock, limits, ttl=3600)
+    sender = Sender()
+    fleet = ["15550000002", "15550000003", "15550000004"]
+    connection = Fleet(limits)
+    sent: dict[str, list[str]] = {number: [] for number in fleet}
+    acknowledged: set[str] = set()
+    n = 0
+
+    def acknowledge(count: int) -> None:
+        waiting = [entry for entry in connection.received if entry[0] in connection.deliveries]
+        chosen = rng.sample(waiting, min(count, len(waiting)))
+        acknowledged.update(id for _, _, id in chosen)
+        router.acked(connection, [number for number, _, _ in chosen])
+
+    for _ in range(300):
+        action = rng.random()
+        number = rng.choice(fleet)
+        if action < 0.5:
+            for _ in range(rng.choice([1, 1, 8])):
+                n += 1
+                sent[number].append(f"m{n}")
+                body = bytes(rng.choice([0, rng.randrange(200), rng.randrange(10_000)]))
+                router.send(sender, device.Send(n, "15550000001", number, f"m{n}", "message", body))
+        elif action < 0.7:
+            acknowledge(rng.choice([1, 2, 100]))
+        elif action < 0.8 and number not in connection.numbers:
+            connection.numbers.add(number)
+            router.attach(number, connection)
+        elif action < 0.83:
+            router.detach(number, connection)
+        elif action < 0.9:
+            clock.advance(rng.choice([0.2, 1.0]))
+            router.sweep()
+        for _ in range(rng.randrange(4)):
+            await asyncio.sleep(0)
+
+    for number in fleet:
+        if number not in connection.numbers:
+            connection.numbers.add(number)
+            router.attach(number, connection)
+    store.slowness = 1
+    for _ in range(20_000):
+        acknowledge(100)
+        await asyncio.sleep(0)
+        if len(acknowledged) == n and not store.rows and len(sender.accepted_numbers) == n:
+            break
+    assert acknowledged == {id for ids in sent.values() for id in ids}
+    assert sorted(sender.accepted_numbers) == list(range(1, n + 1))
+    assert connection.in_flight_bytes == 0
+    assert connection.waiting == {}
+    for number in fleet:
+        ids = [id for _, to, id in connection.received if to == number]
+        assert list(dict.fromkeys(ids)) == sent[number]
+        router.detach(number, connection)
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert router._lanes == {}
+    await router.close()
+
+
+async def test_a_device_that_has_waited_for_its_turn_gets_it_before_one_that_has_always_more() -> None:
+    clock = ManualClock()
+    # Room for 3 and 4 envelopes of 1,000 bytes.
+    limits = Limits(window_bytes=3000, session_bytes=5024)
+    store = SlowMailbox(random.Random(1))
+    store.slowness = 1
+    router = Router(store, Everybody(), Numbers(clock, 0), clock, limits, ttl=3600)
+    greedy, patient, late = "15550000002", "15550000003", "15550000004"
+    connection = Fleet(limits)
+    for number in (greedy, patient, late):
+        connection.numbers.add(number)
+        router.attach(number, connection)
+    sent = itertools.count(1)
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+    def send(*numbers: str) -> None:
+        for number, n in zip(numbers, sent, strict=False):
+            router.send(Sender(), device.Send(n, "15550000001", number, f"m{n}", "message", bytes(1000)))
+
+    send(greedy, greedy, greedy, late, patient, late, patient)
+    assert [to for _, to, _ in connection.received] == [greedy, greedy, greedy, late]
+    # Nothing goes out until half of the connection is free, whatever comes meanwhile.
+    router.acked(connection, [1])
+    send(greedy)
+    assert len(connection.received) == 4
+    router.acked(connection, [2])
+    assert [to for _, to, _ in connection.received[4:]] == [patient, patient]
+    await router.close()
+
+
+async def test_a_device_that_waited_on_one_connection_gets_everything_on_its_next_one_and_nothing_on_the_old() -> None:
+    clock = ManualClock()
+    limits = Limits(session_bytes=1000)
+    store = SlowMailbox(random.Random(1))
+    store.slowness = 1
+    router = Router(store, Everybody(), Numbers(clock, 0), clock, limits, ttl=3600)
+    other, moving = "15550000002", "15550000003"
+    old, new = Fleet(limits), Fleet(limits)
+    old.numbers = {other, moving}
+    for number in (other, moving):
+        router.attach(number, old)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    for n, number in enumerate([other, moving], start=1):
+        router.send(Sender(), device.Send(n, "15550000001", number, f"m{n}", "message", bytes(1000)))
+    assert list(old.waiting) == [router._lanes[moving]]
+
+    new.numbers = {moving}
+    router.attach(moving, new)
+    assert old.waiting == {}
+    router.acked(old, [1])
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert [id for _, _, id in old.received] == ["m1"]
+    assert [id for _, _, id in new.received] == ["m2"]
+    await router.close()
+
+
+async def test_of_a_mailbox_with_large_envelopes_little_more_is_read_than_is_delivered() -> None:
+    class Counting(SlowMailbox):
+        read = pages = 0
+
+        async def list_page(self, recipient: str, *, after: int, now: int, limit: int) -> Sequence[Envelope]:
+            page = await super().list_page(recipient, after=after, now=now, limit=limit)
+            self.read += len(page)
+            self.pages += 1
+            return page
+
+    clock = ManualClock()
+    store = Counting(random.Random(1))
+    store.slowness = 1
+    store.rows = {
+        seq: Envelope(seq, RECIPIENT, "15550000001", f"m{seq}", "message", 0, 2**60, bytes(MAX_BODY), [])
+        for seq in range(1, 1001)
+    }
+    router = Router(store, Everybody(), Numbers(clock, 0), clock, Limits(), ttl=3600)
+    connection = Device([])
+    router.attach(RECIPIENT, connection)
+    while store.rows:
+        # One at a time: each acknowledgement makes room.
+        router.acked(connection, sorted(connection.deliveries)[:1])
+        for _ in range(10):
+            await asyncio.sleep(0)
+    assert [id for _, id in connection.received] == [f"m{seq}" for seq in range(1, 1001)]
+    assert store.read < 2500
+    assert store.pages < 150
+    await router.close()
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+@given(
+    body=st.integers(0, MAX_BODY),
+    refs=st.integers(0, MAX_REFS),
+    ref=st.text(max_size=MAX_ID) | st.just("\x00" * MAX_ID) | st.just("\N{GRINNING FACE}" * MAX_ID),
+    words=st.just('"' * MAX_ID) | st.just(""),
+)
+def test_an_envelope_takes_less_than_twice_the_bytes_that_it_counts_for(
+    as_json: bool, body: int, refs: int, ref: str, words: str
+) -> None:
+    number = "9" * 15
+    send = device.Send(1, number, number, words or "a", device.DELIVERED, bytes(body), [ref] * refs, 0, words, "g" * 32)
+    transit = from_send(Sender(), send, Lane(number, 1), seq=1, now=2**45, ttl=1, due=0)
+    transit.frame.n = 2**50
+    encoder = msgspec.json.encode if as_json else msgspec.msgpack.encode
+    assert 4 + len(encoder(transit.frame)) < 2 * transit.size

@@ -38,11 +38,13 @@ def test_every_setting_is_taken_from_its_variable(tmp_path: Path) -> None:
         TIDINGS_NETWORK_MESSAGE_TTL_S="60",
         TIDINGS_NETWORK_STORE_AFTER_MS="250",
         TIDINGS_NETWORK_WINDOW="10",
+        TIDINGS_NETWORK_WRITE_BUFFER_MB="4",
         TIDINGS_REGISTRATION_KEY="key",
         TIDINGS_NETWORK_BLOB_DIR=str(tmp_path / "elsewhere"),
         TIDINGS_NETWORK_BLOB_QUOTA_MB="3",
         TIDINGS_NETWORK_BLOB_TTL_S="60",
         TIDINGS_NETWORK_TRANSFERS="7",
+        TIDINGS_NETWORK_HTTP_CONNECTIONS="9",
         TIDINGS_EMBEDDED="1",
         TIDINGS_NETWORK_TCP_CERTIFICATE="chain.pem",
         TIDINGS_NETWORK_TCP_KEY="key.pem",
@@ -50,9 +52,10 @@ def test_every_setting_is_taken_from_its_variable(tmp_path: Path) -> None:
     assert (found.http_address, found.tcp_address) == (("0.0.0.0", 0), ("::1", 7000))
     assert found.delay == (0.08, 0.15)
     assert (found.message_ttl, found.limits.store_after, found.limits.window) == (60, 0.25, 10)
+    assert found.limits.write_buffer == 4 * 2**20
     assert found.secrets.registration_key == "key"
     assert found.blobs == settings.Blobs(tmp_path / "elsewhere", quota=3 * 2**20, ttl=60)
-    assert found.limits.transfers == 7
+    assert (found.limits.transfers, found.limits.http) == (7, 9)
     assert found.embedded
     assert found.tcp_certificate == settings.Certificate("chain.pem", "key.pem")
 
@@ -66,12 +69,21 @@ def test_every_setting_is_taken_from_its_variable(tmp_path: Path) -> None:
         ("TIDINGS_NETWORK_HTTP_ADDRESS", "9095"),
         ("TIDINGS_NETWORK_MESSAGE_TTL_S", "0"),
         ("TIDINGS_NETWORK_BLOB_QUOTA_MB", "0"),
+        ("TIDINGS_NETWORK_WRITE_BUFFER_MB", "3"),
         ("TIDINGS_NETWORK_TCP_CERTIFICATE", "chain.pem"),
     ],
 )
 def test_a_value_that_cannot_be_used_is_named(tmp_path: Path, name: str, value: str) -> None:
     with pytest.raises(SettingsError, match=name):
         read(tmp_path, **{name: value})
+
+
+@pytest.mark.parametrize("variables", [{}, {"TIDINGS_NETWORK_WRITE_BUFFER_MB": "5"}])
+def test_what_may_be_in_flight_fits_into_the_write_buffer(tmp_path: Path, variables: dict[str, str]) -> None:
+    limits = read(tmp_path, **variables).limits
+    assert limits.window_bytes < limits.session_bytes <= limits.write_buffer // 2
+    if not variables:
+        assert limits == settings.Limits()
 
 
 def test_nothing_secret_is_printed(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
+import re
 import socket
 
 import httpx
@@ -13,11 +14,12 @@ import pytest
 from tests.webapp import raw
 from tests.webapp.conftest import Served, basic, body, make_settings
 from tests.webapp.fake_coreapp import FakeCoreapp
+from tidings.runtime import http1
 from tidings.runtime.settings import DatabaseSettings, SettingsError
 from tidings.storage import schema
 from tidings.storage.database import Database
 from tidings.wire import core
-from webapp import server, services
+from webapp import services
 
 
 @pytest.fixture
@@ -45,6 +47,7 @@ async def test_what_is_no_http_is_answered_in_the_apis_format(api: Served, sent:
     assert payload["errors"][0]["code"] == 1025
     assert payload["meta"]["version"] == "2.57.2"
     assert headers["content-type"] == "application/json"
+    assert re.fullmatch("[0-9a-f]{32}", headers["x-request-id"])
 
 
 async def test_a_head_without_an_end_is_refused_rather_than_kept(api: Served) -> None:
@@ -54,9 +57,23 @@ async def test_a_head_without_an_end_is_refused_rather_than_kept(api: Served) ->
         for line in endless:
             yield line
 
-    status, _, payload = await raw.stream(api.port, b"GET / HTTP/1.1\r\nHost: x\r\n", lines())  # type: ignore[arg-type]
+    status, headers, payload = await raw.stream(api.port, b"GET / HTTP/1.1\r\nHost: x\r\n", lines())  # type: ignore[arg-type]
     assert status == 400
     assert "head" in payload["errors"][0]["details"]
+    assert re.fullmatch("[0-9a-f]{32}", headers["x-request-id"])
+
+
+async def test_headers_after_the_body_without_an_end_are_refused_also_when_the_answer_was_given(api: Served) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", api.port)
+    async with asyncio.timeout(20):
+        writer.write(b"POST /v1/messages HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
+        assert (await raw.answer(reader))[0] == 401
+        with pytest.raises(ConnectionError):
+            writer.write(b"0\r\nA: ")
+            for _ in range(1_000):
+                writer.write(b"a" * 16_000)
+                await writer.drain()
+    writer.transport.abort()
 
 
 UPGRADE = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n"
@@ -110,7 +127,7 @@ async def test_the_body_of_one_who_asks_for_http_2_is_never_taken_for_a_request(
 async def test_a_connection_whose_request_does_not_come_is_closed(
     api: Served, monkeypatch: pytest.MonkeyPatch, begun: bytes
 ) -> None:
-    monkeypatch.setattr(server, "HEAD_TIMEOUT", 0.05)
+    monkeypatch.setattr(http1, "HEAD_TIMEOUT", 0.05)
     reader, writer = await asyncio.open_connection("127.0.0.1", api.port)
     writer.write(begun)
     async with asyncio.timeout(5):

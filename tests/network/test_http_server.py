@@ -1,0 +1,130 @@
+"""What strangers can hold open, and make the network keep, over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+import pytest
+import websockets
+from fastapi import FastAPI, WebSocket
+
+from network.http_server import HttpServer
+from network.settings import Certificate, Limits
+from tests.conftest import DatabaseFactory
+from tests.network.support import PATIENCE, Network
+from tidings.runtime import http1
+
+Address = tuple[str, int]
+
+
+def make_app() -> FastAPI:
+    app = FastAPI()
+
+    @app.get("/health")
+    async def health() -> str:
+        return "ok"
+
+    @app.websocket("/connect")
+    async def connect(websocket: WebSocket) -> None:
+        await websocket.accept()
+        await websocket.receive()
+
+    return app
+
+
+@contextlib.asynccontextmanager
+async def serve(connections: int = 10) -> AsyncIterator[Address]:
+    server = HttpServer(("127.0.0.1", 0), Certificate(), make_app(), connections=connections)
+    address = server.open()
+    stop = asyncio.Event()
+    serving = asyncio.create_task(server.run(stop))
+    yield address
+    stop.set()
+    await serving
+
+
+@contextlib.asynccontextmanager
+async def connected(address: Address) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    reader, writer = await asyncio.open_connection(*address)
+    async with asyncio.timeout(PATIENCE):
+        yield reader, writer
+    writer.transport.abort()
+
+
+async def is_served(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+    """False when the connection was closed without an answer."""
+    try:
+        writer.write(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+        answer = await reader.readuntil(b'"ok"')
+    except (ConnectionError, asyncio.IncompleteReadError):
+        return False
+    return answer.startswith(b"HTTP/1.1 200")
+
+
+async def until_served(address: Address) -> None:
+    """A new connection is served, after any number that are not."""
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            async with connected(address) as connection:
+                if await is_served(*connection):
+                    return
+
+
+async def test_a_head_without_an_end_is_refused_rather_than_kept() -> None:
+    async with serve() as address, connected(address) as (_, writer):
+        writer.write(b"GET / HTTP/1.1\r\nA: ")
+        with pytest.raises(ConnectionError):
+            for _ in range(1_000):
+                writer.write(b"a" * 16_000)
+                await writer.drain()
+
+
+@pytest.mark.parametrize("begun", [b"", b"GET / HTTP/1.1\r\nA: a"])
+async def test_a_head_that_does_not_come_in_time_ends_the_connection(
+    monkeypatch: pytest.MonkeyPatch, begun: bytes
+) -> None:
+    monkeypatch.setattr(http1, "HEAD_TIMEOUT", 0.05)
+    async with serve() as address, connected(address) as (reader, writer):
+        writer.write(begun)
+        assert await reader.read() == b""
+
+
+async def test_one_connection_too_many_is_closed_at_once_and_the_others_are_served_on() -> None:
+    async with serve(connections=2) as address, connected(address) as first:
+        assert await is_served(*first)
+        async with connected(address) as second:
+            assert await is_served(*second)
+            async with connected(address) as (reader, _):
+                assert await reader.read() == b""
+            assert await is_served(*first)
+            assert await is_served(*second)
+        # One that is gone makes room.
+        await until_served(address)
+
+
+async def test_what_became_a_websocket_takes_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http1, "HEAD_TIMEOUT", 0.05)
+    async with serve(connections=1) as address:
+        url = f"ws://{address[0]}:{address[1]}/connect"
+        async with websockets.connect(url) as first, websockets.connect(url) as second:
+            async with connected(address) as held:
+                assert await is_served(*held)
+                async with connected(address) as (reader, _):
+                    assert await reader.read() == b""
+            # Nor has it a head that could be late.
+            for socket in (first, second):
+                async with asyncio.timeout(PATIENCE):
+                    await (await socket.ping())
+
+
+@pytest.mark.parametrize("pair", [("tcp", "sqlite")])
+async def test_the_network_takes_the_number_of_connections_from_its_limits(database_factory: DatabaseFactory) -> None:
+    network = Network((await database_factory("network")).settings, "tcp")
+    await network.start(limits=Limits(http=1))
+    async with connected(network.addresses.http) as held, connected(network.addresses.http) as (reader, _):
+        held[1].write(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert (await held[0].readline()).split()[1] == b"200"
+        assert await reader.read() == b""
+    await network.remove()

@@ -1,0 +1,203 @@
+"""What a server keeps of requests that it has not looked at, and clients that ask for HTTP/2."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+import pytest
+import uvicorn
+from starlette.types import Receive, Scope, Send
+
+from tidings.runtime import http1
+
+
+class Server(uvicorn.Server):
+    """Its application takes a request's body only if the path is `/read`, and answers with what came of it."""
+
+    def __init__(self, listener: socket.socket, *, keep_alive: int = 60) -> None:
+        super().__init__(
+            uvicorn.Config(
+                self._app,
+                interface="asgi3",
+                http=http1.StayingProtocol,
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                timeout_keep_alive=keep_alive,
+                timeout_graceful_shutdown=1,
+            )
+        )
+        self.port = listener.getsockname()[1]
+        self.served = 0
+        self.received: asyncio.Queue[bytes] = asyncio.Queue()
+        self.on_request: Callable[[], Any] = lambda: None
+        self.started_serving = asyncio.Event()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.started_serving.set()
+
+    def protocol(self) -> http1.StayingProtocol:
+        """Of the only connection."""
+        (protocol,) = self.server_state.connections
+        assert isinstance(protocol, http1.StayingProtocol)
+        return protocol
+
+    async def _app(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.served += 1
+        self.on_request()
+        body = b""
+        while scope["path"] == "/read":
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return
+            body += message["body"]
+            self.received.put_nowait(message["body"])
+            if not message["more_body"]:
+                break
+        length = str(len(body)).encode()
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", length)]})
+        await send({"type": "http.response.body", "body": body})
+
+
+@contextlib.asynccontextmanager
+async def serve(**options: int) -> AsyncIterator[Server]:
+    listener = socket.create_server(("127.0.0.1", 0))
+    server = Server(listener, **options)
+    serving = asyncio.create_task(server.serve([listener]))
+    await asyncio.wait_for(server.started_serving.wait(), 10)
+    yield server
+    server.should_exit = True
+    await serving
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Server]:
+    async with serve() as server:
+        yield server
+
+
+@contextlib.asynccontextmanager
+async def connected(server: Server) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    async with asyncio.timeout(20):
+        yield reader, writer
+    writer.transport.abort()
+
+
+async def answer(reader: asyncio.StreamReader) -> tuple[int, bytes]:
+    head = (await reader.readuntil(b"\r\n\r\n")).lower()
+    length = int(head.partition(b"content-length: ")[2].partition(b"\r\n")[0])
+    return int(head.split()[1]), await reader.readexactly(length)
+
+
+async def write_on(writer: asyncio.StreamWriter, piece: bytes, size: int = 16 * 2**20) -> None:
+    """Raises `ConnectionError` once the other side has closed."""
+    for _ in range(size // len(piece)):
+        writer.write(piece)
+        await writer.drain()
+
+
+CHUNKED = b"POST %b HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize("piece", [b"a" * 8_192, b"A: a\r\n" * 1_000], ids=["one header", "many headers"])
+@pytest.mark.parametrize(
+    "begun",
+    [b"GET / HTTP/1.1\r\nA: ", CHUNKED % b"/read" + b"2\r\nab\r\n0\r\nA: ", CHUNKED % b"/" + b"0\r\nA: "],
+    ids=["before the body", "after the body", "after the body and the answer"],
+)
+async def test_headers_without_an_end_are_not_kept(server: Server, begun: bytes, piece: bytes) -> None:
+    async with connected(server) as (_, writer):
+        writer.write(begun)
+        with pytest.raises(ConnectionError):
+            await write_on(writer, piece)
+
+
+@pytest.mark.parametrize("more", [0, 1])
+async def test_whose_headers_after_the_body_are_too_many_is_told_so_if_there_was_no_answer(
+    server: Server, more: int
+) -> None:
+    async with connected(server) as (reader, writer):
+        writer.write(CHUNKED % b"/read" + b"2\r\nab\r\n")
+        assert await server.received.get() == b"ab"
+        writer.write(b"0\r\nA: ".ljust(http1.MAX_HEAD + more, b"a"))
+        if not more:
+            writer.write(b"\r\n\r\n")
+        status, body = await answer(reader)
+        assert (status, b"headers after" in body) == ((400, True) if more else (200, False))
+
+
+async def test_empty_lines_without_an_end_are_not_read(server: Server) -> None:
+    async with connected(server) as (reader, writer):
+        writer.write(b"GET / HTTP/1.1\r\n\r\n")
+        assert await answer(reader) == (200, b"")
+        with pytest.raises(ConnectionError):
+            await write_on(writer, b"\r\n" * 4_096)
+
+
+async def test_what_is_wrapped_around_a_long_body_is_no_long_head(server: Server) -> None:
+    extended = b"1;" + b"e" * 30_000 + b"\r\nx\r\n"
+    async with connected(server) as (reader, writer):
+        for _ in range(2):
+            writer.write(CHUNKED % b"/read")
+            for _ in range(100):
+                writer.write(extended)
+                await writer.drain()
+            writer.write(b"0\r\nA: " + b"a" * 30_000 + b"\r\n\r\n")
+            assert await answer(reader) == (200, b"x" * 100)
+
+
+@pytest.mark.parametrize("begun", [b"", b"\r\n", b"GET / HT", b"GET / HTTP/1.1\r\n\r\nGET / HTTP/1.1\r\nA: a"])
+async def test_a_head_that_does_not_come_in_time_ends_the_connection(
+    server: Server, monkeypatch: pytest.MonkeyPatch, begun: bytes
+) -> None:
+    monkeypatch.setattr(http1, "HEAD_TIMEOUT", 0.05)
+    async with connected(server) as (reader, writer):
+        writer.write(begun)
+        assert (await reader.read()).count(b"200 OK") == begun.count(b"\r\n\r\n")
+
+
+@pytest.mark.parametrize("rest", [b"b", b"bc", b"bc\r\n"], ids=["some", "all", "more"])
+async def test_the_rest_of_a_request_that_was_answered_early_does_not_keep_the_connection_open(rest: bytes) -> None:
+    async with serve(keep_alive=1) as server, connected(server) as (reader, writer):
+        writer.write(b"POST / HTTP/1.1\r\nContent-Length: 3\r\n\r\na")
+        assert await answer(reader) == (200, b"")
+        writer.write(rest)
+        assert await reader.read() == b""
+
+
+async def test_any_number_of_requests_in_one_write_may_ask_for_http_2(server: Server) -> None:
+    asking = b"POST /read HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: h2c\r\nContent-Length: 4\r\n\r\n%04d"
+    async with connected(server) as (reader, writer):
+        writer.write(b"".join(asking % n for n in range(2_500)))
+        for n in range(2_500):
+            assert await answer(reader) == (200, b"%04d" % n)
+
+
+@pytest.mark.parametrize("path", [b"/", b"/read"])
+async def test_requests_that_wait_for_others_are_not_read_without_end(server: Server, path: bytes) -> None:
+    request = b"GET %b HTTP/1.1\r\nA: %b\r\n\r\n" % (path, b"a" * 200)
+    count = 2**21 // len(request)
+    longest = 0
+
+    def measure() -> None:
+        nonlocal longest
+        longest = max(longest, len(server.protocol().pipeline))
+
+    server.on_request = measure
+    async with connected(server) as (reader, writer):
+        writer.write(request * count)
+        for _ in range(count):
+            assert await answer(reader) == (200, b"")
+    assert server.served == count
+    # Two segments of 256 KiB.
+    assert 0 < longest <= 2**19 // len(request) + 1
