@@ -31,8 +31,13 @@ class _Pin:
         self.record = record
 
 
+# Bytes; an honest peer's record has some 3,000. A longer one is full of keys that were passed over, which take four
+# times as much in memory, and is read again when needed: 10,000 records take 50 MB of honest peers, 2.6 GB at worst.
+MAX_CACHED = 64 * 1024
+
+
 class SessionStore:
-    """All sessions of one account; `limit` of them in memory besides those that are pinned."""
+    """All sessions of one account; `limit` of them in memory besides those that are pinned, none over `MAX_CACHED`."""
 
     def __init__(self, database: Database, device: OwnDevice, *, limit: int = 10_000) -> None:
         self._database = database
@@ -63,7 +68,7 @@ class SessionStore:
             pin.count -= 1
             if not pin.count:
                 del self._pins[peer]
-                if pin.record is not None:
+                if pin.record is not None and pin.record.length <= MAX_CACHED:
                     self._records.put(peer, pin.record)
 
     def hold(self, peer: str, committed: asyncio.Future[None]) -> None:

@@ -1,13 +1,15 @@
 """What arrives from the servers: receipts, inbound messages, notices. On our disk first, then acknowledged.
 
-Deliveries that come while one batch is being committed make up the next. A delivery that was handled before is
-recognised (receipts by message and status, messages by id) and only acknowledged.
+Deliveries that come while one batch is being committed make up the next. A batch that takes long is committed in
+parts, so that heartbeats and questions have their turns. A delivery that was handled before is recognised (receipts by
+message and status, messages by id) and only acknowledged.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
@@ -39,6 +41,11 @@ from tidings.storage.database import Database
 from tidings.wire import device as frames
 
 log = logging.getLogger(__name__)
+
+# A batch is committed as far as it has come once it has kept the event loop to itself for so long. What a hostile peer
+# makes dearest, a message far ahead in its session, is some 0.1 s more.
+TURN_SECONDS = 0.25
+PAUSE_SECONDS = 0.02  # of others, between two such parts
 
 # What follows from one delivery. It goes into the consequences of the batch, and nothing waits.
 Room = Callable[[Delivery, Consequences], None]
@@ -115,6 +122,15 @@ class Events:
             self._journal.fail(error)
 
     async def _flush(self, deliveries: Sequence[Delivery]) -> Sequence[None]:
+        left = deliveries
+        while left:
+            left = left[await self._take(left) :]
+            if left:
+                await asyncio.sleep(PAUSE_SECONDS)
+        return [None] * len(deliveries)
+
+    async def _take(self, deliveries: Sequence[Delivery]) -> int:
+        """Handle, commit and acknowledge as many as there is time for, in order and at least one; how many it were."""
         about = list({message_id for delivery in deliveries for message_id in told.subjects(delivery)})
         senders = told.by_session(deliveries)
         self._progress.hold(about)
@@ -134,13 +150,13 @@ class Events:
                     shard=self._shard,
                     security=security,
                 )
-                await self._handle(deliveries, consequences)
+                handled = await self._handle(deliveries, consequences)
         finally:
             self._store.unpin(senders)
             self._progress.release(about)
         crashpoints.reach(crashpoints.AFTER_ROW_BEFORE_NETWORK_ACK)
-        self._upstream.acknowledge(deliveries)
-        return [None] * len(deliveries)
+        self._upstream.acknowledge(deliveries[:handled])
+        return handled
 
     async def _load_progress(self, ids: Sequence[str]) -> None:
         """Know of every message that these deliveries are about, inbound ones included."""
@@ -152,18 +168,23 @@ class Events:
                 )
             )
 
-    async def _handle(self, deliveries: Sequence[Delivery], consequences: Consequences) -> None:
-        """Returns when all that follows from them is on disk. Nothing else runs before the journal has it."""
+    async def _handle(self, deliveries: Sequence[Delivery], consequences: Consequences) -> int:
+        """How many there was time for; all that follows from them is on disk. Nothing else runs before the journal has
+        it."""
+        handled, until = 0, time.perf_counter() + TURN_SECONDS
         for delivery in deliveries:
             room = self._rooms.get(delivery.kind)
             if room is None:
                 log.warning("event.unknown", extra={"kind": delivery.kind, "from": delivery.sender})
             else:
                 room(delivery, consequences)
+            handled += 1
+            if time.perf_counter() >= until:
+                break
         change = consequences.change(self._reports, self._store, self._contacts)
         if change is None:
             consequences.arrivals.committed()
-            return
+            return handled
         committed = self._journal.put(change)
         self._identities.announce(consequences.learnt, committed)
         await committed
@@ -173,3 +194,4 @@ class Events:
         self._downloads.ended(consequences.ended_downloads)
         for key_id in consequences.used_prekeys:
             self._device.prekeys.pop(key_id, None)
+        return handled

@@ -216,7 +216,7 @@ def test_both_sides_initiating_at_once_end_up_reading_each_other(version: int) -
     assert not bobs.unacknowledged
 
 
-def test_the_archive_keeps_40_sessions_and_drops_the_oldest() -> None:
+def test_the_archive_keeps_10_sessions_and_drops_the_oldest() -> None:
     alice, bob = parties.Party(), parties.Party()
     bobs, sessions = None, []
     for number in range(record_module.MAX_ARCHIVED + 2):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.conftest import DatabaseFactory
+from tidings.e2ee import record
 from tidings.storage import sessions
 from tidings.storage.sessions import SendingHalf, Session
 
@@ -39,3 +40,14 @@ async def test_a_whole_session_writes_over_and_a_deleted_one_is_gone(database_fa
         assert len(await sessions.list_sessions(connection, "other", ["7"])) == 1
         for nothing in (sessions.save, sessions.save_sending):
             await nothing(connection, [])
+
+
+async def test_many_sessions_as_long_as_they_can_be_go_into_one_commit(database_factory: DatabaseFactory) -> None:
+    """More of them than a server takes in one statement (16 MiB)."""
+    database = await database_factory("business")
+    rows = [Session(ME, f"{n}", b"s" * 200, bytes([n]) * (record.MAX_LENGTH + 100), False) for n in range(40)]
+    async with database.transaction() as connection:
+        await sessions.save(connection, rows)
+    async with database.reading() as connection:
+        found = await sessions.list_sessions(connection, ME, [row.peer for row in rows])
+    assert sorted(found, key=lambda s: int(s.peer)) == rows

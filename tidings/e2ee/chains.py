@@ -7,6 +7,7 @@ Double Ratchet sections 2.2 and 2.6. A receiver looks first and takes only when 
 
 from __future__ import annotations
 
+import itertools
 import struct
 from collections.abc import Callable
 from typing import Final, NamedTuple
@@ -18,6 +19,7 @@ MAX_STORED_KEYS: Final = 2_000  # in each chain; the oldest is dropped
 
 _HEAD: Final = struct.Struct(">32sQH")
 _STORED: Final = struct.Struct(">I32s")
+STORED_LENGTH: Final = _STORED.size  # bytes of each stored key
 
 # (chain key, index) -> (next chain key, the key at that index)
 Step = Callable[[bytes, int], tuple[bytes, bytes]]
@@ -47,10 +49,10 @@ class ReceivingChain:
         self.next_index = next_index
         self.stored = stored
 
-    def look(self, index: int, advance: Step) -> Look:
-        """The key at `index`, with nothing changed.
+    def look(self, index: int, advance: Step, limit: int = MAX_FORWARD_JUMP) -> Look:
+        """The key at `index`, at most `limit` ahead, with nothing changed. It takes `limit` + 1 steps at most.
 
-        Raises DuplicateMessage when it was taken or dropped before, TooFarAhead beyond `MAX_FORWARD_JUMP`.
+        Raises DuplicateMessage when it was taken or dropped before, TooFarAhead beyond the limit.
         """
         chain_key, next_index = self.chain_key, self.next_index
         if index < next_index:
@@ -58,7 +60,7 @@ class ReceivingChain:
             if stored is None:
                 raise errors.DuplicateMessage(f"the key of message {index} is gone")
             return Look(stored, index, None, [])
-        if index - next_index > MAX_FORWARD_JUMP:
+        if index - next_index > limit:
             raise errors.TooFarAhead(f"message {index}, when {next_index} is next")
         skipped: list[tuple[int, bytes]] = []
         for passed in range(next_index, index):
@@ -78,8 +80,20 @@ class ReceivingChain:
         self.next_index = look.at + 1
         if look.skipped:
             stored.update(look.skipped)
-            for index in list(stored)[: max(0, len(stored) - MAX_STORED_KEYS)]:
-                del stored[index]
+            if len(stored) > MAX_STORED_KEYS:
+                self.drop_oldest(len(stored) - MAX_STORED_KEYS)
+
+    def drop_oldest(self, count: int) -> int:
+        """Forget as many stored keys, the oldest first, or all of them; how many it were."""
+        dropped = list(itertools.islice(self.stored, count))
+        for index in dropped:
+            del self.stored[index]
+        return len(dropped)
+
+    @property
+    def size(self) -> int:
+        """The length of `encode()`, in bytes."""
+        return _HEAD.size + STORED_LENGTH * len(self.stored)
 
     def encode(self) -> bytes:
         head = _HEAD.pack(self.chain_key, self.next_index, len(self.stored))

@@ -24,7 +24,7 @@ class InvalidMessage(E2EEError):
 
 
 class TooFarAhead(InvalidMessage):
-    """The message's counter is more than `chains.MAX_FORWARD_JUMP` ahead. No state has changed."""
+    """The message is further ahead than a chain is followed. No state has changed."""
 
 
 class DuplicateMessage(E2EEError):

@@ -1,11 +1,24 @@
 """The Double Ratchet of one session."""
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from tidings.e2ee import cbc, chains, curve, errors, kdf, messages, pq_ratchet, session_setup, state
 
 MAX_CHAINS: Final = 5  # receiving chains; the oldest is dropped
 MAX_COUNTER: Final = 2**32 - 1
+
+
+class Reach(NamedTuple):
+    """How far ahead a message may be, in messages. Nothing has authenticated while the chains are walked."""
+
+    known: int  # on a chain whose ratchet key is known
+    new: int  # on one that the message begins
+
+
+# A message of one certain session. Of a longer jump on a new chain not all keys could be stored.
+FULL: Final = Reach(chains.MAX_FORWARD_JUMP, chains.MAX_STORED_KEYS)
+# One that is tried in a session after another: as much as is under way while two sessions take turns.
+SHORT: Final = Reach(chains.MAX_STORED_KEYS, 100)
 
 _RATCHET_INFO: Final = b"WhisperRatchet"
 _KEYS_INFO: Final = b"WhisperMessageKeys"
@@ -115,20 +128,29 @@ def encrypt(sending: state.SendingHalf, local_identity: bytes, plaintext: bytes)
     return body
 
 
-def decrypt(sending: state.SendingHalf, receiving: state.ReceivingHalf, message: messages.SignalMessage) -> bytes:
+def knows(receiving: state.ReceivingHalf, message: messages.SignalMessage) -> bool:
+    """Whether the message is on a chain of this session; ratchet keys are random, so it is of no other one then."""
+    return _find_chain(receiving, message.ratchet_key) is not None
+
+
+def decrypt(
+    sending: state.SendingHalf, receiving: state.ReceivingHalf, message: messages.SignalMessage, reach: Reach = FULL
+) -> tuple[bytes, bool]:
     """RatchetDecrypt of Double Ratchet section 3.5; both halves change, and only once the message has authenticated.
+
+    Returns the plaintext, and whether the receiving half may have become longer.
 
     Raises InvalidMessage (TooFarAhead among them) and DuplicateMessage.
     """
     if message.version != sending.version:
         raise errors.InvalidMessage("the message is of another version than the session")
     chain = _find_chain(receiving, message.ratchet_key)
-    new_root_key = None
+    new_root_key, limit = None, reach.known
     if chain is None:
         new_root_key, chain_key = _receiving_step(receiving, message.ratchet_key)
-        chain = chains.ReceivingChain(chain_key, 0, {})
-    look = chain.look(message.counter, chains.step)
-    pq_look = _look_up_pq(receiving, message)
+        chain, limit = chains.ReceivingChain(chain_key, 0, {}), reach.new
+    look = chain.look(message.counter, chains.step, limit)
+    pq_look = _look_up_pq(receiving, message, limit)
 
     keys = kdf.hkdf(pq_look.key if pq_look else kdf.ZERO_SALT, look.key, _KEYS_INFO, 80)
     message.authenticate(keys[32:64], sending.remote_identity, receiving.local_identity)
@@ -149,7 +171,7 @@ def decrypt(sending: state.SendingHalf, receiving: state.ReceivingHalf, message:
         receiving.pq_chain.take(pq_look)
     receiving.pending = None
     sending.unacknowledged = False
-    return plaintext
+    return plaintext, bool(new_root_key or look.skipped or (pq_look is not None and pq_look.skipped))
 
 
 def kdf_rk(root_key: bytes, secret: bytes) -> tuple[bytes, bytes]:
@@ -169,7 +191,7 @@ def _find_chain(receiving: state.ReceivingHalf, ratchet_key: bytes) -> chains.Re
     return None
 
 
-def _look_up_pq(receiving: state.ReceivingHalf, message: messages.SignalMessage) -> chains.Look | None:
+def _look_up_pq(receiving: state.ReceivingHalf, message: messages.SignalMessage, limit: int) -> chains.Look | None:
     """The salt of the message; None (salt zero) in a session without the post-quantum ratchet.
 
     Also None for a message from before the ratchet was negotiated, which can only be on the peer's first chain.
@@ -185,7 +207,7 @@ def _look_up_pq(receiving: state.ReceivingHalf, message: messages.SignalMessage)
             raise errors.InvalidMessage("the peer has left the post-quantum ratchet again")
         return None
     try:
-        return receiving.pq_chain.look(index, pq_ratchet.step)
+        return receiving.pq_chain.look(index, pq_ratchet.step, limit)
     except errors.DuplicateMessage as error:
         # Indices start at 1 in every session, so this may be a message of another one. A true duplicate has been
         # recognised by its ratchet key and counter already.

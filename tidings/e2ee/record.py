@@ -8,17 +8,20 @@ from typing import Final
 
 from tidings.e2ee import curve, errors, identity, messages, prekeys, ratchet, session_setup, state
 
-MAX_ARCHIVED: Final = 40  # sessions; the oldest is dropped
+MAX_ARCHIVED: Final = 10  # sessions; the oldest is dropped
+MAX_LENGTH: Final = 256 * 1024  # bytes of a receiving half; stored keys are dropped, the oldest first
 _LENGTHS: Final = struct.Struct(">HI")
 
 _Halves = tuple[bytes, bytes]  # an archived session: sending half, receiving half
+_Session = tuple[state.SendingHalf, state.ReceivingHalf]
 
 
 class SessionRecord:
     """One peer device's sessions. Not thread-safe: one writer for each record.
 
-    Stored as two blobs. `sending_half()` is all that `encrypt` changes; `decrypt` changes both. A state must be stored
-    before the ciphertext it made leaves the process, and never be restored from a backup: either would use a key twice.
+    Stored as two blobs, of 147 and at most `MAX_LENGTH` bytes, whatever the peer sends. `sending_half()` is all that
+    `encrypt` changes; `decrypt` changes both. A state must be stored before the ciphertext it made leaves the process,
+    and never be restored from a backup: either would use a key twice.
     """
 
     __slots__ = ("_archived", "_identity", "_receiving", "_rest", "_sending")
@@ -69,7 +72,7 @@ class SessionRecord:
             bundle.kyber_prekey_id,
             initiation.kyber_ciphertext,
         )
-        sending, receiving = ratchet.start_as_initiator(
+        session = ratchet.start_as_initiator(
             bundle.version,
             own.public,
             bundle.identity_key,
@@ -79,7 +82,7 @@ class SessionRecord:
             pending,
             pq=pq_ratchet,
         )
-        return cls(own, sending, receiving, _archive_of(existing))
+        return cls._begin(own, session, existing)
 
     @classmethod
     def respond(
@@ -125,8 +128,7 @@ class SessionRecord:
             kyber_seed = kyber_prekey.private
         signed = curve.KeyPair.from_stored(signed_prekey.public, signed_prekey.private)
         keys = session_setup.respond(own, message, signed, one_time, kyber_seed)
-        sending, receiving = ratchet.start_as_responder(own.public, message, signed, keys)
-        return cls(own, sending, receiving, _archive_of(existing))
+        return cls._begin(own, ratchet.start_as_responder(own.public, message, signed, keys), existing)
 
     @classmethod
     def load(cls, own: identity.IdentityKeyPair, sending: bytes, rest: bytes) -> SessionRecord:
@@ -202,7 +204,9 @@ class SessionRecord:
     def decrypt(self, kind: int, body: bytes) -> bytes:
         """The plaintext of a message of kind MESSAGE or PREKEY. Nothing changes unless it is returned.
 
-        The current session is tried first, then the archived ones, newest first; one that decrypts becomes current.
+        The current session is tried first, then the archived ones, newest first; one that decrypts becomes current. No
+        more are tried after the one that knows the message's ratchet key. What does not authenticate has cost at most
+        2 x 25,001 steps of chains, be it made for that: as many as an honest message after a long silence.
 
         Raises InvalidMessage (TooFarAhead among them); DuplicateMessage; NoSession for a first message that `respond`
         has not seen; UntrustedIdentity for a first message of another identity; CorruptState.
@@ -211,14 +215,13 @@ class SessionRecord:
         if kind == messages.MESSAGE:
             message = messages.SignalMessage.parse(body)
             try:
-                return ratchet.decrypt(self._sending, receiving, message)
+                plaintext, has_grown = ratchet.decrypt(self._sending, receiving, message)
             except errors.InvalidMessage as failure:
-                for position in range(len(self._archived)):
-                    try:
-                        return self._decrypt_archived(position, message)
-                    except errors.InvalidMessage:
-                        continue
-                raise failure
+                if ratchet.knows(receiving, message):
+                    raise
+                return self._try_archived(message, failure)
+            self._keep_in_bounds(has_grown)
+            return plaintext
         if kind != messages.PREKEY:
             raise errors.InvalidMessage(f"a message of kind {kind}")
         first = messages.PreKeySignalMessage.parse(body)
@@ -226,10 +229,20 @@ class SessionRecord:
             raise errors.UntrustedIdentity(first.identity_key)
         for position, base_key in enumerate(self._base_keys(), -1):
             if base_key == first.base_key:
-                if position < 0:
-                    return ratchet.decrypt(self._sending, receiving, first.message)
-                return self._decrypt_archived(position, first.message)
+                if position >= 0:
+                    return self._decrypt_archived(position, self._archived_at(position), first.message, ratchet.FULL)
+                plaintext, has_grown = ratchet.decrypt(self._sending, receiving, first.message)
+                self._keep_in_bounds(has_grown)
+                return plaintext
         raise errors.NoSession("a first message that has not been responded to")
+
+    @property
+    def length(self) -> int:
+        """The length of `receiving_half()`, in bytes."""
+        if self._receiving is None:
+            return len(self._rest)
+        archived = sum([_LENGTHS.size + len(sending) + len(receiving) for sending, receiving in self._archived])
+        return self._receiving.size + 1 + archived
 
     def sending_half(self) -> bytes:
         """147 bytes: all that `encrypt` changes."""
@@ -243,6 +256,17 @@ class SessionRecord:
         for sending, receiving in self._archived:
             parts += (_LENGTHS.pack(len(sending), len(receiving)), sending, receiving)
         return b"".join(parts)
+
+    @classmethod
+    def _begin(cls, own: identity.IdentityKeyPair, session: _Session, existing: SessionRecord | None) -> SessionRecord:
+        """A new session, with those of `existing` in its archive."""
+        archived: list[_Halves] = []
+        if existing is not None:
+            last = existing._decode()
+            archived = [(existing._sending.encode(), last.encode()), *existing._archived]
+        record = cls(own, *session, archived)
+        record._keep_in_bounds()
+        return record
 
     def _decode(self) -> state.ReceivingHalf:
         if self._receiving is not None:
@@ -271,19 +295,50 @@ class SessionRecord:
         for _, receiving in self._archived:
             yield state.base_key_of(receiving)
 
-    def _decrypt_archived(self, position: int, message: messages.SignalMessage) -> bytes:
+    def _archived_at(self, position: int) -> _Session:
+        sending, receiving = self._archived[position]
+        return state.SendingHalf.decode(sending), state.ReceivingHalf.decode(receiving)[0]
+
+    def _try_archived(self, message: messages.SignalMessage, failure: errors.InvalidMessage) -> bytes:
+        """Decrypt with the archived session that can, else raise `failure`, or that of the session it belongs to."""
+        for position in range(len(self._archived)):
+            session = self._archived_at(position)
+            try:
+                return self._decrypt_archived(position, session, message, ratchet.SHORT)
+            except errors.InvalidMessage:
+                if ratchet.knows(session[1], message):
+                    raise
+        raise failure
+
+    def _decrypt_archived(
+        self, position: int, session: _Session, message: messages.SignalMessage, reach: ratchet.Reach
+    ) -> bytes:
         """Decrypt with an archived session, which becomes current only on success."""
-        sending = state.SendingHalf.decode(self._archived[position][0])
-        receiving, _ = state.ReceivingHalf.decode(self._archived[position][1])
-        plaintext = ratchet.decrypt(sending, receiving, message)
+        sending, receiving = session
+        plaintext, _ = ratchet.decrypt(sending, receiving, message, reach)
         others = self._archived[:position] + self._archived[position + 1 :]
         self._archived = [(self._sending.encode(), self._decode().encode()), *others]
         self._sending, self._receiving = sending, receiving
+        self._keep_in_bounds()
         return plaintext
 
+    def _keep_in_bounds(self, has_grown: bool = True) -> None:
+        """Drop archived sessions beyond `MAX_ARCHIVED`, and of the stored keys what makes `MAX_LENGTH` too long.
 
-def _archive_of(existing: SessionRecord | None) -> list[_Halves]:
-    if existing is None:
-        return []
-    receiving = existing._decode()
-    return [(existing._sending.encode(), receiving.encode()), *existing._archived][:MAX_ARCHIVED]
+        Keys of the oldest session go first, and the current one's last. Without stored keys a record has less than
+        30 kB, so there are always enough of them.
+        """
+        # One that was stored when the bounds were wider is cut to them, too.
+        if not has_grown and len(self._archived) <= MAX_ARCHIVED:
+            return
+        del self._archived[MAX_ARCHIVED:]
+        surplus = self.length - MAX_LENGTH
+        for position in reversed(range(len(self._archived))):
+            if surplus <= 0:
+                return
+            sending, receiving = self._archived[position]
+            shorter = state.shortened(receiving, surplus)
+            self._archived[position] = (sending, shorter)
+            surplus -= len(receiving) - len(shorter)
+        if surplus > 0:
+            self._decode().shorten(surplus)

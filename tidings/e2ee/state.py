@@ -25,6 +25,7 @@ from tidings.e2ee import chains, curve, errors, kem
 
 STATE_VERSION: Final = 1
 _T: Final = curve.TYPE_PREFIX
+_KEY_LENGTH: Final = 32  # bytes of a public key without its type
 
 _SENDING: Final = struct.Struct(">BBBI32s32s32sII32sI")
 SENDING_LENGTH: Final = _SENDING.size
@@ -163,6 +164,25 @@ class ReceivingHalf:
             parts += (b"\x01", self.pq_chain.encode())
         return b"".join(parts)
 
+    @property
+    def size(self) -> int:
+        """The length of `encode()`, in bytes."""
+        length = _RECEIVING.size + 2
+        pending = self.pending
+        if pending is not None:
+            length += _PENDING.size + len(pending.kyber_ciphertext or b"")
+        for _, chain in self.receiving_chains:
+            length += _KEY_LENGTH + chain.size
+        return length if self.pq_chain is None else length + self.pq_chain.size
+
+    def shorten(self, surplus: int) -> None:
+        """Forget as many stored keys as take `surplus` bytes, or all: the oldest chain first, pq last."""
+        left = -(-surplus // chains.STORED_LENGTH)
+        for _, chain in self.receiving_chains:
+            left -= chain.drop_oldest(left)
+        if self.pq_chain is not None:
+            self.pq_chain.drop_oldest(left)
+
     @classmethod
     def decode(cls, blob: bytes, position: int = 0) -> tuple[ReceivingHalf, int]:
         """The half at `position`, and the position after it. Raises CorruptState."""
@@ -196,8 +216,8 @@ class ReceivingHalf:
         position += 1
         receiving: list[tuple[bytes, chains.ReceivingChain]] = []
         for _ in range(count):
-            ratchet_key = _T + blob[position : position + 32]
-            chain, position = chains.ReceivingChain.decode(blob, position + 32)
+            ratchet_key = _T + blob[position : position + _KEY_LENGTH]
+            chain, position = chains.ReceivingChain.decode(blob, position + _KEY_LENGTH)
             receiving.append((ratchet_key, chain))
         has_pq = blob[position]
         position += 1
@@ -221,3 +241,10 @@ def check_halves(sending: SendingHalf, blob: bytes, local_identity: bytes) -> No
 def base_key_of(blob: bytes) -> bytes:
     """The base key in an encoded receiving half, 33 typed bytes, with nothing else decoded."""
     return _T + blob[129:161]
+
+
+def shortened(blob: bytes, surplus: int) -> bytes:
+    """An encoded receiving half after `shorten`. Raises CorruptState."""
+    half, _ = ReceivingHalf.decode(blob)
+    half.shorten(surplus)
+    return half.encode()

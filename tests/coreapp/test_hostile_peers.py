@@ -1,0 +1,161 @@
+"""A recipient who wants to be dear: rows stay small, others have their turns, honest messages are read."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import itertools
+from collections.abc import Sequence
+
+import pytest
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from coreapp.receiving import events
+from coreapp.upstream import Delivery
+from tests.coreapp.conftest import BUSINESS, Killed, World
+from tests.coreapp.phones import KINDS, Phone
+from tidings import e2ee
+from tidings.e2ee import chains, record
+from tidings.storage import sessions
+from tidings.wire import device as frames
+
+NUMBER = "15550110001"
+OTHER = "15550110002"
+TEXT = b'{"type":"text","text":{"body":"hi"}}'
+NULL = b'{"type":"null"}'
+
+
+def first_message(phone: Phone, business: e2ee.PreKeyBundle, ahead: int) -> bytes:
+    """Of a new session, with so many keys passed over."""
+    phone.record = e2ee.SessionRecord.initiate(phone.identity, phone.registration_id, business)
+    sending = phone.record._sending
+    for _ in range(ahead):
+        sending.chain_key, _ = chains.step(sending.chain_key, sending.counter)
+        sending.counter += 1
+    kind, body = phone.record.encrypt(NULL)
+    assert KINDS[kind] == frames.PREKEY
+    return body
+
+
+def without_kyber(bundle: e2ee.PreKeyBundle) -> e2ee.PreKeyBundle:
+    return dataclasses.replace(bundle, kyber_prekey_id=None, kyber_prekey=None, kyber_prekey_signature=None)
+
+
+async def acknowledged(world: World, *ids: str) -> None:
+    await world.network.signals.until(lambda: set(ids) <= set(world.network.acknowledged))
+
+
+async def row_of(world: World, peer: str) -> sessions.Session:
+    async def read(connection: AsyncConnection) -> sessions.Session:
+        (found,) = await sessions.list_sessions(connection, BUSINESS, [peer])
+        return found
+
+    return await world.database.query(read)
+
+
+async def test_300_first_messages_far_ahead_leave_a_small_row_and_an_honest_message_is_read(world: World) -> None:
+    running = await world.start()
+    await world.connected(running)
+    (phone,) = world.add_phones(NUMBER)
+    business = without_kyber(world.network.business_bundle(one_time=None))
+    for start in range(0, 300, 50):
+        ids = [f"first-{n}" for n in range(start, start + 50)]
+        for id in ids:
+            world.network.deliver(NUMBER, frames.PREKEY, id=id, body=first_message(phone, business, 2_000))
+        await acknowledged(world, *ids)
+        row = await row_of(world, NUMBER)
+        assert record.MAX_LENGTH / 2 < len(row.receiving) < record.MAX_LENGTH + 1_000
+    kind, body = phone.write(TEXT)
+    world.network.deliver(NUMBER, kind, id="honest", body=body)
+    await world.sink.signals.until(lambda: ("honest", "received") in world.sink.labels())
+    # A record that long is not kept in memory.
+    assert running.shard.events._store.at_hand(NUMBER) is None
+    await running.stopped()
+
+    again = await world.start(node="second")
+    await world.connected(again)
+    kind, body = phone.write(TEXT)
+    world.network.deliver(NUMBER, kind, id="after", body=body)
+    await world.sink.signals.until(lambda: ("after", "received") in world.sink.labels())
+
+
+async def test_a_batch_that_takes_long_is_committed_and_acknowledged_in_parts_in_order(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events, "TURN_SECONDS", 0.0)
+    running = await world.start()
+    await world.connected(running)
+    phones = world.add_phones(NUMBER, OTHER)
+    business = world.network.business_bundle(one_time=None)
+    journal, link = running.shard.journal, running.shard.link
+    put, acknowledge = journal.put, link.acknowledge
+    commits: list[asyncio.Future[None]] = []
+    parts: list[tuple[list[str], int]] = []
+    turns = 0
+
+    def putting(change: object) -> asyncio.Future[None]:
+        commits.append(put(change))  # type: ignore[arg-type]
+        return commits[-1]
+
+    def acknowledging(deliveries: Sequence[Delivery]) -> None:
+        assert all(commit.done() for commit in commits)
+        parts.append(([delivery.id for delivery in deliveries], turns))
+        acknowledge(deliveries)
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(journal, "put", putting)
+    monkeypatch.setattr(link, "acknowledge", acknowledging)
+    ids = []
+    for n in range(12):
+        phone = phones[n % 2]
+        kind, body = (frames.MESSAGE, b"\x33garbage") if n % 5 == 4 else phone.write(TEXT, business)
+        ids.append(f"in-{n:02}")
+        world.network.deliver(phone.number, kind, id=ids[-1], body=body)
+    busy = asyncio.create_task(others())
+    await acknowledged(world, *ids)
+    busy.cancel()
+    assert [id for part, _ in parts for id in part] == ids
+    assert all(len(part) == 1 for part, _ in parts)
+    seen = [turn for _, turn in parts]
+    assert all(later > earlier for earlier, later in itertools.pairwise(seen))
+    await world.sink.signals.until(
+        lambda: {id for id, status in world.sink.labels() if status == "received"} >= {*ids} - {"in-04", "in-09"}
+    )
+    for number in (0, 1):
+        heard = [id for id, status in world.sink.labels() if status == "received" and int(id[3:]) % 2 == number]
+        assert heard == sorted(heard)
+
+
+async def test_what_was_not_handled_when_the_owner_was_killed_comes_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events, "TURN_SECONDS", 0.0)
+    running = await world.start()
+    await world.connected(running)
+    (phone,) = world.add_phones(NUMBER)
+    business = world.network.business_bundle(one_time=None)
+    journal, link = running.shard.journal, running.shard.link
+    acknowledge = link.acknowledge
+
+    def last_words(deliveries: Sequence[Delivery]) -> None:
+        acknowledge(deliveries)
+        journal.fail(Killed("after the first part"))
+
+    monkeypatch.setattr(link, "acknowledge", last_words)
+    for n in range(3):
+        kind, body = phone.write(TEXT, business)
+        world.network.deliver(NUMBER, kind, id=f"in-{n}", body=body)
+    await running.killed()
+    assert set(world.network.acknowledged) <= {"in-0"}
+    again = await world.start(node="second")
+    await world.connected(again)
+    await acknowledged(world, "in-1", "in-2")
+    await world.sink.signals.until(
+        lambda: {("in-0", "received"), ("in-1", "received"), ("in-2", "received")} <= set(world.sink.labels())
+    )
+    assert len({post.event_id for post in world.sink.posts}) == 3

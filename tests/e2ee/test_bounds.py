@@ -1,0 +1,250 @@
+"""What a hostile peer can cost: steps of chains before a message has authenticated, and bytes in a record."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tests.e2ee import groups, parties
+from tidings import e2ee
+from tidings.e2ee import chains, curve, pq_ratchet, ratchet, sender_keys
+from tidings.e2ee import messages as wire
+from tidings.e2ee import record as record_module
+
+
+class Steps:
+    """How many steps the chains made."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.made = 0
+        for module in (chains, pq_ratchet):
+            monkeypatch.setattr(module, "step", self._counted(module.step))
+
+    def _counted(self, step: chains.Step) -> chains.Step:
+        def counted(chain_key: bytes, index: int) -> tuple[bytes, bytes]:
+            self.made += 1
+            return step(chain_key, index)
+
+        return counted
+
+
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
+    return Steps(monkeypatch)
+
+
+def garbage(version: int, ratchet_key: bytes, counter: int, pq_index: int) -> bytes:
+    """A message as it would be, but for its MAC."""
+    field_5 = pq_ratchet.encode(pq_index) if version == 4 else b""
+    head = wire.signal_message_head(version, ratchet_key)
+    return wire.encode_signal_message(head, counter, 0, bytes(16), field_5) + bytes(wire.MAC_LENGTH)
+
+
+def jump(record: e2ee.SessionRecord, count: int) -> None:
+    """What a peer can do to its own sending chain without sending anything."""
+    sending = record._sending
+    for _ in range(count):
+        sending.chain_key, _ = chains.step(sending.chain_key, sending.counter)
+        sending.counter += 1
+        if sending.pq_chain_key is not None:
+            sending.pq_chain_key, _ = pq_ratchet.step(sending.pq_chain_key, sending.pq_index)
+            sending.pq_index += 1
+
+
+def staged(
+    version: int, count: int = record_module.MAX_ARCHIVED + 1
+) -> tuple[parties.Party, e2ee.SessionRecord, list[e2ee.SessionRecord]]:
+    """Bob, his record, and the sessions that Alice opened with him, oldest first."""
+    alice, bob = parties.Party(), parties.Party()
+    bobs, sessions = None, []
+    for _ in range(count):
+        sessions.append(alice.initiate(bob, version))
+        bobs, _ = bob.receive(bobs, *sessions[-1].encrypt(b"first"))
+    assert bobs is not None
+    return bob, bobs, sessions
+
+
+@pytest.mark.parametrize("version", parties.VERSIONS)
+@pytest.mark.parametrize("counter", [100, 2_000, 25_000])
+def test_garbage_on_an_unknown_chain_costs_few_steps_however_many_sessions_there_are(
+    version: int, counter: int, steps: Steps
+) -> None:
+    _, bobs, _ = staged(version)
+    before, steps.made = parties.blobs(bobs), 0
+    for pq_index in (1, counter):
+        with pytest.raises(e2ee.InvalidMessage):
+            bobs.decrypt(e2ee.MESSAGE, garbage(version, curve.KeyPair.generate().public, counter, pq_index))
+    assert steps.made <= 2 * 2 * (2_001 + record_module.MAX_ARCHIVED * 101)
+    assert parties.blobs(bobs) == before
+
+
+@pytest.mark.parametrize("version", parties.VERSIONS)
+def test_garbage_on_a_known_chain_costs_one_jump_and_only_in_its_own_session(version: int, steps: Steps) -> None:
+    _, bobs, sessions = staged(version)
+    for session, bound in ((sessions[-1], 25_001), (sessions[3], 2_001 + record_module.MAX_ARCHIVED * 101 + 2_001)):
+        for counter in (2_000, 25_000):
+            steps.made = 0
+            with pytest.raises(e2ee.InvalidMessage):
+                bobs.decrypt(e2ee.MESSAGE, garbage(version, session._sending.ratchet_key, counter, counter))
+            assert steps.made <= 2 * bound
+
+
+@pytest.mark.parametrize("version", parties.VERSIONS)
+def test_a_ratchet_key_in_every_archived_session_makes_garbage_no_dearer(
+    version: int, steps: Steps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generate, shared = curve.KeyPair.generate, curve.KeyPair.generate()
+    alice, bob = parties.Party(), parties.Party()
+    bobs = None
+    for _ in range(record_module.MAX_ARCHIVED):
+        with monkeypatch.context() as patched:
+            # The base key, then the ratchet key.
+            made = iter([generate(), shared])
+            patched.setattr(curve.KeyPair, "generate", lambda made=made: next(made))
+            session = alice.initiate(bob, version)
+        assert session._sending.ratchet_key == shared.public
+        bobs, _ = bob.receive(bobs, *session.encrypt(b"first"))
+    bobs, _ = bob.receive(bobs, *alice.initiate(bob, version).encrypt(b"last"))
+    steps.made = 0
+    with pytest.raises(e2ee.InvalidMessage):
+        bobs.decrypt(e2ee.MESSAGE, garbage(version, shared.public, 2_000, 2_000))
+    assert steps.made <= 2 * 2 * 2_001
+
+
+@pytest.mark.parametrize("version", parties.VERSIONS)
+def test_a_jump_of_2000_onto_a_new_chain_is_followed_and_one_of_2001_is_not(version: int) -> None:
+    pair = parties.settled(version)
+    pair.alices.decrypt(*pair.bobs.encrypt(b"your turn"))
+    for position in range(2_001):
+        sent = pair.alices.encrypt(b"%d" % position)
+        if position == 1:
+            early = sent
+    with pytest.raises(e2ee.TooFarAhead):
+        pair.bobs.decrypt(*pair.alices.encrypt(b"2,001 ahead"))
+    assert pair.bobs.decrypt(*sent) == b"2000"
+    assert pair.bobs.decrypt(*early) == b"1"
+
+
+@pytest.mark.parametrize("version", parties.VERSIONS)
+def test_what_was_under_way_in_an_archived_session_is_read_out_of_order_and_over_a_new_chain(version: int) -> None:
+    bob, bobs, sessions = staged(version, 1)
+    sessions[0].decrypt(*bobs.encrypt(b"answer"))
+    bobs.decrypt(*sessions[0].encrypt(b"a chain that is known"))
+    answer = bobs.encrypt(b"another answer")
+    late = [sessions[0].encrypt(b"%d" % position) for position in range(301)]
+    sessions[0].decrypt(*answer)
+    new_chain = [sessions[0].encrypt(b"%d" % position) for position in range(2)]
+    for _ in range(3):
+        bobs, _ = bob.receive(bobs, *parties.Party.initiate(sessions_owner(sessions[0]), bob, version).encrypt(b"anew"))
+    bobs = parties.reload(bob, bobs)
+    assert bobs.decrypt(*late[300]) == b"300"
+    for _ in range(2):
+        bobs, _ = bob.receive(bobs, *parties.Party.initiate(sessions_owner(sessions[0]), bob, version).encrypt(b"anew"))
+    assert bobs.decrypt(*late[0]) == b"0"
+    assert bobs.decrypt(*new_chain[1]) == b"1"
+    assert bobs.decrypt(*new_chain[0]) == b"0"
+    assert bobs.decrypt(*late[299]) == b"299"
+
+
+def sessions_owner(session: e2ee.SessionRecord) -> parties.Party:
+    return parties.Party(identity=session._identity)
+
+
+@pytest.mark.parametrize(("version", "count"), [(3, 100), (4, 20)])
+def test_first_messages_without_end_do_not_make_a_record_long(version: int, count: int) -> None:
+    alice, bob = parties.Party(), parties.Party()
+    bobs = None
+    for _ in range(count):
+        session = alice.initiate(bob, version)
+        first, passed_over = session.encrypt(b"first"), session.encrypt(b"passed over")
+        jump(session, 1_998)
+        bobs, _ = bob.receive(bobs, *session.encrypt(b"2,000 ahead"))
+        assert len(bobs.receiving_half()) == bobs.length <= record_module.MAX_LENGTH
+    assert bobs is not None
+    bobs = parties.reload(bob, bobs)
+    for message, text in ((passed_over, b"passed over"), (session.encrypt(b"honest"), b"honest"), (first, b"first")):
+        assert bobs.decrypt(*message) == text
+    assert bobs.length <= record_module.MAX_LENGTH
+
+
+@pytest.mark.parametrize("version", parties.VERSIONS)
+def test_jumps_over_many_chains_of_many_sessions_do_not_make_a_record_long(version: int) -> None:
+    """A business that answers each message by itself."""
+    alice, bob = parties.Party(), parties.Party()
+    bobs, chance = alice.initiate(bob, version), random.Random(1)
+    sessions: list[e2ee.SessionRecord] = []
+    current: e2ee.SessionRecord | None = None
+    for turn in range(60):
+        if turn % 5 == 0:
+            sessions.append(alice.initiate(bob, version))
+            current = sessions[-1]
+        # An archived session becomes current from time to time.
+        session = sessions[-1] if turn % 7 else chance.choice(sessions[-4:])
+        passed_over = session.encrypt(b"passed over")
+        jump(session, 1_900 if session is current else 90)
+        bobs, _ = bob.receive(bobs if turn else None, *session.encrypt(b"far ahead"))
+        assert len(bobs.receiving_half()) == bobs.length <= record_module.MAX_LENGTH
+        session.decrypt(*bobs.encrypt(b"automatic answer"))
+        current = session
+    assert bobs.length > record_module.MAX_LENGTH - 2 * chains.STORED_LENGTH
+    bobs = parties.reload(bob, bobs)
+    assert bobs.decrypt(*passed_over) == b"passed over"
+    assert bobs.decrypt(*session.encrypt(b"honest")) == b"honest"
+
+
+@pytest.mark.parametrize("version", parties.VERSIONS)
+def test_a_record_stored_under_wider_bounds_is_read_and_cut(version: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as wide:
+        wide.setattr(record_module, "MAX_ARCHIVED", 40)
+        wide.setattr(record_module, "MAX_LENGTH", 1 << 30)
+        alice, bob = parties.Party(), parties.Party()
+        bobs, sessions = None, []
+        for _ in range(41):
+            sessions.append(alice.initiate(bob, version))
+            jump(sessions[-1], 500)
+            bobs, _ = bob.receive(bobs, *sessions[-1].encrypt(b"500 ahead"))
+        assert bobs is not None
+    assert len(bobs.receiving_half()) > 41 * 500 * chains.STORED_LENGTH > record_module.MAX_LENGTH
+    for position in (-1, -5, 0):
+        loaded = parties.reload(bob, bobs)
+        assert loaded.decrypt(*sessions[position].encrypt(b"in order")) == b"in order"
+        assert len(loaded.receiving_half()) == loaded.length <= record_module.MAX_LENGTH
+    begun = alice.initiate(bob, version)
+    after = bob.respond(bobs, e2ee.PreKeySignalMessage.parse(begun.encrypt(b"")[1]))
+    assert len(after.receiving_half()) <= record_module.MAX_LENGTH < len(bobs.receiving_half())
+
+
+def test_a_record_without_stored_keys_is_far_within_the_bound() -> None:
+    """So there are always enough keys to drop."""
+    alice, bob = parties.Party(), parties.Party()
+    record: e2ee.SessionRecord | None = None
+    for _ in range(record_module.MAX_ARCHIVED + 1):
+        # Pending key exchanges are the longest.
+        record = e2ee.SessionRecord.initiate(alice.identity, 1, bob.bundle(4), existing=record)
+    assert record is not None
+    chains_of_all = (record_module.MAX_ARCHIVED + 1) * (ratchet.MAX_CHAINS + 1) * 80
+    assert len(record.receiving_half()) + chains_of_all < 30_000 < record_module.MAX_LENGTH
+
+
+def test_a_group_message_that_is_not_signed_walks_no_chain(steps: Steps) -> None:
+    group = groups.group()
+    body = bytearray(group.sender.encrypt(b"text"))
+    groups.skip(group.sender, 3_000)
+    far = bytearray(group.sender.encrypt(b"far ahead"))
+    far[-1] ^= 1
+    steps.made = 0
+    with pytest.raises(e2ee.InvalidMessage):
+        group.member.decrypt(bytes(far))
+    assert steps.made == 0
+    assert group.member.decrypt(bytes(body)) == b"text"
+
+
+def test_a_member_with_a_chain_after_another_does_not_make_their_record_long() -> None:
+    member = e2ee.SenderKeyRecord(groups.DISTRIBUTION_ID)
+    for _ in range(sender_keys.MAX_STATES + 3):
+        sender = e2ee.SenderKeyRecord.create(groups.DISTRIBUTION_ID)
+        member.process(sender.distribution())
+        groups.skip(sender, 2_000)
+        member.decrypt(sender.encrypt(b"2,000 ahead"))
+        assert len(member.to_bytes()) < sender_keys.MAX_STATES * (2_000 * chains.STORED_LENGTH + 100)
