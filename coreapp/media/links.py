@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import functools
 import logging
 import ssl
 import time
+import weakref
 from collections.abc import Mapping
 
 import msgspec
@@ -36,6 +38,8 @@ LINKS = Counter("tidings_media_links_total", "Links that were fetched", ["result
 
 # Files on our disk at the same time, from the first byte until they are in the network.
 AT_ONCE = 16
+# Of those, fetches from one host: a dead one holds its places for the whole timeout, and must leave some to the others.
+AT_ONCE_FROM_HOST = 4
 TRIES = 3  # of a server that does not answer as it should, all within the time that a link may take
 RETRY_SECONDS = 0.5
 _GONE = (404, 410)
@@ -72,33 +76,32 @@ class LinkedMedia:
         self._timeout = timeout
         self._remembered = remembered
         self._places = asyncio.Semaphore(AT_ONCE)
+        # A host is a key while somebody fetches from it, or waits to.
+        self._hosts: weakref.WeakValueDictionary[str, asyncio.Semaphore] = weakref.WeakValueDictionary()
 
     async def find(self, source: Source) -> Found:
         """The pointer of a link's file; waits while the network is away. Raises `SourceFailed`."""
         headers = await self._credentials(source.provider) if source.provider else {}
-        async with self._places:
-            started = time.monotonic()
-            until = self._clock.now() + self._remembered
-            try:
+        from_host = self._hosts.setdefault(_host(source.link), asyncio.Semaphore(AT_ONCE_FROM_HOST))
+        # Who waits for a busy host holds no place meanwhile.
+        async with contextlib.AsyncExitStack() as turn:
+            await turn.enter_async_context(from_host)
+            async with self._places:
+                until = self._clock.now() + self._remembered
                 stored, mime_type = await self._fetch(source, headers)
-            except SourceFailed as failed:
-                LINKS.labels("failed").inc()
-                _log(source, started, failed.why)
-                raise
-            LINKS.labels("fetched").inc()
-            _log(source, started, "")
-            try:
-                pointer, _ = await self._uploader.upload(
-                    functools.partial(self._files.open, stored.name),
-                    stored.size,
-                    stored.sha256,
-                    mime_type,
-                    filename="",
-                    part="link",
-                    about=_origin(source.link),
-                )
-            finally:
-                await asyncio.shield(self._files.delete([stored.name]))
+                try:
+                    await turn.aclose()
+                    pointer, _ = await self._uploader.upload(
+                        functools.partial(self._files.open, stored.name),
+                        stored.size,
+                        stored.sha256,
+                        mime_type,
+                        filename="",
+                        part="link",
+                        about=_origin(source.link),
+                    )
+                finally:
+                    await asyncio.shield(self._files.delete([stored.name]))
         return Found(pointer, until)
 
     async def _credentials(self, name: str) -> Mapping[str, str]:
@@ -121,7 +124,19 @@ class LinkedMedia:
         return {"Authorization": f"Bearer {config.bearer}"} if config.bearer else {}
 
     async def _fetch(self, source: Source, headers: Mapping[str, str]) -> tuple[Stored, str]:
-        """The file, on our disk, and its type."""
+        """The file, on our disk, and its type; counted and logged."""
+        started = time.monotonic()
+        try:
+            found = await self._fetch_in_time(source, headers)
+        except SourceFailed as failed:
+            LINKS.labels("failed").inc()
+            _log(source, started, failed.why)
+            raise
+        LINKS.labels("fetched").inc()
+        _log(source, started, "")
+        return found
+
+    async def _fetch_in_time(self, source: Source, headers: Mapping[str, str]) -> tuple[Stored, str]:
         deadline = time.monotonic() + self._timeout
         for attempt in range(1, TRIES + 1):
             try:
@@ -137,7 +152,7 @@ class LinkedMedia:
         try:
             async with self._downloader.fetch(source.link, headers, limit=limit, seconds=seconds) as answer:
                 _require_file(answer.status)
-                check = _Real(source.kind, answer.headers.get("content-type", ""))
+                check = _Real(source, answer.headers.get("content-type", ""))
                 stored = await self._files.write(answer.chunks(), limit=limit, check=check)
             return stored, check.mime_type
         except ssl.SSLCertVerificationError:
@@ -156,7 +171,10 @@ class LinkedMedia:
             raise SourceFailed(
                 codes.PARAMETER_INVALID, "link", f"the file is over the limit of {limit} bytes for {source.kind}"
             ) from None
-        except (UseAnotherType, SendSomething) as error:
+        except UseAnotherType as error:
+            code = codes.MEDIA_FORMAT if source.in_template else codes.PARAMETER_INVALID
+            raise SourceFailed(code, "link", str(error)) from None
+        except SendSomething as error:
             raise SourceFailed(codes.PARAMETER_INVALID, "link", str(error)) from None
         except MakeRoom as error:
             log.error("media.disk_full", extra={"directory": str(self._files.directory)})
@@ -183,11 +201,15 @@ class _Config(msgspec.Struct):
 
 
 class _Real:
-    """Sees the beginning of a file: which type of its kind it is. The server's word counts where bytes say nothing."""
+    """Sees the beginning of a file: which type of its kind it is. The server's word counts where bytes say nothing.
 
-    def __init__(self, kind: str, content_type: str) -> None:
+    A document in a template is a PDF or nothing, whatever the server says.
+    """
+
+    def __init__(self, source: Source, content_type: str) -> None:
         self.mime_type = kinds.UNKNOWN
-        self._kind = kind
+        self._kind = source.kind
+        self._is_pdf = source.in_template and source.kind == kinds.DOCUMENT
         self._named = content_type
         try:
             self._said: kinds.MediaType | None = kinds.parse(content_type)
@@ -195,6 +217,10 @@ class _Real:
             self._said = None
 
     def __call__(self, head: bytes) -> None:
+        if self._is_pdf:
+            kinds.parse(kinds.PDF).check(head[: kinds.HEAD])
+            self.mime_type = kinds.PDF
+            return
         if self._kind == kinds.DOCUMENT:
             if self._said is not None:
                 dataclasses.replace(self._said, kind=kinds.DOCUMENT).check(head[: kinds.HEAD])
@@ -229,6 +255,14 @@ def _require_file(status: int) -> None:
     if status >= 500 or status in (408, 425, 429):
         raise _TryAgain(f"the server answered with HTTP {status}")
     raise SourceFailed(codes.MEDIA_DOWNLOAD, "link", f"the server answered with HTTP {status}")
+
+
+def _host(link: str) -> str:
+    """Empty for what is no URL: it fails before it is fetched."""
+    try:
+        return urls.parse(link).origin[0]
+    except ValueError:
+        return ""
 
 
 def _origin(link: str) -> str:

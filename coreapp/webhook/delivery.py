@@ -106,17 +106,28 @@ class Deliveries:
     async def _work(self) -> None:
         while True:
             callback = await self._queue.take()
+            attempts, now = callback.attempt, self._clock.now()
             try:
                 await self.run_once(callback)
             except asyncio.CancelledError:
                 self._queue.retry(callback)
                 raise
+            except (BatcherFull, BatcherClosed):
+                self._come_again(callback)
             except Exception as error:
-                # What became of it could not be written, or a bug: it comes again, and the worker goes on.
-                expected = isinstance(error, BatcherFull | BatcherClosed)
-                log.error("webhook.not_marked", extra={"event_id": callback.event_id}, exc_info=not expected)
-                callback.due_at = int((self._clock.now() + UNMARKED_SECONDS) * 1000)
-                self._queue.retry(callback)
+                # A bug. It counts as an answer that never came, or the callback would come again for ever.
+                log.exception("webhook.unexpected", extra={"event_id": callback.event_id})
+                callback.attempt = attempts
+                try:
+                    self._settle(callback, self._target(), now, None, f"{type(error).__name__}: {error}", 0.0)
+                except Exception as failure:
+                    self._come_again(callback, failure)
+
+    def _come_again(self, callback: Callback, failure: Exception | None = None) -> None:
+        """What became of it could not be written, which is no fault of the webhook's."""
+        log.error("webhook.not_marked", extra={"event_id": callback.event_id}, exc_info=failure)
+        callback.due_at = int((self._clock.now() + UNMARKED_SECONDS) * 1000)
+        self._queue.retry(callback)
 
     async def run_once(self, callback: Callback) -> None:
         """One attempt at one callback, and what follows from it."""
@@ -132,7 +143,15 @@ class Deliveries:
             status = await self._poster.post(target.url, headers, callback.body)
         except (TimeoutError, OSError, ValueError) as failure:
             error = f"{type(failure).__name__}: {failure}"
-        took = (time.perf_counter() - started) * 1000
+        self._settle(callback, target, now, status, error, (time.perf_counter() - started) * 1000)
+
+    def _settle(
+        self, callback: Callback, target: Target, now: float, status: int | None, error: str, took: float
+    ) -> None:
+        """What follows from an attempt. now: when it began, Unix seconds; took: milliseconds.
+
+        Raises `BatcherFull` and `BatcherClosed`; the callback is still the caller's then.
+        """
         attempt = callback.attempt + 1
         decision = retry.decide(status, attempt, now - callback.created_at / 1000, target.policy)
         result = "success" if isinstance(decision, retry.Delivered) else str(status or 1)
@@ -150,11 +169,9 @@ class Deliveries:
         fields = _fields(callback, attempt, status, took) | {"error": callback.last_error}
         if isinstance(decision, retry.GiveUp):
             log.error("webhook.given_up", extra=fields)
+            if not callback.volatile:
+                self._journal.put(Change(callback.account, dead_callbacks=(callback,)))
             DEAD.inc()
-            if callback.volatile:
-                self._queue.done(callback)
-                return
-            self._journal.put(Change(callback.account, dead_callbacks=(callback,)))
             self._queue.done(callback)
             return
         callback.due_at = int((now + decision.seconds) * 1000)

@@ -44,8 +44,11 @@ async def turns(count: int = 20) -> None:
 OPERATIONS = st.lists(
     st.one_of(
         st.tuples(st.just("offer"), st.lists(st.integers(0, 3), min_size=1, max_size=4)),
+        # On disk now, and offered with what is offered next, as between a commit and what follows it.
+        st.tuples(st.just("commit"), st.lists(st.integers(0, 3), min_size=1, max_size=4)),
         st.tuples(st.just("take"), st.integers(1, 4)),
         st.tuples(st.just("done"), st.integers(0, 5)),
+        st.tuples(st.just("serve"), st.integers(1, 8)),
         st.tuples(st.just("retry"), st.integers(0, 5), st.integers(0, 30)),
         st.tuples(st.just("bury"), st.integers(0, 5)),
         st.tuples(st.just("revive"), st.integers(1, 3)),
@@ -71,6 +74,7 @@ async def play(limit: int, operations: list[tuple[object, ...]]) -> None:
     seq = 0
     held: list[Callback] = []
     revived: set[int] = set()
+    committed: list[Callback] = []
 
     async def take() -> bool:
         task = asyncio.create_task(queue.take())
@@ -91,16 +95,23 @@ async def play(limit: int, operations: list[tuple[object, ...]]) -> None:
 
     for operation in operations:
         match operation:
-            case ("offer", subjects):
-                fresh = []
+            case ("offer" | "commit" as what, subjects):
                 for subject in subjects:  # type: ignore[attr-defined]
                     seq += 1
-                    fresh.append(row(seq, f"s{subject}"))
-                    table.rows[seq] = fresh[-1]
-                queue.offer(fresh)
+                    committed.append(row(seq, f"s{subject}"))
+                    table.rows[seq] = committed[-1]
+                if what == "offer":
+                    queue.offer(committed)
+                    committed = []
             case ("take", count):
                 for _ in range(int(str(count))):
                     await take()
+            case ("serve", count):
+                for _ in range(int(str(count))):
+                    if await take():
+                        callback = held.pop()
+                        del table.rows[callback.seq]
+                        queue.done(callback)
             case ("done", index) if held:
                 callback = held.pop(int(str(index)) % len(held))
                 del table.rows[callback.seq]
@@ -133,9 +144,11 @@ async def play(limit: int, operations: list[tuple[object, ...]]) -> None:
                 await queue.close()
                 held.clear()
                 revived.clear()
+                committed.clear()
                 queue = CallbackQueue(limit, clock, table.load)
                 await queue.start(len(table.rows))
         await turns(3)
+    queue.offer(committed)
     # Everything that is left comes, in the end.
     for _ in range(2 * len(table.rows) + 2):
         clock.advance(60)
@@ -171,6 +184,35 @@ async def test_a_parked_callback_holds_back_only_its_own_subject() -> None:
     assert (await waiting).seq == 1
     queue.done(first)
     assert (await queue.take()).seq == 2
+    await queue.close()
+
+
+async def test_a_callback_that_a_page_brought_before_it_was_offered_comes_once() -> None:
+    table = Table()
+    committing: list[Callback] = []
+
+    async def load(after: int, limit: int) -> Sequence[Callback]:
+        for callback in committing:
+            table.rows[callback.seq] = callback
+        return await table.load(after, limit)
+
+    queue = CallbackQueue(4, ManualClock(), load)
+    await queue.start(0)
+    first = [row(seq, f"s{seq}") for seq in range(1, 6)]
+    table.rows = {callback.seq: callback for callback in first}
+    queue.offer(first)
+    committing = [row(6, "s6")]
+    for _ in range(2):
+        queue.done(await queue.take())
+    await soon(lambda: table.loads == 2 and queue._loading is None)
+    assert len(queue) == 4
+    queue.offer(committing)
+    assert len(queue) == 4
+    # And what comes after it is taken in as ever.
+    queue.done(await queue.take())
+    queue.offer([row(7, "s7")])
+    assert len(queue) == 4
+    assert [(await queue.take()).seq for _ in range(4)] == [4, 5, 6, 7]
     await queue.close()
 
 

@@ -124,6 +124,10 @@ async def test_posts_at_the_same_time_have_a_connection_each(receiver: Receiver,
         ((b"HTTP/1.1 500 Oh\r\nConnection: close\r\nContent-Length: 0\r\n\r\n",), 500, False),
         ((b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n", b"x" * 200_000), 200, False),
         ((OK + b"HTTP/1.1 500 unasked\r\n\r\n",), 200, False),
+        ((b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",), 101, False),
+        ((b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n" + OK,), 101, False),
+        ((b"HTTP/1.1 101 Switching", b" Protocols\r\n\r\n", b"\x81\x05hello"), 101, False),
+        ((b"HTTP/1.1 426 No\r\nConnection: Upgrade\r\nUpgrade: h2c\r\nContent-Length: 0\r\n\r\n",), 426, True),
     ],
 )
 async def test_answers_of_many_forms(
@@ -134,6 +138,8 @@ async def test_answers_of_many_forms(
         assert await client.post(receiver.url, {}, b"{}") == status
     if kept:
         assert receiver.connections == 1
+    if status == 101:
+        assert receiver.connections == 2
 
 
 async def test_an_answer_may_end_with_its_connection(receiver: Receiver, client: Poster) -> None:

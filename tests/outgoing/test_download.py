@@ -77,6 +77,8 @@ async def test_a_file_comes_with_its_head(server: Server, downloader: Downloader
         (b"HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\nno", 404, b"no"),
         (b"HTTP/1.1 204 No Content\r\n\r\n", 204, b""),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nfileHTTP/1.1 200 OK\r\n", 200, b"file"),
+        (b"HTTP/1.1 101 Switching\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n\x81\x05hello", 101, b""),
+        (b"HTTP/1.1 101 Switching\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nfile", 101, b""),
     ],
 )
 async def test_answers_of_many_forms(

@@ -31,7 +31,8 @@ class BadAnswer(ConnectionError):
 class Download:
     """An answer whose head is here.
 
-    status: of HTTP, also 3xx: no redirect is followed; also 101, without a body. headers: names in lower case; of several the last.
+    status: of HTTP, also 3xx: no redirect is followed; also 101, whose body is empty.
+    headers: names in lower case; of several the last.
     length: bytes of the body that the server announced, `None` when it did not.
     """
 

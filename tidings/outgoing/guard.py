@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from prometheus_client import Counter
 
 from tidings.outgoing import addresses, urls
+from tidings.outgoing.names import Names, Resolved
 from tidings.outgoing.settings import OutgoingSettings
 
 log = logging.getLogger(__name__)
@@ -26,7 +27,6 @@ ADDRESS_SECONDS = 5.0  # for one of several addresses, before the next is tried
 MAX_ADDRESSES = 16  # of one name that are looked at
 _PROXY_HEAD = 16 * 1024  # bytes of a proxy's answer
 
-Resolved = tuple[socket.AddressFamily, str]  # the address as text, with the zone of a link-local one
 Lookup = Callable[[str, int], Awaitable[Sequence[Resolved]]]
 
 
@@ -52,7 +52,8 @@ class Guard:
         """lookup(host, port): the addresses of a name, best first; raises `OSError`. By default the system's."""
         self._allowed = settings.allowed
         self._proxy = settings.proxy
-        self._lookup = lookup or _ask_system
+        self._names = Names()
+        self._lookup = lookup or self._names
 
     async def resolve(self, host: str, port: int) -> list[Resolved]:
         """The addresses of `host` that may be called, never none, best first.
@@ -61,8 +62,7 @@ class Guard:
         """
         spelt = addresses.literal(host)
         if spelt is not None:
-            family = socket.AF_INET if spelt.version == 4 else socket.AF_INET6
-            found: Sequence[Resolved] = [(family, str(spelt))]
+            found: Sequence[Resolved] = [_resolved(spelt)]
         else:
             found = await self._lookup(host, port)
         good: list[Resolved] = []
@@ -117,8 +117,10 @@ class Guard:
         if self._proxy is None:
             return await _dial(address, port)
         through = self._proxy
-        near = await asyncio.get_running_loop().getaddrinfo(*through.origin[:2], type=socket.SOCK_STREAM)
-        sock = await _dial((near[0][0], str(near[0][4][0])), through.origin[1])
+        host, near, _ = through.origin
+        spelt = addresses.literal(host)
+        first = _resolved(spelt) if spelt is not None else (await self._names(host, near))[0]
+        sock = await _dial(first, near)
         try:
             await _ask_proxy(sock, through, address, port)
         except BaseException:
@@ -127,22 +129,8 @@ class Guard:
         return sock
 
 
-async def _ask_system(host: str, port: int) -> Sequence[Resolved]:
-    try:
-        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except UnicodeError as error:
-        raise socket.gaierror(socket.EAI_NONAME, "not the name of a host") from error
-    return [(family, _with_zone(address)) for family, _, _, _, address in found if family in _FAMILIES]
-
-
-_FAMILIES = (socket.AF_INET, socket.AF_INET6)
-
-
-def _with_zone(address: tuple[object, ...]) -> str:
-    text = str(address[0])
-    if len(address) == 4 and address[3] and "%" not in text:
-        return f"{text}%{address[3]}"
-    return text
+def _resolved(spelt: addresses.Address) -> Resolved:
+    return socket.AF_INET if spelt.version == 4 else socket.AF_INET6, str(spelt)
 
 
 async def _dial(address: Resolved, port: int) -> socket.socket:

@@ -1,0 +1,219 @@
+"""Names whose servers are dead hold up nothing but themselves."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from typing import Any
+
+import pytest
+import uvloop
+
+from tests.coreapp.signals import soon
+from tidings.outgoing import addresses, names
+from tidings.outgoing.guard import Guard
+from tidings.outgoing.names import Names, Resolved, TryLater
+from tidings.outgoing.settings import OutgoingSettings
+
+HERE = (socket.AF_INET, "127.0.0.1")
+THERE = (socket.AF_INET, "127.0.0.2")
+
+
+class Resolver:
+    """Answers a name, or fails, when it is told to; what begins with "quick" at once."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.under_way = 0
+        self._changed = threading.Condition()
+        self._answers: dict[str, list[Sequence[Resolved] | OSError]] = {}
+        self._ended = False
+
+    def __call__(self, host: str) -> Sequence[Resolved]:
+        with self._changed:
+            self.asked.append(host)
+            if host.startswith("quick"):
+                return [HERE]
+            self.under_way += 1
+            try:
+                self._changed.wait_for(lambda: self._ended or self._answers.get(host))
+                answer: Sequence[Resolved] | OSError = OSError("the test is over")
+                if not self._ended:
+                    answer = self._answers[host].pop(0)
+            finally:
+                self.under_way -= 1
+            if isinstance(answer, OSError):
+                raise answer
+            return answer
+
+    def getaddrinfo(self, host: str, port: object, *args: object, **more: object) -> list[Any]:
+        return [(family, socket.SOCK_STREAM, 6, "", (text, port or 0)) for family, text in self(host)]
+
+    def answer(self, host: str, answer: Sequence[Resolved] | OSError) -> None:
+        """End one lookup of the name."""
+        with self._changed:
+            self._answers.setdefault(host, []).append(answer)
+            self._changed.notify_all()
+
+    def end(self) -> None:
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+
+
+@pytest.fixture
+def resolver() -> Iterator[Resolver]:
+    found = Resolver()
+    yield found
+    found.end()
+
+
+def begin(looked_up: Names, *hosts: str) -> list[asyncio.Task[Sequence[Resolved]]]:
+    async def ask(host: str) -> Sequence[Resolved]:
+        return await looked_up(host, 443)
+
+    return [asyncio.create_task(ask(host)) for host in hosts]
+
+
+async def end(*tasks: asyncio.Task[Any]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+Main = Callable[[Coroutine[Any, Any, None]], None]
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+def test_names_that_nobody_answers_for_hold_up_no_other_thread_of_the_process(
+    resolver: Resolver, monkeypatch: pytest.MonkeyPatch, run: Main
+) -> None:
+    monkeypatch.setattr(socket, "getaddrinfo", resolver.getaddrinfo)
+
+    async def main() -> None:
+        guard = Guard(OutgoingSettings(addresses.LOOPBACK))
+        # More than the event loop's own pool can have.
+        waiting = [asyncio.create_task(guard.resolve(f"dead{number}.example", 443)) for number in range(40)]
+        try:
+            await soon(lambda: resolver.under_way > 0)
+            async with asyncio.timeout(10):
+                assert await asyncio.to_thread(lambda: "a file is written") == "a file is written"
+            await soon(lambda: resolver.under_way == names.THREADS)
+            await end(*waiting)
+        finally:
+            resolver.end()
+
+    run(main())
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_a_lookup_without_end_does_not_hold_up_the_end_of_the_process(loop: str) -> None:
+    program = f"""
+import asyncio, socket, threading, {loop}
+from tidings.outgoing.guard import Guard
+from tidings.outgoing.settings import ONLY_PUBLIC
+
+asked = threading.Event()
+
+def never(*args, **more):
+    asked.set()
+    threading.Event().wait()
+
+socket.getaddrinfo = never
+
+async def main():
+    waiting = asyncio.create_task(Guard(ONLY_PUBLIC).connect("dead.example", 443))
+    await asyncio.to_thread(asked.wait)
+    print("asked")
+
+{loop}.run(main())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=20, check=True)
+    assert (done.stdout, done.stderr) == ("asked\n", "")
+
+
+async def test_one_name_is_looked_up_by_two_threads_at_most_and_the_others_get_that_answer(resolver: Resolver) -> None:
+    looked_up = Names(resolver)
+    waiting = begin(looked_up, *["slow.example"] * 10)
+    await soon(lambda: resolver.under_way == 2)
+    resolver.answer("slow.example", [HERE])
+    assert await asyncio.gather(*waiting) == [[HERE]] * 10
+    assert resolver.asked == ["slow.example"] * 2
+    # Nobody remembers it: who comes now gets what is said now, though an old lookup still hangs.
+    [later] = begin(looked_up, "slow.example")
+    await soon(lambda: len(resolver.asked) == 3)
+    for _ in range(2):
+        resolver.answer("slow.example", [THERE])
+    assert await later == [THERE]
+
+
+async def test_a_lookup_that_fails_ends_nobodys_wait_while_another_is_under_way(resolver: Resolver) -> None:
+    looked_up = Names(resolver)
+    waiting = begin(looked_up, *["flaky.example"] * 3)
+    await soon(lambda: resolver.under_way == 2)
+    resolver.answer("flaky.example", socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution"))
+    await soon(lambda: resolver.under_way == 1)
+    resolver.answer("flaky.example", [HERE])
+    assert await asyncio.gather(*waiting) == [[HERE]] * 3
+    failing = begin(looked_up, "gone.example")
+    resolver.answer("gone.example", socket.gaierror(socket.EAI_NONAME, "Name or service not known"))
+    with pytest.raises(socket.gaierror):
+        await failing[0]
+
+
+async def test_names_take_turns_and_who_has_gone_takes_none(resolver: Resolver) -> None:
+    looked_up = Names(resolver)
+    dead = begin(looked_up, *(f"dead{number}.example" for number in range(names.THREADS)))
+    await soon(lambda: resolver.under_way == names.THREADS)
+    gone = begin(looked_up, "gone.example")
+    patient = begin(looked_up, "quick.example")
+    await soon(lambda: looked_up._waiting == names.THREADS + 2)
+    await end(*gone)
+    assert not patient[0].done()
+    resolver.answer("dead3.example", [HERE])
+    assert await patient[0] == [HERE]
+    assert "gone.example" not in resolver.asked
+    await end(*dead)
+
+
+async def test_callers_who_come_and_go_leave_nothing_behind(resolver: Resolver) -> None:
+    looked_up = Names(resolver)
+    await asyncio.gather(*begin(looked_up, *(f"quick{number}.example" for number in range(100))))
+    for _ in range(10):
+        impatient = begin(looked_up, *["dead.example"] * 10, *(f"dead{number}.example" for number in range(50)))
+        await soon(lambda: looked_up._waiting == 60)
+        await end(*impatient)
+    assert len(resolver.asked) == 100 + names.THREADS
+    assert len(looked_up._questions) <= names.THREADS
+    resolver.end()
+    await soon(lambda: not looked_up._threads)
+    assert not looked_up._questions
+    assert not looked_up._turns
+    assert not looked_up._waiting
+
+
+async def test_when_too_many_wait_the_next_is_told_to_try_later(
+    resolver: Resolver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(names, "MAX_WAITING", 3)
+    looked_up = Names(resolver)
+    guard = Guard(OutgoingSettings(addresses.LOOPBACK), looked_up)
+    waiting = begin(looked_up, *["dead.example"] * 3)
+    await soon(lambda: looked_up._waiting == 3)
+    with pytest.raises(TryLater, match="too many names are being looked up"):
+        await guard.connect("quick.example", 443)
+    await guard.check("https://quick.example/")
+    await end(*waiting)
+    assert await looked_up("quick.example", 443) == [HERE]
+
+
+async def test_the_systems_resolver_is_asked() -> None:
+    found = await Names()("localhost", 443)
+    assert {text for _, text in found} <= {"127.0.0.1", "::1"}
+    for host in ("a" * 70, "no-such-name.invalid"):
+        with pytest.raises(socket.gaierror):
+            await Names()(host, 443)
