@@ -181,6 +181,7 @@ class SendLess(FixRequest):
 
     def __init__(self, limit: int, *, what: str = "the request") -> None:
         super().__init__([Problem(INVALID_REQUEST, f"{what} is over the {limit} bytes that a Coreapp takes at a time")])
+        self.limit = limit
 
 
 class UseAnotherPath(FixRequest):

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import datetime
+import re
 import ssl
+import time
 from pathlib import Path
 
 import httpx
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
+from hypothesis import given, strategies
 
 from tests.authority import NOW, Authority, private_key
 from tests.webapp.conftest import Serve, Served, basic, check_headers, code, errors, make_settings
@@ -23,6 +26,7 @@ from tidings.storage import certificates
 from tidings.storage.database import Database
 from tidings.wire import core
 from webapp import services, settings, tls
+from webapp.certificates import pem
 from webapp.certificates.pem import Bundle
 
 EXTERNAL, EXTERNAL_CA = "/v1/certificates/external", "/v1/certificates/external/ca"
@@ -112,6 +116,57 @@ async def test_a_key_may_follow_the_parameters_of_its_curve(api: Served) -> None
     curve = b"-----BEGIN EC PARAMETERS-----\nBggqhkjOPQMBBw==\n-----END EC PARAMETERS-----\n"
     answer = await api.http.post(EXTERNAL, content=curve + KEY + CERTIFICATE + AUTHORITY.pem)
     assert answer.status_code == 200
+
+
+LARGE = 256 * 1024
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"-----BEGIN A-----" * (LARGE // 17),
+        b"-----BEGIN " * (LARGE // 11),
+        (b"-----BEGIN " + b"A" * 40) * (LARGE // 51),
+        b"".join(b"-----BEGIN %05d-----" % n for n in range(LARGE // 21)),
+        b"".join(b"-----BEGIN A-----BEGIN %05d-----END A-----" % n for n in range(LARGE // 48)),
+        b"-----END A-----" * (LARGE // 15),
+        b"-----BEGIN A-----END A-----" * (LARGE // 27),
+        b"-" * LARGE,
+        b"-----BEGIN CERTIFICATE-----"
+        + b"-----BEGIN CERTIFICATE-----\n" * (LARGE // 29)
+        + b"-----END CERTIFICATE-----",
+        b"-----BEGIN PRIVATE KEY-----\n" + b"-----BEGIN A-----\n" * (LARGE // 19) + b"-----END PRIVATE KEY-----",
+    ],
+    ids=lambda text: text[:40].decode(),
+)
+def test_what_repeats_itself_is_refused_in_time_that_grows_with_its_size_only(text: bytes) -> None:
+    started = time.process_time()
+    for read_it in (pem.parse_authorities, Bundle.load, lambda given: Bundle.parse(given, NOW)):
+        with pytest.raises(pem.Wrong):
+            read_it(text)
+    # Some hundredths of a second; seconds if it grew with the square.
+    assert time.process_time() - started < 1
+
+
+_PIECES = (
+    b"BEGIN A",
+    b"END A",
+    b"BEGIN B C",
+    b"END B C",
+    b"-----",
+    b"-",
+    b"x",
+    b"\n",
+    b"BEGIN ",
+    b"BEGIN " + b"A" * 41,
+)
+
+
+@given(strategies.lists(strategies.sampled_from(_PIECES), max_size=20))
+def test_a_block_ends_at_the_first_end_of_its_own_kind(pieces: list[bytes]) -> None:
+    text = b"-----".join(pieces)
+    simple = re.finditer(rb"-----BEGIN ([A-Z0-9 ]{1,40})-----.*?-----END \1-----", text, re.DOTALL)
+    assert list(pem._blocks(text)) == [(match[1], match[0]) for match in simple]
 
 
 async def test_a_large_bundle_is_refused(api: Served) -> None:
@@ -213,6 +268,25 @@ async def make(database: Database, *names: str, clock: ManualClock | None = None
     made = tls.ServerTLS(database, "15550000000", Safe(b"m" * 32), names, clock or ManualClock(NOW.timestamp()))
     await made.load()
     return made
+
+
+@pytest.mark.parametrize("content", [b"x", KEY, KEY + AUTHORITY.pem, KEY + b"x" + AUTHORITY.pem[:300]])
+async def test_a_kept_certificate_that_no_server_could_use_does_not_stop_the_api(
+    database: Database, content: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    sealed = Safe(b"m" * 32).seal("15550000000", certificates.EXTERNAL, content)
+    async with database.transaction() as connection:
+        await certificates.set_certificate(connection, "15550000000", certificates.EXTERNAL, sealed)
+    made = await make(database, "a.example")
+    for _ in range(3):
+        await made.load()
+    assert (await made.authorities()).startswith(b"-----BEGIN CERTIFICATE-----")
+    assert caplog.messages.count("tls.unusable") == 1
+    good = Safe(b"m" * 32).seal("15550000000", certificates.EXTERNAL, AUTHORITY.bundle("localhost"))
+    async with database.transaction() as connection:
+        await certificates.set_certificate(connection, "15550000000", certificates.EXTERNAL, good)
+    await made.load()
+    assert await made.authorities() == AUTHORITY.pem
 
 
 async def test_webapps_with_different_names_come_to_share_one_certificate(database: Database) -> None:

@@ -13,10 +13,11 @@ from tests.webapp.fake_coreapp import LINK_KEY, FakeCoreapp
 from tidings.storage import shards
 from tidings.storage.database import Database
 from tidings.storage.shards import Owner
+from tidings.wire import connection as wire
 from tidings.wire import core
 from webapp import coreapp_link
 from webapp.coreapp_link import CoreappLinks, DatabaseShardMap, FixedShardMap, ShardMap
-from webapp.errors import CoreappAway, CoreappRefused, TryLater
+from webapp.errors import CoreappAway, CoreappRefused, SendLess, TryLater
 
 
 class ScriptedMap:
@@ -120,6 +121,28 @@ async def test_many_questions_at_a_time_get_each_its_own_answer(coreapp: FakeCor
     links = await link(FixedShardMap("127.0.0.1", coreapp.port))
     answers = await asyncio.gather(*(accept(links, f"1555{n:07}") for n in range(2000)))
     assert [answer.wa_id for answer in answers] == [f"1555{n:07}" for n in range(2000)]
+
+
+async def test_a_question_over_the_limit_is_not_sent_and_the_others_go_on(coreapp: FakeCoreapp, link: Link) -> None:
+    links = await link(FixedShardMap("127.0.0.1", coreapp.port))
+    held: list[core.AcceptMessage] = []
+    coreapp.answer(core.AcceptMessage, lambda q: held.append(q))
+    asking = asyncio.create_task(accept(links))
+    await coreapp.until(lambda: bool(held))
+
+    def restoring(size: int) -> Awaitable[core.Done]:
+        return links.ask_first(lambda n: core.RestoreKeys(n=n, account="1", password="p", data="x" * size), core.Done)
+
+    for size in (wire.MAX_FRAME, 3 * wire.MAX_FRAME):
+        with pytest.raises(SendLess) as caught:
+            await restoring(size)
+        assert caught.value.status == 413
+    await restoring(wire.MAX_FRAME - 100)
+    assert len(coreapp.asked(core.RestoreKeys)) == 1
+    for connection in coreapp.connections:
+        connection.send(core.Accepted(n=held[0].n, id="x", wa_id=held[0].to))
+    assert (await asking).id == "x"
+    assert coreapp.greetings == 1
 
 
 async def test_a_coreapp_that_is_silent_is_given_up_after_the_timeout(coreapp: FakeCoreapp, link: Link) -> None:

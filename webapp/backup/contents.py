@@ -92,8 +92,13 @@ async def read(connection: Connection, safe: Safe, account: str, keys: str) -> C
     )
 
 
-async def write(connection: Connection, safe: Safe, account: str, contents: Contents) -> None:
-    """Put these in the place of what is set now."""
+async def write(
+    connection: Connection, safe: Safe, account: str, contents: Contents, *, keep_external: bool = False
+) -> None:
+    """Put these, which were checked, in the place of what is set now.
+
+    keep_external: but for the API's certificate, which stays.
+    """
     await registrations.set_shards(connection, account, contents.shards)
     await registrations.set_pin_hash(connection, account, contents.pin_hash)
     await application_settings.reset_settings(connection, account)
@@ -102,11 +107,10 @@ async def write(connection: Connection, safe: Safe, account: str, contents: Cont
     await profiles.set_business(connection, account, contents.business)
     await profiles.set_photo(connection, account, contents.photo)
     external = None if contents.external is None else safe.seal(account, certificates.EXTERNAL, contents.external)
-    for kind, content in (
-        (certificates.EXTERNAL, external),
-        (certificates.WEBHOOK_CA, contents.webhook_ca),
-        (certificates.FLOWS_KEY, contents.flows_key),
-    ):
+    kept = [(certificates.WEBHOOK_CA, contents.webhook_ca), (certificates.FLOWS_KEY, contents.flows_key)]
+    if not keep_external:
+        kept.append((certificates.EXTERNAL, external))
+    for kind, content in kept:
         if content is None:
             await certificates.delete_certificate(connection, account, kind)
         else:

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import datetime
 import logging
 from typing import Protocol, TypeVar
 
 import msgspec
 
+from tidings.outgoing.guard import Forbidden
 from tidings.runtime import password_box
+from tidings.runtime.clock import Clock
 from tidings.safekeeping import Safe, Unreadable
+from tidings.storage.application_settings import ApplicationSettings
 from tidings.storage.database import Database
 from tidings.wire import core
-from webapp.backup import contents
+from tidings.wire.decoding import UNREADABLE
+from webapp.backup import checks, contents
 from webapp.backup.contents import Contents
 from webapp.coreapp_peer import Make
-from webapp.errors import INTERNAL_ERROR, PARAMETER_INVALID, CoreappAway, FixRequest
+from webapp.errors import INTERNAL_ERROR, PARAMETER_INVALID, CoreappAway, FixRequest, SendLess
 from webapp.tokens import Caller
 
 log = logging.getLogger(__name__)
@@ -37,13 +42,21 @@ class Coreapps(Protocol):
     ) -> list[core.Done | CoreappAway]: ...
 
 
+class Check(Protocol):
+    """Says which URLs may be called."""
+
+    async def check(self, url: str) -> None: ...
+
+
 class Backups:
     """Backups of the caller's account: settings and keys; no users, messages, callbacks or sessions."""
 
-    def __init__(self, database: Database, coreapps: Coreapps, safe: Safe) -> None:
+    def __init__(self, database: Database, coreapps: Coreapps, safe: Safe, guard: Check, clock: Clock) -> None:
         self._database = database
         self._coreapps = coreapps
         self._safe = safe
+        self._guard = guard
+        self._clock = clock
 
     async def make(self, caller: Caller, password: str) -> str:
         """Base64 that only the password opens. Raises what the Coreapp link raises."""
@@ -61,22 +74,40 @@ class Backups:
         return data
 
     async def restore(self, caller: Caller, password: str, data: str) -> None:
-        """Put a backup in force, keys first. Raises `FixRequest`, and what the Coreapp link raises."""
+        """Put a backup in force, keys first, once all of it is known to be right: nothing is changed otherwise.
+
+        Raises `FixRequest`, and what the Coreapp link raises.
+        """
         account = caller.account
         found = await asyncio.to_thread(_open, password, data)
-        if found.number != account:
-            raise FixRequest.because(PARAMETER_INVALID, f"data: is a backup of {found.number}, not of {account}")
-        for entry in found.stickerpacks:
-            if entry.pack.account != account:
-                raise FixRequest.because(PARAMETER_INVALID, "data: is not consistent")
-        await self._coreapps.ask_first(
-            lambda n: core.RestoreKeys(n=n, account=account, password=password, data=found.keys), core.Done
-        )
+        now = datetime.datetime.fromtimestamp(self._clock.now(), datetime.UTC)
+        checked = await asyncio.to_thread(checks.check, found, account, now)
+        await self._check_webhook(checked.contents)
+        try:
+            await self._coreapps.ask_first(
+                lambda n: core.RestoreKeys(n=n, account=account, password=password, data=found.keys), core.Done
+            )
+        except SendLess as error:
+            raise SendLess(error.limit, what="data: the part with the keys") from None
+        if checked.outdated:
+            log.warning("backup.certificate_left_out", extra={"error": checked.outdated})
         await self._database.persist(
-            lambda connection: contents.write(connection, self._safe, account, found), patience=5.0
+            lambda connection: contents.write(
+                connection, self._safe, account, checked.contents, keep_external=bool(checked.outdated)
+            ),
+            patience=5.0,
         )
         await self._coreapps.ask_all(lambda n: core.SettingsChanged(n=n, account=account), core.Done, timeout=_PATIENCE)
         log.info("backup.restored", extra={"username": caller.username})
+
+    async def _check_webhook(self, found: Contents) -> None:
+        url = msgspec.json.decode(found.settings, type=ApplicationSettings).webhooks.url
+        if not url:
+            return
+        try:
+            await self._guard.check(url)
+        except (Forbidden, ValueError) as error:
+            raise FixRequest.because(PARAMETER_INVALID, f"data: settings.webhooks.url: {error}") from None
 
 
 def _open(password: str, data: str) -> Contents:
@@ -84,7 +115,7 @@ def _open(password: str, data: str) -> Contents:
         found = msgspec.json.decode(password_box.open_box(password, data, purpose=_PURPOSE), type=Contents)
     except password_box.CannotOpen as error:
         raise FixRequest.because(PARAMETER_INVALID, f"password: {error}") from None
-    except ValueError as error:
+    except (ValueError, *UNREADABLE) as error:
         raise FixRequest.because(PARAMETER_INVALID, f"data: {error}") from None
     if found.version != contents.VERSION:
         raise FixRequest.because(PARAMETER_INVALID, f"data: is of version {found.version}, not {contents.VERSION}")
