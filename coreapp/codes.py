@@ -23,6 +23,7 @@ TYPE_UNSUPPORTED = 501
 EXPIRED = 410
 REENGAGEMENT = 470
 USER_CHANGED = 480
+MEDIA_FORMAT = 2008
 
 TITLES = {
     RECIPIENT_BLOCKED: "Recipient blocked to receive message",
@@ -35,6 +36,7 @@ TITLES = {
     EXPIRED: "Message expired",
     REENGAGEMENT: "Re-engagement message",
     USER_CHANGED: "User potentially changed",
+    MEDIA_FORMAT: "Media format unsupported",
     TYPE_UNSUPPORTED: "Message type is not currently supported",
 }
 

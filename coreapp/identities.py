@@ -239,7 +239,7 @@ class Identities:
         return not self._asks or (self._settling is not None and not self._settling.done())
 
     def _notification(self, identity: Identity, subject: str) -> Callback:
-        message_id = self._ids.new()
+        message_id = self._ids.new_notice()
         body = bodies.identity_changed(message_id, identity.peer, described(identity))
         return self._rows.make(subject or message_id, "inbound_message", body, at=identity.created_at)
 

@@ -10,6 +10,7 @@ _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _VALUES = {digit: value for value, digit in enumerate(_DIGITS)}
 _PAIRS = tuple(first + second for first in _DIGITS for second in _DIGITS)
 _PREFIX = "gBEG"
+_NOTICE_PREFIX = "gBEI"
 _TIME_LENGTH = 8
 _RANDOM_LENGTH = 15
 _RANDOM_LIMIT = 62**_RANDOM_LENGTH
@@ -34,6 +35,13 @@ class MessageIds:
         self._random = 0
 
     def new(self) -> str:
+        return self._make(_PREFIX)
+
+    def new_notice(self) -> str:
+        """Of a webhook about no message: as `new`, but it begins with `gBEI`."""
+        return self._make(_NOTICE_PREFIX)
+
+    def _make(self, prefix: str) -> str:
         now = self._clock()
         self._random += 1 + secrets.randbelow(_STEP)
         if now > self._millisecond:
@@ -41,13 +49,18 @@ class MessageIds:
             self._millisecond, self._random = now, secrets.randbelow(_RANDOM_LIMIT // 2)
         elif self._random >= _RANDOM_LIMIT:
             self._millisecond, self._random = self._millisecond + 1, secrets.randbelow(_RANDOM_LIMIT // 2)
-        return _PREFIX + _base62(self._millisecond, _TIME_LENGTH) + _base62(self._random, _RANDOM_LENGTH)
+        return prefix + _base62(self._millisecond, _TIME_LENGTH) + _base62(self._random, _RANDOM_LENGTH)
+
+
+def is_notice(message_id: str) -> bool:
+    """Was it made by `MessageIds.new_notice`?"""
+    return message_id.startswith(_NOTICE_PREFIX) and made_at(message_id) is not None
 
 
 def made_at(message_id: str) -> float | None:
     """The Unix time in seconds at which an id of ours was made; `None` for others."""
     digits = message_id[len(_PREFIX) : len(_PREFIX) + _TIME_LENGTH]
-    if not message_id.startswith(_PREFIX) or len(digits) < _TIME_LENGTH:
+    if not message_id.startswith((_PREFIX, _NOTICE_PREFIX)) or len(digits) < _TIME_LENGTH:
         return None
     milliseconds = 0
     for digit in digits:

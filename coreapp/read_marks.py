@@ -6,7 +6,7 @@ from typing import Protocol
 
 import msgspec
 
-from coreapp import codes
+from coreapp import codes, ids
 from coreapp.errors import Refused
 from coreapp.read_receipts import MAX_REFS, ReadReceipts, Receipt
 from tidings.storage import messages, threads
@@ -32,10 +32,12 @@ class ReadMarks:
         self._account = account
 
     async def mark(self, question: core.MarkRead) -> None:
-        """Mark a message and the unread ones before it.
+        """Mark a message and the unread ones before it. Webhooks of our own that look like messages need no mark.
 
         Raises `Refused` with 1006 when nobody sent us such a one, and when a queue is full.
         """
+        if ids.is_notice(question.id):
+            return
         async with self._database.reading() as connection:
             found = await messages.list_progress(connection, self._account, [question.id])
             if not found or found[0].status not in (Status.RECEIVED, Status.MARKED_READ):

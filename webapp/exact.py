@@ -17,8 +17,9 @@ from webapp.errors import PARAMETER_INVALID
 
 # Of a JSON number that is read.
 _LEAST, _MOST = -(2**63), 2**63 - 1
-# Not for a string that may be given and empty.
-_GIVEN: JsonDict = {"not": {"enum": [None, ""]}}
+_GIVEN: JsonDict = {"not": {"type": "null"}}
+# Of a string that counts as absent when it is empty, or may not be empty.
+_SAID: JsonDict = {"not": {"enum": [None, ""]}}
 _ABSENT: JsonDict = {"type": "null"}
 _BLANKS = " .()\u00a0-"
 _SEPARATORS = str.maketrans("", "", _BLANKS)
@@ -108,14 +109,14 @@ def either(*names: str) -> JsonDict:
 
 def given(*names: str) -> JsonDict:
     """For `json_schema_extra` of a model that needs fields which are not required by their type."""
-    return {"allOf": [{"required": [*names], "properties": dict.fromkeys(names, _GIVEN)}]}
+    return {"allOf": [{"required": [*names], "properties": dict.fromkeys(names, _SAID)}]}
 
 
 def needs(field: str, of: Mapping[str, Sequence[str]]) -> JsonDict:
     """For `json_schema_extra` of a model where the value of `field` says which others are required."""
     choices: list[JsonValue] = []
     for value, names in of.items():
-        fields: JsonDict = {field: {"const": value}, **dict.fromkeys(names, _GIVEN)}
+        fields: JsonDict = {field: {"const": value}, **dict.fromkeys(names, _SAID)}
         choices.append({"required": [field, *names], "properties": fields})
     return {"anyOf": choices}
 

@@ -20,12 +20,14 @@ class Source:
     """Where a file of a message is: `id` of one that was uploaded, or a `link` and the provider's name for it.
 
     kind: of the media object, which a link's file must fit; empty for an id.
+    in_template: a link in the header of a template, where a document must be a PDF; false for an id.
     """
 
     id: str = ""
     link: str = ""
     provider: str = ""
     kind: str = ""
+    in_template: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -58,7 +60,8 @@ class Content:
 
     def sources(self) -> Mapping[str, Source]:
         """Where the files are that have no pointer yet, by field."""
-        return {path: _source(kind, found) for path, (kind, found) in self.objects.items()}
+        in_template = self._fields.get("type") == "template"
+        return {path: _source(kind, found, in_template) for path, (kind, found) in self.objects.items()}
 
     def point(self, path: str, pointer: Pointer) -> None:
         """Put a pointer in the place of `id` or `link`; caption and file name stay."""
@@ -116,8 +119,8 @@ def _sequence(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _source(kind: str, found: Mapping[str, Any]) -> Source:
+def _source(kind: str, found: Mapping[str, Any], in_template: bool) -> Source:
     if found.get("id"):
         return Source(id=str(found["id"]))
     provider = _mapping(found.get("provider")).get("name") or ""
-    return Source(link=str(found.get("link") or ""), provider=str(provider), kind=kind)
+    return Source(link=str(found.get("link") or ""), provider=str(provider), kind=kind, in_template=in_template)

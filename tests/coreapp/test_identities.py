@@ -236,6 +236,16 @@ async def test_a_change_is_told_once_and_blocks_after_a_restart_too(world: World
     assert len(posted(world)) == 1
 
 
+async def test_who_marks_everything_as_read_may_mark_what_tells_of_a_change(world: World) -> None:
+    running, _ = await started(world)
+    await anew(world)
+    await world.sink.signals.until(lambda: len(posted(world)) == 1)
+    (told,) = posted(world)
+    assert isinstance(await running.client.ask(lambda n: core.MarkRead(n, BUSINESS, told["id"])), core.Done)
+    assert (await running.client.ask(lambda n: core.MarkRead(n, BUSINESS, "gBEI"))).code == 1006
+    assert [send.kind for send in world.network.sends if send.kind == frames.READ] == []
+
+
 async def test_turning_the_notifications_off_acknowledges_for_good(world: World) -> None:
     running, _ = await started(world)
     await anew(world)

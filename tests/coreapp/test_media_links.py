@@ -152,6 +152,7 @@ async def test_an_unknown_provider_fails_the_message(world: World, server: Serve
 FAILURES: list[tuple[Callable[[], web.StreamResponse], str, int, str]] = [
     (lambda: web.Response(status=404), "image", 1006, "the server answered with HTTP 404"),
     (lambda: web.Response(status=401), "image", 400, "the server answered with HTTP 401"),
+    (lambda: web.Response(status=101), "image", 400, "the server answered with HTTP 101"),
     (lambda: web.Response(status=502), "image", 400, "the server answered with HTTP 502"),
     (
         lambda: web.Response(status=302, headers={"Location": "/b.png"}),
@@ -205,6 +206,45 @@ async def test_what_cannot_be_sent_fails_with_code_field_and_reason(world: World
     assert not world.network.blobs.stored
 
 
+def in_template(kind: str, link: str) -> dict[str, Any]:
+    header = {"type": "header", "parameters": [{"type": kind, kind: {"link": link}}]}
+    template = {"name": "bill", "language": {"code": "en"}, "components": [header], "filled": {"body": "Yours"}}
+    return {"type": "template", "template": template}
+
+
+async def test_what_is_no_file_for_the_header_of_a_template_fails_as_it_would_by_id(
+    world: World, server: Server
+) -> None:
+    server.answer = lambda: web.Response(text="a text", content_type="text/plain")
+    running, inbox = await begin(world)
+    path = "template.components[0].parameters[0]"
+    for kind, why in [
+        ("document", "the file is not of the type application/pdf"),
+        ("image", "the file is of none of the types of image: image/jpeg, image/png"),
+    ]:
+        message = await scene.send(running, NUMBER, in_template(kind, server.url))
+        error = await scene.failure(world, message.id)
+        assert error["code"] == 2008
+        assert error["title"] == "Media format unsupported"
+        assert error["details"] == f"{path}.{kind}.link: {why}"
+    # Elsewhere a document may be of any type.
+    await send_link(running, server.url, "document")
+    await inbox.until(1)
+    assert inbox.contents[NUMBER][0]["document"]["mime_type"] == "text/plain; charset=utf-8"
+
+
+@pytest.mark.parametrize("content_type", ["application/octet-stream", "application/pdf", "text/html"])
+async def test_a_pdf_in_the_header_of_a_template_is_one_whatever_its_server_says(
+    world: World, server: Server, content_type: str
+) -> None:
+    server.answer = lambda: web.Response(body=b"%PDF-1.7 bill", content_type=content_type)
+    running, inbox = await begin(world)
+    await scene.send(running, NUMBER, in_template("document", server.url))
+    await inbox.until(1)
+    (parameter,) = inbox.contents[NUMBER][0]["template"]["components"][0]["parameters"]
+    assert parameter["document"]["mime_type"] == "application/pdf"
+
+
 async def test_a_server_that_stumbles_is_asked_again(world: World, server: Server) -> None:
     good = server.answer
 
@@ -239,6 +279,34 @@ async def test_a_link_takes_no_longer_than_it_may_and_holds_up_its_recipient_onl
     assert error["title"] == "Media download error"
     await inbox.until(1)
     server.gate.set()
+
+
+async def test_a_host_that_does_not_answer_holds_up_no_other_hosts_links(world: World, server: Server) -> None:
+    silent = [f"1555011{number:04}" for number in range(100, 100 + links.AT_ONCE + 4)]
+    world.add_phones(*silent)
+    running, inbox = await begin(world)
+    await running.client.check(*silent)
+    connections: list[asyncio.StreamWriter] = []
+    signals = Signals()
+
+    async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connections.append(writer)
+        signals.changed()
+        await reader.read()
+        writer.close()
+
+    dead = await asyncio.start_server(say_nothing, "127.0.0.2", 0)
+    where = f"http://127.0.0.2:{dead.sockets[0].getsockname()[1]}"
+    for to in silent:
+        await send_link(running, f"{where}/{to}.png", to=to)
+    await signals.until(lambda: len(connections) == links.AT_ONCE_FROM_HOST)
+    await send_link(running, server.url)
+    await inbox.until(1)
+    assert len(connections) == links.AT_ONCE_FROM_HOST
+    # The next of the busy host goes when one of its own has ended.
+    connections[0].write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
+    await signals.until(lambda: len(connections) == links.AT_ONCE_FROM_HOST + 1)
+    dead.close()
 
 
 @pytest.mark.parametrize(

@@ -86,3 +86,46 @@ async def test_a_change_of_trust_closes_the_connections_that_were_checked_agains
     finally:
         poster.close()
         await sink.stop()
+
+
+@pytest.mark.parametrize("authorities", [b"garbage", "ü".encode(), b"\xff"])
+async def test_authorities_that_cannot_be_loaded_fail_the_attempts_and_not_the_service(
+    world: World, tmp_path: Path, caplog: pytest.LogCaptureFixture, authorities: bytes
+) -> None:
+    sink = SecureSink(tmp_path)
+    await sink.start()
+    try:
+        await world.configure(webhooks={"url": sink.url}, callback_backoff_delay_ms=1)
+        world.add_phones(NUMBER)
+        running = await world.start()
+        await trust(world, running, authorities)
+        await world.connected(running)
+        await running.client.check(NUMBER)
+        await running.client.send(NUMBER)
+        await world.network.signals.until(lambda: bool(world.network.sends))
+        for _ in range(2):
+            assert isinstance(await running.client.ask(lambda n: core.SettingsChanged(n, BUSINESS)), core.Done)
+        assert caplog.messages.count("webhook.authorities_unusable") == 1
+        assert not sink.posts
+        await trust(world, running, AUTHORITY.pem)
+        await sink.signals.until(lambda: bool(sink.taken()))
+    finally:
+        await sink.stop()
+
+
+async def test_without_loadable_authorities_no_server_is_trusted_over_tls(tmp_path: Path) -> None:
+    sink = SecureSink(tmp_path)
+    await sink.start()
+    poster = Poster(Guard(OutgoingSettings(addresses.LOOPBACK)), timeout=5)
+    try:
+        poster.trust(AUTHORITY.pem)
+        assert await poster.post(sink.url, {}, b"{}") == 500
+        for _ in range(2):
+            poster.trust(b"garbage")
+            with pytest.raises(OSError, match="authorities that are set for webhooks cannot be loaded"):
+                await poster.post(sink.url, {}, b"{}")
+        poster.trust(AUTHORITY.pem)
+        assert await poster.post(sink.url, {}, b"{}") == 500
+    finally:
+        poster.close()
+        await sink.stop()

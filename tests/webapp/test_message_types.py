@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
+from collections.abc import Iterator
 from typing import Any
 
+import jsonschema
 import pytest
 
 from tests.webapp import message_cases
@@ -16,10 +18,16 @@ from tidings.storage import media
 from tidings.storage.database import Database
 from tidings.storage.media import Media
 from tidings.wire import core
+from webapp.errors import FixRequest
+from webapp.messages import schemas
+from webapp.openapi import Lenient
 
 FILES = ["location", "contacts", "interactive", "template", "hsm", "media"]
 GOOD = [case for file in FILES for case in message_cases.good(file)]
 WRONG = [case for file in FILES for case in message_cases.wrong(file)]
+# Taken in capitals, too, which the document does not say.
+ALSO_TAKEN = {"picture"}
+OPTIONAL = ["id", "link", "caption", "filename", "text", "title", "description", "mode", "policy", "sub_type", "zip"]
 
 
 @pytest.fixture
@@ -64,6 +72,46 @@ async def test_each_wrong_message_is_told_its_field_and_reason(ready: Served, co
         assert code(answer) == (status, expected), (case.id, answer.text)
         assert details in [error["details"][: len(details)] for error in errors(answer)], (case.id, answer.text)
     assert not coreapp.questions
+
+
+def test_the_document_says_which_strings_may_be_empty() -> None:
+    documents = {kind: model.model_json_schema(schema_generator=Lenient) for kind, model in schemas.MODELS.items()}
+    tried = 0
+    for case in GOOD:
+        message = case.values[0]
+        if case.id in ALSO_TAKEN:
+            continue
+        described = jsonschema.Draft202012Validator(
+            documents[message["type"]], format_checker=jsonschema.FormatChecker()
+        )
+        for changed in _with_one_empty(message):
+            try:
+                schemas.read(changed)
+                problem = ""
+            except FixRequest as error:
+                problem = str(error)
+            if "which several sections need" not in problem:
+                assert described.is_valid(changed) == (not problem), (case.id, changed, problem)
+                tried += 1
+    assert tried > 1000
+
+
+def _with_one_empty(message: Any) -> Iterator[Any]:
+    """A message with one of its strings emptied, or one that it does not have put beside them."""
+
+    def visit(node: Any) -> Iterator[Any]:
+        if isinstance(node, dict):
+            for key in [*node, *(name for name in OPTIONAL if name not in node)]:
+                if isinstance(node.get(key, ""), str):
+                    yield {**node, key: ""}
+                else:
+                    yield from ({**node, key: inner} for inner in visit(node[key]))
+        elif isinstance(node, list):
+            for index, entry in enumerate(node):
+                yield from ([*node[:index], inner, *node[index + 1 :]] for inner in visit(entry))
+
+    # What `to` may be is looked at once it is known whether it is a group.
+    yield from (changed for changed in visit(message) if changed["to"])
 
 
 async def test_only_the_content_that_the_type_names_is_looked_at(api: Served, coreapp: FakeCoreapp) -> None:

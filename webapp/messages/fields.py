@@ -145,6 +145,9 @@ _SOURCES: JsonDict = {
 }
 
 
+MediaId = Annotated[str, Length(64), PLAIN, pydantic.Field(examples=["0d0e1a6a-38bb-4a7b-9d59-37ba5eee6a5e"])]
+
+
 class Provider(Body):
     """Names the configuration with which the link is fetched."""
 
@@ -156,9 +159,7 @@ class Media(Body):
 
     model_config = pydantic.ConfigDict(json_schema_extra=_SOURCES)
 
-    id: Maybe[
-        Annotated[str, Length(64), PLAIN, pydantic.Field(examples=["0d0e1a6a-38bb-4a7b-9d59-37ba5eee6a5e"])]
-    ] = None
+    id: Maybe[MediaId] = None
     link: Maybe[Link] = None
     provider: Annotated[Provider | None, *absent_without("name")] = None
 
