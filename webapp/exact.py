@@ -121,21 +121,19 @@ def needs(field: str, of: Mapping[str, Sequence[str]]) -> JsonDict:
     return {"anyOf": choices}
 
 
-def empty_is_absent(value: object) -> object:
-    """For `BeforeValidator` of an optional field: many clients send "" where they have nothing."""
+def _empty_is_absent(value: object) -> object:
     return None if value == "" else value
 
 
-def or_empty(schema: JsonDict) -> None:
-    """For `json_schema_extra` of a field with `empty_is_absent` whose type has more than one form."""
+def _or_empty(schema: JsonDict) -> None:
     choices = schema["anyOf"]
     assert isinstance(choices, list)
     choices.append({"const": ""})
 
 
 Given = TypeVar("Given")
-# An optional string whose empty form says that there is none.
-Maybe = Annotated[Given | None, BeforeValidator(empty_is_absent), Field(json_schema_extra=or_empty)]
+# An optional field whose type has more than one form; many clients send "" where they have nothing.
+Maybe = Annotated[Given | None, BeforeValidator(_empty_is_absent), Field(json_schema_extra=_or_empty)]
 
 
 def nullable(schema: JsonDict) -> None:

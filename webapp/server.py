@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import os
 import socket
 import ssl
+import struct
 from collections.abc import Callable, Generator, Sequence
 
 import uvicorn
@@ -24,6 +26,9 @@ KEEP_ALIVE = 75
 GRACE = 8
 BACKLOG = 2_048
 
+# Of `struct tcp_info`: eight bytes and four words come before it.
+_UNACKED = struct.Struct("=24xI")
+
 
 def listen(host: str, port: int) -> socket.socket:
     """Open the socket of the API. Raises `SettingsError` when the address cannot be had."""
@@ -38,6 +43,23 @@ def listen(host: str, port: int) -> socket.socket:
         listener.close()
         raise SettingsError(f"the API cannot listen on {host}:{port}: {error.strerror or error}") from error
     return listener
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Load:
+    """connections: open; requests: being served; pending: connections that the system holds until they are taken."""
+
+    connections: int
+    requests: int
+    pending: int
+
+
+def _pending(listener: socket.socket) -> int:
+    """tcp(7): of a listening socket, `tcpi_unacked` is the length of its queue. 0 where the system does not tell."""
+    if not hasattr(socket, "TCP_INFO"):
+        return 0
+    info = listener.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _UNACKED.size)
+    return int(_UNACKED.unpack(info)[0])
 
 
 class Protocol(http1.StayingProtocol):
@@ -103,10 +125,10 @@ class HTTPServer:
         )
         self._server = _Server(config, started)
 
-    def busy(self) -> tuple[int, int]:
-        """How many connections are open, and how many requests are being served."""
+    def load(self) -> Load:
+        """How busy it is now."""
         state = self._server.server_state
-        return len(state.connections), len(state.tasks)
+        return Load(len(state.connections), len(state.tasks), sum(map(_pending, self._sockets)))
 
     async def run(self, stop: asyncio.Event) -> None:
         serving = asyncio.create_task(self._server.serve(self._sockets))

@@ -197,7 +197,7 @@ async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[Any], No
                 ready(Ready(url, host, port))
 
         http = server.HTTPServer(parts.app, [listener], started, parts.tls.context if parts.tls else None)
-        parts.metrics.watch(http.busy)
+        parts.metrics.watch(http.load)
         services: list[service.Service] = [parts.links, parts.watch, parts.templates]
         if parts.tls is not None:
             services.append(parts.tls)

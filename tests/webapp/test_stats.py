@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import httpx
 import pytest
 from prometheus_client import Metric, parser
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from starlette.applications import Starlette
 
 from tests.webapp.cluster import two
 from tests.webapp.conftest import Serve, Served, check_headers, code
@@ -20,7 +22,7 @@ from tidings.storage.contacts import Contact
 from tidings.storage.database import Database
 from tidings.storage.messages import Message, Status
 from tidings.wire import core
-from webapp import exposition
+from webapp import exposition, server
 from webapp.settings import ApiKey
 from webapp.stats import service
 
@@ -186,11 +188,24 @@ async def test_metrics_have_the_servers_names_and_the_calls_by_endpoint_and_stat
         for sample in found["api_requests_duration_ms_count"]["data"]
     }
     assert {("POST_v1_messages", "201"), ("GET_v1_users_username", "404")} <= calls
-    for name in ("web_uptime", "web_connections", "web_queue_len", "web_requests"):
+    for name in (
+        *("web_uptime", "web_connections", "web_pending_connections", "web_max_pending_connections", "web_queue_len"),
+        *("web_idle_processes", "web_requests"),
+    ):
         assert all(sample["labels"]["node"] for sample in found[name]["data"])
     text = families(await api.http.get("/metrics", params={"format": "prometheus"}))
     assert text["api_requests_duration_ms"].type == "summary"
     assert [sample.labels["state"] for sample in text["web_requests"].samples] == ["handle-request", "read"]
+
+
+async def test_connections_that_wait_to_be_taken_are_counted() -> None:
+    listener = server.listen("127.0.0.1", 0)
+    http = server.HTTPServer(Starlette(), [listener], lambda: None, None)
+    waiting = [socket.create_connection(listener.getsockname()) for _ in range(3)]
+    assert http.load() == server.Load(0, 0, 3)
+    for client in waiting:
+        client.close()
+    listener.close()
 
 
 async def test_stats_take_a_token_or_the_key(serve: Serve, coreapp: FakeCoreapp) -> None:

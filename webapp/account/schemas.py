@@ -8,7 +8,7 @@ import pydantic
 
 from webapp.bodies import Body, refusal
 from webapp.errors import PARAMETER_INVALID
-from webapp.exact import BASE64, Digits, Integer, Matches, empty_is_absent, or_empty
+from webapp.exact import BASE64, Digits, Integer, Matches, Maybe
 from webapp.openapi import Meta
 
 MAX_CERT = 16_384  # characters
@@ -30,17 +30,11 @@ PhoneNumber = Annotated[
 
 
 Pin = Annotated[str, Digits(6, 6), pydantic.Field(examples=["123456"])]
-OptionalPin = Annotated[
-    Pin | None, pydantic.BeforeValidator(empty_is_absent), pydantic.Field(json_schema_extra=or_empty)
-]
 Cert = Annotated[
     str,
     pydantic.Field(max_length=MAX_CERT, examples=["ChIKBQgBEgEx"]),
     Matches(BASE64, "should be base64"),
     pydantic.AfterValidator(lambda text: "".join(text.split())),
-]
-OptionalCert = Annotated[
-    Cert | None, pydantic.BeforeValidator(empty_is_absent), pydantic.Field(json_schema_extra=or_empty)
 ]
 Shards = Annotated[
     Integer,
@@ -56,7 +50,7 @@ class CodeRequest(Body):
     phone_number: PhoneNumber
     method: Literal["sms", "voice"]
     cert: Cert
-    pin: OptionalPin = None
+    pin: Maybe[Pin] = None
 
 
 class Verification(Body):
@@ -74,8 +68,8 @@ class ShardsChange(Body):
     cc: CountryCode
     phone_number: PhoneNumber
     shards: Shards
-    pin: OptionalPin = None
-    cert: OptionalCert = None
+    pin: Maybe[Pin] = None
+    cert: Maybe[Cert] = None
 
 
 class TwoStep(Body):

@@ -11,6 +11,7 @@ from prometheus_client import Metric
 from prometheus_client.core import GaugeMetricFamily
 
 from tidings.runtime.clock import Clock
+from webapp.server import Load
 
 NODE = f"{socket.gethostname()}:{os.getpid()}"
 
@@ -23,24 +24,29 @@ class Metrics:
         self._clock = clock
         self._started = clock.monotonic()
         self._backlog = backlog
-        self._busy: Callable[[], tuple[int, int]] = lambda: (0, 0)
+        self._load: Callable[[], Load] = lambda: Load(0, 0, 0)
+        self._most_pending = 0
 
-    def watch(self, busy: Callable[[], tuple[int, int]]) -> None:
-        """busy(): how many connections are open, and how many requests are being served."""
-        self._busy = busy
+    def watch(self, load: Callable[[], Load]) -> None:
+        """load(): how busy the server is now."""
+        self._load = load
 
     def collect(self) -> list[Metric]:
         """All of them."""
         return [*prometheus_client.REGISTRY.collect(), *self._server()]
 
     def _server(self) -> Iterator[Metric]:
-        connections, requests = self._busy()
+        load = self._load()
+        self._most_pending = max(self._most_pending, load.pending)
         yield _gauge("web_uptime", "Seconds since this Webapp was started", self._clock.monotonic() - self._started)
-        yield _gauge("web_connections", "Open connections", connections)
+        yield _gauge("web_connections", "Open connections", load.connections)
+        yield _gauge("web_pending_connections", "Connections that wait to be taken", load.pending)
+        yield _gauge("web_max_pending_connections", "The most that waited when anybody asked", self._most_pending)
+        yield _gauge("web_idle_processes", "1 while this Webapp serves no request but this one", load.requests <= 1)
         yield _gauge("web_queue_len", "Connections that may wait to be taken", self._backlog)
         family = GaugeMetricFamily("web_requests", "Connections by what they do", labels=["node", "state"])
-        family.add_metric([NODE, "handle-request"], requests)
-        family.add_metric([NODE, "read"], max(0, connections - requests))
+        family.add_metric([NODE, "handle-request"], load.requests)
+        family.add_metric([NODE, "read"], max(0, load.connections - load.requests))
         yield family
 
 

@@ -10,7 +10,7 @@ from pydantic.config import JsonDict
 from tidings.storage import users
 from webapp.bodies import Body, refusal
 from webapp.errors import PARAMETER_INVALID
-from webapp.exact import empty_is_absent, or_empty
+from webapp.exact import Maybe
 from webapp.openapi import Meta
 
 Password = Annotated[
@@ -35,9 +35,7 @@ class Login(Body):
 
     model_config = pydantic.ConfigDict(json_schema_extra=_as_nothing)
 
-    new_password: Annotated[
-        Password | None, pydantic.BeforeValidator(empty_is_absent), pydantic.Field(json_schema_extra=or_empty)
-    ] = None
+    new_password: Maybe[Password] = None
 
     @pydantic.model_validator(mode="before")
     @classmethod
