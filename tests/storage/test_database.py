@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
+import uvloop
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -340,3 +342,31 @@ def test_an_error_of_our_own_is_no_outage() -> None:
     assert not is_transient(KeyError("x"))
     assert describe_outage(KeyError("x")) is None
     assert database_module.is_transient(ConnectionResetError())
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+def test_a_connection_that_was_closed_within_a_transaction_is_an_outage_on_every_loop(
+    mariadb: MariaDB, run: Callable[[Coroutine[Any, Any, None]], None]
+) -> None:
+    async def scenario() -> None:
+        database = Database(DatabaseSettings(mariadb.url("information_schema"), pool_size=1), "business")
+        tries = 0
+
+        async def work(connection: AsyncConnection) -> int:
+            nonlocal tries
+            tries += 1
+            if tries == 1:
+                driver = (await connection.get_raw_connection()).driver_connection
+                assert driver is not None
+                driver._writer.transport.abort()
+                while not driver._reader.at_eof():  # noqa: ASYNC110 (what a server's end leads to has no signal)
+                    await asyncio.sleep(0)
+            return int((await connection.execute(sa.text("SELECT 1"))).scalar_one())
+
+        try:
+            assert await database.persist(work, patience=10) == 1
+            assert tries == 2
+        finally:
+            await database.close()
+
+    run(scenario())

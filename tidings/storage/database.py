@@ -264,9 +264,18 @@ def _make_engine(settings: DatabaseSettings, idle_timeout: float | None) -> Asyn
         connect_args={"charset": "utf8mb4", "connect_timeout": 5},
     )
     sa.event.listen(engine.sync_engine, "connect", _set_up_mysql)
+    sa.event.listen(engine.sync_engine, "handle_error", _name_closed_transport)
     if idle_timeout is not None:
         _end_when_idle(engine, idle_timeout)
     return engine
+
+
+def _name_closed_transport(context: sa.ExceptionContext) -> None:
+    """uvloop raises a `RuntimeError`, which no driver knows, where the server has closed the connection meanwhile."""
+    error = context.original_exception
+    if isinstance(error, RuntimeError) and "handler is closed" in str(error):
+        context.is_disconnect = True
+        raise ConnectionResetError(str(error)) from error
 
 
 def _end_when_idle(engine: AsyncEngine, seconds: float) -> None:
