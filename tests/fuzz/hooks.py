@@ -157,7 +157,9 @@ def filter_failure(
     context: schemathesis.HookContext, failure: Any, case: schemathesis.Case, response: schemathesis.Response
 ) -> bool:
     """Whether it counts."""
-    known = beyond.find(failure.code, f"{case.method} {case.operation.path}", response.content)
+    sent = response.request.body or b""
+    operation = f"{case.method} {case.operation.path}"
+    known = beyond.find(failure.code, operation, sent if isinstance(sent, bytes) else b"", response.content)
     if known is not None:
         print("explained:", known.failure, known.reason, file=TALLY)
     return known is None
