@@ -11,6 +11,7 @@ import pytest
 from hypothesis import strategies as st
 
 from webapp.exact import BASE64, NO_CONTROLS, WEB_ADDRESS, Digits, Integer, Matches
+from webapp.messages.fields import Degrees
 from webapp.openapi import Lenient
 
 FIELDS: dict[str, Any] = {
@@ -24,9 +25,14 @@ FIELDS: dict[str, Any] = {
     "hour": Annotated[Integer, pydantic.Field(ge=0, le=23)],
     "milliseconds": Annotated[Integer, pydantic.Field(ge=1, le=86_400_000)],
     "truth": bool,
+    "latitude": Annotated[float, Degrees(90)],
+    "longitude": Annotated[float, Degrees(180)],
 }
 NEAR = st.text("0123456789 .()+-\u00a0=/AQhtpsfyeson:\n\x00", max_size=18) | st.sampled_from(
-    ["QQ==", "QQ=", "QQQ=", "Q===", "QQQQ==", "http://a", "HTTPS://ä", "http://a b", "http://a\n", "123-456", "+123456"]
+    [
+        *("QQ==", "QQ=", "QQQ=", "Q===", "QQQQ==", "http://a", "HTTPS://ä", "http://a b", "http://a\n"),
+        *("123-456", "+123456", "90.0", "91", "-90.1", "180", "-181", "179.5"),
+    ]
 )
 VALUES = (
     NEAR
@@ -40,7 +46,7 @@ VALUES = (
     | st.lists(st.integers(), max_size=1)
 )
 # The schema may leave out what is taken, where a pattern for all of it would be unreadable: numbers in strings.
-MORE_IS_TAKEN = {"integer", "hour", "milliseconds"}
+MORE_IS_TAKEN = {"integer", "hour", "milliseconds", "latitude", "longitude"}
 
 
 @pytest.mark.parametrize("name", FIELDS)

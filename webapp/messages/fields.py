@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 import pydantic
@@ -84,14 +84,16 @@ Caption = Maybe[Annotated[str, Length(MAX_CAPTION, over=MESSAGE_TOO_LONG)]]
 class Degrees:
     """A number, or a string that is one, between -most and most."""
 
-    most: int
+    most: Literal[90, 180]
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_before_validator_function(self.check, handler(source))
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         number = {"type": "number", "minimum": -self.most, "maximum": self.most}
-        return {"anyOf": [number, {"type": "string", "pattern": r"^-?[0-9]{1,2}(\.[0-9]{1,20})?$"}]}
+        below = "[0-8]?[0-9]" if self.most == 90 else "[0-9]{1,2}|1[0-7][0-9]"
+        text = rf"^-?(({below})(\.[0-9]{{1,20}})?|{self.most}(\.0{{1,20}})?)$"
+        return {"anyOf": [number, {"type": "string", "pattern": text}]}
 
     def check(self, value: object) -> float:
         number = math.nan
