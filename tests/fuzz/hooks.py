@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from tests.fuzz import beyond
 from tests.fuzz.rig import PARTICIPANTS, UNKNOWN
+from webapp.groups.schemas import MAX_WA_IDS
 
 BASE_URL = os.environ["FUZZ_URL"]
 ADMIN_TOKEN = os.environ["FUZZ_TOKEN"]
@@ -111,6 +112,11 @@ def _is_wa_id(value: object) -> bool:
     return isinstance(value, str) and WA_ID.fullmatch(value) is not None
 
 
+def _are_wa_ids(value: object) -> bool:
+    """As many as may be named in one call. What is to be refused stays as it is."""
+    return isinstance(value, list) and 0 < len(value) <= MAX_WA_IDS and all(map(_is_wa_id, value))
+
+
 @schemathesis.hook
 def map_body(context: schemathesis.HookContext, body: Any) -> Any:
     """Most messages go to somebody, and most numbers are of somebody, as random digits never would be."""
@@ -122,7 +128,7 @@ def map_body(context: schemathesis.HookContext, body: Any) -> Any:
         if body.get("recipient_type") == "group":
             return {**body, "to": GROUP}
         return {**body, "to": UNKNOWN if len(to) % 4 == 0 else PARTICIPANTS[0]}
-    if path.startswith(f"{GROUPS}/") and isinstance(wa_ids, list) and wa_ids and all(map(_is_wa_id, wa_ids)):
+    if path.startswith(f"{GROUPS}/") and _are_wa_ids(wa_ids):
         # The first is made an admin and an ordinary participant again, the second is put out.
         return {**body, "wa_ids": [PARTICIPANTS[path.endswith("/participants")]]}
     return body
