@@ -9,7 +9,6 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
 from prometheus_client import Gauge
 
 from tidings.wire import connection as wire
@@ -26,8 +25,6 @@ Make = Callable[[int], Any]
 
 # Seconds between attempts to connect, and for one attempt.
 FIRST_RETRY, LAST_RETRY, CONNECT_TIMEOUT = 0.05, 1.0, 5.0
-
-_encode = msgspec.msgpack.Encoder().encode
 
 
 class Peer:
@@ -85,7 +82,9 @@ class Peer:
         loop = asyncio.get_running_loop()
         asked = loop.time()
         try:
-            return await self._requests.ask(connection, lambda n: _bounded(make(n)), timeout=timeout)
+            return await self._requests.ask(connection, make, timeout=timeout)
+        except wire.FrameTooLong:
+            raise SendLess(wire.MAX_FRAME) from None
         except wire.Disconnected as error:
             raise CoreappAway(f"the Coreapp at {self.address} went away before it answered: {error}") from None
         except TimeoutError:
@@ -129,13 +128,6 @@ class Peer:
         if problem != self.problem:
             log.warning("coreapp.away", extra={"address": self.address, "error": problem})
         self.problem = problem
-
-
-def _bounded(question: Any) -> Any:
-    # All of them share the connection. To encode one twice costs a microsecond.
-    if len(_encode(question)) > wire.MAX_FRAME:
-        raise SendLess(wire.MAX_FRAME)
-    return question
 
 
 def _cause(error: Exception) -> str:

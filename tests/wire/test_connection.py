@@ -218,11 +218,23 @@ async def test_closing_does_not_wait_for_a_peer_that_does_not_read(
     here, port = await listen(max_write_buffer=100_000_000)
     deaf = socket.create_connection(("127.0.0.1", port))
     await here.is_up.wait()
-    here.connection.send(device.Send(n=1, sender="1", to="2", id="x", kind="m", body=bytes(20_000_000)))
+    for n in range(5):
+        here.connection.send(device.Send(n=n, sender="1", to="2", id="x", kind="m", body=bytes(4_000_000)))
     here.connection.close("shutdown")
     await here.is_down.wait()
     assert here.reason == "shutdown"
     deaf.close()
+
+
+async def test_a_frame_that_the_peer_would_not_take_is_not_sent_and_leaves_the_stream_whole(listen: Listen) -> None:
+    here, port = await listen()
+    connection = await wire.connect("127.0.0.1", port, device.FromNetwork, Recorder())
+    with pytest.raises(wire.FrameTooLong):
+        connection.send(device.Send(n=1, sender="1", to="2", id="x", kind="m", body=bytes(wire.MAX_FRAME)))
+    connection.send(device.Ping())
+    assert await here.frames.get() == device.Ping()
+    connection.close("done")
+    await here.is_down.wait()
 
 
 async def test_a_frame_that_cannot_be_encoded_leaves_the_stream_whole(listen: Listen) -> None:

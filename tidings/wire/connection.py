@@ -30,6 +30,10 @@ class Disconnected(Exception):
     """The connection is gone; what was in flight may or may not have been done."""
 
 
+class FrameTooLong(ValueError):
+    """The peer would close the connection over this frame. It was not sent: send less."""
+
+
 class Handler(Protocol):
     """Who owns a connection. All three are called on the event loop and must not block."""
 
@@ -123,7 +127,10 @@ class Connection(asyncio.Protocol):
         self.close(reason)
 
     def send(self, frame: msgspec.Struct) -> None:
-        """Queue one frame; it is written at the end of this turn of the loop. Dropped when the connection is closed."""
+        """Queue one frame; it is written at the end of this turn of the loop. Dropped when the connection is closed.
+
+        Raises `FrameTooLong` for one over `MAX_FRAME`, whatever this side takes itself; the connection stays usable.
+        """
         if not self.is_open:
             return
         outgoing = self._outgoing
@@ -131,10 +138,13 @@ class Connection(asyncio.Protocol):
         outgoing += b"\0\0\0\0"
         try:
             _encoder.encode_into(frame, outgoing, start + 4)
+            size = len(outgoing) - start - 4
+            if size > MAX_FRAME:
+                raise FrameTooLong(f"a frame of {size} bytes is over the limit of {MAX_FRAME}")
         except BaseException:
             del outgoing[start:]
             raise
-        outgoing[start : start + 4] = (len(outgoing) - start - 4).to_bytes(4, "big")
+        outgoing[start : start + 4] = size.to_bytes(4, "big")
         if not self._flush_scheduled:
             self._flush_scheduled = True
             self._loop.call_soon(self._flush)

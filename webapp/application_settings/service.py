@@ -35,6 +35,16 @@ class Check(Protocol):
     async def check(self, url: str) -> None: ...
 
 
+async def require_callable(guard: Check, url: str, field: str) -> None:
+    """Raises `FixRequest` that names the field for a URL that must not be called; an empty one is none."""
+    if not url:
+        return
+    try:
+        await guard.check(url)
+    except (Forbidden, ValueError) as error:
+        raise FixRequest.because(PARAMETER_INVALID, f"{field}: {error}") from None
+
+
 class Settings:
     """The settings of the caller's account.
 
@@ -53,12 +63,8 @@ class Settings:
 
     async def change(self, caller: Caller, changes: Changes) -> None:
         """Raises `FixRequest` for a webhook that must not be called; nothing is changed then."""
-        url = changes.webhooks.url if changes.webhooks is not None else None
-        if url:
-            try:
-                await self._guard.check(url)
-            except (Forbidden, ValueError) as error:
-                raise FixRequest.because(PARAMETER_INVALID, f"webhooks.url: {error}") from None
+        if changes.webhooks is not None:
+            await require_callable(self._guard, changes.webhooks.url or "", "webhooks.url")
         document: dict[str, Any] = changes.document()
         if not document:
             return

@@ -9,7 +9,6 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from tidings.outgoing.guard import Forbidden
 from tidings.runtime import password_box
 from tidings.runtime.clock import Clock
 from tidings.safekeeping import Safe, Unreadable
@@ -17,6 +16,7 @@ from tidings.storage.application_settings import ApplicationSettings
 from tidings.storage.database import Database
 from tidings.wire import core
 from tidings.wire.decoding import UNREADABLE
+from webapp.application_settings.service import Check, require_callable
 from webapp.backup import checks, contents
 from webapp.backup.contents import Contents
 from webapp.coreapp_peer import Make
@@ -40,12 +40,6 @@ class Coreapps(Protocol):
     async def ask_all(
         self, make: Make, expect: type[core.Done], *, timeout: float
     ) -> list[core.Done | CoreappAway]: ...
-
-
-class Check(Protocol):
-    """Says which URLs may be called."""
-
-    async def check(self, url: str) -> None: ...
 
 
 class Backups:
@@ -82,7 +76,8 @@ class Backups:
         found = await asyncio.to_thread(_open, password, data)
         now = datetime.datetime.fromtimestamp(self._clock.now(), datetime.UTC)
         checked = await asyncio.to_thread(checks.check, found, account, now)
-        await self._check_webhook(checked.contents)
+        settings = msgspec.json.decode(checked.contents.settings, type=ApplicationSettings)
+        await require_callable(self._guard, settings.webhooks.url, "data: settings.webhooks.url")
         try:
             await self._coreapps.ask_first(
                 lambda n: core.RestoreKeys(n=n, account=account, password=password, data=found.keys), core.Done
@@ -99,15 +94,6 @@ class Backups:
         )
         await self._coreapps.ask_all(lambda n: core.SettingsChanged(n=n, account=account), core.Done, timeout=_PATIENCE)
         log.info("backup.restored", extra={"username": caller.username})
-
-    async def _check_webhook(self, found: Contents) -> None:
-        url = msgspec.json.decode(found.settings, type=ApplicationSettings).webhooks.url
-        if not url:
-            return
-        try:
-            await self._guard.check(url)
-        except (Forbidden, ValueError) as error:
-            raise FixRequest.because(PARAMETER_INVALID, f"data: settings.webhooks.url: {error}") from None
 
 
 def _open(password: str, data: str) -> Contents:
