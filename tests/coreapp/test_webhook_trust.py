@@ -47,18 +47,24 @@ async def trust(world: World, running: Running, authorities: bytes | None) -> No
     assert isinstance(await running.client.ask(lambda n: core.SettingsChanged(n, BUSINESS)), core.Done)
 
 
+async def posting_to(world: World, sink: Sink, authorities: bytes, **settings: object) -> Running:
+    """A Coreapp that trusts these, with a message sent whose status is to be posted to `sink`."""
+    await world.configure(webhooks={"url": sink.url}, **settings)
+    world.add_phones(NUMBER)
+    running = await world.start()
+    await trust(world, running, authorities)
+    await world.connected(running)
+    await running.client.check(NUMBER)
+    await running.client.send(NUMBER)
+    await world.network.signals.until(lambda: bool(world.network.sends))
+    return running
+
+
 async def test_a_webhook_is_trusted_by_the_uploaded_authority_and_by_no_other(world: World, tmp_path: Path) -> None:
     sink = SecureSink(tmp_path)
     await sink.start()
     try:
-        await world.configure(webhooks={"url": sink.url})
-        world.add_phones(NUMBER)
-        running = await world.start()
-        await trust(world, running, OTHER.pem)
-        await world.connected(running)
-        await running.client.check(NUMBER)
-        await running.client.send(NUMBER)
-        await world.network.signals.until(lambda: bool(world.network.sends))
+        running = await posting_to(world, sink, OTHER.pem)
         assert not sink.posts
         await trust(world, running, OTHER.pem + AUTHORITY.pem)
         await sink.signals.until(lambda: bool(sink.taken()))
@@ -95,14 +101,7 @@ async def test_authorities_that_cannot_be_loaded_fail_the_attempts_and_not_the_s
     sink = SecureSink(tmp_path)
     await sink.start()
     try:
-        await world.configure(webhooks={"url": sink.url}, callback_backoff_delay_ms=1)
-        world.add_phones(NUMBER)
-        running = await world.start()
-        await trust(world, running, authorities)
-        await world.connected(running)
-        await running.client.check(NUMBER)
-        await running.client.send(NUMBER)
-        await world.network.signals.until(lambda: bool(world.network.sends))
+        running = await posting_to(world, sink, authorities, callback_backoff_delay_ms=1)
         for _ in range(2):
             assert isinstance(await running.client.ask(lambda n: core.SettingsChanged(n, BUSINESS)), core.Done)
         assert caplog.messages.count("webhook.authorities_unusable") == 1
