@@ -61,6 +61,7 @@ async def test_a_good_message_reaches_the_coreapp_as_its_content(
     [question] = coreapp.asked(core.AcceptMessage)
     assert (question.to, question.kind) == ("15550110001", message["type"])
     assert json.loads(question.content) == content
+    assert question.category == ("UTILITY" if message["type"] in ("template", "hsm") else "")
     assert question.has_media == ('"id": "00000000-' in json.dumps(content) or '"link"' in json.dumps(content))
 
 

@@ -35,6 +35,8 @@ class AcceptMessage(Frame, tag="accept_message"):
     content:         the JSON text that is encrypted for the recipient: `{"type":"text","text":{"body":…}}`.
     has_media:       the content holds media objects, which are to be replaced by pointers that a recipient can follow.
     idempotency_key: the caller's; with one, the same `fingerprint` is answered as the first time, another is refused.
+    category:        of the template that the message is made from: `MARKETING`, `UTILITY` or `AUTHENTICATION`; empty
+                     for every other message.
     """
 
     account: str
@@ -46,6 +48,7 @@ class AcceptMessage(Frame, tag="accept_message"):
     has_media: bool = False
     idempotency_key: str = ""
     fingerprint: bytes = b""
+    category: str = ""
 
 
 class GetIdentity(Frame, tag="get_identity"):

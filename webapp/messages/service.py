@@ -89,11 +89,12 @@ class Messages:
             first = await self._first_answers.find(caller, MESSAGES, origin.key, origin.fingerprint)
             if first is not None:
                 return Sent(first, "" if to_group else to)
-        has_media = False
+        has_media, category = False, ""
         if isinstance(message, TextMessage):
             content = text_content(message)
         else:
-            content = other_content(message, await self._fill(message))
+            category, more = await self._fill(message)
+            content = other_content(message, more)
             attached = attachments.find(message)
             if attached:
                 has_media = True
@@ -111,6 +112,7 @@ class Messages:
                 has_media=has_media,
                 idempotency_key=origin.key,
                 fingerprint=origin.fingerprint,
+                category=category,
             )
 
         if to_group:
@@ -126,20 +128,20 @@ class Messages:
             lambda n: core.MarkRead(n=n, account=caller.account, id=message_id, request_id=request_id), core.Done
         )
 
-    async def _fill(self, message: AnyMessage) -> Mapping[str, Any]:
-        """What the content says beside what the message itself says."""
+    async def _fill(self, message: AnyMessage) -> tuple[str, Mapping[str, Any]]:
+        """(the template's category, what the content says beside what the message itself says)."""
         if isinstance(message, TemplateMessage):
             template = message.template
             code = template.language.code
             found, languages = await self._templates.find(template.name, code)
             stored = filling.choose(template.name, code, template.namespace, found, list(languages))
-            return {"filled": filling.fill(stored, template)}
+            return stored.category, {"filled": filling.fill(stored, template)}
         if isinstance(message, HsmMessage):
             hsm = message.hsm
             found, languages = await self._templates.find(hsm.element_name, hsm.language.code)
             stored = filling.choose(hsm.element_name, hsm.language.code, hsm.namespace, found, list(languages))
-            return {"filled": filling.fill_hsm(stored, hsm)}
-        return {}
+            return stored.category, {"filled": filling.fill_hsm(stored, hsm)}
+        return "", {}
 
 
 def is_to_group(recipient_type: str | None) -> bool:
