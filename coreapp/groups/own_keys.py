@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import secrets
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from prometheus_client import Counter
@@ -18,8 +17,6 @@ from tidings.storage.sender_keys import GIVEN, LACKS, Holder, OwnKey
 log = logging.getLogger(__name__)
 
 MADE = Counter("tidings_sender_keys_made_total", "Own sender keys made, by why", ["reason"])
-
-_DISTRIBUTION_ID = 16  # bytes
 
 
 class Key:
@@ -45,8 +42,7 @@ class Key:
         What was encrypted with the old one stays readable for those who had it.
         """
         MADE.labels("new group" if self.record is None else "somebody left").inc()
-        distribution_id = self.record.distribution_id if self.record else secrets.token_bytes(_DISTRIBUTION_ID)
-        self.record = e2ee.SenderKeyRecord.create(distribution_id)
+        self.record = e2ee.SenderKeyRecord.create(self.record.distribution_id if self.record else None)
         self.epoch = epoch
         self.holders.clear()
         return (self._group_id,)
@@ -131,10 +127,12 @@ class OwnKeys:
     def _open(self, row: OwnKey) -> e2ee.SenderKeyRecord | None:
         try:
             opened = self._device.sealer.open(row.record, _context(row.account, row.group_id))
-            return e2ee.SenderKeyRecord.from_bytes(opened)
+            record = e2ee.SenderKeyRecord.from_bytes(opened)
         except e2ee.CorruptState:
             log.exception("sender_key.corrupt", extra={"group": row.group_id})
             return None
+        # As if there were none: the next message makes another key, and gives it to everybody.
+        return record if record.is_portable else None
 
 
 def _context(account: str, group_id: str) -> tuple[str, str, str, str]:

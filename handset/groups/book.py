@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import secrets
 from collections.abc import Collection
 
 from handset.groups import contents
@@ -19,7 +18,6 @@ from tidings.wire import device as wire
 log = logging.getLogger(__name__)
 
 KEYS_IN_MEMORY = 10_000  # about 300 bytes each, until messages arrive out of order
-_ID_BYTES = 16
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -71,7 +69,9 @@ class Book:
                     extra={"number": row.number, "group": row.group_id, "sender": row.sender, "error": repr(error)},
                 )
             else:
-                self._loaded[row.number, row.group_id, row.sender] = record
+                # One of ours that some members refuse is as if there were none: it is made anew.
+                if row.sender != row.number or record.is_portable:
+                    self._loaded[row.number, row.group_id, row.sender] = record
 
     async def save(self, connection: Connection) -> None:
         """Write what has changed; call it last in each transaction."""
@@ -182,8 +182,8 @@ class Book:
         record = self._loaded.get(key)
         version = known.version
         if record is None or known.epoch == storage.LEAVING or not holders <= there:
-            id_ = record.distribution_id if record is not None else secrets.token_bytes(_ID_BYTES)
-            record = self._loaded[key] = e2ee.SenderKeyRecord.create(id_)
+            record = e2ee.SenderKeyRecord.create(record.distribution_id if record is not None else None)
+            self._loaded[key] = record
             self._changed.add(key)
             await storage.delete_holders(connection, number, group.id)
             holders, version = set(), version + 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from coreapp.upstream import Delivery, Envelope
 from tests.conftest import DatabaseFactory
 from tests.coreapp import media_scene, webhook_schemas
 from tests.coreapp.conftest import BUSINESS, World
-from tests.coreapp.group_scene import ANN, BEN, CAT, Member, Scene, group_scene
+from tests.coreapp.group_scene import ANN, BEN, CAT, DISTRIBUTION, Member, Scene, group_scene
 from tidings import e2ee
 from tidings.wire import core
 from tidings.wire import device as frames
@@ -47,6 +48,28 @@ async def test_a_message_is_encrypted_once_and_every_participant_reads_it_and_sa
     await scene.hears(lambda: len(scene.statuses(second)) == 5)
     assert (ann.keys, ben.keys) == (1, 1)
     assert ann.shown == ben.shown == [(message, "first"), (second, "second")]
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_the_distribution_id_is_a_uuid_of_version_4_and_one_of_before_that_rule_is_replaced_after_a_restart(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, restarted: bool
+) -> None:
+    group = await scene.create()
+    (ann,) = await scene.joined(group, ANN)
+    if restarted:
+        with monkeypatch.context() as before:
+            before.setattr(uuid, "uuid4", lambda: uuid.UUID(bytes=DISTRIBUTION))
+            first = await scene.sent(group, "of before")
+            await scene.hears(lambda: len(scene.statuses(first)) == 3)
+        assert ann.business_key is not None
+        assert ann.business_key.distribution_id == DISTRIBUTION
+        await scene.restart()
+    message = await scene.sent(group, "hello")
+    await scene.hears(lambda: len(scene.statuses(message)) == 3)
+    assert texts(ann) == (["of before"] if restarted else []) + ["hello"]
+    assert ann.business_key is not None
+    made = uuid.UUID(bytes=ann.business_key.distribution_id)
+    assert (made.version, made.variant) == (4, uuid.RFC_4122)
 
 
 async def test_messages_of_a_group_keep_their_order_while_the_first_key_is_on_its_way(scene: Scene) -> None:

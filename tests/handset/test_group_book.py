@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import uuid
+
 import pytest
 
 from handset.groups import contents
@@ -81,6 +83,26 @@ async def test_in_the_transaction_in_which_somebody_goes_the_old_key_encrypts_no
     again = Book(VAULT)
     async with database.transaction() as connection:
         assert chain_of((await encrypted(again, connection))[1]) == chain_of(body)
+
+
+async def test_the_distribution_id_is_a_uuid_of_version_4_and_one_of_before_that_rule_is_as_if_there_were_none(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    book = Book(VAULT)
+    async with database.transaction() as connection:
+        with monkeypatch.context() as before:
+            before.setattr(uuid, "uuid4", lambda: uuid.UUID(bytes=b"0123456789abcdef"))
+            await give_to_all(book, connection)
+        await book.save(connection)
+    again = Book(VAULT)
+    async with database.transaction() as connection:
+        assert await again.encrypt(connection, ADA, GROUP.id, HELLO) is None
+        preparation = await again.prepare(connection, ADA, GROUP)
+        assert preparation.missing == {BOB, CID}
+        made = uuid.UUID(bytes=e2ee.DistributionMessage.parse(preparation.distribution).distribution_id)
+        assert (made.version, made.variant) == (4, uuid.RFC_4122)
+        await again.held(connection, ADA, GROUP.id, GROUP.epoch, preparation)
+        await encrypted(again, connection)
 
 
 async def test_a_holder_who_is_gone_by_what_the_network_answers_forces_a_new_key_too(database: Database) -> None:

@@ -437,6 +437,7 @@ def test_the_values_of_the_sender_key_are_right() -> None:
     keys_ = kdf.hkdf(bytes(32), told["message seed"], b"WhisperGroup", 48)
     assert keys_ == told["IV"] + told["AES key"]
     record = e2ee.SenderKeyRecord(told["distribution id"])
+    assert record.is_portable
     record.process(told["distribution message"])
     assert record.decrypt(told["group message"]) == told["plaintext"]
     assert e2ee.GroupMessage.parse(told["group message"]).chain_id == 12345678

@@ -13,7 +13,7 @@ from typing import Final
 
 from tidings.e2ee import cbc, errors, messages, protobuf, xeddsa
 
-DISTRIBUTION_ID_LENGTH: Final = 16  # bytes: a UUID, the same for a group's sender through all its chains
+DISTRIBUTION_ID_LENGTH: Final = 16  # bytes; ours are UUIDs of version 4, the same for all chains of a sender in a group
 CHAIN_KEY_LENGTH: Final = 32  # bytes
 _VERSION: Final = 3
 _FIRST_BYTE: Final = b"\x33"

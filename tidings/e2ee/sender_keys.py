@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import secrets
 import struct
+import uuid
 from dataclasses import dataclass
 from typing import Final
 
@@ -57,9 +58,12 @@ class SenderKeyRecord:
         self._states: list[_State] = []  # newest first
 
     @classmethod
-    def create(cls, distribution_id: bytes) -> SenderKeyRecord:
-        """A sender's record, with a new chain and a new signing key. Raises InvalidKey unless the id has 16 bytes."""
-        record = cls(distribution_id)
+    def create(cls, distribution_id: bytes | None = None) -> SenderKeyRecord:
+        """A sender's record, with a new chain and a new signing key, and a new distribution id unless one is given.
+
+        Raises InvalidKey unless the id has 16 bytes.
+        """
+        record = cls(uuid.uuid4().bytes if distribution_id is None else distribution_id)
         pair = curve.KeyPair.generate()
         chain = chains.ReceivingChain(secrets.token_bytes(group_messages.CHAIN_KEY_LENGTH), 0, {})
         record._states = [_State(secrets.randbits(31), pair.public, pair.private, chain)]
@@ -77,6 +81,11 @@ class SenderKeyRecord:
     def distribution_id(self) -> bytes:
         """16 bytes."""
         return self._distribution_id
+
+    @property
+    def is_portable(self) -> bool:
+        """Is the distribution id a UUID of version 4? Some libraries refuse any other; those made here once were."""
+        return uuid.UUID(bytes=self._distribution_id).version == 4
 
     def distribution(self) -> bytes:
         """The distribution message: what a member needs to read from the next message on, and none before.
