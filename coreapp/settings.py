@@ -30,6 +30,7 @@ class Settings:
     auto_register:       register the number with the registration key at the first start; otherwise wait for a code.
     reengagement_window: fail free-form messages to those who did not write within 24 hours.
     check_unknown:       a recipient who was not checked is checked when the first message to them comes.
+    blocked_is_sent:     a message to somebody who has blocked the business stays `sent` rather than fails.
     accept_any_2xx:      take every 2xx of a webhook for success, not only 200.
     outgoing:            where webhooks and media links may lead.
     media_dir:           of files, the same for every Webapp and Coreapp; media_reserve: bytes that stay free there.
@@ -62,6 +63,7 @@ class Settings:
     media_dir: Path
     reengagement_window: bool = False
     check_unknown: bool = False
+    blocked_is_sent: bool = False
     auto_register: bool = True
     outgoing: OutgoingSettings = outgoing.ONLY_PUBLIC
     media_reserve: int = 0
@@ -113,6 +115,7 @@ def read(env: Environment) -> Settings:
         media_dir=Path(env.text("TIDINGS_MEDIA_DIR", str(data_dir / "media"))).expanduser().absolute(),
         reengagement_window=env.flag("TIDINGS_REENGAGEMENT_WINDOW", default=not env.flag("TIDINGS_EMBEDDED")),
         check_unknown=env.flag("TIDINGS_CHECK_UNKNOWN_CONTACTS"),
+        blocked_is_sent=env.choice("TIDINGS_BLOCKED_STATUS", "failed", ("failed", "sent")) == "sent",
         auto_register=env.flag("TIDINGS_AUTO_REGISTER", default=True),
         outgoing=outgoing.read(env, loopback=env.flag("TIDINGS_EMBEDDED")),
         media_reserve=env.integer("TIDINGS_MEDIA_RESERVE_MB", 100, low=0) * 1024 * 1024,

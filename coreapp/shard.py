@@ -106,6 +106,7 @@ class Shard:
             later=asyncio.get_running_loop().call_later,
             finished=self._finished,
             returned=lambda job: self.groups.lane.returned(job),
+            blocked_is_sent=settings.blocked_is_sent,
         )
         self.identities = Identities(database, self.journal, self.config.wishes, clock, account=account, shard=number)
         await self.identities.open()

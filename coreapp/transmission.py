@@ -58,11 +58,13 @@ class Transmitter:
         later: Callable[[float, Callable[[], None]], object],
         finished: Callable[[Sequence[str], asyncio.Future[None]], None],
         returned: Callable[[Job], None] | None = None,
+        blocked_is_sent: bool = False,
         window: int = 2000,
         window_bytes: int = 4 * 1024 * 1024,
     ) -> None:
         """later(seconds, call): the loop's timer; finished(ids, committed): told when jobs leave the queue;
-        returned(job): given what has to be encrypted anew, because its group has changed."""
+        returned(job): given what has to be encrypted anew, because its group has changed;
+        blocked_is_sent: the business does not learn who has blocked it."""
         self._upstream = upstream
         self._journal = journal
         self._reports = reports
@@ -70,6 +72,7 @@ class Transmitter:
         self._later = later
         self._finished = finished
         self._returned = returned
+        self._blocked_is_sent = blocked_is_sent
         self._window = window
         self._window_bytes = window_bytes
         self._waiting: collections.deque[Job] = collections.deque()
@@ -128,7 +131,10 @@ class Transmitter:
             "message.failed",
             extra={"id": message_id, "to": job.peer, "reason": reason, "detail": detail, "request_id": job.request_id},
         )
-        self.fail([job], code, details)
+        if reason == device.BLOCKED and self._blocked_is_sent:
+            self.settle([job])
+        else:
+            self.fail([job], code, details)
         self._pump()
 
     def withdraw(self, peer: str) -> None:
@@ -151,7 +157,7 @@ class Transmitter:
         self._end(jobs, [(job.id, Status.FAILED, None, (code, details)) for job in jobs])
 
     def settle(self, jobs: Sequence[Job]) -> None:
-        """End jobs that nobody is there to be sent: their messages get the status sent."""
+        """End jobs that nobody is there to be sent, or wants to be: their messages get the status sent."""
         self._end(jobs, [(job.id, Status.SENT, None, None) for job in jobs])
 
     def _end(self, jobs: Sequence[Job], reached: Sequence[Reached]) -> None:

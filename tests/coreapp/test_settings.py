@@ -27,3 +27,10 @@ def test_invitations_lead_nowhere_by_default(tmp_path: Path) -> None:
 def test_an_address_to_which_no_code_can_be_added_is_refused(tmp_path: Path, url: str) -> None:
     with pytest.raises(SettingsError, match="TIDINGS_INVITE_URL"):
         read(tmp_path, TIDINGS_INVITE_URL=url)
+
+
+def test_a_block_is_told_as_failed_unless_it_is_to_stay_secret(tmp_path: Path) -> None:
+    assert not read(tmp_path).blocked_is_sent
+    assert read(tmp_path, TIDINGS_BLOCKED_STATUS="sent").blocked_is_sent
+    with pytest.raises(SettingsError, match="TIDINGS_BLOCKED_STATUS"):
+        read(tmp_path, TIDINGS_BLOCKED_STATUS="delivered")

@@ -87,6 +87,28 @@ async def test_a_refusal_is_the_status_failed_with_its_code(world: World, reason
         assert await jobs.count(connection) == 0
 
 
+async def test_a_message_to_who_blocked_the_business_is_only_sent_where_that_is_asked_for(world: World) -> None:
+    world.add_phones(NUMBER)
+    blocked: list[str] = []
+
+    def policy(send: Any) -> str | None:
+        if not blocked:
+            blocked.append(send.id)
+            return frames.BLOCKED
+        return None
+
+    world.network.policy = policy
+    running = await world.start(blocked_is_sent=True)
+    await world.connected(running)
+    await running.client.check(NUMBER)
+    ids = [(await running.client.send(NUMBER, text)).id for text in ("blocked", "and not any more")]
+    await world.sink.signals.until(lambda: len(world.sink.taken()) == 2)
+    assert sorted(world.sink.labels()) == sorted((message_id, "sent") for message_id in ids)
+    assert blocked == ids[:1]
+    async with world.database.reading() as connection:
+        assert await jobs.count(connection) == 0
+
+
 async def test_overloaded_servers_are_asked_again_later_and_nothing_overtakes(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
