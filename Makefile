@@ -1,7 +1,7 @@
 # The commands of the project; `make` alone lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo migrate test check test-crash bench compare lock clean
+.PHONY: help up demo migrate test check test-crash fuzz bench compare lock clean services
 
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -20,23 +20,23 @@ demo: $(VENV)/.runtime  ## send one message through a whole system of its own an
 migrate: $(VENV)/.runtime  ## bring the tables of the database to this version
 	@exec $(BIN)/tidings migrate
 
-test: $(VENV)/.dev  ## all tests but the long ones (under 15 minutes)
+test: services  ## all tests but the long ones (under 15 minutes)
 	@exec $(BIN)/python -m pytest -n 2 --dist loadfile --durations=10 --ignore=tests/crash -o faulthandler_timeout=300
 
 check: $(VENV)/.dev  ## style, types, imports, known vulnerabilities
 	@.ci/check
 	@$(BIN)/python .ci/audit.py requirements.lock requirements-dev.lock
 
-test-crash: $(VENV)/.dev  ## kill every process under load and reconcile the ledgers
+test-crash: services  ## kill every process under load and reconcile the ledgers
 	@exec $(BIN)/python -m pytest -s tests/crash
 
 fuzz: $(VENV)/.dev  ## try every operation of /openapi.json for ten minutes; the report lands in build/fuzz
 	@exec $(BIN)/python -m tests.fuzz
 
-bench: $(VENV)/.dev  ## measure the whole system; results land in benchmarks/results
+bench: services  ## measure the whole system; results land in benchmarks/results
 	@exec $(BIN)/python -m benchmarks.system
 
-compare: $(VENV)/.dev  ## measure this tree against an earlier one (BASE=revision)
+compare: services  ## measure this tree against an earlier one (BASE=revision)
 	@exec $(BIN)/python -m benchmarks.compare $(BASE)
 
 lock: $(VENV)/.dev  ## pin the dependencies of pyproject.toml (UPGRADE=1 takes newer ones)
@@ -61,3 +61,7 @@ $(VENV)/.runtime: pyproject.toml requirements.lock | $(VENV)/bin/python
 $(VENV)/.dev: pyproject.toml requirements.lock requirements-dev.lock | $(VENV)/bin/python
 	@.ci/install $(VENV) requirements-dev.lock
 	@touch $@ $(VENV)/.runtime
+
+# The servers that tests start for themselves: installed before they begin, not by several of them at once.
+services: $(VENV)/.dev
+	@$(BIN)/python -m tests.services.packages

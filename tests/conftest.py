@@ -13,7 +13,7 @@ import hypothesis
 import psutil
 import pytest
 
-from tests.services import mariadb as mariadb_service
+from tests.services import packages
 from tests.services.mariadb import MariaDB
 from tidings.runtime.settings import DatabaseSettings
 from tidings.storage import schema
@@ -40,7 +40,7 @@ def mariadb() -> Iterator[MariaDB]:
     """
     try:
         server = MariaDB(flush_log=0, buffer_pool_mb=64)
-    except mariadb_service.Unavailable as missing:
+    except packages.PackageMissing as missing:
         pytest.fail(str(missing), pytrace=False)
     server.start()
     yield server

@@ -16,49 +16,10 @@ from typing import Any
 
 import pymysql
 
-from tests.services import spawn
+from tests.services import packages, spawn
 
-# Where Debian keeps the server; not on the PATH of an ordinary user.
-_SEARCH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin", "/usr/local/bin"])
-_INSTALL = ["apt-get", "install", "-y", "-q", "--no-install-recommends", "mariadb-server-core"]
 START_SECONDS = 60.0
 STOP_SECONDS = 30.0
-
-
-class Unavailable(Exception):
-    """There is no MariaDB on this machine and none could be installed; `str()` says in one line what to install."""
-
-
-def find() -> tuple[str, str] | None:
-    """The paths of mariadbd and mariadb-install-db, if both are here."""
-    server, installer = (shutil.which(name, path=_SEARCH) for name in ("mariadbd", "mariadb-install-db"))
-    return (server, installer) if server and installer else None
-
-
-def find_or_install() -> tuple[str, str]:
-    """`find`, after installing the package where we are allowed to. Raises `Unavailable`."""
-    found = find()
-    if found:
-        return found
-    prefix: list[str] = []
-    if os.geteuid() != 0:
-        sudo = shutil.which("sudo")
-        if not sudo or subprocess.run([sudo, "-n", "true"], capture_output=True).returncode:
-            raise Unavailable(
-                "tests need MariaDB: install the package mariadb-server-core (mariadbd, mariadb-install-db)"
-            )
-        prefix = [sudo, "-n"]
-    if not shutil.which("apt-get"):
-        raise Unavailable("tests need MariaDB: install a package with mariadbd and mariadb-install-db")
-    print("installing mariadb-server-core for the tests ...", flush=True)
-    environment = ["env", "DEBIAN_FRONTEND=noninteractive"]
-    for command in (_INSTALL, ["apt-get", "update", "-q"], _INSTALL):
-        done = subprocess.run([*prefix, *environment, *command], capture_output=True, text=True)
-        found = find()
-        if found:
-            return found
-    last = (done.stderr.strip().splitlines() or ["no output"])[-1]
-    raise Unavailable(f"tests need MariaDB, and installing mariadb-server-core failed: {last}")
 
 
 def free_port() -> int:
@@ -79,7 +40,7 @@ class MariaDB:
     """
 
     def __init__(self, *, flush_log: int = 1, buffer_pool_mb: int = 128, options: tuple[str, ...] = ()) -> None:
-        self._server, self._installer = find_or_install()
+        self._server, self._installer, _ = packages.require(packages.MARIADB)
         self._options = (f"--innodb-flush-log-at-trx-commit={flush_log}", *options)
         self._buffer_pool_mb = buffer_pool_mb
         self._process: subprocess.Popen[bytes] | None = None

@@ -1,0 +1,102 @@
+"""Debian packages that tests need and no Python package brings; installed once, before the tests start."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+# The programs of a private MariaDB, and the packages of Debian that bring them. `mariadb-install-db` calls
+# `my_print_defaults` without saying so in its package's dependencies.
+MARIADB = {
+    "mariadbd": "mariadb-server-core",
+    "mariadb-install-db": "mariadb-server-core",
+    "my_print_defaults": "mariadb-client-core",
+}
+NEEDED = MARIADB
+
+# Where Debian keeps servers; not on the PATH of an ordinary user.
+_SEARCH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin", "/usr/local/bin"])
+_APT = ["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-q", "-o", "DPkg::Lock::Timeout=300"]
+_LOCK = Path(tempfile.gettempdir()) / f"tidings-packages-{os.getuid()}.lock"
+
+
+class PackageMissing(Exception):
+    """A program is not on this machine and could not be installed; `str()` says in one line what to install."""
+
+
+def find(program: str) -> str | None:
+    """The path of a program, if it is installed."""
+    return shutil.which(program, path=_SEARCH)
+
+
+def require(programs: Iterable[str]) -> list[str]:
+    """The paths of these programs, keys of `NEEDED`, after installing the packages of those that are missing.
+
+    Of several processes that ask at the same time one installs and the others wait. Raises `PackageMissing`.
+    """
+    programs = list(programs)
+    if _missing(programs):
+        with _LOCK.open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            _install(_missing(programs))
+    return [path for path in map(find, programs) if path is not None]
+
+
+def _missing(programs: Iterable[str]) -> list[str]:
+    return sorted({NEEDED[program] for program in programs if find(program) is None})
+
+
+def _install(packages: list[str]) -> None:
+    if not packages:
+        return
+    names = " ".join(packages)
+    if not shutil.which("apt-get"):
+        raise PackageMissing(f"tests need programs that Debian has in {names}: install them")
+    print(f"installing for the tests: {names} ...", flush=True)
+    prefix = _administrator()
+    if prefix is None:
+        raise PackageMissing(f"tests need the packages {names}: apt-get install {names}")
+    install = ["install", "-y", "--no-install-recommends", *packages]
+    failure = _apt(prefix, install)
+    if failure:
+        # The lists of packages are missing or out of date.
+        _apt(prefix, ["update"])
+        failure = _apt(prefix, install)
+    if failure:
+        raise PackageMissing(f"tests need the packages {names}, and installing them failed: {failure}")
+
+
+def _apt(prefix: list[str], words: list[str]) -> str:
+    """The last line of what went wrong; empty when nothing did."""
+    command = [*prefix, *_APT, *words]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    return (done.stderr.strip().splitlines() or ["no output"])[-1] if done.returncode else ""
+
+
+def _administrator() -> list[str] | None:
+    """What to put before a command that only root may run; `None` where we may not."""
+    if os.geteuid() == 0:
+        return []
+    sudo = shutil.which("sudo")
+    if sudo and subprocess.run([sudo, "-n", "true"], capture_output=True).returncode == 0:
+        return [sudo, "-n"]
+    return None
+
+
+def main() -> int:
+    try:
+        require(NEEDED)
+    except PackageMissing as missing:
+        print(missing, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

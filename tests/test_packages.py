@@ -1,0 +1,63 @@
+"""What tests need of the machine is installed once, however many of them ask."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.services import packages
+
+# Brings the program `served`; fails like the real one where another of its kind is at work, and where nobody has
+# fetched the lists of packages.
+APT_GET = """#!/bin/sh
+cd "{directory}"
+mkdir running || {{ echo "could not get lock" >&2; exit 100; }}
+echo "$@" >>calls
+case "$*" in
+*update*) touch lists ;;
+*install*) [ -e lists ] && {{ printf '#!/bin/sh\\n' >bin/served; chmod +x bin/served; }} ;;
+esac
+status=$?
+rmdir running
+exit $status
+"""
+PROGRAM = """
+from tests.services import packages
+packages.NEEDED = {"served": "some-package"}
+print(packages.require(["served"])[0])
+"""
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> dict[str, str]:
+    """The environment of a machine whose apt-get is ours, for root or for a user with sudo."""
+    (tmp_path / "bin").mkdir()
+    apt_get, sudo = tmp_path / "bin" / "apt-get", tmp_path / "bin" / "sudo"
+    apt_get.write_text(APT_GET.format(directory=tmp_path))
+    sudo.write_text('#!/bin/sh\nshift\nexec "$@"\n')
+    apt_get.chmod(0o755)
+    sudo.chmod(0o755)
+    return {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "TMPDIR": str(tmp_path), "PYTHONPATH": os.getcwd()}
+
+
+def test_of_two_processes_that_need_a_package_one_installs_it(machine: dict[str, str], tmp_path: Path) -> None:
+    asking = [
+        subprocess.Popen([sys.executable, "-c", PROGRAM], env=machine, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        for _ in range(2)
+    ]
+    answers = [process.communicate(timeout=60) for process in asking]
+    assert [process.returncode for process in asking] == [0, 0], answers
+    assert all(out.decode().splitlines()[-1] == str(tmp_path / "bin" / "served") for out, _ in answers)
+    installs = [line for line in (tmp_path / "calls").read_text().splitlines() if "some-package" in line]
+    assert len(installs) == 2, "one try, the lists, and one more"
+
+
+def test_without_apt_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(packages, "NEEDED", {"served": "some-package"})
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(packages.PackageMissing, match="some-package"):
+        packages.require(["served"])
