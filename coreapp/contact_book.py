@@ -1,7 +1,8 @@
 """Who is on the network: answered from memory, then from the database, then by one sync call at a time.
 
-While a call to the servers is in flight, every number that is asked about is collected for the next. What a check
-found holds for 7 days. Whoever writes is on the network: the business can answer without a check.
+While a call to the servers is in flight, every number that is asked about is collected for the next: those of contacts
+calls, and the recipients of messages who are not known. That a number is on the network holds for 7 days, that it is
+not for minutes only, since it may register at any time. Whoever writes is on the network, as is whoever has new keys.
 """
 
 from __future__ import annotations
@@ -47,10 +48,14 @@ class ContactBook:
         *,
         account: str,
         shard: int,
-        check_unknown: bool = False,
+        check_unknown: bool,
+        unregistered_seconds: float,
         cache_limit: int = 100_000,
     ) -> None:
-        """check_unknown: whoever a message is for is checked then, rather than refused as unknown."""
+        """check_unknown: whoever a message is for is checked then, rather than refused as unknown.
+
+        unregistered_seconds: how long it is believed that a number is not on the network.
+        """
         self._database = database
         self._journal = journal
         self._upstream = upstream
@@ -58,6 +63,7 @@ class ContactBook:
         self._account = account
         self._shard = shard
         self._check_unknown = check_unknown
+        self._unregistered_seconds = unregistered_seconds
         self._cache: LRU[str, tuple[bool, float]] = LRU(cache_limit)
         self._reads: Batcher[str, bool | None] = Batcher("contacts-read", self._read, max_size=1000)
         self._syncs: Batcher[str, bool] = Batcher(
@@ -104,7 +110,10 @@ class ContactBook:
             raise Refused(codes.USER_NOT_VALID, "the recipient is not a valid user")
 
     def met(self, wa_ids: Iterable[str]) -> Sequence[contacts.Contact]:
-        """They have just written; the rows to be kept of those who are not known as valid for days to come anyway."""
+        """They are on the network, as they have just shown: they wrote, or registered with new keys.
+
+        The rows to be kept of those who are not known as valid for days to come anyway.
+        """
         now = self._clock.now()
         rows = []
         for wa_id in wa_ids:
@@ -122,9 +131,13 @@ class ContactBook:
 
     def _cached(self, wa_id: str) -> bool | None:
         entry = self._cache.get(wa_id)
-        if entry is None or entry[1] < self._clock.now() - LIFETIME:
+        if entry is None or entry[1] < self._clock.now() - self._lifetime(entry[0]):
             return None
         return entry[0]
+
+    def _lifetime(self, registered: bool) -> float:
+        """Seconds that such an answer holds."""
+        return LIFETIME if registered else self._unregistered_seconds
 
     async def _find(self, wa_ids: set[str]) -> dict[str, bool]:
         known: dict[str, bool] = {}
@@ -141,10 +154,14 @@ class ContactBook:
         return known
 
     async def _read(self, wa_ids: Sequence[str]) -> Sequence[bool | None]:
-        since = int((self._clock.now() - LIFETIME) * 1000)
+        now = self._clock.now()
+        valid_since, invalid_since = (int((now - self._lifetime(registered)) * 1000) for registered in (True, False))
         numbers = list(dict.fromkeys(wa_ids))
         rows = await self._database.query(
-            lambda connection: contacts.list_checked(connection, self._account, numbers, since), patience=PATIENCE
+            lambda connection: contacts.list_checked(
+                connection, self._account, numbers, valid_since=valid_since, invalid_since=invalid_since
+            ),
+            patience=PATIENCE,
         )
         found: dict[str, bool] = {}
         for row in rows:

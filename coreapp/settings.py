@@ -31,6 +31,7 @@ class Settings:
     reengagement_window: fail free-form messages to those who did not write within 24 hours.
     check_unknown:       a recipient who was not checked is checked when the first message to them comes.
     blocked_is_sent:     a message to somebody who has blocked the business stays `sent` rather than fails.
+    unregistered_seconds: how long it is believed that a number is not on the network.
     accept_any_2xx:      take every 2xx of a webhook for success, not only 200.
     outgoing:            where webhooks and media links may lead.
     media_dir:           of files, the same for every Webapp and Coreapp; media_reserve: bytes that stay free there.
@@ -62,8 +63,9 @@ class Settings:
     require_pq: bool
     media_dir: Path
     reengagement_window: bool = False
-    check_unknown: bool = False
     blocked_is_sent: bool = False
+    check_unknown: bool = True
+    unregistered_seconds: float = 300.0
     auto_register: bool = True
     outgoing: OutgoingSettings = outgoing.ONLY_PUBLIC
     media_reserve: int = 0
@@ -114,8 +116,9 @@ def read(env: Environment) -> Settings:
         require_pq=env.flag("TIDINGS_REQUIRE_PQ"),
         media_dir=Path(env.text("TIDINGS_MEDIA_DIR", str(data_dir / "media"))).expanduser().absolute(),
         reengagement_window=env.flag("TIDINGS_REENGAGEMENT_WINDOW", default=not env.flag("TIDINGS_EMBEDDED")),
-        check_unknown=env.flag("TIDINGS_CHECK_UNKNOWN_CONTACTS"),
         blocked_is_sent=env.choice("TIDINGS_BLOCKED_STATUS", "failed", ("failed", "sent")) == "sent",
+        check_unknown=env.flag("TIDINGS_CHECK_UNKNOWN_CONTACTS", default=True),
+        unregistered_seconds=env.number("TIDINGS_INVALID_CONTACTS_S", 300.0, low=0.0, high=604_800.0),
         auto_register=env.flag("TIDINGS_AUTO_REGISTER", default=True),
         outgoing=outgoing.read(env, loopback=env.flag("TIDINGS_EMBEDDED")),
         media_reserve=env.integer("TIDINGS_MEDIA_RESERVE_MB", 100, low=0) * 1024 * 1024,

@@ -143,6 +143,7 @@ class Shard:
             account=account,
             shard=number,
             check_unknown=settings.check_unknown,
+            unregistered_seconds=settings.unregistered_seconds,
         )
         self.identity_desk = IdentityDesk(
             self.identities, self.contacts, store, self.link, self.journal, account=account

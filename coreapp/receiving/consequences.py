@@ -23,7 +23,8 @@ class Consequences:
     """Those of one batch. Nothing here waits.
 
     arrivals: what the batch changes in groups; security: does a message say whose keys it came with, as the batch
-    began; records: the sessions that were used; withdrawn: by sender, messages that were taken back.
+    began; records: the sessions that were used; registered: who has new keys; withdrawn: by sender, messages that were
+    taken back.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class Consequences:
         self.dropped: list[str] = []
         self.used_prekeys: list[int] = []
         self.heard: dict[str, int] = {}
+        self.registered: set[str] = set()
         self.unread: list[Unread] = []
         self.withdrawn: dict[str, list[str]] = {}
         self.callbacks: list[Callback] = []
@@ -84,7 +86,10 @@ class Consequences:
         """What is to be committed, if anything is. Nothing else may run between this and the journal's `put`."""
         report = reports.report(self.reached)
         groups = self.arrivals.changes()
-        if not (report.statuses or self._messages or self.records or self.dropped or groups or self.learnt.rows):
+        checked = contacts.met((*self.heard, *self.registered))
+        if not (
+            report.statuses or self._messages or self.records or self.dropped or groups or self.learnt.rows or checked
+        ):
             return None
         steps = self.arrivals.steps
         return Change(
@@ -94,7 +99,7 @@ class Consequences:
             dropped_sessions=self.dropped,
             used_prekeys=self.used_prekeys,
             statuses=receipts.merged(report.statuses, steps.statuses),
-            checked_contacts=contacts.met(self.heard),
+            checked_contacts=checked,
             heard=self.heard,
             unread_messages=self.unread,
             read_messages=self.withdrawn,

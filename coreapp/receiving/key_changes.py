@@ -23,6 +23,7 @@ class KeyChanges:
 
     def note(self, delivery: Delivery, consequences: Consequences) -> None:
         """The peer has registered with another key; a session that has this key already goes on."""
+        consequences.registered.add(delivery.sender)
         record = self._store.at_hand(delivery.sender)
         before = record.remote_identity if record is not None else None
         if before is None or before != delivery.body:

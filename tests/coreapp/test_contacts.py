@@ -1,4 +1,7 @@
-"""Contacts: one call at a time with accumulation, seven days of memory, and every way to write a number."""
+"""Contacts: one call at a time with accumulation, how long an answer holds, and every way to write a number.
+
+`REFUSING` is the rule before version 2.39, by which it is easily seen who is known.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,8 @@ from tidings.wire import device as frames
 
 NUMBERS = [f"155501100{n:02}" for n in range(40)]
 WEEK = 7 * 24 * 3600
+MINUTES = 300
+REFUSING = {"check_unknown": False}
 TEXT = b'{"type":"text","text":{"body":"hi"}}'
 
 
@@ -37,27 +42,78 @@ async def test_while_one_call_is_in_flight_all_that_is_asked_makes_up_the_next(w
     assert [len(numbers) for numbers in world.network.checks] == [1, 39]
 
 
-async def test_an_answer_holds_for_seven_days_also_over_a_restart(world: World) -> None:
+async def test_messages_to_unknown_recipients_join_the_next_call_and_need_none_once_it_has_answered(
+    world: World,
+) -> None:
+    world.add_phones(*NUMBERS[:6])
+    gate = world.network.gates[frames.Check] = asyncio.Event()
+    running = await world.start()
+    await world.connected(running)
+    first = asyncio.create_task(running.client.send(NUMBERS[0]))
+    await world.network.signals.until(lambda: len(world.network.checks) == 1)
+    sends = [asyncio.create_task(running.client.send(number)) for number in (*NUMBERS[1:4], NUMBERS[9])]
+    contacts = asyncio.create_task(running.client.check(*NUMBERS[4:6]))
+    await soon(lambda: running.shard.contacts._syncs.pending == 6)
+    gate.set()
+    assert isinstance(await first, core.Accepted)
+    assert [type(await send) for send in sends[:3]] == [core.Accepted] * 3
+    assert (await sends[3]).code == 1013
+    assert [contact.status for contact in await contacts] == ["valid"] * 2
+    assert world.network.checks[0] == [NUMBERS[0]]
+    assert sorted(world.network.checks[1]) == sorted([*NUMBERS[1:6], NUMBERS[9]])
+    for number in NUMBERS[:6]:
+        assert isinstance(await running.client.send(number), core.Accepted)
+    assert len(world.network.checks) == 2
+
+
+async def test_that_a_number_is_valid_holds_for_seven_days_also_over_a_restart(world: World) -> None:
     clock = ManualClock()
     world.add_phones(NUMBERS[0])
-    running = await world.start(clock=clock)
+    running = await world.start(clock=clock, **REFUSING)
     await world.connected(running)
-    asked = (NUMBERS[0], NUMBERS[1])
-    expected = ["valid", "invalid"]
     for _ in range(2):
-        assert [contact.status for contact in await running.client.check(*asked)] == expected
+        assert [contact.status for contact in await running.client.check(NUMBERS[0])] == ["valid"]
     await running.stopped()
     clock.advance(WEEK - 1)
-    running = await world.start(clock=clock, node="second")
+    running = await world.start(clock=clock, node="second", **REFUSING)
     await world.connected(running)
-    assert [contact.status for contact in await running.client.check(*asked)] == expected
+    assert [contact.status for contact in await running.client.check(NUMBERS[0])] == ["valid"]
     assert len(world.network.checks) == 1
     assert isinstance(await running.client.send(NUMBERS[0]), core.Accepted)
     clock.advance(2)
     refused = await running.client.send(NUMBERS[0])
     assert (refused.code, refused.details) == (1006, "unknown contact")
-    assert [contact.status for contact in await running.client.check(*asked)] == expected
+    assert [contact.status for contact in await running.client.check(NUMBERS[0])] == ["valid"]
     assert len(world.network.checks) == 2
+
+
+async def test_that_a_number_is_not_valid_holds_for_minutes_also_over_a_restart(world: World) -> None:
+    clock = ManualClock()
+    running = await world.start(clock=clock)
+    await world.connected(running)
+    assert [contact.status for contact in await running.client.check(NUMBERS[0])] == ["invalid"]
+    world.add_phones(NUMBERS[0])
+    clock.advance(MINUTES - 1)
+    assert (await running.client.send(NUMBERS[0])).code == 1013
+    await running.stopped()
+    running = await world.start(clock=clock, node="second")
+    await world.connected(running)
+    assert (await running.client.send(NUMBERS[0])).code == 1013
+    assert len(world.network.checks) == 1
+    clock.advance(2)
+    assert isinstance(await running.client.send(NUMBERS[0]), core.Accepted)
+    assert len(world.network.checks) == 2
+
+
+async def test_news_of_new_keys_make_a_number_valid_at_once(world: World) -> None:
+    running = await world.start()
+    await world.connected(running)
+    assert (await running.client.send(NUMBERS[0])).code == 1013
+    (phone,) = world.add_phones(NUMBERS[0])
+    world.network.deliver(NUMBERS[0], frames.IDENTITY, id="in-1", body=phone.identity.public)
+    await world.network.signals.until(lambda: "in-1" in world.network.acknowledged)
+    assert isinstance(await running.client.send(NUMBERS[0]), core.Accepted)
+    assert len(world.network.checks) == 1
 
 
 async def test_force_check_asks_again_and_its_answer_counts(world: World) -> None:
@@ -75,7 +131,7 @@ async def test_force_check_asks_again_and_its_answer_counts(world: World) -> Non
 
 async def test_whoever_writes_can_be_answered_without_a_check_also_after_a_restart(world: World) -> None:
     clock = ManualClock()
-    running = await world.start(clock=clock)
+    running = await world.start(clock=clock, **REFUSING)
     await world.connected(running)
     assert (await running.client.check(NUMBERS[0]))[0].status == "invalid"
     assert (await running.client.send(NUMBERS[1])).code == 1006
@@ -90,7 +146,7 @@ async def test_whoever_writes_can_be_answered_without_a_check_also_after_a_resta
     assert (await running.client.send(NUMBERS[2])).code == 1006
     await running.stopped()
     clock.advance(WEEK - 1)
-    running = await world.start(clock=clock, node="second")
+    running = await world.start(clock=clock, node="second", **REFUSING)
     await world.connected(running)
     assert isinstance(await running.client.send(NUMBERS[0]), core.Accepted)
     clock.advance(2)
@@ -100,7 +156,7 @@ async def test_whoever_writes_can_be_answered_without_a_check_also_after_a_resta
 
 async def test_who_goes_on_writing_stays_known(world: World) -> None:
     clock = ManualClock()
-    running = await world.start(clock=clock)
+    running = await world.start(clock=clock, **REFUSING)
     await world.connected(running)
     (phone,) = world.add_phones(NUMBERS[0])
     for day in range(9):
@@ -112,7 +168,7 @@ async def test_who_goes_on_writing_stays_known(world: World) -> None:
 
 
 async def test_what_cannot_be_read_makes_nobody_a_contact(world: World) -> None:
-    running = await world.start()
+    running = await world.start(**REFUSING)
     await world.connected(running)
     world.network.deliver(NUMBERS[0], frames.MESSAGE, id="in-1", body=b"nonsense")
     await world.network.signals.until(lambda: "in-1" in world.network.acknowledged)
@@ -151,17 +207,23 @@ async def test_without_the_network_a_check_fails_and_what_is_known_is_still_answ
     assert health.gateway_status == "connecting"
 
 
-async def test_an_unknown_recipient_and_oneself_are_refused(world: World) -> None:
-    running = await world.start()
+async def test_by_the_rule_before_2_39_an_unknown_recipient_is_refused(world: World) -> None:
+    running = await world.start(**REFUSING)
     await world.connected(running)
     unknown = await running.client.send(NUMBERS[0])
     assert (unknown.code, unknown.details) == (1006, "unknown contact")
+    assert world.network.checks == []
+
+
+async def test_nobody_can_write_to_oneself(world: World) -> None:
+    running = await world.start()
+    await world.connected(running)
     assert (await running.client.send("15550000000")).code == 1021
 
 
-async def test_where_unknown_recipients_are_checked_a_message_needs_no_call_before_it(world: World) -> None:
+async def test_a_message_needs_no_contacts_call_before_it(world: World) -> None:
     world.add_phones(NUMBERS[0])
-    running = await world.start(check_unknown=True)
+    running = await world.start()
     await world.connected(running)
     for _ in range(2):
         assert isinstance(await running.client.send(NUMBERS[0]), core.Accepted)

@@ -312,7 +312,7 @@ async def test_a_restored_backup_lets_no_change_pass_unseen(world: World) -> Non
 
 async def test_the_identity_of_a_contact_that_was_never_written_to_is_asked_for_once(world: World) -> None:
     (phone,) = world.add_phones(NUMBER)
-    running = await world.start()
+    running = await world.start(check_unknown=False)
     await world.connected(running)
     refused = await identity(running)
     assert (refused.code, refused.details) == (1006, "unknown contact")

@@ -47,17 +47,19 @@ async def save(connection: AsyncConnection, contacts: Sequence[Contact]) -> None
 _CHECKED = sa.select(table).where(
     table.c.account == sa.bindparam("account"),
     table.c.wa_id.in_(any_of("wa_ids")),
-    table.c.checked_at >= sa.bindparam("since"),
+    table.c.checked_at >= sa.case((table.c.registered, sa.bindparam("valid")), else_=sa.bindparam("invalid")),
 )
 
 
 async def list_checked(
-    connection: AsyncConnection, account: str, wa_ids: Sequence[str], since: int
+    connection: AsyncConnection, account: str, wa_ids: Sequence[str], *, valid_since: int, invalid_since: int
 ) -> Sequence[Contact]:
-    """Those of the numbers that were checked at or after `since` (Unix milliseconds)."""
+    """Those of the numbers that were found registered, or not registered, at or after these times (Unix
+    milliseconds)."""
     found: list[Contact] = []
+    bounds = {"account": account, "valid": valid_since, "invalid": invalid_since}
     for page in pages(wa_ids):
-        rows = await connection.execute(_CHECKED, {"account": account, "wa_ids": page, "since": since})
+        rows = await connection.execute(_CHECKED, {**bounds, "wa_ids": page})
         found += [Contact(*row) for row in rows]
     return found
 
