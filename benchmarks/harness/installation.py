@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import secrets
 import shutil
+import sqlite3
 import urllib.request
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import msgspec
 
@@ -67,11 +69,10 @@ class Installation:
             "TIDINGS_COREAPP_METRICS_ADDRESS": f"127.0.0.1:{ports[3]}",
             "COREAPP_HOSTNAME": "coreapp",
             "TIDINGS_EMBEDDED": "1",
-            **(environment or {}),
         }
-        if mariadb is not None:
-            for family in FAMILIES:
-                self.common[f"TIDINGS_{family.upper()}_DB_URL"] = mariadb.url(f"tidings_{family}")
+        for family in FAMILIES if mariadb is not None else ():
+            self.common[f"TIDINGS_{family.upper()}_DB_URL"] = mariadb.url(f"tidings_{family}")
+        self.common |= environment or {}
         self.processes = {name: Process(name, name, self._environment(name), directory) for name in ORDER}
         standby = {
             **self._environment("standby"),
@@ -137,6 +138,20 @@ class Installation:
         whole, _, _ = self.robots_log.read_bytes().rpartition(b"\n")  # the last line may just be written
         lines = [decode(line) for line in whole.splitlines()]
         return [ledger.Shown(line.number, line.id, line.attempt, line.sha256) for line in lines]
+
+    def read_value(self, family: str, question: str) -> Any:
+        """The one value that this SQL finds in a family of tables, asked past every process; `None` for no row."""
+        if self.mariadb is not None:
+            with self.mariadb.connect(f"tidings_{family}") as connection, connection.cursor() as cursor:
+                cursor.execute(question)
+                row = cursor.fetchone()
+        else:
+            url = self.common.get(
+                f"TIDINGS_{family.upper()}_DB_URL", f"sqlite+aiosqlite:///{self.data_dir}/{family}.db"
+            )
+            with contextlib.closing(sqlite3.connect(url.partition("///")[2], timeout=30)) as file:
+                row = file.execute(question).fetchone()
+        return row[0] if row else None
 
     def save(self) -> None:
         """Keep a copy of all state, to which `restore` returns. Nothing may run but the database server."""

@@ -57,6 +57,15 @@ class Status:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Reply:
+    """One inbound message that the webhook got. digest: of its text."""
+
+    number: str
+    digest: str
+    message_id: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Verdict:
     """The balance.
 
@@ -72,6 +81,8 @@ class Verdict:
     failed:         got the status failed.
     renamed:        the same status came under two event ids.
     stray:          statuses of messages that were neither accepted nor shown.
+    reply_missing:  shown to a recipient that echoes, and the echo never came.
+    replied_twice:  its echo came under two message ids.
     """
 
     requests: int
@@ -90,6 +101,8 @@ class Verdict:
     failed: tuple[str, ...]
     renamed: tuple[str, ...]
     stray: tuple[str, ...]
+    reply_missing: tuple[str, ...]
+    replied_twice: tuple[str, ...]
 
     def faults(self) -> dict[str, tuple[str, ...]]:
         """Those kinds of fault that were found, each with the messages concerned."""
@@ -113,6 +126,8 @@ FAULTS = (
     "failed",
     "renamed",
     "stray",
+    "reply_missing",
+    "replied_twice",
 )
 
 
@@ -121,8 +136,18 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def reconcile(requests: Sequence[Request], shown: Sequence[Shown], statuses: Sequence[Status]) -> Verdict:
-    """Balance the three books. Raises `ValueError` when two requests had the same text."""
+def reconcile(
+    requests: Sequence[Request],
+    shown: Sequence[Shown],
+    statuses: Sequence[Status],
+    replies: Sequence[Reply] = (),
+    *,
+    echoing: str = "",
+) -> Verdict:
+    """Balance the books. Raises `ValueError` when two requests had the same text.
+
+    echoing: what the numbers of recipients begin with who send each text back; empty when nobody does.
+    """
     by_digest = {request.digest: request for request in requests}
     if len(by_digest) != len(requests):
         raise ValueError("two requests of the run have the same text")
@@ -158,6 +183,8 @@ def reconcile(requests: Sequence[Request], shown: Sequence[Shown], statuses: Seq
         stray=tuple(
             message_id for message_id in arrivals if message_id not in accepted and message_id not in shown_ids
         ),
+        reply_missing=tuple(_reply_missing(shown, replies, echoing)),
+        replied_twice=tuple(_replied_twice(replies)),
     )
 
 
@@ -205,6 +232,20 @@ def _corrupt(shown: Sequence[Shown], accepted: dict[str, Request], by_digest: di
         request = accepted.get(line.message_id) or by_digest.get(line.digest)
         if request is not None and (request.digest != line.digest or request.number != line.number):
             yield line.message_id
+
+
+def _reply_missing(shown: Sequence[Shown], replies: Sequence[Reply], echoing: str) -> Iterable[str]:
+    came = {(reply.number, reply.digest) for reply in replies}
+    for line in shown:
+        if echoing and line.number.startswith(echoing) and (line.number, line.digest) not in came:
+            yield line.message_id
+
+
+def _replied_twice(replies: Sequence[Reply]) -> Iterable[str]:
+    ids: dict[tuple[str, str], str] = {}
+    for reply in replies:
+        if ids.setdefault((reply.number, reply.digest), reply.message_id) != reply.message_id:
+            yield reply.message_id
 
 
 def _renamed(statuses: Sequence[Status]) -> Iterable[str]:

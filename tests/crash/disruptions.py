@@ -42,8 +42,10 @@ class KillMariaDB:
         for moment in _moments(scene, duration):
             await _until(moment)
             phase.trouble()
-            await asyncio.to_thread(scene.mariadb.kill9)
-            await asyncio.to_thread(scene.mariadb.start)
+            mariadb = scene.installation.mariadb
+            assert mariadb is not None
+            await asyncio.to_thread(mariadb.kill9)
+            await asyncio.to_thread(mariadb.start)
 
 
 class PausePastTheLease:

@@ -14,15 +14,16 @@ from benchmarks.harness.client import Business, Sent
 from benchmarks.harness.installation import Installation
 from benchmarks.harness.sink import Record
 from benchmarks.harness.sink_process import SinkProcess
-from tests.services.mariadb import MariaDB
 
+# Recipients who read, and, one in five, who read and send each text back.
 ROBOTS = 500
+READING, ECHOING = "1555011", "1555014"
 LEASE_SECONDS = 3.0
 ENVIRONMENT = {
     "TIDINGS_MESSAGES_RATE": "0",
     "TIDINGS_CONTACTS_RATE": "0",
-    "TIDINGS_ROBOTS_KINDS": "11",
-    "TIDINGS_ROBOTS_PER_KIND": str(ROBOTS),
+    "TIDINGS_ROBOTS_KINDS": "11,14",
+    "TIDINGS_ROBOTS_PER_KIND": str(ROBOTS - ROBOTS // 5),
     "TIDINGS_LEASE_SECONDS": str(LEASE_SECONDS),
 }
 # The longest that recovery and delivery of everything may take after the last kill, in seconds.
@@ -62,11 +63,8 @@ class Disruption(Protocol):
 class Scene:
     """An installation with a logged-in business, a webhook, and known contacts."""
 
-    def __init__(
-        self, installation: Installation, mariadb: MariaDB, sink: SinkProcess, business: Business, rng: random.Random
-    ) -> None:
+    def __init__(self, installation: Installation, sink: SinkProcess, business: Business, rng: random.Random) -> None:
         self.installation = installation
-        self.mariadb = mariadb
         self.rng = rng
         self.phases: list[Phase] = []
         self.shown: list[ledger.Shown] = []
@@ -126,23 +124,17 @@ class Scene:
     def _is_balanced(self) -> bool:
         accepted = {s.request.message_id for phase in self.phases for s in phase.sent if s.request.accepted}
         shown = {line.message_id for line in self.shown}
-        return accepted <= shown and shown <= measure.completion_times(self.records).keys()
+        if not (accepted <= shown and shown <= measure.completion_times(self.records).keys()):
+            return False
+        return not verdict(self.phases, self).reply_missing
 
     def _queues_are_empty(self) -> bool:
-        with self.mariadb.connect("tidings_business") as connection, connection.cursor() as cursor:
-            for table in ("jobs", "callbacks"):
-                cursor.execute(f"SELECT COUNT(*) FROM {table}")
-                (count,) = cursor.fetchone() or (0,)
-                if count:
-                    return False
-        return True
+        read = self.installation.read_value
+        return not any(read("business", f"SELECT COUNT(*) FROM {table}") for table in ("jobs", "callbacks"))
 
     def owner(self) -> str:
         """The node that owns the shard now, by the database."""
-        with self.mariadb.connect("tidings_business") as connection, connection.cursor() as cursor:
-            cursor.execute("SELECT owner FROM shards WHERE shard = 0")
-            row = cursor.fetchone()
-        return str(row[0]) if row else ""
+        return str(self.installation.read_value("business", "SELECT owner FROM shards WHERE shard = 0") or "")
 
     def _text(self) -> str:
         """Unlike any other of the run, of 20 to 300 characters."""
@@ -162,7 +154,12 @@ def verdict(phases: Sequence[Phase], scene: Scene) -> ledger.Verdict:
         ids |= {line.message_id for line in shown}
         records = [record for record in records if record.message_id in ids]
     statuses = [ledger.Status(r.event_id, r.message_id, r.status) for r in records if r.status != "inbound"]
-    return ledger.reconcile(requests, shown, statuses)
+    replies = [
+        ledger.Reply(record.sender, ledger.digest(record.text), record.message_id)
+        for record in scene.records
+        if record.status == "inbound"
+    ]
+    return ledger.reconcile(requests, shown, statuses, replies, echoing=ECHOING)
 
 
 def recovery_seconds(phase: Phase, scene: Scene) -> float | None:
@@ -182,4 +179,5 @@ def recovery_seconds(phase: Phase, scene: Scene) -> float | None:
 
 
 def _number(index: int) -> str:
-    return f"1555011{index:04d}"
+    part, rest = divmod(index, 5)
+    return f"{ECHOING}{part:04d}" if rest == 4 else f"{READING}{index - part:04d}"

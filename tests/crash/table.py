@@ -10,6 +10,7 @@ from tests.crash.scene import Phase, Scene, recovery_seconds, verdict
 COLUMNS = (
     *("phase", "sent", "accepted", "unanswered", "in doubt", "refused", "shown"),
     *("lost", "unexpected", "shown twice", "status missing", "backwards", "corrupt", "failed", "renamed", "stray"),
+    *("reply missing", "replied twice"),
     *("repeated callbacks", "recovery s"),
 )
 NOTES = """\
@@ -17,7 +18,8 @@ sent = accepted (2xx) + unanswered (no answer: counted apart, never sent again) 
 whether the message was taken) + refused. shown: messages that recipients displayed. Faults: lost (accepted, never
 shown), unexpected (shown, though not accepted, unanswered or in doubt), shown twice, status missing (of sent,
 delivered, read), backwards (first arrivals out of order), corrupt (another text or recipient), failed (status failed),
-renamed (one status under two event ids), stray (statuses of messages that nobody has). repeated callbacks: came again
+renamed (one status under two event ids), stray (statuses of messages that nobody has), reply missing (of a recipient
+that echoes), replied twice (an echo under two ids). repeated callbacks: came again
 under their event id, as receivers must expect. recovery s: the longest from a trouble to all three callbacks of a
 message sent after it."""
 

@@ -47,7 +47,7 @@ async def test_nothing_is_lost_doubled_or_corrupted_whatever_dies(
             SinkProcess(tmp_path, installation.webhook_secret, verify_every=1) as sink,
         ):
             await installation.start()
-            scene = Scene(installation, mariadb, sink, Business(installation.api_port), random.Random(seed))
+            scene = Scene(installation, sink, Business(installation.api_port), random.Random(seed))
             await scene.open()
             try:
                 settled = await _play(scene, options.messages, options.point_messages, options.only)

@@ -8,7 +8,10 @@ from collections.abc import Callable
 import pytest
 
 from benchmarks.harness import ledger
-from benchmarks.harness.ledger import Request, Shown, Status
+from benchmarks.harness.ledger import Reply, Request, Shown, Status
+
+# The recipients whose numbers begin so send each text back: here the one of m2.
+ECHOING = "15550110002"
 
 
 @dataclasses.dataclass
@@ -16,9 +19,10 @@ class Books:
     requests: list[Request]
     shown: list[Shown]
     statuses: list[Status]
+    replies: list[Reply]
 
     def reconcile(self) -> ledger.Verdict:
-        return ledger.reconcile(self.requests, self.shown, self.statuses)
+        return ledger.reconcile(self.requests, self.shown, self.statuses, self.replies, echoing=ECHOING)
 
 
 def three(message_id: str) -> list[Status]:
@@ -26,14 +30,18 @@ def three(message_id: str) -> list[Status]:
 
 
 def balanced() -> Books:
-    """Four accepted messages (m0..m3), one unanswered that was taken (m4), one that was not, one refused."""
+    """Four accepted messages (m0..m3), one unanswered that was taken (m4), one that was not, one refused.
+
+    The recipient of m2 echoes.
+    """
     texts = [ledger.digest(f"text {n}") for n in range(7)]
     numbers = [f"1555011000{n}" for n in range(7)]
     requests = [Request(numbers[n], texts[n], 201, f"m{n}") for n in range(4)]
     requests += [Request(numbers[n], texts[n], None) for n in (4, 5)]
     requests.append(Request(numbers[6], texts[6], 503))
     shown = [Shown(numbers[n], f"m{n}", 1, texts[n]) for n in range(5)]
-    return Books(requests, shown, [status for n in range(5) for status in three(f"m{n}")])
+    statuses = [status for n in range(5) for status in three(f"m{n}")]
+    return Books(requests, shown, statuses, [Reply(numbers[2], texts[2], "r2")])
 
 
 def test_books_of_a_run_without_fault_balance() -> None:
@@ -100,6 +108,14 @@ def report_what_nobody_knows(books: Books) -> None:
     books.statuses += three("m77")
 
 
+def forget_a_reply(books: Books) -> None:
+    books.replies.clear()
+
+
+def reply_twice(books: Books) -> None:
+    books.replies.append(dataclasses.replace(books.replies[0], message_id="r22"))
+
+
 @pytest.mark.parametrize(
     ("plant", "found"),
     [
@@ -116,6 +132,8 @@ def report_what_nobody_knows(books: Books) -> None:
         (show_to_another, {"corrupt": ("m3",)}),
         (rename_an_event, {"renamed": ("m2",)}),
         (report_what_nobody_knows, {"stray": ("m77",)}),
+        (forget_a_reply, {"reply_missing": ("m2",)}),
+        (reply_twice, {"replied_twice": ("r22",)}),
     ],
 )
 def test_a_planted_fault_is_found(plant: Callable[[Books], None], found: dict[str, tuple[str, ...]]) -> None:
