@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Mapping
 from typing import Any
 
-from handset import answers, pointers, reading
+from handset import answers, composing, pointers, reading
 from tidings.wire import device as wire
 
 
@@ -136,4 +136,4 @@ def _echo(message: Message) -> Action:
         return Reply(message.text)
     if message.type in pointers.KINDS and (found := pointers.find(message.type, message.raw)):
         return Forward(pointers.content_of(found[0]))
-    return Reply(reading.describe(message.type, message.raw))
+    return Reply(reading.describe(message.type, message.raw)[: composing.MAX_TEXT])

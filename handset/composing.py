@@ -7,6 +7,8 @@ from typing import Any
 
 Content = dict[str, Any]
 
+MAX_TEXT = 4096  # characters of a text; a business is not shown one that is longer
+
 
 def text(body: str) -> Content:
     return _of("text", {"body": body})

@@ -267,6 +267,9 @@ class _Terminal:
     async def _send(self, line: str, fleet: Fleet, screen: Screen, shelf: Shelf) -> None:
         peer, (command, _, argument) = screen.to, line.partition(" ")
         thread = screen.thread(peer)
+        if len(line) > composing.MAX_TEXT:
+            self._write(f"! not sent: at most {composing.MAX_TEXT:,} characters go into one message.")
+            return
         try:
             if command in ("/send", "/voice"):
                 content = await shelf.compose(command, argument)

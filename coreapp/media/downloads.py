@@ -272,7 +272,7 @@ class Downloads:
             kept = msgspec.msgpack.decode(opened, type=_Kept)
         except (e2ee.CorruptState, ValueError) as error:
             log.error("download.unreadable", extra={"id": download.id, "error": repr(error)})
-            return inbound.Inbound(inbound.UNKNOWN), None
+            return inbound.read(b""), None
         message = inbound.read(kept.plaintext)
         if message.context is not None:
             # Only the network knows which group it was sent to.

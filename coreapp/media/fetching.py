@@ -93,10 +93,8 @@ class Fetcher:
                 return await self._files.write(transfer.decrypted(file, decryptor), limit=kinds.MAX_SIZE, check=check)
             except UpstreamRefused as error:
                 raise DownloadFailed(f"the network does not have the file: {error.reason}", is_final=True) from error
-            except e2ee.InvalidMessage as error:
-                # It may have been damaged on its way to us only.
-                raise DownloadFailed(str(error), is_final=False) from error
-            except (SendLess, SendSomething) as error:
+            except (e2ee.InvalidMessage, SendLess, SendSomething) as error:
+                # All of it came: a transfer that breaks off is the network's failure, and is made again.
                 raise DownloadFailed(str(error), is_final=True) from error
 
 

@@ -8,17 +8,12 @@ import msgspec
 
 from coreapp import codes
 from coreapp.conversations import Conversation
-from coreapp.webhook.inbound import UNKNOWN, Inbound
+from coreapp.webhook.inbound import Inbound
 from tidings.storage.messages import Status
 
 _encode = msgspec.json.encode
 
 _NAMES = {Status.SENT: "sent", Status.DELIVERED: "delivered", Status.READ: "read", Status.FAILED: "failed"}
-_UNSUPPORTED = {
-    "code": codes.TYPE_UNSUPPORTED,
-    "title": codes.TITLES[codes.TYPE_UNSUPPORTED],
-    "details": "Message type is not currently supported",
-}
 
 
 class DescribedIdentity(msgspec.Struct, frozen=True, gc=False):
@@ -69,8 +64,8 @@ def inbound(
     identity: DescribedIdentity | None = None,
     group_id: str = "",
 ) -> bytes:
-    """A `messages` body. timestamp: Unix seconds; error: code and details of what is wrong with the message; group_id:
-    of the group that it was sent to, or is about."""
+    """A `messages` body. timestamp: Unix seconds; error: code and details of what went wrong since it was read;
+    group_id: of the group that it was sent to, or is about."""
     entry: dict[str, Any] = {"from": sender, "id": message_id, "timestamp": str(timestamp), "type": message.kind}
     if group_id:
         entry["group_id"] = group_id
@@ -82,10 +77,9 @@ def inbound(
         entry["referral"] = message.referral
     if identity is not None:
         entry["identity"] = identity
-    if message.kind == UNKNOWN:
-        entry["errors"] = [_UNSUPPORTED]
-    if error is not None:
-        entry["errors"] = [_error(*error)]
+    wrong = error or message.error
+    if wrong is not None:
+        entry["errors"] = [_error(*wrong)]
     return _encode({"contacts": [{"profile": {"name": message.name or sender}, "wa_id": sender}], "messages": [entry]})
 
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import msgspec
-from msgspec import Meta
 
-Words = Annotated[str, Meta(max_length=65_536)]
+from coreapp.webhook.limits import Word
 
 
 class _Part(msgspec.Struct, omit_defaults=True, gc=False):
@@ -15,49 +12,49 @@ class _Part(msgspec.Struct, omit_defaults=True, gc=False):
 
 
 class Name(_Part):
-    formatted_name: Words
-    first_name: Words | None = None
-    last_name: Words | None = None
-    middle_name: Words | None = None
-    suffix: Words | None = None
-    prefix: Words | None = None
+    formatted_name: Word
+    first_name: Word | None = None
+    last_name: Word | None = None
+    middle_name: Word | None = None
+    suffix: Word | None = None
+    prefix: Word | None = None
 
 
 class Address(_Part):
-    street: Words | None = None
-    city: Words | None = None
-    state: Words | None = None
-    zip: Words | None = None
-    country: Words | None = None
-    country_code: Words | None = None
-    type: Words | None = None
+    street: Word | None = None
+    city: Word | None = None
+    state: Word | None = None
+    zip: Word | None = None
+    country: Word | None = None
+    country_code: Word | None = None
+    type: Word | None = None
 
 
 class Email(_Part):
-    email: Words | None = None
-    type: Words | None = None
+    email: Word | None = None
+    type: Word | None = None
 
 
 class Phone(_Part):
-    phone: Words | None = None
-    type: Words | None = None
-    wa_id: Words | None = None
+    phone: Word | None = None
+    type: Word | None = None
+    wa_id: Word | None = None
 
 
 class Url(_Part):
-    url: Words | None = None
-    type: Words | None = None
+    url: Word | None = None
+    type: Word | None = None
 
 
 class Messenger(_Part):
-    service: Words | None = None
-    user_id: Words | None = None
+    service: Word | None = None
+    user_id: Word | None = None
 
 
 class Organisation(_Part):
-    company: Words | None = None
-    department: Words | None = None
-    title: Words | None = None
+    company: Word | None = None
+    department: Word | None = None
+    title: Word | None = None
 
 
 class Card(_Part):
@@ -65,7 +62,7 @@ class Card(_Part):
 
     name: Name
     addresses: list[Address] | None = None
-    birthday: Words | None = None
+    birthday: Word | None = None
     emails: list[Email] | None = None
     org: Organisation | None = None
     phones: list[Phone] | None = None

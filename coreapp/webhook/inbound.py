@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
+from coreapp import codes
+from coreapp.webhook import limits
 from coreapp.webhook.cards import Card
 from coreapp.webhook.referral import Referral
 from tidings.wire.decoding import UNREADABLE
@@ -18,15 +21,13 @@ DELETED = "deleted"  # withdraws an earlier message
 SENDER_KEY, SENDER_KEY_REQUEST = "sender_key", "sender_key_request"  # between devices; nothing is posted of them
 UNKNOWN = "unknown"
 SYSTEM = "system"
-MAX_NAME = 128  # characters of a profile name; what is longer is cut
 MAX_ID = 64
 MAX_FILE = 100 * 1024 * 1024  # bytes
 DOWNLOADED, UNDOWNLOADED = "downloaded", "undownloaded"
 
-Words = Annotated[str, Meta(max_length=65_536)]
 Id = Annotated[str, Meta(max_length=MAX_ID, pattern="^[!-~]+$")]
 Number = Annotated[str, Meta(pattern="^[0-9]{5,20}$")]
-Whole = Annotated[int, Meta(ge=0)]
+UNSUPPORTED = "Message type is not currently supported"
 
 
 class _Part(msgspec.Struct, omit_defaults=True, gc=False):
@@ -34,7 +35,7 @@ class _Part(msgspec.Struct, omit_defaults=True, gc=False):
 
 
 class Text(_Part):
-    body: Words
+    body: limits.Body
 
 
 class Location(_Part):
@@ -42,9 +43,9 @@ class Location(_Part):
 
     latitude: Annotated[float, Meta(ge=-90, le=90)]
     longitude: Annotated[float, Meta(ge=-180, le=180)]
-    name: Words | None = None
-    address: Words | None = None
-    url: Words | None = None
+    name: limits.Word | None = None
+    address: limits.Word | None = None
+    url: limits.Url | None = None
 
 
 class StickerMetadata(_Part):
@@ -56,10 +57,10 @@ class StickerMetadata(_Part):
 class Media(_Part):
     """A file as the webhook gets it. id, file: of one that was fetched; status: `downloaded` or `undownloaded`."""
 
-    mime_type: Words
-    sha256: Words
-    caption: Words | None = None
-    filename: Words | None = None
+    mime_type: limits.MimeType
+    sha256: limits.Hash
+    caption: limits.Caption | None = None
+    filename: str | None = None
     status: str = ""
     id: str | None = None
     file: str | None = None
@@ -69,10 +70,10 @@ class Media(_Part):
 class SentMedia(_Part):
     """A file as a recipient sends it: what it is, and where it can be had."""
 
-    mime_type: Words
-    sha256: Words
-    caption: Words | None = None
-    filename: Words | None = None
+    mime_type: limits.MimeType
+    sha256: limits.Hash
+    caption: limits.Caption | None = None
+    filename: str | None = None
     blob: Any = None
     key: Any = None
     digest: Any = None
@@ -94,22 +95,22 @@ class Pointer(msgspec.Struct, gc=False, frozen=True):
 
 
 class ButtonReply(_Part):
-    id: Words
-    title: Words
+    id: limits.ButtonId
+    title: limits.ButtonTitle
 
 
 class ListReply(_Part):
-    id: Words
-    title: Words
-    description: Words | None = None
+    id: limits.RowId
+    title: limits.RowTitle
+    description: limits.RowDescription | None = None
 
 
 class FlowReply(_Part):
     """What was filled into a form."""
 
-    name: Words
-    body: Words
-    response_json: Words
+    name: limits.Word
+    body: limits.Word
+    response_json: limits.Form
 
 
 class InteractiveButton(_Part, tag_field="type", tag="button_reply"):
@@ -127,28 +128,28 @@ class InteractiveFlow(_Part, tag_field="type", tag="nfm_reply"):
 class Button(_Part, omit_defaults=False):
     """A quick reply of a template. The payload may be null."""
 
-    text: Words
-    payload: Words | None = None
+    text: limits.QuickReply
+    payload: limits.Payload | None = None
 
 
 class OrderItem(_Part):
-    product_retailer_id: Words
-    quantity: Whole
-    item_price: float
-    currency: Words
+    product_retailer_id: limits.CatalogId
+    quantity: limits.Quantity
+    item_price: limits.Price
+    currency: limits.Currency
 
 
 class Order(_Part):
-    catalog_id: Words
+    catalog_id: limits.CatalogId
     product_items: list[OrderItem]
-    text: Words | None = None
+    text: limits.Word | None = None
 
 
 class Reaction(_Part, omit_defaults=False):
     """An empty emoji takes the reaction back."""
 
     message_id: Id
-    emoji: Annotated[str, Meta(max_length=64)]
+    emoji: limits.Emoji
 
 
 class System(_Part):
@@ -156,7 +157,7 @@ class System(_Part):
 
     type: Literal["user_changed_number"]
     new_wa_id: Number
-    body: Words = ""
+    body: limits.Word = ""
 
 
 class Deleted(_Part):
@@ -181,8 +182,8 @@ class SenderKeyRequest(_Part):
 class ReferredProduct(_Part):
     """What a question is about."""
 
-    catalog_id: Words
-    product_retailer_id: Words
+    catalog_id: limits.CatalogId
+    product_retailer_id: limits.CatalogId
 
 
 class Context(msgspec.Struct, omit_defaults=True, gc=False, rename={"sender": "from"}):
@@ -232,6 +233,7 @@ class Inbound:
     name: of the sender's profile; empty when they told none.
     pointer: where the file of a media message can be had, when it can.
     referral: the advertisement that brought the sender here.
+    error: code and details of what is wrong with it; of `unknown` always.
     """
 
     kind: str
@@ -240,45 +242,52 @@ class Inbound:
     context: Context | None = None
     pointer: Pointer | None = None
     referral: Referral | None = None
+    error: tuple[int, str] | None = None
 
 
 def read(plaintext: bytes) -> Inbound:
-    """Never raises: what cannot be read is `unknown`."""
+    """Never raises: what cannot be read, and what is longer than the API has it, is `unknown`."""
     try:
         fields = _decode_fields(plaintext)
         kind = _decode_type(fields["type"])
     except (*UNREADABLE, KeyError):
-        return Inbound(UNKNOWN)
+        return _unknown()
     if kind in (NULL, "ephemeral"):
         return Inbound(kind)
     name = _find_name(fields.get("profile"))
     decode = _decoders.get(kind)
     try:
         if decode is None:
-            return Inbound(UNKNOWN, name=name)
+            return _unknown(name)
         content = decode(fields[kind])
-    except (*UNREADABLE, KeyError):
-        return Inbound(UNKNOWN, name=name)
-    pointer = None
+    except (*UNREADABLE, KeyError) as error:
+        return _unknown(name, limits.describe(kind, error))
+    pointer, wrong = None, None
     if isinstance(content, SentMedia):
-        pointer = _find_pointer(content)
+        try:
+            pointer = _read_pointer(content)
+        except msgspec.ValidationError as error:
+            wrong = (codes.MEDIA_DOWNLOAD, f"the message does not say where its file is: {_field_of(error)}")
         about = _find_emojis(content) if kind == "sticker" else None
-        content = Media(
-            content.mime_type, content.sha256, content.caption, content.filename, UNDOWNLOADED, metadata=about
-        )
+        filename = limits.cut_file_name(content.filename) if content.filename else content.filename
+        content = Media(content.mime_type, content.sha256, content.caption, filename, UNDOWNLOADED, metadata=about)
     context, referral = _find(_decode_context, fields.get("context")), _find(_decode_referral, fields.get("referral"))
-    return Inbound(kind, content, name, context, pointer, referral)
+    return Inbound(kind, content, name, context, pointer, referral, wrong)
 
 
-def _find_pointer(sent: SentMedia) -> Pointer | None:
-    if sent.blob is None:
-        return None
-    fields = {name: getattr(sent, name) for name in Pointer.__struct_fields__}
-    try:
-        # Bytes are base64 in JSON.
-        return msgspec.convert(fields, Pointer)
-    except msgspec.ValidationError:
-        return None
+def _unknown(name: str = "", details: str = "") -> Inbound:
+    return Inbound(UNKNOWN, name=name, error=(codes.TYPE_UNSUPPORTED, details or UNSUPPORTED))
+
+
+def _read_pointer(sent: SentMedia) -> Pointer:
+    """Raises `msgspec.ValidationError`. Bytes are base64 in JSON."""
+    return msgspec.convert({name: getattr(sent, name) for name in Pointer.__struct_fields__}, Pointer)
+
+
+def _field_of(error: msgspec.ValidationError) -> str:
+    """Which field of a pointer is to blame, in a sentence."""
+    found = re.search(r"`\$\.(\w+)`", str(error))
+    return f"`{found[1]}` is missing or is not as it should be" if found else "its pointer is malformed"
 
 
 def _find_emojis(sent: SentMedia) -> StickerMetadata | None:
@@ -290,7 +299,7 @@ def _find_emojis(sent: SentMedia) -> StickerMetadata | None:
 
 def _find_name(raw: msgspec.Raw | None) -> str:
     found: Profile | None = _find(_decode_profile, raw)
-    return found.name[:MAX_NAME].strip() if found is not None else ""
+    return found.name[: limits.MAX_PROFILE_NAME].strip() if found is not None else ""
 
 
 def _find(decode: Callable[[msgspec.Raw], Any], raw: msgspec.Raw | None) -> Any:

@@ -20,6 +20,7 @@ DAY = 24 * 3600
 class ScriptedBlobs:
     """gate:     uploads and downloads wait for it once they have come.
     statuses: of HTTP, to answer the next calls with, `upload` or `download`.
+    broken:   so many of the next downloads break off in their middle.
     """
 
     def __init__(self, signals: Signals) -> None:
@@ -29,6 +30,7 @@ class ScriptedBlobs:
         self.downloads = 0
         self.gate: asyncio.Event | None = None
         self.statuses: dict[str, int] = {}
+        self.broken = 0
         self.lifetime = 14.0 * DAY
         self._names = itertools.count(1)
 
@@ -73,7 +75,7 @@ class ScriptedBlobs:
         expires_at = int(time.time() + self.lifetime)
         return web.json_response({"id": name, "size": len(body), "expires_at": expires_at}, status=201)
 
-    async def _hand_out(self, request: web.Request) -> web.Response:
+    async def _hand_out(self, request: web.Request) -> web.StreamResponse:
         self.downloads += 1
         self.signals.changed()
         if self.gate is not None:
@@ -83,4 +85,13 @@ class ScriptedBlobs:
         found = self.stored.get(request.match_info["id"])
         if found is None:
             return web.json_response({"error": {"reason": "not_found"}}, status=404)
+        if self.broken:
+            self.broken -= 1
+            answer = web.StreamResponse()
+            answer.content_length = len(found)
+            await answer.prepare(request)
+            await answer.write(found[: len(found) // 2])
+            assert request.transport is not None
+            request.transport.close()
+            return answer
         return web.Response(body=found)

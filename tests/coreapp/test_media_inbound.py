@@ -148,21 +148,43 @@ async def test_a_file_that_cannot_be_had_is_posted_as_an_error_without_an_id(
     assert not {"id", "file"} & set(message["image"])
     assert await waiting(world) == 0
     assert not any(world.settings.media_dir.iterdir())
+    # To fetch it again would not make it another one.
+    assert world.network.blobs.downloads == 1
 
 
-async def test_a_damaged_transfer_is_tried_again(world: World) -> None:
+async def test_a_transfer_that_breaks_off_is_made_again(world: World) -> None:
     _, phone = await begin(world)
-    sent = world.network.blobs.put(scene.PNG, "image/png")
-    whole = world.network.blobs.stored[sent["blob"]]
-    world.network.blobs.stored[sent["blob"]] = whole[:-1] + bytes([whole[-1] ^ 1])
-    world.network.blobs.gate = asyncio.Event()
-    deliver(world, phone, "in-1", {"type": "image", "image": sent})
-    await world.network.signals.until(lambda: world.network.blobs.downloads == 1)
-    world.network.blobs.gate.set()
-    await world.network.signals.until(lambda: world.network.blobs.downloads == 2)
-    world.network.blobs.stored[sent["blob"]] = whole
+    world.network.blobs.broken = 2
+    deliver(world, phone, "in-1", {"type": "image", "image": world.network.blobs.put(scene.PNG, "image/png")})
     message = await posted(world, "in-1")
-    assert "id" in message["image"] or world.network.blobs.downloads == retry.ATTEMPTS
+    assert scene.read(message["image"]["file"]) == scene.PNG
+    assert world.network.blobs.downloads == 3
+
+
+@pytest.mark.parametrize("auto_download", [["image"], []])
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"blob": "../etc/passwd"}, "blob"),
+        ({"blob": None}, "blob"),
+        ({"key": "a2V5"}, "key"),
+        ({"digest": "no base64"}, "digest"),
+        ({"size": -1}, "size"),
+        ({"size": "5"}, "size"),
+    ],
+)
+async def test_a_malformed_pointer_is_posted_as_an_error_whether_or_not_its_kind_is_fetched(
+    world: World, change: dict[str, Any], field: str, auto_download: list[str]
+) -> None:
+    await world.configure(media={"auto_download": auto_download})
+    _, phone = await begin(world)
+    sent = world.network.blobs.put(scene.PNG, "image/png", caption="A cat") | change
+    deliver(world, phone, "in-1", {"type": "image", "image": sent})
+    message = await posted(world, "in-1")
+    details = f"the message does not say where its file is: `{field}` is missing or is not as it should be"
+    assert message["errors"] == [{"code": 400, "title": "Media download error", "details": details}]
+    assert (message["image"]["caption"], message["image"]["status"]) == ("A cat", "undownloaded")
+    assert world.network.blobs.downloads == 0
 
 
 async def test_while_the_network_is_away_a_download_waits(world: World) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 
 from coreapp import conversations, ids
 from coreapp.conversations import conversation_of
-from coreapp.webhook import bodies, inbound
+from coreapp.webhook import bodies, inbound, limits
 from tests.coreapp import webhook_schemas
 from tidings.storage.messages import Status
 
@@ -28,6 +30,110 @@ def test_an_inbound_content_becomes_the_documented_body(case: dict[str, Any]) ->
         "messages": [{"from": NUMBER, "id": "ABGG1", "timestamp": "1700000000", **case["message"]}],
     }
     webhook_schemas.check(body)
+
+
+def place(*path: str | int) -> Any:
+    """A function that makes a content with a string, or a number, of its own at this path."""
+
+    def make(value: Any) -> dict[str, Any]:
+        content: dict[str, Any] = json.loads(json.dumps(CASES[path[0]]["content"]))
+        node: Any = content[content["type"]]
+        for step in path[1:-1]:
+            node = node[step]
+        node[path[-1]] = value
+        return content
+
+    return make
+
+
+# Where, how many characters, and how the webhook calls it.
+LIMITS = [
+    (("text", "body"), 4_096, "text.body"),
+    (("image", "caption"), 1_024, "image.caption"),
+    (("document", "mime_type"), 255, "document.mime_type"),
+    (("document", "sha256"), 64, "document.sha256"),
+    (("location", "name"), 1_024, "location.name"),
+    (("location", "address"), 1_024, "location.address"),
+    (("location", "url"), 2_048, "location.url"),
+    (("contacts", 0, "name", "formatted_name"), 1_024, "contacts[0].name.formatted_name"),
+    (("contacts", 0, "phones", 0, "phone"), 1_024, "contacts[0].phones[0].phone"),
+    (("button reply", "button_reply", "id"), 256, "interactive.button_reply.id"),
+    (("button reply", "button_reply", "title"), 20, "interactive.button_reply.title"),
+    (("list reply", "list_reply", "id"), 200, "interactive.list_reply.id"),
+    (("list reply", "list_reply", "title"), 24, "interactive.list_reply.title"),
+    (("list reply", "list_reply", "description"), 72, "interactive.list_reply.description"),
+    (("form", "nfm_reply", "body"), 1_024, "interactive.nfm_reply.body"),
+    (("form", "nfm_reply", "response_json"), 65_536, "interactive.nfm_reply.response_json"),
+    (("button", "text"), 25, "button.text"),
+    (("button", "payload"), 32_768, "button.payload"),
+    (("order", "catalog_id"), 100, "order.catalog_id"),
+    (("order", "text"), 1_024, "order.text"),
+    (("order", "product_items", 0, "product_retailer_id"), 100, "order.product_items[0].product_retailer_id"),
+    (("changed number", "body"), 1_024, "system.body"),
+]
+
+
+@pytest.mark.parametrize(("path", "limit", "name"), LIMITS, ids=[name for _, _, name in LIMITS])
+def test_what_is_longer_than_the_api_has_it_is_unknown_and_the_error_says_why(
+    path: tuple[str | int, ...], limit: int, name: str
+) -> None:
+    make = place(*path)
+    longest = make("ä" * limit)
+    assert inbound.read(json.dumps(longest).encode()).kind == longest["type"]
+    message = inbound.read(json.dumps(make("ä" * (limit + 1))).encode())
+    body = json.loads(bodies.inbound("ABGG1", NUMBER, 1_700_000_000, message))
+    webhook_schemas.check(body)
+    entry = body["messages"][0]
+    assert (entry["type"], entry["errors"][0]["code"]) == ("unknown", 501)
+    assert entry["errors"][0]["details"] == f"{name} is longer than {limit:,} characters"
+
+
+def test_the_page_tells_these_limits() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "device-api.md").read_text(encoding="utf-8")
+    _, _, rest = text.partition("### How long a content may be\n")
+    told: dict[str, int] = {}
+    for row in re.findall(r"^\| (`.*?) \| (\d.*?) \|", rest.partition("\n## ")[0], re.MULTILINE):
+        names = re.findall(r"`([\w.]+)`", row[0])
+        told |= zip(names, (int(n.replace(",", "")) for n in re.findall(r"\d[\d,]*\d", row[1])), strict=True)
+    assert "| every string in a card of `contacts` | 1,024 | `unknown` |" in rest
+    expected = {name.replace("[0]", ""): limit for _, limit, name in LIMITS if not name.startswith("contacts")}
+    assert {name: told[name] for name in expected} == expected
+    cut = {"document.filename": limits.MAX_FILE_NAME, "profile.name": limits.MAX_PROFILE_NAME}
+    assert {name: told[name] for name in cut} == cut
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("text", "body"), ""),
+        (("order", "product_items", 0, "quantity"), 0),
+        (("order", "product_items", 0, "quantity"), 2**31),
+        (("order", "product_items", 0, "item_price"), -1),
+        (("order", "product_items", 0, "currency"), "euro"),
+        (("reaction", "emoji"), "like"),
+        (("reaction", "emoji"), "1"),
+        (("reaction", "emoji"), "👍\n"),
+        (("reaction", "emoji"), "👍" * 33),
+    ],
+)
+def test_what_no_client_of_the_api_would_send_is_unknown(path: tuple[str | int, ...], value: Any) -> None:
+    assert inbound.read(json.dumps(place(*path)(value)).encode()).kind == inbound.UNKNOWN
+
+
+@pytest.mark.parametrize("emoji", ["👍🏽", "❤️", "1️⃣", "#⃣", "ℹ️", "🇦🇹", "👩🏽‍❤️‍💋‍👨🏿", "🏴󠁧󠁢󠁥󠁮󠁧󠁿", "©️", "‼️", ""])
+def test_every_form_of_an_emoji_is_a_reaction(emoji: str) -> None:
+    message = inbound.read(json.dumps(place("reaction", "emoji")(emoji)).encode())
+    assert (message.kind, message.content.emoji) == ("reaction", emoji)
+
+
+def test_names_of_profiles_and_files_are_cut() -> None:
+    document = place("document", "filename")("n" * 1_000 + ".pdf") | {"profile": {"name": "A" * 100_000}}
+    message = inbound.read(json.dumps(document).encode())
+    assert (message.name, message.content.filename) == ("A" * 128, "n" * 251 + ".pdf")
+    without = inbound.read(json.dumps(place("document", "filename")("n" * 200 + "." + "x" * 800)).encode())
+    assert without.content.filename == "n" * 200
+    whole = "n" * 251 + ".pdf"
+    assert inbound.read(json.dumps(place("document", "filename")(whole)).encode()).content.filename == whole
 
 
 @given(

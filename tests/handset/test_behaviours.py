@@ -54,6 +54,11 @@ def test_of_what_is_no_text_a_description_is_echoed() -> None:
         message(number, kind="location"), text="", raw='{"type":"location","location":{"latitude":1,"longitude":2}}'
     )
     assert actions(Behaviour.ECHOES, place)[-1] == Reply("[location] 1, 2")
+    cards = ",".join('{"name":{"formatted_name":"Ada Lovelace"}}' for _ in range(300))
+    people = dataclasses.replace(message(number, kind="contacts"), text="", raw=f'{{"contacts":[{cards}]}}')
+    echoed = actions(Behaviour.ECHOES, people)[-1]
+    assert isinstance(echoed, Reply)
+    assert len(echoed.text) <= 4096
 
 
 @given(st.text(max_size=64))
