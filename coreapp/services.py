@@ -15,7 +15,7 @@ from coreapp.settings import Settings
 from tidings.runtime import service
 from tidings.runtime.clock import SystemClock
 from tidings.runtime.settings import printable
-from tidings.storage import schema
+from tidings.storage import accounts, schema
 from tidings.storage.database import Database
 from tidings.wire import connection as wire
 from tidings.wire import core
@@ -34,13 +34,14 @@ class Addresses:
 async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[Addresses], None] | None = None) -> None:
     """Serve until `stop`. `ready` is called when the process owns the shard, or stands by for it.
 
-    Raises `PendingMigrations`, and `OSError` when a port is taken.
+    Raises `PendingMigrations`, `SettingsError` for another number's database, and `OSError` when a port is taken.
     """
     log.info("coreapp.starting", extra=printable(settings))
     database = Database(settings.database, "business", idle_timeout=settings.lease_seconds)
     server: asyncio.Server | None = None
     try:
         await schema.prepare(database, migrate=settings.embedded)
+        await accounts.require_number(database, settings.account)
         node = Node(settings, database, SystemClock(), lambda: f"{settings.advertised_host}:{port}")
         server = await wire.listen(
             *settings.link_address,

@@ -85,9 +85,6 @@ def read(env: Environment) -> Settings:
         webhook_key = signature.secret_bytes(secrets.webhook_secret)
     except ValueError as error:
         env.problem(f"TIDINGS_WEBHOOK_SECRET: {error}")
-    account = env.text("TIDINGS_BUSINESS_NUMBER", "15550000000").lstrip("+")
-    if not account.isdigit() or not 7 <= len(account) <= 15:
-        env.problem(f"TIDINGS_BUSINESS_NUMBER={account!r} is not a number of 7 to 15 digits")
     invite_url = env.text("TIDINGS_INVITE_URL", "https://join.tidings.invalid")
     if not _INVITE_URL.fullmatch(invite_url):
         env.problem(f"TIDINGS_INVITE_URL={invite_url!r} is no http(s) address without ? and #")
@@ -100,7 +97,7 @@ def read(env: Environment) -> Settings:
         webhook_key=webhook_key,
         embedded=env.flag("TIDINGS_EMBEDDED"),
         node=env.text("COREAPP_HOSTNAME", f"{socket.gethostname()}:{os.getpid()}")[:64],
-        account=account,
+        account=settings.business_number(env),
         link_address=link_address,
         advertised_host=env.text("TIDINGS_COREAPP_ADVERTISED_HOST", link_address[0]),
         metrics_address=env.address("TIDINGS_COREAPP_METRICS_ADDRESS", "127.0.0.1:6253"),

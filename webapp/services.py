@@ -38,7 +38,7 @@ from tidings.runtime import service
 from tidings.runtime.clock import Clock, SystemClock
 from tidings.runtime.settings import SettingsError
 from tidings.safekeeping import Safe
-from tidings.storage import schema
+from tidings.storage import accounts, schema
 from tidings.storage.database import Database
 from webapp import server
 from webapp.account.service import Account
@@ -174,13 +174,15 @@ def prepare_media(directory: Path) -> None:
 async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[Any], None] | None = None) -> None:
     """Serve until `stop`; `ready` is called with a `Ready` once requests are taken.
 
-    Raises `SettingsError` when the address is taken, `PendingMigrations`, and `ServiceFailed`.
+    Raises `SettingsError` when the address is taken or the database is another number's, `PendingMigrations`, and
+    `ServiceFailed`.
     """
     listener = server.listen(settings.host, settings.port)
     database = Database(settings.database, "business")
     hasher = Hasher()
     try:
         await schema.prepare(database, migrate=settings.embedded)
+        await accounts.require_number(database, settings.account)
         prepare_media(settings.media_dir)
         shard_map = FixedShardMap(*settings.coreapp) if settings.coreapp else DatabaseShardMap(database)
         parts = assemble(settings, database, shard_map, hasher, SystemClock())

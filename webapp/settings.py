@@ -13,6 +13,7 @@ from tidings.runtime.settings import (
     DatabaseSettings,
     Environment,
     Secrets,
+    business_number,
     data_dir,
     read_database,
     read_secrets,
@@ -90,7 +91,7 @@ def read(env: Environment) -> Settings:
     settings = Settings(
         host=host,
         port=port,
-        account=_account(env),
+        account=business_number(env),
         database=read_database(env, directory, "business"),
         secrets=read_secrets(env, directory),
         embedded=env.flag("TIDINGS_EMBEDDED"),
@@ -136,13 +137,6 @@ def _tls_names(env: Environment, host: str) -> tuple[str, ...]:
     here = [own] if pem.is_name(own) else []
     bound = [] if host in ("0.0.0.0", "::", "") else [host]  # noqa: S104
     return tuple(dict.fromkeys((*names, *here, "localhost", "127.0.0.1", "::1", *bound)))
-
-
-def _account(env: Environment) -> str:
-    account = env.text("TIDINGS_BUSINESS_NUMBER", "15550000000").lstrip("+")
-    if not (account.isascii() and account.isdigit() and 7 <= len(account) <= 15):
-        env.problem(f"TIDINGS_BUSINESS_NUMBER={account!r} is not a number of 7 to 15 digits")
-    return account
 
 
 def _api_key(env: Environment) -> ApiKey:

@@ -19,6 +19,7 @@ from tests.services.mariadb import MariaDB
 from tidings.cli import demonstration, supervisor
 from tidings.cli.demonstration import Demonstration
 from tidings.cli.installation import Installation
+from tidings.runtime.settings import SettingsError
 
 pytestmark = pytest.mark.whole_system
 
@@ -116,6 +117,18 @@ async def test_a_child_that_cannot_start_says_why_in_its_own_words(make: Make, c
     installation = await make({"TIDINGS_NETWORK_TCP_ADDRESS": "192.0.2.1:9"})
     with pytest.raises(Exception, match=r"network: .*192\.0\.2\.1"):
         await installation.start()
+
+
+async def test_another_number_than_the_databases_stops_the_start_before_any_process(
+    make: Make, console: Console
+) -> None:
+    installation = await make({})
+    await installation.start()
+    await installation.close()
+    changed = await make({"TIDINGS_BUSINESS_NUMBER": "+15559999999"})
+    with pytest.raises(SettingsError, match="15559999999, but this database is that of 15550000000"):
+        await changed.start()
+    assert changed.supervisor.pids() == {}
 
 
 async def test_two_installations_do_not_share_a_directory(make: Make) -> None:

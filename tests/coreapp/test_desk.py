@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from coreapp import key_backup
+from coreapp import key_backup, services
 from coreapp.errors import Refused
 from coreapp.key_backup import Keys, WrongBackup
 from tests.conftest import DatabaseFactory
 from tests.coreapp.conftest import BUSINESS, Running, World, make_settings
 from tests.coreapp.signals import soon
 from tidings.runtime import password_box
+from tidings.runtime.settings import SettingsError
 from tidings.storage import accounts, registrations, sessions
 from tidings.wire import core
 
@@ -90,6 +91,13 @@ async def test_questions_about_another_number_are_refused(world: World) -> None:
     ):
         answer = await running.client.ask(question)
         assert answer.code == 1005
+
+
+async def test_the_database_of_another_number_is_one_clear_line(world: World) -> None:
+    running = await world.start()
+    await running.stopped()
+    with pytest.raises(SettingsError, match=f"is 15559999999, but this database is that of {BUSINESS}:"):
+        await services.run(dataclasses.replace(world.settings, account="15559999999"), asyncio.Event())
 
 
 async def test_an_unregistered_number_has_nothing_to_back_up(world: World) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.conftest import DatabaseFactory
-from tidings.storage import accounts
+from tidings.runtime.settings import SettingsError
+from tidings.storage import accounts, users
 from tidings.storage.accounts import Account, OwnPreKey
 
 NUMBER = "15550000000"
@@ -25,6 +28,23 @@ async def test_a_registration_is_found_and_a_new_one_replaces_it_with_its_pre_ke
         await accounts.add_account(connection, second)
         assert await accounts.find_account(connection, NUMBER) == second
         assert await accounts.list_prekeys(connection, NUMBER) == []
+
+
+async def test_a_database_belongs_to_the_number_of_its_users_or_to_the_one_that_was_registered_before_there_were_any(
+    database_factory: DatabaseFactory,
+) -> None:
+    database = await database_factory("business")
+    await accounts.require_number(database, NUMBER)
+    async with database.transaction() as connection:
+        await accounts.add_account(connection, Account("15551111111", 7, b"identity", b"token", b"key"))
+    await accounts.require_number(database, "15551111111")
+    with pytest.raises(SettingsError, match=f"is {NUMBER}, but this database is that of 15551111111:"):
+        await accounts.require_number(database, NUMBER)
+    async with database.transaction() as connection:
+        await users.add_user_if_missing(connection, users.User("admin", NUMBER, users.ADMIN, "hash", False, 1))
+    await accounts.require_number(database, NUMBER)
+    with pytest.raises(SettingsError, match=f"is 15551111111, but this database is that of {NUMBER}:"):
+        await accounts.require_number(database, "15551111111")
 
 
 async def test_only_the_pre_keys_named_are_deleted_however_many(database_factory: DatabaseFactory) -> None:

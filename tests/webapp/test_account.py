@@ -36,8 +36,12 @@ async def test_a_registered_number_has_nothing_to_do(api: Served, coreapp: FakeC
     await register(database)
     answer = await api.http.post("/v1/account", json=body("account"))
     assert answer.status_code == 201
-    assert answer.json() == {"meta": META}
+    assert answer.json() == {"account": [{"vname": "Tidings Ltd."}], "meta": META}
     check_headers(answer)
+    nameless = await api.http.post("/v1/account", json=body("account") | {"cert": "AAAA"})
+    assert (nameless.status_code, nameless.json()["account"]) == (201, [{"vname": NUMBER}])
+    other = await api.http.post("/v1/account", json=body("account") | {"phone_number": "5550000001"})
+    assert code(other) == (403, 1005)
     assert (await api.http.post("/v1/account/verify", json={"code": "123456"})).status_code == 201
     assert not coreapp.asked(core.RequestCode)
     assert not coreapp.asked(core.VerifyCode)
@@ -79,7 +83,8 @@ def test_a_name_that_would_break_a_line_is_none() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cc", "phone_number"), [("+1", "555 000 0000"), (1, 5550000000), ("155", "50000000"), ("1", "(555) 000-0000")]
+    ("cc", "phone_number"),
+    [("+1", "555 000 0000"), (1, 5550000000), ("155", "50000000"), ("1", "(555) 000-0000"), ("1", "+15550000000")],
 )
 async def test_numbers_come_in_any_usual_form(api: Served, cc: Any, phone_number: Any) -> None:
     answer = await api.http.post("/v1/account", json=body("account") | {"cc": cc, "phone_number": phone_number})

@@ -180,6 +180,12 @@ async def test_a_port_in_use_is_one_clear_line(api: Served, database: Database) 
         await services.run(settings, asyncio.Event())
 
 
+async def test_the_database_of_another_number_is_one_clear_line(api: Served, database: Database) -> None:
+    settings = dataclasses.replace(make_settings(database), account="15559999999", port=0)
+    with pytest.raises(SettingsError, match="15559999999, but this database is that of 15550000000"):
+        await services.run(settings, asyncio.Event())
+
+
 async def test_pending_migrations_are_refused_unless_embedded(tmp_path: object, coreapp: FakeCoreapp) -> None:
     empty = Database(DatabaseSettings(f"sqlite+aiosqlite:///{tmp_path}/new.db"), "business")
     settings = make_settings(empty, coreapp=("127.0.0.1", coreapp.port))

@@ -14,7 +14,7 @@ from tidings.cli.commands import migrate
 from tidings.cli.supervisor import Child, Supervisor
 from tidings.runtime import settings
 from tidings.runtime.settings import DatabaseSettings, Environment
-from tidings.storage import users
+from tidings.storage import accounts, users
 from tidings.storage.database import Database
 
 ADMINISTRATOR = "admin"
@@ -56,6 +56,7 @@ class Installation:
         self._network = settings.read_database(env, self.data_dir, "network")
         # Made here, before several children could each want to.
         self._secrets = settings.read_secrets(env, self.data_dir)
+        self._number = settings.business_number(env)
         self._env = env
         self._say = say
         self._lock = -1
@@ -71,9 +72,17 @@ class Installation:
             raise guard.Failure(f"Tidings is running already on {self.data_dir}") from None
 
     async def start(self) -> Where:
-        """Bring the tables up to date, then start each process when those it needs are ready."""
+        """Bring the tables up to date, then start each process when those it needs are ready.
+
+        Raises `SettingsError` for a database of another number, and `Failure`.
+        """
         self._say("bringing the tables up to date ...")
         await migrate.upgrade({"business": self._business, "network": self._network}, say=_silent)
+        database = Database(self._business, "business")
+        try:
+            await accounts.require_number(database, self._number)
+        finally:
+            await database.close()
         network = await self._start("network", {})
         http, tcp = _dialled(network["http"]), _dialled(network["tcp"])
         dial = {"TIDINGS_NETWORK_HTTP_URL": f"http://{http}", "TIDINGS_NETWORK_TCP_ADDRESS": tcp}

@@ -162,6 +162,14 @@ def read_database(env: Environment, data_dir: Path, family: str) -> DatabaseSett
     return DatabaseSettings(url=url, pool_size=pool_size, commit_delay=delay)
 
 
+def business_number(env: Environment) -> str:
+    """The number that the business sends from, `TIDINGS_BUSINESS_NUMBER`, as digits."""
+    number = env.text("TIDINGS_BUSINESS_NUMBER", "15550000000").lstrip("+")
+    if not (number.isascii() and number.isdigit() and 7 <= len(number) <= 15):
+        env.problem(f"TIDINGS_BUSINESS_NUMBER={number!r} is not a number of 7 to 15 digits")
+    return number
+
+
 def _quote(text: str) -> str:
     return "".join(c if c.isalnum() or c in "-_.~" else "".join(f"%{b:02X}" for b in c.encode()) for c in text)
 

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from tidings.storage import types
+from tidings.runtime.settings import SettingsError
+from tidings.storage import types, users
 from tidings.storage.business_tables import metadata
-from tidings.storage.database import pages
+from tidings.storage.database import Database, pages
 
 # Kinds of pre-key.
 SIGNED = "signed"
@@ -67,6 +68,28 @@ async def find_account(connection: AsyncConnection, number: str) -> Account | No
     """The registration of a number."""
     row = (await connection.execute(sa.select(accounts).where(accounts.c.number == number))).first()
     return Account(*row) if row else None
+
+
+async def list_numbers(connection: AsyncConnection) -> Sequence[str]:
+    """The numbers that the database is for: those that its users act for, or that were registered before there was a
+    user; none in a new one."""
+    acted_for = await connection.execute(sa.select(users.table.c.account).distinct())
+    numbers = [row.account for row in acted_for]
+    if not numbers:
+        numbers = [row.number for row in await connection.execute(sa.select(accounts.c.number))]
+    return sorted(numbers)
+
+
+async def require_number(database: Database, number: str) -> None:
+    """Raises `SettingsError` for a database that is another number's: users, sessions and callbacks would be of one,
+    what is sent of the other."""
+    async with database.reading() as connection:
+        numbers = await list_numbers(connection)
+    if numbers and number not in numbers:
+        raise SettingsError(
+            f"TIDINGS_BUSINESS_NUMBER is {number}, but this database is that of {', '.join(numbers)}: "
+            "set the number back, or start with an empty database"
+        )
 
 
 async def is_registered(connection: AsyncConnection, number: str) -> bool:

@@ -21,15 +21,13 @@ def routes(account: Account, gate: Gate, *, max_body: int) -> APIRouter:
         summary="Have a registration code sent",
         status_code=202,
         response_model=schemas.CodeAnswer,
-        responses={201: {"model": MetaAnswer, "description": "The number is registered already"}},
+        responses={201: {"model": schemas.CodeAnswer, "description": "The number is registered already"}},
         openapi_extra=openapi.operation(openapi.BEARER, schemas.CodeRequest),
     )
     async def request_code(request: Request) -> Response:
         caller = await gate.administrator(request)
-        name = await account.request_code(caller, await bodies.read(request, schemas.CodeRequest, limit=max_body))
-        if name is None:
-            return answers.answer({}, status=201)
-        return answers.answer({"account": [{"vname": name}]}, status=202)
+        done = await account.request_code(caller, await bodies.read(request, schemas.CodeRequest, limit=max_body))
+        return answers.answer({"account": [{"vname": done.display_name}]}, status=201 if done.registered else 202)
 
     @router.post(
         "/v1/account/verify",

@@ -85,7 +85,7 @@ class DisplayName(pydantic.BaseModel):
 
 
 class CodeAnswer(pydantic.BaseModel):
-    """A code is on its way. Exactly one element in `account`."""
+    """A code is on its way, or there was nothing to do. Exactly one element in `account`."""
 
     account: list[DisplayName]
     meta: Meta

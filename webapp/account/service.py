@@ -26,6 +26,14 @@ class AskFirst(Protocol):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Requested:
+    """The display name of the number, and whether there was nothing to do because it is registered."""
+
+    display_name: str
+    registered: bool
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Shards:
     """set: by the business; active: what the Coreapps share among them."""
 
@@ -41,18 +49,19 @@ class Account:
         self._coreapps = coreapps
         self._hasher = hasher
 
-    async def request_code(self, caller: Caller, request: CodeRequest) -> str | None:
-        """Have a code sent; the display name, or `None` when the number is registered already.
+    async def request_code(self, caller: Caller, request: CodeRequest) -> Requested:
+        """Have a code sent, unless the number is registered already.
 
         Raises `FixRequest`, and what the Coreapp link raises.
         """
         _check_number(caller, request.cc, request.phone_number)
+        name = certificate.display_name(request.cert) or caller.account
         if await self._is_registered(caller):
-            return None
+            return Requested(name, registered=True)
         await self._check_pin(caller, request.pin)
         await self._coreapps.ask_first(lambda n: core.RequestCode(n=n, account=caller.account), core.Done)
         log.info("account.code_requested", extra={"username": caller.username, "method": request.method})
-        return certificate.display_name(request.cert) or caller.account
+        return Requested(name, registered=False)
 
     async def verify(self, caller: Caller, code: str) -> None:
         """Register with a code; nothing to do when the number is registered. Raises what the Coreapp link raises."""
@@ -107,7 +116,9 @@ class Account:
 
 
 def _check_number(caller: Caller, cc: str, phone_number: str) -> None:
-    if cc + phone_number != caller.account:
+    # Some programs put the whole number into `phone_number`, too.
+    given = phone_number if phone_number == caller.account and phone_number.startswith(cc) else cc + phone_number
+    if given != caller.account:
         raise FixRequest.because(
             ACCESS_DENIED,
             f"phone_number: this installation sends from {caller.account}; another number is set by "

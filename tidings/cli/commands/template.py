@@ -42,7 +42,7 @@ def run(options: argparse.Namespace) -> int:
     """Change or read the database; Webapps see a change within a second."""
     env = settings.Environment(os.environ)
     where = settings.read_database(env, settings.data_dir(env), "business")
-    account = env.text("TIDINGS_BUSINESS_NUMBER", "15550000000").lstrip("+")
+    account = settings.business_number(env)
     env.check()
     if options.action == "create":
         return _create(where, account, options.file)
