@@ -20,7 +20,7 @@ class Message:
     attempt:  how often the network had delivered it when it was shown; 1 when nothing went wrong.
     time:     Unix milliseconds at which the network took it.
     text:     empty for a type that is not text.
-    raw:      the content as JSON, for a type that is not text.
+    raw:      the content as JSON, for a type that is not text, and for a text that answers another message.
     group:    that it was sent to, empty for none.
     """
 

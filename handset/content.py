@@ -21,10 +21,14 @@ class Text(msgspec.Struct, gc=False):
 
 
 class Content(msgspec.Struct, gc=False, omit_defaults=True):
-    """One message. Of types other than `text` the JSON itself is kept."""
+    """One message. Of types other than `text` the JSON itself is kept.
+
+    context: names the message that this one answers, in whatever form its sender gave it.
+    """
 
     type: str
     text: Text | None = None
+    context: Any = None
 
 
 class NotUnderstood(ValueError):
@@ -44,6 +48,15 @@ def decode(plaintext: bytes) -> Content:
     if content.type == "text" and content.text is None:
         raise NotUnderstood("a text without its body")
     return content
+
+
+def text_of(raw: str) -> str:
+    """The words of a text, by its JSON; empty for what is none."""
+    try:
+        text = decode(raw.encode()).text
+    except NotUnderstood:
+        return ""
+    return text.body if text is not None else ""
 
 
 def encode(content: Mapping[str, Any], name: str = "") -> bytes:

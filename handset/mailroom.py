@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from handset import batch, behaviours, errors, ids
+from handset import batch, behaviours, content, errors, ids
 from handset.application import Application
 from handset.batch import Item
 from handset.devices import Device
@@ -311,10 +311,13 @@ class Mailroom:
 
 def _message(row: storage.Message) -> behaviours.Message:
     """As it is shown when it was not shown before a restart."""
-    is_text = row.kind == storage.TEXT
-    text, raw = (row.content, "") if is_text else ("", row.content)
+    kind, text, raw = row.kind, "", row.content
+    if kind == storage.TEXT:
+        text, raw = raw, ""
+    elif kind == storage.ANSWER:
+        kind, text = storage.TEXT, content.text_of(raw)
     return behaviours.Message(
-        row.number, row.peer, row.id, row.position, 1, row.received_at, row.kind, text, raw, row.group
+        row.number, row.peer, row.id, row.position, 1, row.received_at, kind, text, raw, row.group
     )
 
 

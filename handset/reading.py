@@ -56,6 +56,15 @@ def read(kind: str, raw: str) -> Reading:
     return reading
 
 
+def answered(raw: str) -> str:
+    """The id of the message that a content, by its JSON, answers; empty for none."""
+    try:
+        found = _at(msgspec.json.decode(raw), "context")
+    except UNREADABLE:
+        return ""
+    return _words(found, "id")
+
+
 def describe(kind: str, raw: str) -> str:
     """The same in one text."""
     return "\n".join(read(kind, raw).lines)

@@ -194,11 +194,13 @@ class Digest:
         """Into the inbox, and to the application after the commit."""
         frame, kind = arrival.frame, inside.type[:16]
         text = raw = ""
+        stored = kind
         if kind == content.TEXT_TYPE and inside.text is not None:
             text = inside.text.body
-        else:
+            stored = storage.TEXT if inside.context is None else storage.ANSWER
+        if stored != storage.TEXT:
             raw = plaintext.decode(errors="replace")
-        position = self._store(arrival, kind, text or raw)
+        position = self._store(arrival, stored, raw or text)
         number, attempt = arrival.device.number, arrival.attempt
         message = behaviours.Message(
             number, frame.sender, frame.id, position, attempt, frame.timestamp, kind, text, raw, frame.group

@@ -12,7 +12,8 @@ from handset.shelf import Shelf
 from handset.shown_log import ShownLog
 from tidings.runtime.lru import LRU
 
-RECENT = 1000  # peers whose last choices are remembered
+RECENT = 1000  # peers whose last choices are remembered, and messages that can be quoted
+QUOTED = 60  # characters of a message that another one answers
 
 Write = Callable[[str], None]
 
@@ -40,6 +41,8 @@ class Screen:
         self.groups = dict(groups or {})
         self.to = peers[0] if len(self.peers) == 1 else ""
         self._threads: LRU[str, commands.Thread] = LRU(RECENT)
+        # The beginning of each message, by its id.
+        self._quotes: LRU[str, str] = LRU(RECENT)
 
     def actions(self, message: Message) -> Sequence[Action]:
         return behaviours.actions(Behaviour.READS, message)
@@ -63,18 +66,30 @@ class Screen:
             self._threads.put(peer, thread)
         return thread
 
+    def sent(self, message_id: str, words: str) -> None:
+        """Something that was sent or shown may be answered."""
+        self._quotes.put(message_id, words.split("\n", 1)[0][:QUOTED])
+
     def _words(self, message: Message) -> str:
+        lines = self._lines(message)
+        self.sent(message.id, lines[0])
+        if message.raw and (answered := reading.answered(message.raw)):
+            quote = self._quotes.get(answered)
+            lines = [f"(answers {f'“{quote}”' if quote else answered})", *lines]
+        return "\n  ".join(lines)
+
+    def _lines(self, message: Message) -> list[str]:
         thread = self.thread(message.group or message.peer)
         thread.newest, thread.author = message.id, message.peer
         if message.type == "text":
-            return message.text
+            return [message.text]
         read = reading.read(message.type, message.raw)
         if read.choices:
             thread.choices, thread.offered = read.choices, message.id
             read.say("(/pick N answers)")
         for number in self._shelf.put(message):
             read.say(f"(/save {number} saves it)")
-        return "\n  ".join(read.lines)
+        return read.lines
 
     def list_shown(self, messages: Sequence[Message]) -> set[tuple[str, str]]:
         return self._log.list_shown(messages)

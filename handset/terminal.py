@@ -281,6 +281,7 @@ class _Terminal:
             else:
                 thread.sent = await fleet.send_content(self._number, peer, content, self._settings.name)
                 screen.peers.add(peer)
+            screen.sent(thread.sent, line)
         except KeyError:
             self._write(f"There is no {line.split()[0]}. {HELP}")
         except commands.Misused as error:

@@ -72,7 +72,7 @@ class Digits:
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         text = core_schema.no_info_after_validator_function(self._check, handler(source))
-        return core_schema.no_info_before_validator_function(_as_text, text)
+        return core_schema.no_info_before_validator_function(number_as_text, text)
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         blanks = f"[{_BLANKS}]*" if self.separated else ""
@@ -90,7 +90,8 @@ class Digits:
         return digits
 
 
-def _as_text(value: object) -> object:
+def number_as_text(value: object) -> object:
+    """A whole number that is not negative as its digits; everything else as it is."""
     # 12.0 is the integer 12 in JSON Schema.
     if isinstance(value, float) and value.is_integer():
         value = int(value)

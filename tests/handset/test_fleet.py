@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from handset import errors, mailroom
+from handset import errors, mailroom, reading
 from handset.behaviours import slow_delay
 from tests.handset.harness import VAULT, Bench, bench
 from tests.handset.scripted import Business
@@ -126,6 +126,26 @@ async def test_what_the_log_holds_already_is_not_shown_after_a_restart(tmp_path:
             await storage.save_shown(connection, "fleet", 0)
         async with world.running():
             assert [message.text for message in world.phone.shown] == ["hello", "hello"]
+
+
+async def test_a_text_that_answers_a_message_is_the_same_after_a_restart(tmp_path: Path) -> None:
+    plaintext = b'{"type":"text","text":{"body":""},"context":{"id":"gBEG1"}}'
+    async with bench(tmp_path, READER) as world:
+        business = Business()
+        async with world.running():
+            business.open(await _device(world, READER), world.keys[READER])
+            for n, body in enumerate((b"Soup", b"", b"{}")):
+                frame = business.seal_raw(READER, plaintext.replace(b'"body":""', b'"body":"%b"' % body), f"m{n}")
+                await world.network.until_acked(world.network.deliver(frame))
+        world.log_path.write_text("")
+        async with world.database.transaction() as connection:
+            await storage.save_shown(connection, "fleet", 0)
+        async with world.running():
+            first, again = world.phone.shown[:3], world.phone.shown[3:]
+    assert [(m.type, m.text, reading.answered(m.raw)) for m in first] == [
+        ("text", text, "gBEG1") for text in ("Soup", "", "{}")
+    ]
+    assert [(m.type, m.text, m.raw) for m in again] == [(m.type, m.text, m.raw) for m in first]
 
 
 async def test_a_torn_line_of_the_log_is_written_again(tmp_path: Path) -> None:

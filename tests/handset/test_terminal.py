@@ -104,6 +104,26 @@ async def test_a_message_is_shown_and_read_and_a_typed_reply_arrives(live_networ
         await sender.until(lambda: [m.text for m in sender.messages] == ["hello back"])
 
 
+async def test_a_reply_is_shown_with_what_it_answers(live_network: LiveNetwork, tmp_path: Path) -> None:
+    settings = settings_for(live_network, tmp_path / "ada")
+    text = {"type": "text", "text": {"body": "Soup"}}
+    async with business(live_network, tmp_path) as sender:
+        assert sender.fleet is not None
+        async with at_the_terminal(settings) as ada:
+            await ada.until("Connected")
+            question = await sender.send(ADA, "Soup or pasta?\nBoth?")
+            await ada.until("Soup or pasta")
+            await sender.fleet.send_content(BUSINESS, ADA, {**text, "context": {"id": question}})
+            await ada.until(r"\+15550000000: \(answers “Soup or pasta\?”\)\n  Soup")
+            ada.type("what is there?")
+            await sender.until(lambda: len(sender.messages) == 1)
+            answer = {**text, "context": {"id": sender.messages[0].id}}
+            await sender.fleet.send_content(BUSINESS, ADA, answer)
+            await ada.until(r"\(answers “what is there\?”\)\n  Soup")
+            await sender.fleet.send_content(BUSINESS, ADA, {**text, "context": {"id": "gBEG-unseen"}})
+            await ada.until(r"\(answers gBEG-unseen\)\n  Soup")
+
+
 async def test_a_list_is_shown_with_its_rows_and_the_one_picked_reaches_the_business(
     live_network: LiveNetwork, tmp_path: Path
 ) -> None:

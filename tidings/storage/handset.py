@@ -23,6 +23,7 @@ KYBER_LAST = "kyber_last"  # the last resort: used again and again
 
 # Kinds of what is in the inbox.
 TEXT = "text"
+ANSWER = "text.answer"  # a text that answers another message: its content is the JSON, of TEXT the words
 EMPTY = "null"  # completes a key exchange; shown to nobody
 UNREADABLE = "undecryptable"  # kept by its id, so that it is acknowledged once and for all
 CONTROL = "control"  # what devices tell each other about the keys of a group; shown to nobody

@@ -189,6 +189,20 @@ def _only_nothing(schema: JsonDict) -> None:
 Refused = Annotated[None, pydantic.BeforeValidator(_refuse), pydantic.Field(json_schema_extra=_only_nothing)]
 
 
+def _refuse_wish(value: object) -> None:
+    if value not in (None, "", {}):
+        raise refusal(PARAMETER_NOT_REQUIRED, "is not supported here, and what it asks for would not happen")
+
+
+def _only_no_wish(schema: JsonDict) -> None:
+    schema.pop("type", None)
+    schema["enum"] = [None, "", {}]
+
+
+# A known field of which nothing would come: whoever sets it is told so.
+Unsupported = Annotated[None, pydantic.BeforeValidator(_refuse_wish), pydantic.Field(json_schema_extra=_only_no_wish)]
+
+
 class Sound(Media):
     """A file without words: no caption, no file name."""
 

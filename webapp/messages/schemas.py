@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import pydantic
+from pydantic.config import JsonDict
 
 from webapp import bodies
 from webapp.bodies import Body
 from webapp.errors import PARAMETER_INVALID, FixRequest, Problem
+from webapp.exact import number_as_text
 from webapp.messages.contacts import Cards
+from webapp.messages.fields import PLAIN, Length, Picture, Sound, Unsupported, absent_without
 from webapp.messages.fields import Document as DocumentContent
-from webapp.messages.fields import Picture, Sound
 from webapp.messages.hsm import Hsm
 from webapp.messages.interactive.union import Interactive
 from webapp.messages.location import Location
@@ -20,26 +22,54 @@ from webapp.messages.template import Template
 from webapp.messages.text import Text
 from webapp.openapi import Meta
 
+# A group's id, too, has the form of the string.
+_DESCRIBED_TO: JsonDict = {
+    "anyOf": [
+        {
+            "type": "string",
+            "maxLength": 64,
+            "pattern": r"^[ .()\u00a0-]*\+?(?:[ .()\u00a0-]*[0-9]){1,36}[ .()\u00a0-]*$",
+        },
+        {"type": "integer", "minimum": 0, "maximum": 2**63 - 1},
+    ]
+}
+
+
+def _describe_to(schema: JsonDict) -> None:
+    for name in ("type", "maxLength"):
+        del schema[name]
+    schema.update(_DESCRIBED_TO)
+
+
+class Answered(Body):
+    """The message that is answered, by its id: one of the recipient's, or one of ours to them."""
+
+    message_id: Annotated[str, Length(64), PLAIN, pydantic.Field(examples=["ABGGFlA5FpafAgo6tHcNmNjXmuSf"])]
+
 
 class Addressed(Body):
-    """What every message has.
+    """What every message has, or may have.
 
     `to` is a phone number, with or without `+`. Of the fields of contents only the one that `type` names is looked at.
     """
 
-    to: str = pydantic.Field(
-        max_length=64,
-        examples=["15550110001"],
-        # A group's id, too, has this form.
-        json_schema_extra={"pattern": r"^[ .()\u00a0-]*\+?(?:[ .()\u00a0-]*[0-9]){1,36}[ .()\u00a0-]*$"},
-    )
+    to: Annotated[
+        str,
+        pydantic.BeforeValidator(number_as_text),
+        pydantic.Field(max_length=64, examples=["15550110001"], json_schema_extra=_describe_to),
+    ]
     recipient_type: str | None = pydantic.Field(
         default="individual", max_length=64, json_schema_extra={"enum": ["individual", "group", "", None]}
     )
+    context: Annotated[Answered | None, *absent_without("message_id")] = None
+    ttl: Unsupported = None
+    biz_opaque_callback_data: Unsupported = None
+    biz_identity_key_hash: Unsupported = None
+    recipient_identity_key_hash: Unsupported = None
 
 
 class TextMessage(Addressed):
-    """`preview_url` stands beside `text`, not in it."""
+    """`preview_url` stands beside `text`; in it, it is taken where there is none beside it."""
 
     kind: ClassVar[str] = "text"
     type: Literal["text"] | None = "text"

@@ -17,7 +17,7 @@ from webapp.groups.service import UNKNOWN, is_group
 from webapp.idempotency import FirstAnswers
 from webapp.messages import attachments, filling
 from webapp.messages.attachments import Attachment
-from webapp.messages.schemas import AnyMessage, HsmMessage, TemplateMessage, TextMessage
+from webapp.messages.schemas import Answered, AnyMessage, HsmMessage, TemplateMessage, TextMessage
 from webapp.tokens import Caller
 
 INDIVIDUAL, GROUP = "individual", "group"  # recipient types
@@ -162,9 +162,13 @@ def group(to: str) -> str:
 
 def text_content(message: TextMessage) -> bytes:
     """What is encrypted: by far the most frequent type, so it is written out."""
-    content: dict[str, Any] = {"body": message.text.body}
-    if message.preview_url is not None:
-        content["preview_url"] = message.preview_url
+    text = message.text
+    content: dict[str, Any] = {"body": text.body}
+    previewed = text.preview_url if message.preview_url is None else message.preview_url
+    if previewed is not None:
+        content["preview_url"] = previewed
+    if message.context is not None:
+        return _encode({"type": "text", "text": content, **_context(message.context)})
     return _encode({"type": "text", "text": content})
 
 
@@ -172,11 +176,15 @@ def other_content(message: AnyMessage, more: Mapping[str, Any]) -> bytes:
     """What is encrypted: the message as it was checked, and `more` in its content. Raises `FixRequest`."""
     kind = message.kind
     content = message.model_dump(include={kind}, exclude_none=True)[kind]
-    encoded = _encode({"type": kind, kind: {**content, **more} if more else content})
+    encoded = _encode({"type": kind, kind: {**content, **more} if more else content, **_context(message.context)})
     if len(encoded) > MAX_CONTENT:
         details = f"{kind}: has {len(encoded)} bytes as JSON, the limit is {MAX_CONTENT}"
         raise FixRequest.because(MESSAGE_TOO_LONG, details)
     return encoded
+
+
+def _context(answered: Answered | None) -> Mapping[str, Any]:
+    return {"context": {"id": answered.message_id}} if answered is not None else {}
 
 
 def digits(to: str) -> str:

@@ -14,6 +14,7 @@ MAX_TEXT = 4096  # characters
 
 
 class Text(Body):
-    """Whether links in it are previewed is said by `preview_url` beside `text`."""
+    """Whether links in it are previewed is said by `preview_url`, beside `text` or in it."""
 
     body: Annotated[str, Length(MAX_TEXT, over=MESSAGE_TOO_LONG), pydantic.Field(examples=["Hello"])]
+    preview_url: bool | None = None
