@@ -16,7 +16,15 @@ from tidings.storage.database import Database
 from tidings.storage.shards import Owner
 from tidings.wire import core
 from webapp.coreapp_peer import Make, Peer
-from webapp.errors import NOT_PRIMARY_COREAPP, CoreappAway, CoreappRefused, TryLater, UseAnotherKey, WaitForAnswer
+from webapp.errors import (
+    NOT_PRIMARY_COREAPP,
+    CoreappAway,
+    CoreappRefused,
+    CoreappUnreachable,
+    TryLater,
+    UseAnotherKey,
+    WaitForAnswer,
+)
 
 log = logging.getLogger(__name__)
 
@@ -139,6 +147,7 @@ class CoreappLinks:
     async def ask(self, recipient: str, make: Make, expect: type[Answer]) -> Answer:
         """Ask the owner of a recipient's shard. Raises `CoreappRefused`, `CoreappAway`, `TryLater`, `SendLess`.
 
+        Of these only `CoreappAway` leaves open whether it was done, and not where it is `CoreappUnreachable`.
         `WaitForAnswer` and `UseAnotherKey` are raised for a question with an idempotency key.
         """
         return await self._ask(recipient, make, expect, self._patience)
@@ -176,7 +185,7 @@ class CoreappLinks:
     async def _ask_one(self, address: str, make: Make, expect: type[Answer], timeout: float) -> Answer | CoreappAway:
         peer = self._peers.get(address)
         if peer is None or not peer.is_ready:
-            return CoreappAway(f"the Coreapp at {address} cannot be reached")
+            return CoreappUnreachable(f"the Coreapp at {address} cannot be reached")
         try:
             answer = await peer.ask(make, timeout)
         except CoreappAway as away:
@@ -192,7 +201,12 @@ class CoreappLinks:
             if peer is None or not peer.is_ready:
                 await self._wait_for_change(recipient, started + patience)
                 continue
-            answer = await peer.ask(make, self._timeout)
+            try:
+                answer = await peer.ask(make, self._timeout)
+            except CoreappUnreachable:
+                # It went away in this very moment.
+                await self._wait_for_change(recipient, started + patience)
+                continue
             if type(answer) is expect:
                 SECONDS.labels(expect.__name__).observe(loop.time() - started)
                 return answer
@@ -204,7 +218,7 @@ class CoreappLinks:
                 raise CoreappRefused(answer.code, answer.details, retry_after=answer.retry_after)
             # It does not own the shard, not any more or not yet, and has done nothing: look who does, then ask again.
             self._look.kick()
-            with contextlib.suppress(CoreappAway):
+            with contextlib.suppress(CoreappUnreachable):
                 await self._wait_for_change(recipient, loop.time() + NOT_OWNER_RETRY)
 
     async def _wait_for_change(self, recipient: str | None, deadline: float) -> None:
@@ -215,7 +229,7 @@ class CoreappLinks:
             async with asyncio.timeout_at(deadline):
                 await self._change.wait()
         except TimeoutError:
-            raise CoreappAway(self._describe(recipient)) from None
+            raise CoreappUnreachable(self._describe(recipient)) from None
         finally:
             self._waiting -= 1
 

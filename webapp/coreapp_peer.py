@@ -13,8 +13,8 @@ from prometheus_client import Gauge
 
 from tidings.wire import connection as wire
 from tidings.wire import core
-from tidings.wire.requests import Requests
-from webapp.errors import CoreappAway, SendLess
+from tidings.wire.requests import Requests, TooManyQuestions
+from webapp.errors import CoreappAway, CoreappUnreachable, SendLess, TryLater
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +76,8 @@ class Peer:
     async def ask(self, make: Make, timeout: float) -> core.Answer:
         """Raises `CoreappAway` when no answer comes; whether the question was acted upon is then unknown.
 
-        Raises `SendLess` for a question that the Coreapp would close the connection over; it is not sent.
+        A question that was not sent raises `CoreappUnreachable`, `TryLater` when too many are in flight, and `SendLess`
+        when the Coreapp would close the connection over it.
         """
         connection = self._connection
         loop = asyncio.get_running_loop()
@@ -85,6 +86,10 @@ class Peer:
             return await self._requests.ask(connection, make, timeout=timeout)
         except wire.FrameTooLong:
             raise SendLess(wire.MAX_FRAME) from None
+        except TooManyQuestions as error:
+            raise TryLater(f"the Coreapp at {self.address}: {error}") from None
+        except wire.NotSent as error:
+            raise CoreappUnreachable(f"the Coreapp at {self.address} cannot be reached: {error}") from None
         except wire.Disconnected as error:
             raise CoreappAway(f"the Coreapp at {self.address} went away before it answered: {error}") from None
         except TimeoutError:

@@ -15,7 +15,8 @@
     ├── WaitForAnswer          409: the first request of this idempotency key has no answer yet
     ├── TryLater               503: too much is waiting already
     ├── CoreappRefused         by its code: the Coreapp understood and said no
-    ├── CoreappAway            500: nobody to ask; whether a question that was sent was done is unknown
+    ├── CoreappAway            500: no answer came to a question that was sent; whether it was done is unknown
+    │   └── CoreappUnreachable 503: nobody to ask; nothing was sent, so nothing was done
     ├── DatabaseFailed         500
     └── Unexpected             500: a bug of ours
 
@@ -277,10 +278,21 @@ class CoreappRefused(APIError):
 
 
 class CoreappAway(APIError):
-    """The Coreapp cannot be reached, or went away before it answered."""
+    """The Coreapp went away before it answered a question that was sent to it."""
+
+    code = INTERNAL_ERROR
+
+    def __init__(self, details: str, *, retry_after: int = 0) -> None:
+        super().__init__([Problem(self.code, details)], retry_after=retry_after)
+
+
+class CoreappUnreachable(CoreappAway):
+    """There is no connection to the Coreapp: the question was not sent, and may be asked again."""
+
+    code = NOT_READY
 
     def __init__(self, details: str) -> None:
-        super().__init__([Problem(INTERNAL_ERROR, details)])
+        super().__init__(details, retry_after=1)
 
 
 class DatabaseFailed(APIError):

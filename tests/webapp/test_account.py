@@ -10,6 +10,7 @@ import pytest
 from tests.webapp.conftest import Served, body, check_headers, code, errors
 from tests.webapp.fake_coreapp import FakeCoreapp
 from tests.webapp.roles import check_is_for_administrators
+from tests.webapp.test_coreapp_link import noticed
 from tidings.storage import accounts, registrations
 from tidings.storage.accounts import Account
 from tidings.storage.database import Database
@@ -215,4 +216,5 @@ async def test_the_account_is_for_administrators(api: Served, method: str, path:
 async def test_with_the_coreapp_away_the_caller_is_told(api: Served, coreapp: FakeCoreapp, path: str) -> None:
     api.parts.links._patience = 0.05
     await coreapp.stop()
-    assert code(await api.http.post(path, json=body("account") | {"code": "123456"})) == (500, 1014)
+    await noticed(api.parts.links)
+    assert code(await api.http.post(path, json=body("account") | {"code": "123456"})) == (503, 1011)

@@ -17,7 +17,7 @@ from tidings.wire import connection as wire
 from tidings.wire import core
 from webapp import coreapp_link
 from webapp.coreapp_link import CoreappLinks, DatabaseShardMap, FixedShardMap, ShardMap
-from webapp.errors import CoreappAway, CoreappRefused, SendLess, TryLater
+from webapp.errors import CoreappAway, CoreappRefused, CoreappUnreachable, SendLess, TryLater
 
 
 class ScriptedMap:
@@ -93,16 +93,48 @@ async def test_patience_ends_and_names_the_address_and_the_cause(link: Link) -> 
     await coreapp.start()
     await coreapp.stop()
     links = await link(FixedShardMap("127.0.0.1", coreapp.port), patience=0.3)
-    with pytest.raises(CoreappAway, match=f"127.0.0.1:{coreapp.port} cannot be reached: Connection refused"):
+    with pytest.raises(CoreappUnreachable, match=f"127.0.0.1:{coreapp.port} cannot be reached: Connection refused"):
         await accept(links)
 
 
 async def test_a_question_that_was_sent_is_never_sent_again(coreapp: FakeCoreapp, link: Link) -> None:
     links = await link(FixedShardMap("127.0.0.1", coreapp.port))
     coreapp.answer(core.AcceptMessage, lambda q: coreapp.drop())
-    with pytest.raises(CoreappAway, match="went away before it answered"):
+    with pytest.raises(CoreappAway, match="went away before it answered") as caught:
         await accept(links)
+    assert caught.value.problems[0].code == 1014
     await coreapp.until(lambda: coreapp.greetings == 2)
+    assert len(coreapp.asked(core.AcceptMessage)) == 1
+
+
+async def test_a_question_whose_connection_is_lost_before_it_is_written_goes_to_the_next_one(
+    coreapp: FakeCoreapp, link: Link
+) -> None:
+    links = await link(FixedShardMap("127.0.0.1", coreapp.port))
+    await accept(links)
+    [peer] = links._peers.values()
+    assert peer._connection is not None
+    asking = [asyncio.create_task(accept(links)) for _ in range(3)]
+    # They have put their questions into the connection's buffer, which is written at the end of the turn.
+    asyncio.get_running_loop().call_soon(peer._connection.abort, "cut by the test")
+    assert len(await asyncio.gather(*asking)) == 3
+    assert len(coreapp.asked(core.AcceptMessage)) == 4
+
+
+async def test_without_a_coreapp_to_go_to_a_question_that_was_not_written_says_that_nothing_was_done(
+    coreapp: FakeCoreapp, link: Link
+) -> None:
+    links = await link(FixedShardMap("127.0.0.1", coreapp.port), patience=0.3)
+    await accept(links)
+    [peer] = links._peers.values()
+    assert peer._connection is not None
+    asking = asyncio.create_task(accept(links))
+    asyncio.get_running_loop().call_soon(peer._connection.abort, "cut by the test")
+    assert coreapp._server is not None
+    coreapp._server.close()
+    with pytest.raises(CoreappUnreachable) as caught:
+        await asking
+    assert (caught.value.problems[0].code, caught.value.retry_after) == (1011, 1)
     assert len(coreapp.asked(core.AcceptMessage)) == 1
 
 
@@ -175,7 +207,7 @@ async def test_more_than_may_wait_are_refused_at_once(link: Link, monkeypatch: p
     monkeypatch.setattr(coreapp_link, "MAX_WAITING", 3)
     links = await link(ScriptedMap(), patience=0.3)
     results = await asyncio.gather(*(accept(links) for _ in range(5)), return_exceptions=True)
-    assert [type(result) for result in results] == [CoreappAway] * 3 + [TryLater] * 2
+    assert [type(result) for result in results] == [CoreappUnreachable] * 3 + [TryLater] * 2
 
 
 async def test_each_recipient_goes_to_the_owner_of_its_shard(link: Link) -> None:
@@ -282,21 +314,23 @@ async def test_asking_all_waits_for_nobody_who_is_away(coreapp: FakeCoreapp, lin
     links = await link(ScriptedMap(owner(coreapp), owner(gone, 1), owner(None, 2)))
     await accept(links, of_shard(0, 3))
     answers = await links.ask_all(lambda n: core.GetHealth(n=n), core.Health, timeout=5)
-    assert sorted(type(answer).__name__ for answer in answers) == ["CoreappAway", "CoreappAway", "Health"]
+    assert sorted(type(answer).__name__ for answer in answers) == ["CoreappUnreachable", "CoreappUnreachable", "Health"]
 
 
-async def test_the_api_says_500_1014_while_the_coreapp_is_away_and_recovers_by_itself(
+async def test_the_api_says_that_nothing_was_done_while_the_coreapp_is_away_and_recovers_by_itself(
     serve: Serve, coreapp: FakeCoreapp
 ) -> None:
     api = await serve(coreapp_patience=0.3)
     await api.log_in()
     assert (await api.send()).status_code == 201
     await coreapp.stop()
+    await noticed(api.parts.links)
     for path, content in (("/v1/messages", body("message_text")), ("/v1/contacts", {"contacts": ["+15550110001"]})):
         answer = await api.http.post(path, json=content)
-        assert code(answer) == (500, 1014)
+        assert code(answer) == (503, 1011)
+        assert answer.headers["Retry-After"] == "1"
         [error] = errors(answer)
-        assert error["title"] == "Internal error"
+        assert error["title"] == "Service not ready"
         assert coreapp.address in error["details"]
     await coreapp.start()
     await coreapp.until(lambda: coreapp.greetings == 2)

@@ -16,6 +16,7 @@ from tests.webapp.cluster import two
 from tests.webapp.conftest import Serve, Served, check_headers, code
 from tests.webapp.fake_coreapp import FakeCoreapp
 from tests.webapp.roles import ordinary
+from tests.webapp.test_coreapp_link import noticed
 from tidings.runtime.clock import ManualClock
 from tidings.storage import contacts, messages
 from tidings.storage.contacts import Contact
@@ -130,7 +131,8 @@ async def test_with_several_coreapps_the_counts_are_told_of_each(serve: Serve, c
 async def test_without_the_coreapp_there_is_nothing_to_tell(api: Served, coreapp: FakeCoreapp) -> None:
     api.parts.links._patience = 0.05
     await coreapp.stop()
-    assert code(await api.http.get(APP)) == (500, 1014)
+    await noticed(api.parts.links)
+    assert code(await api.http.get(APP)) == (503, 1011)
     assert (await api.http.get(DB)).status_code == 200
 
 

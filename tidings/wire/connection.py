@@ -30,6 +30,10 @@ class Disconnected(Exception):
     """The connection is gone; what was in flight may or may not have been done."""
 
 
+class NotSent(Disconnected):
+    """The connection was gone before the frame was written: the peer has not seen it."""
+
+
 class FrameTooLong(ValueError):
     """The peer would close the connection over this frame. It was not sent: send less."""
 
@@ -79,6 +83,8 @@ class Connection(asyncio.Protocol):
         self.peer = ""
         self.is_open = False
         self.last_received = 0.0
+        # Counts the writes: what was queued before one is, after it, on its way to the peer.
+        self.writes = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # Not an instance of `asyncio.Transport` on uvloop.
@@ -154,6 +160,8 @@ class Connection(asyncio.Protocol):
         transport = self._transport
         if transport is None or not self._outgoing:
             return
+        if not transport.is_closing():
+            self.writes += 1
         transport.write(bytes(self._outgoing))
         self._outgoing.clear()
         if self.is_open and transport.get_write_buffer_size() > self._max_write_buffer:

@@ -11,6 +11,10 @@ from tidings.wire import connection as wire
 Answer = TypeVar("Answer")
 
 
+class TooManyQuestions(wire.NotSent):
+    """So many questions are in flight that one more was not sent."""
+
+
 class Requests(Generic[Answer]):
     """The questions that wait for an answer on one connection.
 
@@ -29,22 +33,27 @@ class Requests(Generic[Answer]):
     async def ask(self, connection: wire.Connection | None, make: Callable[[int], Any], *, timeout: float) -> Answer:
         """Send the question that `make(n)` builds and wait for its answer.
 
-        Raises `Disconnected` when the connection is or goes down (also when too many questions are in flight), and
-        `TimeoutError` after `timeout` seconds.
+        Raises `Disconnected` when the connection goes down, `NotSent` (and `TooManyQuestions`) when that is before the
+        question was written to it, and `TimeoutError` after `timeout` seconds.
         """
         if connection is None or not connection.is_open:
-            raise wire.Disconnected("not connected")
+            raise wire.NotSent("not connected")
         if len(self._waiting) >= self._max_in_flight:
-            raise wire.Disconnected(f"{len(self._waiting)} questions are in flight already")
+            raise TooManyQuestions(f"{len(self._waiting)} questions are in flight already")
         self._next += 1
         number = self._next
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Answer] = loop.create_future()
         self._waiting[number] = future
         expiry = loop.call_later(timeout, _expire, future, timeout)
+        writes = connection.writes
         try:
             connection.send(make(number))
             return await future
+        except wire.Disconnected as error:
+            if connection.writes == writes:
+                raise wire.NotSent(str(error)) from None
+            raise
         finally:
             expiry.cancel()
             self._waiting.pop(number, None)
