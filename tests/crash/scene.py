@@ -70,15 +70,15 @@ class Scene:
         self.shown: list[ledger.Shown] = []
         self.records: list[Record] = []
         self._sink = sink
-        self._business = business
+        self.business = business
         self._count = 0
         self._patience = SETTLE_SECONDS
 
     async def open(self) -> None:
         """Log in, set the webhook, check every contact."""
-        await self._business.log_in()
-        await self._business.set_webhook(self._sink.url)
-        await self._business.check_contacts([_number(index) for index in range(ROBOTS)])
+        await self.business.log_in()
+        await self.business.set_webhook(self._sink.url)
+        await self.business.check_contacts([_number(index) for index in range(ROBOTS)])
 
     async def play(self, name: str, messages: int, rate: float, disruption: Disruption) -> None:
         """Send at `rate` a second while `disruption` does its work.
@@ -93,12 +93,12 @@ class Scene:
         work = [(_number(self.rng.randrange(reach)), self._text()) for _ in range(messages)]
         during = messages - messages // 10
         await disruption.prepare(self)
-        loading = asyncio.create_task(client.open_loop(self._business, work[:during], rate))
+        loading = asyncio.create_task(client.open_loop(self.business, work[:during], rate))
         try:
             await disruption.disrupt(self, phase, during / rate)
         finally:
             phase.sent = (await loading).sent
-        phase.sent += (await client.open_loop(self._business, work[during:], rate)).sent
+        phase.sent += (await client.open_loop(self.business, work[during:], rate)).sent
 
     async def settle(self) -> bool:
         """Wait until everything accepted was shown and reported and no queue holds anything; false at the deadline."""

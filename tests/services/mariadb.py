@@ -58,13 +58,17 @@ class MariaDB:
         assert self.directory is not None
         return self.directory / "mariadbd.log"
 
-    def url(self, schema: str) -> str:
-        """The address of one schema for SQLAlchemy."""
-        return f"mysql+aiomysql://root@127.0.0.1:{self.port}/{schema}"
+    def url(self, schema: str, *, user: str = "root") -> str:
+        """The address of one schema for SQLAlchemy. user: its name, or `name:password`."""
+        return f"mysql+aiomysql://{user}@127.0.0.1:{self.port}/{schema}"
 
-    def connect(self, schema: str | None = None) -> pymysql.connections.Connection[Any]:
+    def connect(
+        self, schema: str | None = None, *, user: str = "root", password: str = ""
+    ) -> pymysql.connections.Connection[Any]:
         """A blocking connection with autocommit, for setting the scene."""
-        return pymysql.connect(host="127.0.0.1", port=self.port, user="root", database=schema, autocommit=True)
+        return pymysql.connect(
+            host="127.0.0.1", port=self.port, user=user, password=password, database=schema, autocommit=True
+        )
 
     def start(self) -> None:
         """Start and wait until it answers; the first time, make the directory. Raises `RuntimeError` with its log."""
@@ -128,6 +132,16 @@ class MariaDB:
             self._process.kill()
             self._process.wait()
             self._process = None
+
+    def pause(self) -> None:
+        """It stands still: connections stay, and nothing is answered."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """It goes on as if no time had passed."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
 
     def restart(self) -> None:
         """Stop if it runs, then start on the same directory and port."""
