@@ -136,6 +136,7 @@ class JobQueue:
             Status.ACCEPTED,
             now,
             question.request_id,
+            question.category,
         )
         ready = self._media.ready(question.to, question.content, has_media=question.has_media)
         half = self._encryption.encrypt_now(job, ready) if ready is not None else None
@@ -155,7 +156,9 @@ class JobQueue:
         )
         self._count.add(1)
         self._progress.hold((message_id,))
-        self._progress.remember(message_id, question.to, Status.ACCEPTED, question.kind, question.request_id)
+        self._progress.remember(
+            message_id, question.to, Status.ACCEPTED, question.kind, question.request_id, question.category
+        )
         if half is not None:
             self._encryption.hold(question.to, committed)
         elif ready is not None:
@@ -182,7 +185,9 @@ class JobQueue:
         now = int(self._clock.now() * 1000)
         self._progress.hold((message_id,))
         try:
-            self._progress.remember(message_id, question.to, Status.ACCEPTED, question.kind, question.request_id)
+            self._progress.remember(
+                message_id, question.to, Status.ACCEPTED, question.kind, question.request_id, question.category
+            )
             report = self._reports.report([(message_id, Status.FAILED, None, (code, details))])
             message = Message(
                 message_id,
@@ -193,6 +198,7 @@ class JobQueue:
                 Status.FAILED,
                 now,
                 question.request_id,
+                question.category,
             )
             await self._journal.write(
                 Change(

@@ -28,14 +28,15 @@ def steps_between(current: Status, reached: Status) -> Sequence[Status]:
 class _Held:
     """A message that must not be forgotten; peer: empty while nothing is known of it."""
 
-    __slots__ = ("count", "kind", "peer", "request_id", "status")
+    __slots__ = ("category", "count", "kind", "peer", "request_id", "status")
 
-    def __init__(self, peer: str, status: Status, kind: str, request_id: str) -> None:
+    def __init__(self, peer: str, status: Status, kind: str, request_id: str, category: str) -> None:
         self.count = 1
         self.peer = peer
         self.status = status
         self.kind = kind
         self.request_id = request_id
+        self.category = category
 
 
 class ProgressBook:
@@ -47,7 +48,7 @@ class ProgressBook:
     """
 
     def __init__(self, limit: int = 100_000) -> None:
-        self._entries: LRU[str, tuple[str, Status, str, str]] = LRU(limit)
+        self._entries: LRU[str, tuple[str, Status, str, str, str]] = LRU(limit)
         self._held: dict[str, _Held] = {}
 
     def hold(self, ids: Iterable[str]) -> None:
@@ -57,7 +58,7 @@ class ProgressBook:
             if held is not None:
                 held.count += 1
             else:
-                self._held[message_id] = _Held(*(self._entries.get(message_id) or ("", Status.RECEIVED, "", "")))
+                self._held[message_id] = _Held(*(self._entries.get(message_id) or ("", Status.RECEIVED, "", "", "")))
                 self._entries.drop(message_id)
 
     def release(self, ids: Iterable[str]) -> None:
@@ -68,20 +69,23 @@ class ProgressBook:
             if not held.count:
                 del self._held[message_id]
                 if held.peer:
-                    self._entries.put(message_id, (held.peer, held.status, held.kind, held.request_id))
+                    entry = (held.peer, held.status, held.kind, held.request_id, held.category)
+                    self._entries.put(message_id, entry)
 
-    def remember(self, message_id: str, peer: str, status: Status, kind: str, request_id: str = "") -> None:
+    def remember(
+        self, message_id: str, peer: str, status: Status, kind: str, request_id: str = "", category: str = ""
+    ) -> None:
         """A new message, which must be held."""
         held = self._held[message_id]
-        # There are few kinds; each is kept once.
+        # There are few kinds and categories; each is kept once.
         held.peer, held.status, held.kind = peer, status, sys.intern(kind)
-        held.request_id = request_id
+        held.request_id, held.category = request_id, sys.intern(category)
 
     def load(self, rows: Iterable[Progress]) -> None:
         """Take over what the database says of messages that are held, and of which nothing was known."""
         for row in rows:
             if not self._held[row.id].peer:
-                self.remember(row.id, row.peer, Status(row.status), row.kind, row.request_id)
+                self.remember(row.id, row.peer, Status(row.status), row.kind, row.request_id, row.category)
 
     def __contains__(self, message_id: str) -> bool:
         held = self._held.get(message_id)
@@ -98,6 +102,10 @@ class ProgressBook:
     def kind(self, message_id: str) -> str:
         """The type of a message that is held; empty when nothing is known of it."""
         return self._held[message_id].kind
+
+    def category(self, message_id: str) -> str:
+        """Of the template that a message, which must be held, was made from; empty for none."""
+        return self._held[message_id].category
 
     def request_id(self, message_id: str) -> str:
         """The request that a message, which must be held, was made by; empty for none."""

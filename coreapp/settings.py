@@ -8,6 +8,7 @@ import re
 import socket
 from pathlib import Path
 
+from coreapp.conversations import Names
 from coreapp.webhook import signature
 from tidings.outgoing import settings as outgoing
 from tidings.outgoing.settings import OutgoingSettings
@@ -32,6 +33,7 @@ class Settings:
     check_unknown:       a recipient who was not checked is checked when the first message to them comes.
     blocked_is_sent:     a message to somebody who has blocked the business stays `sent` rather than fails.
     unregistered_seconds: how long it is believed that a number is not on the network.
+    conversations:       what the conversations in statuses are named after.
     accept_any_2xx:      take every 2xx of a webhook for success, not only 200.
     outgoing:            where webhooks and media links may lead.
     media_dir:           of files, the same for every Webapp and Coreapp; media_reserve: bytes that stay free there.
@@ -66,6 +68,7 @@ class Settings:
     blocked_is_sent: bool = False
     check_unknown: bool = True
     unregistered_seconds: float = 300.0
+    conversations: Names = Names.CATEGORY
     auto_register: bool = True
     outgoing: OutgoingSettings = outgoing.ONLY_PUBLIC
     media_reserve: int = 0
@@ -116,6 +119,9 @@ def read(env: Environment) -> Settings:
         blocked_is_sent=env.choice("TIDINGS_BLOCKED_STATUS", "failed", ("failed", "sent")) == "sent",
         check_unknown=env.flag("TIDINGS_CHECK_UNKNOWN_CONTACTS", default=True),
         unregistered_seconds=env.number("TIDINGS_INVALID_CONTACTS_S", 300.0, low=0.0, high=604_800.0),
+        conversations=Names(
+            env.choice("TIDINGS_CONVERSATION_TYPES", Names.CATEGORY.value, tuple(name.value for name in Names))
+        ),
         auto_register=env.flag("TIDINGS_AUTO_REGISTER", default=True),
         outgoing=outgoing.read(env, loopback=env.flag("TIDINGS_EMBEDDED")),
         media_reserve=env.integer("TIDINGS_MEDIA_RESERVE_MB", 100, low=0) * 1024 * 1024,

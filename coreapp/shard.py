@@ -93,7 +93,15 @@ class Shard:
         progress = ProgressBook()
         progress.hold([job.id for job in left])
         progress.load(progress_rows)
-        reports = StatusReports(progress, self.config.wishes, self._is_unheard, clock, account=account, shard=number)
+        reports = StatusReports(
+            progress,
+            self.config.wishes,
+            self._is_unheard,
+            clock,
+            account=account,
+            shard=number,
+            names=settings.conversations,
+        )
         count = JobCount()
         window = Threads(database, clock, account=account, enforced=settings.reengagement_window)
         self._keys = IdempotencyKeys(database, clock, account=account)

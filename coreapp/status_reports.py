@@ -9,7 +9,7 @@ from typing import Protocol
 from prometheus_client import Counter
 
 from coreapp import ids
-from coreapp.conversations import conversation_of
+from coreapp.conversations import Names, conversation_of, origin_of
 from coreapp.groups.names import is_group
 from coreapp.progress import ProgressBook
 from coreapp.webhook import bodies
@@ -60,13 +60,15 @@ class StatusReports:
         *,
         account: str,
         shard: int,
+        names: Names = Names.CATEGORY,
     ) -> None:
-        """unheard: does nobody listen, and enough wait already for whoever will?"""
+        """unheard: does nobody listen, and enough wait already for whoever will? names: of conversations."""
         self._progress = progress
         self._unheard = unheard
         self._wishes = wishes
         self._clock = clock
         self._account = account
+        self._names = names
         self._rows = CallbackRows(lambda: wishes().persist, clock, account=account, shard=shard)
 
     @property
@@ -94,9 +96,10 @@ class StatusReports:
                 elif wishes.wants(step):
                     conversation = None
                     if wishes.conversations and not is_group(peer) and (step is Status.SENT or step is second):
-                        kind = self._progress.kind(message_id)
+                        kind, category = self._progress.kind(message_id), self._progress.category(message_id)
+                        origin = origin_of(kind, category, self._names)
                         accepted_at = ids.made_at(message_id) or now
-                        conversation = conversation_of(self._account, peer, kind, accepted_at)
+                        conversation = conversation_of(self._account, peer, origin, accepted_at)
                     body = bodies.status(message_id, peer, step, int(timestamp or now), error, conversation)
                     report.callbacks.append(
                         self._rows.make(

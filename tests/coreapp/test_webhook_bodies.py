@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coreapp import conversations, ids
-from coreapp.conversations import conversation_of
+from coreapp.conversations import Names, conversation_of, origin_of
 from coreapp.webhook import bodies, inbound, limits
 from tests.coreapp import webhook_schemas
 from tidings.storage.messages import Status
@@ -172,14 +172,31 @@ def test_a_content_that_was_changed_anywhere_is_posted_in_some_known_form(
 
 @pytest.mark.parametrize("reached", [Status.SENT, Status.DELIVERED, Status.READ])
 def test_a_status_names_its_conversation_and_only_sent_says_when_it_ends(reached: Status) -> None:
-    talk = conversation_of("15550000000", NUMBER, "template", 1_700_000_000)
+    talk = conversation_of("15550000000", NUMBER, "marketing", 1_700_000_000)
     body = json.loads(bodies.status("gBEG1", NUMBER, reached, 1_700_000_000, None, talk))
     webhook_schemas.check(body)
     [entry] = body["statuses"]
     assert entry["conversation"]["id"] == talk.id
     assert ("expiration_timestamp" in entry["conversation"]) is (reached is Status.SENT)
-    assert entry["conversation"]["origin"] == {"type": "business_initiated"}
-    assert entry["pricing"] == {"pricing_model": "CBP", "billable": True, "category": "business_initiated"}
+    assert entry["conversation"]["origin"] == {"type": "marketing"}
+    assert entry["pricing"] == {"pricing_model": "CBP", "billable": True, "category": "marketing"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "category", "origin", "older"),
+    [
+        ("template", "MARKETING", "marketing", "business_initiated"),
+        ("hsm", "UTILITY", "utility", "business_initiated"),
+        ("template", "AUTHENTICATION", "authentication", "business_initiated"),
+        ("template", "", "utility", "business_initiated"),
+        ("text", "", "service", "user_initiated"),
+    ],
+)
+def test_a_conversation_is_named_after_the_category_of_its_template_or_after_who_began_it(
+    kind: str, category: str, origin: str, older: str
+) -> None:
+    assert origin_of(kind, category, Names.CATEGORY) == origin
+    assert origin_of(kind, category, Names.INITIATOR) == older
 
 
 def test_the_other_statuses_fit_their_schemas() -> None:

@@ -37,13 +37,18 @@ table = sa.Table(
     sa.Column("status", sa.SmallInteger, nullable=False),
     sa.Column("created_at", types.milliseconds(), nullable=False),
     sa.Column("request_id", types.key(64), nullable=False),
+    sa.Column("category", types.key(16), nullable=False, server_default=""),
     mysql_engine="InnoDB",
 )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Message:
-    """One message in either direction. created_at: Unix milliseconds; peer: the recipient, or the sender of inbound."""
+    """One message in either direction.
+
+    created_at: Unix milliseconds; peer: the recipient, or the sender of inbound; category: of the template that it was
+    made from, empty for every other message.
+    """
 
     id: str
     account: str
@@ -53,6 +58,7 @@ class Message:
     status: int
     created_at: int
     request_id: str
+    category: str = ""
 
 
 _ADVANCE = (
@@ -77,6 +83,7 @@ async def add(connection: AsyncConnection, messages: Sequence[Message]) -> None:
                     "status": m.status,
                     "created_at": m.created_at,
                     "request_id": m.request_id,
+                    "category": m.category,
                 }
                 for m in messages
             ],
@@ -102,11 +109,12 @@ class Progress:
     status: int
     kind: str = ""
     request_id: str = ""
+    category: str = ""
 
 
-_PROGRESS = sa.select(table.c.id, table.c.peer, table.c.status, table.c.kind, table.c.request_id).where(
-    table.c.account == sa.bindparam("account"), table.c.id.in_(any_of("ids"))
-)
+_PROGRESS = sa.select(
+    table.c.id, table.c.peer, table.c.status, table.c.kind, table.c.request_id, table.c.category
+).where(table.c.account == sa.bindparam("account"), table.c.id.in_(any_of("ids")))
 
 
 async def list_progress(connection: AsyncConnection, account: str, ids: Sequence[str]) -> Sequence[Progress]:

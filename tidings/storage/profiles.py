@@ -21,6 +21,7 @@ table = sa.Table(
     sa.Column("photo_type", types.key(32), nullable=False),
     sa.Column("photo", types.blob(), nullable=False),
     sa.Column("business", types.long_text(), nullable=False),
+    sa.Column("compliance", types.long_text(), nullable=True),
     mysql_engine="InnoDB",
 )
 
