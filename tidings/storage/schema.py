@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import create_async_engine
 
 import migrations
+from tidings.storage import migration_steps
 from tidings.storage.database import Database
 
 log = logging.getLogger(__name__)
@@ -31,7 +32,11 @@ def version_table(family: str) -> str:
     return f"schema_{family}"
 
 
-def _config(family: str, connection: sa.Connection | None = None) -> alembic.config.Config:
+def _config(
+    family: str,
+    connection: sa.Connection | None = None,
+    on_version_apply: Sequence[Callable[..., None]] = (),
+) -> alembic.config.Config:
     if family not in FAMILIES:
         raise ValueError(f"no family of tables {family!r}")
     folder = Path(migrations.__path__[0])
@@ -39,8 +44,14 @@ def _config(family: str, connection: sa.Connection | None = None) -> alembic.con
     config.set_main_option("script_location", str(folder))
     config.set_main_option("path_separator", "os")
     config.set_main_option("version_locations", str(folder / family))
-    config.attributes.update(connection=connection, version_table=version_table(family))
+    config.attributes.update(
+        connection=connection, version_table=version_table(family), on_version_apply=on_version_apply
+    )
     return config
+
+
+def _head(family: str) -> str | None:
+    return alembic.script.ScriptDirectory.from_config(_config(family)).get_current_head()
 
 
 async def create_database(url: str) -> None:
@@ -58,33 +69,61 @@ async def create_database(url: str) -> None:
         await engine.dispose()
 
 
-async def upgrade(database: Database) -> tuple[str | None, str | None]:
-    """Bring the tables to this program's revision; returns the revision before and after."""
-    before = await revision(database)
+async def upgrade(database: Database, to: str = "head") -> tuple[str | None, str | None]:
+    """Bring the tables to this program's revision (or an earlier one); returns the revision before and after.
 
-    def run(connection: sa.Connection) -> None:
-        alembic.command.upgrade(_config(database.family, connection), "head")
+    On SQLite this is one transaction. On MySQL and MariaDB, whatever is killed meanwhile goes on at the next call. Of
+    several processes at once, the others wait for the first.
+    Raises `LockTimeout` and `ChangedMigration` of `migration_steps`.
+    """
+    family = database.family
 
-    await _with_connection(database, run)
-    return before, await revision(database)
+    def run(connection: sa.Connection) -> tuple[str | None, str | None]:
+        with migration_steps.alone(connection, family):
+            before = _read_revision(connection, family)
+            target = _head(family) if to == "head" else to
+            if connection.dialect.name == "sqlite":
+                if before != target:
+                    alembic.command.upgrade(_config(family, connection), to)
+                return before, _read_revision(connection, family)
+            steps = migration_steps.Steps(connection, version_table(family))
+            if before != target:
+                _upgrade_in_steps(connection, family, to, steps, before)
+            steps.forget()
+            return before, _read_revision(connection, family)
+
+    changed: tuple[str | None, str | None] = await _with_connection(database, run)
+    return changed
+
+
+def _upgrade_in_steps(
+    connection: sa.Connection, family: str, to: str, steps: migration_steps.Steps, before: str | None
+) -> None:
+    alembic.command.ensure_version(_config(family, connection))
+
+    def applied(*, heads: set[str], **_: Any) -> None:
+        (revision,) = heads
+        steps.begin(revision)
+
+    with steps.recorded():
+        steps.begin(before or "")
+        alembic.command.upgrade(_config(family, connection, [applied]), to)
 
 
 async def revision(database: Database) -> str | None:
     """The revision that the tables are at, `None` when there are none."""
-
-    def run(connection: sa.Connection) -> str | None:
-        context = alembic.migration.MigrationContext.configure(
-            connection, opts={"version_table": version_table(database.family)}
-        )
-        return context.get_current_revision()
-
-    found: str | None = await _with_connection(database, run)
+    found: str | None = await _with_connection(database, lambda connection: _read_revision(connection, database.family))
     return found
+
+
+def _read_revision(connection: sa.Connection, family: str) -> str | None:
+    context = alembic.migration.MigrationContext.configure(connection, opts={"version_table": version_table(family)})
+    return context.get_current_revision()
 
 
 async def check(database: Database) -> None:
     """Raises `PendingMigrations` unless the tables are at this program's revision."""
-    head = alembic.script.ScriptDirectory.from_config(_config(database.family)).get_current_head()
+    head = _head(database.family)
     current = await revision(database)
     if current != head:
         raise PendingMigrations(

@@ -1,0 +1,323 @@
+"""A migration goes on after it was killed, wherever that was, and every row of every release survives it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import alembic.script
+import pytest
+import sqlalchemy as sa
+
+import migrations
+from tests.services.mariadb import MariaDB
+from tidings.runtime.settings import DatabaseSettings
+from tidings.storage import migration_steps, schema
+from tidings.storage.database import Database
+
+_numbers = itertools.count(1)
+Row = tuple[str, dict[str, Any]]
+
+SYNTHETIC = {
+    "0001": """
+        op.create_table("people", sa.Column("id", sa.Integer, primary_key=True), sa.Column("name", sa.String(40)),
+                        mysql_engine="InnoDB")
+        op.bulk_insert(sa.table("people", sa.column("id"), sa.column("name")),
+                       [{"id": 1, "name": "Ann B"}, {"id": 2, "name": "Cem D"}])
+    """,
+    "0002": """
+        op.create_table("copies", sa.Column("id", sa.Integer, primary_key=True), sa.Column("name", sa.String(40)),
+                        sa.Column("words", sa.Integer, nullable=False), mysql_engine="InnoDB")
+        op.execute("INSERT INTO copies (id, name, words) SELECT id + 10, name, 0 FROM people")
+        op.execute("UPDATE copies SET words = words + 1")
+        op.create_index("copies_by_name", "copies", ["name"])
+        for row in op.get_bind().execute(sa.text("SELECT id, name FROM people ORDER BY id")).all():
+            op.get_bind().execute(sa.text("INSERT INTO people (id, name) VALUES (:id, :name)"),
+                                  {"id": row.id + 20, "name": row.name.split()[0]})
+        op.execute("UPDATE copies SET words = words + 1")
+        op.rename_table("copies", "words")
+        op.execute("UPDATE words SET words = words * 10")
+        with op.batch_alter_table("words") as batch:
+            batch.alter_column("name", new_column_name="full_name", existing_type=sa.String(40))
+        op.drop_index("copies_by_name", "words")
+        op.execute("DELETE FROM people WHERE id = 1")
+    """,
+    "0003": """
+        op.execute("UPDATE words SET words = words + 1")
+        op.execute("INSERT INTO people (id, name) SELECT 99, full_name FROM words WHERE id = 12")
+    """,
+    "0004": """
+        op.execute("UPDATE words SET words = words + 1")
+        op.drop_table("people")
+        op.execute("UPDATE words SET words = words + 1")
+    """,
+}
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+@pytest.fixture
+async def make(database_engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Any]:
+    """`await make("network")` is a database without any table."""
+    opened: list[Database] = []
+    names: list[str] = []
+    server: MariaDB | None = request.getfixturevalue("mariadb") if database_engine == "mariadb" else None
+
+    async def new(family: str) -> Database:
+        name = f"migrated_{next(_numbers)}"
+        names.append(name)
+        url = server.url(name) if server else f"sqlite+aiosqlite:///{tmp_path}/{name}.db"
+        await schema.create_database(url)
+        database = Database(DatabaseSettings(url), family)
+        opened.append(database)
+        return database
+
+    yield new
+    for database in opened:
+        await database.close()
+    if server:
+        with server.connect() as connection, connection.cursor() as cursor:
+            for name in names:
+                cursor.execute(f"DROP DATABASE {name}")
+
+
+@pytest.fixture
+def synthetic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """In the place of our migrations, some that copy data, rename and drop."""
+    folder = tmp_path / "migrations"
+    (folder / "business").mkdir(parents=True)
+    for name in ("env.py", "script.py.mako"):
+        shutil.copyfile(Path(migrations.__path__[0]) / name, folder / name)
+    before = None
+    for revision, body in SYNTHETIC.items():
+        text = f"import sqlalchemy as sa\nfrom alembic import op\nrevision = {revision!r}\ndown_revision = {before!r}\n"
+        text += "def upgrade():\n" + textwrap.indent(textwrap.dedent(body), "    ")
+        (folder / "business" / f"{revision}_synthetic.py").write_text(text)
+        before = revision
+    monkeypatch.setattr(migrations, "__path__", [str(folder)])
+    return list(SYNTHETIC)
+
+
+def revisions(family: str) -> list[str]:
+    """All of one family, the oldest first."""
+    script = alembic.script.ScriptDirectory.from_config(schema._config(family))
+    return [found.revision for found in reversed(list(script.walk_revisions()))]
+
+
+@contextlib.contextmanager
+def killed_after(database: Database, count: int) -> Iterator[None]:
+    """The process ends when so many statements have been executed; its connection with it."""
+    left = itertools.count(count - 1, -1)
+
+    def executed(connection: sa.Connection, cursor: Any, *_: Any) -> None:
+        if next(left) == 0:
+            connection.invalidate()
+            raise Killed
+
+    sa.event.listen(database.engine.sync_engine, "after_cursor_execute", executed)
+    try:
+        yield
+    finally:
+        sa.event.remove(database.engine.sync_engine, "after_cursor_execute", executed)
+
+
+async def upgrade_killed_at_each_statement(database: Database, to: str) -> int:
+    """Upgrade, killed after the first statement, then after the second of the next run …; the number of kills."""
+    for count in itertools.count(1):
+        try:
+            with killed_after(database, count):
+                await schema.upgrade(database, to)
+        except (Killed, sa.exc.PendingRollbackError):
+            # What Alembic would clean up finds no connection any more.
+            continue
+        return count - 1
+    raise AssertionError
+
+
+async def describe(database: Database) -> list[tuple[Any, ...]]:
+    """Every table and index, word by word, and the revision."""
+    revision = await schema.revision(database)
+    async with database.reading() as connection:
+        if connection.dialect.name == "sqlite":
+            rows = await connection.execute(sa.text("SELECT name, sql FROM sqlite_master ORDER BY name"))
+            found = [tuple(row) for row in rows]
+        else:
+            names = [row[0] for row in await connection.execute(sa.text("SHOW TABLES"))]
+            found = [tuple((await connection.execute(sa.text(f"SHOW CREATE TABLE `{name}`"))).one()) for name in names]
+        return [*found, (revision,)]
+
+
+def _value(column: sa.Column[Any], number: int) -> Any:
+    kind = column.type
+    if isinstance(kind, sa.Boolean) or "TINYINT" in str(kind).upper():
+        return number % 2
+    if isinstance(kind, sa.Integer):
+        return number
+    if isinstance(kind, sa.String):
+        return f"no{number:03d}"
+    return number.to_bytes(8)
+
+
+async def fill(database: Database, number: int) -> list[Row]:
+    """One more row in each table; what was written."""
+
+    def run(connection: sa.Connection) -> list[Row]:
+        found = sa.MetaData()
+        found.reflect(connection)
+        rows = []
+        for table in found.sorted_tables:
+            if table.name != schema.version_table(database.family):
+                row = {column.name: _value(column, number) for column in table.columns}
+                connection.execute(table.insert().values(row))
+                rows.append((table.name, row))
+        return rows
+
+    async with database.engine.begin() as connection:
+        return await connection.run_sync(run)
+
+
+async def count(database: Database, row: Row) -> int:
+    """How many rows have these values in these columns, whatever others they have."""
+    name, values = row
+    table = sa.table(name, *(sa.column(column) for column in values))
+    matching = (
+        sa.select(sa.func.count()).select_from(table).where(*(table.c[key] == value for key, value in values.items()))
+    )
+    async with database.reading() as connection:
+        return int((await connection.execute(matching)).scalar_one())
+
+
+@pytest.mark.parametrize("family", schema.FAMILIES)
+async def test_every_migration_goes_on_after_a_kill_at_any_statement_and_keeps_every_row_of_every_release(
+    make: Any, family: str
+) -> None:
+    undisturbed, killed = await make(family), await make(family)
+    await schema.upgrade(undisturbed)
+    rows: list[Row] = []
+    for number, revision in enumerate(revisions(family), start=1):
+        assert await upgrade_killed_at_each_statement(killed, revision) > 3
+        assert await schema.revision(killed) == revision
+        rows += await fill(killed, number)
+    assert await describe(killed) == await describe(undisturbed)
+    assert [row for row in rows if await count(killed, row) != 1] == []
+
+
+async def test_steps_that_copy_data_rename_and_drop_are_done_once_whenever_they_are_killed(
+    make: Any, synthetic: list[str]
+) -> None:
+    undisturbed, killed = await make("business"), await make("business")
+    for revision in synthetic:
+        await schema.upgrade(undisturbed, revision)
+        await upgrade_killed_at_each_statement(killed, revision)
+        for table in ("people", "words"):
+            if (revision, table) not in {("0001", "words"), ("0004", "people")}:
+                assert await _rows(killed, table) == await _rows(undisturbed, table)
+    assert await describe(killed) == await describe(undisturbed)
+    assert await _rows(killed, "words") == [(11, "Ann B", 23), (12, "Cem D", 23)]
+
+
+async def test_several_migrations_in_one_run_go_on_too(make: Any, synthetic: list[str]) -> None:
+    killed = await make("business")
+    assert await upgrade_killed_at_each_statement(killed, "head") > 20
+    assert await _rows(killed, "words") == [(11, "Ann B", 23), (12, "Cem D", 23)]
+
+
+async def _rows(database: Database, table: str) -> list[tuple[Any, ...]]:
+    async with database.reading() as connection:
+        return [tuple(row) for row in await connection.execute(sa.text(f"SELECT * FROM {table} ORDER BY 1"))]
+
+
+_KILLED_PROCESS = """
+import asyncio, os, signal, sys
+import sqlalchemy as sa
+from tidings.runtime.settings import DatabaseSettings
+from tidings.storage import schema
+from tidings.storage.database import Database
+
+url, family, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
+database = Database(DatabaseSettings(url), family)
+
+def executing(connection, cursor, statement, *_):
+    global count
+    count -= 1
+    if count == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+sa.event.listen(database.engine.sync_engine, "after_cursor_execute", executing)
+asyncio.run(schema.upgrade(database))
+"""
+
+
+async def test_a_process_that_is_killed_while_it_migrates_leaves_it_to_the_next(make: Any) -> None:
+    killed, undisturbed = await make("network"), await make("network")
+    await schema.upgrade(undisturbed)
+    for statements in (12, 25):
+        arguments = [sys.executable, "-c", _KILLED_PROCESS, killed.settings.url, "network", str(statements)]
+        process = await asyncio.to_thread(subprocess.run, arguments, env=os.environ, timeout=60)
+        assert process.returncode == -signal.SIGKILL
+    before, after = await schema.upgrade(killed)
+    assert before != after
+    assert await describe(killed) == await describe(undisturbed)
+
+
+async def test_of_two_that_migrate_at_once_one_waits_for_the_other(make: Any) -> None:
+    one = await make("handset")
+    other = Database(one.settings, "handset")
+    outcomes = await asyncio.gather(schema.upgrade(one), schema.upgrade(other))
+    await other.close()
+    head = revisions("handset")[-1]
+    assert set(outcomes) == {(None, head), (head, head)}
+
+
+async def test_whoever_waits_too_long_for_another_that_migrates_says_so(make: Any, database_engine: str) -> None:
+    if database_engine == "sqlite":
+        pytest.skip("SQLite's own lock")
+    database = await make("network")
+
+    alone = migration_steps.alone
+    async with database.engine.connect() as one, database.engine.connect() as other:
+        with contextlib.ExitStack() as held:
+            await one.run_sync(lambda connection: held.enter_context(alone(connection, "network")))
+            with pytest.raises(migration_steps.LockTimeout, match="network"):
+                await other.run_sync(lambda connection: alone(connection, "network", patience=0).__enter__())
+            await one.run_sync(lambda _: held.close())
+        await other.run_sync(lambda connection: alone(connection, "network", patience=0).__enter__())
+
+
+async def test_a_table_of_somebody_elses_in_the_way_is_not_taken_for_ours(make: Any, database_engine: str) -> None:
+    database = await make("handset")
+    async with database.transaction() as connection:
+        await connection.execute(sa.text("CREATE TABLE handset_sessions (theirs INT)"))
+    for _ in range(3):
+        with pytest.raises(sa.exc.DBAPIError, match="handset_sessions"):
+            await schema.upgrade(database)
+    async with database.transaction() as connection:
+        await connection.execute(sa.text("DROP TABLE handset_sessions"))
+    undisturbed = await make("handset")
+    await schema.upgrade(undisturbed)
+    await schema.upgrade(database)
+    assert await describe(database) == await describe(undisturbed)
+
+
+async def test_a_migration_that_another_release_began_is_left_to_that_release(make: Any, database_engine: str) -> None:
+    if database_engine == "sqlite":
+        pytest.skip("nothing of a migration stays")
+    database = await make("network")
+    with pytest.raises(Killed), killed_after(database, 12):
+        await schema.upgrade(database)
+    async with database.transaction() as connection:
+        await connection.execute(sa.text("UPDATE schema_network_progress SET digest = 'other'"))
+    with pytest.raises(migration_steps.ChangedMigration, match="that release"):
+        await schema.upgrade(database)
