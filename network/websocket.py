@@ -27,6 +27,8 @@ FAREWELL = 5.0
 _CUT = "tidings.cut"
 _CLOSE_CODES = {device.BAD_FRAME: 1007, device.SHUTDOWN: 1012, device.IDLE: 1000}
 _POLICY = 1008
+# What the application is given for text that is not UTF-8: no frame begins with it.
+_NOT_UTF8 = "\N{REPLACEMENT CHARACTER}"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -47,13 +49,20 @@ _CODECS = {
 
 
 class CuttableProtocol(WebSocketsSansIOProtocol):
-    """uvicorn's own, except that the application can cut off a peer that reads nothing."""
+    """uvicorn's own, except that the application can cut off a peer that reads nothing, and that it hears of text that
+    is not UTF-8, where uvicorn logs a traceback and closes without a word."""
 
     def handle_connect(self, event: Any) -> None:
         super().handle_connect(event)
         scope: Any = getattr(self, "scope", None)
         if scope is not None:
             scope["extensions"][_CUT] = self.transport.abort
+
+    def send_receive_event_to_app(self) -> None:
+        if self.curr_msg_data_type == "text":
+            data = b"".join(self.frames)
+            self.frames = [data if _is_utf8(data) else _NOT_UTF8.encode()]
+        super().send_receive_event_to_app()
 
 
 class WebSocketTransport:
@@ -157,7 +166,8 @@ async def _serve(websocket: WebSocket, codec: _Codec, connections: Connections, 
             try:
                 frame = codec.decode(message["text"] if data is None else data)
             except (*UNREADABLE, TypeError) as error:
-                session.close(device.BAD_FRAME, f"bad frame: {error}")
+                why = "text that is not UTF-8" if message.get("text") == _NOT_UTF8 else str(error)
+                session.close(device.BAD_FRAME, f"bad frame: {why}")
                 return
             connections.received(session, frame)
 
@@ -177,6 +187,16 @@ async def _serve(websocket: WebSocket, codec: _Codec, connections: Connections, 
             # The peer may have gone in the middle of a write.
             with contextlib.suppress(asyncio.CancelledError, Exception):
                 await task
+
+
+def _is_utf8(data: bytes) -> bool:
+    if data.isascii():
+        return True
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 MAX_MESSAGE = wire.MAX_FRAME

@@ -1,4 +1,4 @@
-"""Refuses public keys that are not what they say they are, before anybody fetches them."""
+"""Refuses public keys that are not what they say they are, and two of one id, before anybody fetches them."""
 
 from __future__ import annotations
 
@@ -30,6 +30,10 @@ async def check(devices: Iterable[tuple[str, bytes, schemas.Device | schemas.Key
             _check_type(f"{place}identity_key", body.identity_key, CURVE_TYPE)
         for index, prekey in enumerate(body.prekeys):
             _check_type(f"{place}prekeys[{index}].public", prekey.public, CURVE_TYPE)
+        _check_ids(f"{place}prekeys", [prekey.key_id for prekey in body.prekeys])
+        # A first message names the one-time key or the last resort by the same number.
+        last_resort = [body.kyber_prekey.key_id] if body.kyber_prekey is not None else []
+        _check_ids(f"{place}kyber_prekeys", [*last_resort, *(key.key_id for key in body.kyber_prekeys)])
         signed.extend(_signed(place, identity_key, body))
     if len(signed) <= INLINE:
         _verify(signed)
@@ -52,6 +56,14 @@ def _signed(place: str, identity_key: bytes, body: schemas.Device | schemas.Keys
 def _check_type(place: str, key: bytes, kind: int) -> None:
     if key[0] != kind:
         raise BadRequest(f"the first byte of {place} is 0x{key[0]:02x} instead of 0x{kind:02x}")
+
+
+def _check_ids(place: str, key_ids: Sequence[int]) -> None:
+    seen: set[int] = set()
+    for key_id in key_ids:
+        if key_id in seen:
+            raise BadRequest(f"{place}: two keys have the id {key_id}")
+        seen.add(key_id)
 
 
 def _verify(signed: Sequence[Signed]) -> None:

@@ -66,7 +66,12 @@ async def test_many_devices_log_in_at_once_on_one_connection(network: Network) -
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"\xc1", b"{}", b"[]", b"null", b'{"t":"fax","n":1}', b'{"t":"login","n":"one"}', b'{"t":"send","n":1}'],
+    [
+        *(b"", b"\xc1", b"{}", b"[]", b"null", b'{"t":"fax","n":1}', b'{"t":"login","n":"one"}', b'{"t":"send","n":1}'),
+        b'{"t":"login","n":-1,"number":"15550000001","token":"x"}',
+        b'{"t":"ack","n":[1,-1]}',
+        b'{"t":"logout","n":9223372036854775808,"number":"15550000001"}',
+    ],
 )
 async def test_a_malformed_frame_is_answered_with_bad_frame_and_the_end(network: Network, data: bytes) -> None:
     await network.start()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import json
@@ -14,6 +15,7 @@ from typing import Any, get_args
 
 import msgspec
 import pytest
+import websockets
 from starlette.routing import Route, WebSocketRoute
 
 import network.app
@@ -27,7 +29,7 @@ from network.groups import chats, copies, rules
 from network.groups import schemas as group_schemas
 from network.settings import Blobs, Limits, Settings
 from tests.conftest import DatabaseFactory
-from tests.network.support import REGISTRATION_KEY, Network
+from tests.network.support import PATIENCE, REGISTRATION_KEY, Network
 from tidings import e2ee
 from tidings.e2ee import attachments, chains, curve, kdf, kem, pq_ratchet, ratchet, record, session_setup
 from tidings.wire import connection as wire
@@ -95,6 +97,8 @@ def values(block: str) -> dict[str, bytes]:
 
 TYPES = {
     "int": "integer",
+    "Number": "integer",
+    "list[Number]": "list of integers",
     "int | None": "integer",
     "str": "string",
     "bytes": "bytes",
@@ -347,6 +351,28 @@ async def test_the_blob_example_is_what_comes_back_and_its_pointer_leads_to_the_
     assert (file, len(file)) == (told["file"], pointer["size"])
     assert hashlib.sha256(file).hexdigest() == pointer["sha256"]
     assert len(told["blob"]) == attachments.blob_size(len(file)) == (len(file) // 16 + 1) * 16 + 48
+
+
+@pytest.mark.parametrize("pieces", [[b'{"t":"ping","x":"\xff"}'], [b'{"t":"ping","x":"\xe2', b'\x82"}']])
+@pytest.mark.parametrize("subprotocol", ["tidings.v1.json", "tidings.v1.msgpack"])
+async def test_text_that_is_not_utf_8_ends_with_the_documented_frame_and_without_a_traceback(
+    net: Network, caplog: pytest.LogCaptureFixture, subprotocol: str, pieces: list[bytes]
+) -> None:
+    host, port = net.addresses.http
+    async with websockets.connect(
+        f"ws://{host}:{port}/v1/connect", subprotocols=[websockets.Subprotocol(subprotocol)]
+    ) as socket:
+        # Bytes are sent as text when it is said so.
+        await socket.send(pieces[0] if len(pieces) == 1 else pieces, text=True)
+        async with asyncio.timeout(PATIENCE):
+            data = await socket.recv()
+            with pytest.raises(websockets.ConnectionClosed) as closed:
+                await socket.recv()
+    decode: Any = msgspec.json.decode if isinstance(data, str) else msgspec.msgpack.decode
+    assert decode(data) == {"t": "closing", "reason": "bad_frame", "detail": "bad frame: text that is not UTF-8"}
+    assert closed.value.rcvd is not None
+    assert (closed.value.rcvd.code, closed.value.rcvd.reason) == (1007, "bad_frame")
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
 # Cryptography.

@@ -213,6 +213,29 @@ async def test_keys_are_uploaded_counted_and_rotated_by_their_device_alone(netwo
     assert [bundle.kyber_prekey_id for bundle in bundles] == [1, 901]
 
 
+@pytest.mark.parametrize("kind", ["prekeys", "kyber_prekeys", "the last resort"])
+async def test_two_keys_of_one_kind_with_one_id_are_refused_wherever_they_come(network: Network, kind: str) -> None:
+    await network.start()
+    identity = IdentityKeyPair.generate()
+    body = registration(ALICE, prekeys=1, identity=identity)
+    _, answer = await network.request("POST", "/v1/registrations", body, token=REGISTRATION_KEY)
+    twice: dict[str, Any]
+    if kind == "the last resort":
+        twice = {"kyber_prekey": kyber_prekey(identity, 7), "kyber_prekeys": [kyber_prekey(identity, 7)]}
+    elif kind == "prekeys":
+        twice = {"prekeys": [one_time_prekey(7), one_time_prekey(8), one_time_prekey(7)]}
+    else:
+        twice = {"kyber_prekeys": [kyber_prekey(identity, 7), kyber_prekey(identity, 7)]}
+    upload = await network.request("PUT", f"/v1/keys/{ALICE}", twice, token=answer["token"])
+    again = await network.request("POST", "/v1/registrations", body | twice, token=REGISTRATION_KEY)
+    for refused in (upload, again):
+        assert reason(refused) == (400, "invalid")
+        place = "prekeys" if kind == "prekeys" else "kyber_prekeys"
+        assert refused[1]["error"]["detail"] == f"{place}: two keys have the id 7"
+    counts = {"prekeys": 1, "kyber_prekeys": 0}
+    assert await network.request("GET", f"/v1/keys/{ALICE}", token=answer["token"]) == (200, counts)
+
+
 async def test_more_one_time_keys_than_are_kept_are_refused(network: Network) -> None:
     await network.start()
     await network.register(ALICE, prekeys=100)

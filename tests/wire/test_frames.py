@@ -24,8 +24,10 @@ NAMED = [pytest.param(frames, id=name) for name, frames in UNIONS.items()]
 def values(hint: typing.Any) -> st.SearchStrategy[typing.Any]:
     """Any value of one annotation that fits on the wire."""
     if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
-        hints = typing.get_type_hints(hint)
+        hints = typing.get_type_hints(hint, include_extras=True)
         return st.builds(hint, **{name: values(hints[name]) for name in hint.__struct_fields__})
+    if hint == device.Number:
+        return st.integers(0, 2**63 - 1)
     if typing.get_origin(hint) is list:
         return st.lists(values(typing.get_args(hint)[0]), max_size=5)
     if typing.get_args(hint):

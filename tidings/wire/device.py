@@ -7,6 +7,8 @@ Sends and deliveries are numbered by whoever starts them (`n`, from 1, for each 
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
 VERSION = 1
@@ -41,6 +43,10 @@ SHUTDOWN = "shutdown"
 IDLE = "idle"
 
 
+# What a device numbers a frame with, or names a delivery by.
+Number = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+
+
 class Frame(msgspec.Struct, tag_field="t", omit_defaults=True, gc=False):
     """Base of all frames."""
 
@@ -51,7 +57,7 @@ class Frame(msgspec.Struct, tag_field="t", omit_defaults=True, gc=False):
 class Login(Frame, tag="login"):
     """Attach a device to this connection. Answered by `Ok` or `Failed`; then its mailbox is delivered."""
 
-    n: int
+    n: Number
     number: str
     token: str
 
@@ -59,14 +65,14 @@ class Login(Frame, tag="login"):
 class Logout(Frame, tag="logout"):
     """Detach a device from this connection. Answered by `Ok`."""
 
-    n: int
+    n: Number
     number: str
 
 
 class Check(Frame, tag="check"):
     """Which of these numbers are registered? At most 10,000. One at a time for each number asking: else `busy`."""
 
-    n: int
+    n: Number
     number: str
     numbers: list[str]
 
@@ -74,7 +80,7 @@ class Check(Frame, tag="check"):
 class Fetch(Frame, tag="fetch"):
     """A pre-key bundle for each of these numbers, at most 500; one-time pre-keys are handed out exactly once."""
 
-    n: int
+    n: Number
     number: str
     numbers: list[str]
 
@@ -89,7 +95,7 @@ class Send(Frame, tag="send", rename={"sender": "from"}):
     epoch: of the kind `group`, whose `to` is a group: the epoch of the group that the sender knows.
     """
 
-    n: int
+    n: Number
     sender: str
     to: str
     id: str
@@ -105,7 +111,7 @@ class Send(Frame, tag="send", rename={"sender": "from"}):
 class Ack(Frame, tag="ack"):
     """These deliveries are on the device's disk; the network forgets them."""
 
-    n: list[int]
+    n: list[Number]
 
 
 class Ping(Frame, tag="ping"):
