@@ -309,6 +309,7 @@ async def measure(options: argparse.Namespace) -> dict[str, float]:
                 accept_any_2xx=False,
                 require_pq=False,
                 media_dir=Path(folder) / "media",
+                status_delay=0.0,
                 outgoing=OutgoingSettings(addresses.LOOPBACK),
             )
             node = Node(settings, database, SystemClock(), lambda: "127.0.0.1:0")

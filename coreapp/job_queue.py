@@ -20,6 +20,7 @@ from coreapp.ids import MessageIds
 from coreapp.journal import Change, Journal
 from coreapp.media.lane import MediaLane
 from coreapp.progress import ProgressBook
+from coreapp.status_delay import StatusDelay
 from coreapp.status_reports import StatusReports
 from coreapp.threads import Threads
 from tidings import e2ee
@@ -69,6 +70,7 @@ class JobQueue:
         progress: ProgressBook,
         outlet: Outlet,
         reports: StatusReports,
+        delay: StatusDelay,
         threads: Threads,
         keys: IdempotencyKeys,
         media: MediaLane,
@@ -87,6 +89,7 @@ class JobQueue:
         self._progress = progress
         self._outlet = outlet
         self._reports = reports
+        self._delay = delay
         self._threads = threads
         self._keys = keys
         self._media = media
@@ -155,6 +158,7 @@ class JobQueue:
             urgent=True,
         )
         self._count.add(1)
+        self._delay.accepting(message_id)
         self._progress.hold((message_id,))
         self._progress.remember(
             message_id, question.to, Status.ACCEPTED, question.kind, question.request_id, question.category
@@ -166,6 +170,7 @@ class JobQueue:
         else:
             self._media.enter(job, question.content, has_media=question.has_media)
         await committed
+        self._delay.answered(message_id)
         crashpoints.reach(crashpoints.AFTER_COMMIT_BEFORE_REPLY)
         if half is not None:
             self._at_once.inc()
@@ -183,6 +188,7 @@ class JobQueue:
         self._admission.check()
         message_id = self._ids.new()
         now = int(self._clock.now() * 1000)
+        self._delay.accepting(message_id)
         self._progress.hold((message_id,))
         try:
             self._progress.remember(
@@ -209,6 +215,7 @@ class JobQueue:
                 )
             )
         finally:
+            self._delay.answered(message_id)
             self._progress.release((message_id,))
         self._outside.inc()
         return message_id

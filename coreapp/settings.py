@@ -27,6 +27,9 @@ class Settings:
     network_tcp, network_http: the message network.
     lease_seconds:       silence after which another Coreapp may take a shard; heartbeat_seconds: between signs of life.
     job_queue_limit, callback_queue_limit: rows.
+    refuses_unheard:     messages are refused at the limit of the callback queue without a webhook URL, too, rather than
+                         statuses dropped.
+    status_delay:        seconds after the answer to a message before which none of its statuses is posted.
     webhook_timeout:     seconds for one attempt.
     auto_register:       register the number with the registration key at the first start; otherwise wait for a code.
     reengagement_window: fail free-form messages to those who did not write within 24 hours.
@@ -69,6 +72,8 @@ class Settings:
     check_unknown: bool = True
     unregistered_seconds: float = 300.0
     conversations: Names = Names.CATEGORY
+    refuses_unheard: bool = False
+    status_delay: float = 1.0
     auto_register: bool = True
     outgoing: OutgoingSettings = outgoing.ONLY_PUBLIC
     media_reserve: int = 0
@@ -122,6 +127,8 @@ def read(env: Environment) -> Settings:
         conversations=Names(
             env.choice("TIDINGS_CONVERSATION_TYPES", Names.CATEGORY.value, tuple(name.value for name in Names))
         ),
+        refuses_unheard=env.choice("TIDINGS_WITHOUT_WEBHOOK", "drop", ("drop", "refuse")) == "refuse",
+        status_delay=env.integer("TIDINGS_STATUS_DELAY_MS", 1000, high=60_000) / 1000,
         auto_register=env.flag("TIDINGS_AUTO_REGISTER", default=True),
         outgoing=outgoing.read(env, loopback=env.flag("TIDINGS_EMBEDDED")),
         media_reserve=env.integer("TIDINGS_MEDIA_RESERVE_MB", 100, low=0) * 1024 * 1024,

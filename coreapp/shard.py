@@ -31,12 +31,16 @@ from coreapp.read_receipts import ReadReceipts
 from coreapp.receiving.events import Events
 from coreapp.session_store import SessionStore
 from coreapp.settings import Settings
+from coreapp.status_delay import StatusDelay
 from coreapp.status_reports import StatusReports
 from coreapp.threads import Threads
 from coreapp.transmission import Transmitter
 from coreapp.upstream import Delivery
+from coreapp.webhook.audience import Audience
 from coreapp.webhook.delivery import Deliveries
 from coreapp.webhook.queue import CallbackQueue
+from coreapp.webhook.rows import CallbackRows
+from coreapp.webhook.status_rows import StatusRows
 from tidings.outgoing.guard import Guard
 from tidings.runtime import service
 from tidings.runtime.clock import Clock
@@ -89,18 +93,27 @@ class Shard:
         self.guard = Guard(settings.outgoing)
         self.link = NetworkLink(*settings.network_tcp, device.number, device.token)
         self.queue = CallbackQueue(settings.callback_queue_limit, clock, self._load_callbacks)
-        self.journal = Journal(database, self.lease, last_seq=last_seq, committed=self.queue.offer)
+        self.audience = Audience(
+            lambda: bool(self.config.target().url),
+            self.queue.__len__,
+            settings.callback_queue_limit,
+            refuses=settings.refuses_unheard,
+        )
+        self.config.on_change(self.audience.settings_changed)
+        delay = StatusDelay(settings.status_delay, clock)
+
+        def committed(new: Sequence[Callback]) -> None:
+            delay.committed(new)
+            self.queue.offer(new)
+
+        self.journal = Journal(database, self.lease, last_seq=last_seq, committed=committed)
         progress = ProgressBook()
         progress.hold([job.id for job in left])
         progress.load(progress_rows)
+        rows = CallbackRows(lambda: self.config.wishes().persist, clock, account=account, shard=number)
+        status_rows = StatusRows(rows, progress, delay, self.audience)
         reports = StatusReports(
-            progress,
-            self.config.wishes,
-            self._is_unheard,
-            clock,
-            account=account,
-            shard=number,
-            names=settings.conversations,
+            progress, self.config.wishes, status_rows, clock, account=account, names=settings.conversations
         )
         count = JobCount()
         window = Threads(database, clock, account=account, enforced=settings.reengagement_window)
@@ -160,7 +173,7 @@ class Shard:
             Gate("job", settings.job_queue_limit),
             count,
             Gate("callback", settings.callback_queue_limit),
-            self._callbacks,
+            self.audience.pressing,
         )
         read_receipts = ReadReceipts(
             admission, count, self.journal, progress, self.transmitter, clock, account=account, shard=number
@@ -176,6 +189,7 @@ class Shard:
             read_receipts,
             progress,
             self.config.wishes,
+            status_rows,
             clock,
             shard=number,
             left=left,
@@ -191,6 +205,7 @@ class Shard:
             progress,
             self.transmitter,
             reports,
+            delay,
             window,
             self._keys,
             self.media.lane,
@@ -330,13 +345,6 @@ class Shard:
         return await self._database.query(
             lambda connection: callbacks.list_pending(connection, self.lease.shard, after=after, limit=limit)
         )
-
-    def _callbacks(self) -> int:
-        """How many wait for a webhook that may take them. Without one they are no reason to refuse messages."""
-        return len(self.queue) if self.config.target().url else 0
-
-    def _is_unheard(self) -> bool:
-        return not self.config.target().url and len(self.queue) >= self._settings.callback_queue_limit
 
 
 class _JournalWatch:

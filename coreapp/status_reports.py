@@ -6,21 +6,15 @@ import dataclasses
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from prometheus_client import Counter
-
 from coreapp import ids
 from coreapp.conversations import Names, conversation_of, origin_of
 from coreapp.groups.names import is_group
 from coreapp.progress import ProgressBook
 from coreapp.webhook import bodies
-from coreapp.webhook.rows import CallbackRows
+from coreapp.webhook.status_rows import StatusRows
 from tidings.runtime.clock import Clock
 from tidings.storage.callbacks import Callback
 from tidings.storage.messages import Status
-
-UNTOLD = Counter(
-    "tidings_statuses_untold_total", "Statuses posted to nobody, because no webhook URL is set and the queue was full"
-)
 
 # message id, status reached, Unix seconds or `None` for now, error code and details for `FAILED`
 Reached = tuple[str, Status, int | None, tuple[int, str] | None]
@@ -55,21 +49,19 @@ class StatusReports:
         self,
         progress: ProgressBook,
         wishes: Callable[[], Wishes],
-        unheard: Callable[[], bool],
+        rows: StatusRows,
         clock: Clock,
         *,
         account: str,
-        shard: int,
         names: Names = Names.CATEGORY,
     ) -> None:
-        """unheard: does nobody listen, and enough wait already for whoever will? names: of conversations."""
+        """names: of conversations."""
         self._progress = progress
-        self._unheard = unheard
         self._wishes = wishes
         self._clock = clock
         self._account = account
         self._names = names
-        self._rows = CallbackRows(lambda: wishes().persist, clock, account=account, shard=shard)
+        self._rows = rows
 
     @property
     def persist(self) -> bool:
@@ -82,7 +74,6 @@ class StatusReports:
         now = self._clock.now()
         # Where both are posted, the first of the two that come after `sent`.
         second = Status.DELIVERED if wishes.wants(Status.DELIVERED) else Status.READ
-        unheard = self._unheard()
         report = Report({}, [])
         for message_id, reached, timestamp, error in events:
             steps = self._progress.advance(message_id, reached)
@@ -91,23 +82,14 @@ class StatusReports:
             report.statuses[message_id] = steps[-1]
             peer = self._progress.peer(message_id) or ""
             for step in steps:
-                if unheard:
-                    UNTOLD.inc()
-                elif wishes.wants(step):
-                    conversation = None
-                    if wishes.conversations and not is_group(peer) and (step is Status.SENT or step is second):
-                        kind, category = self._progress.kind(message_id), self._progress.category(message_id)
-                        origin = origin_of(kind, category, self._names)
-                        accepted_at = ids.made_at(message_id) or now
-                        conversation = conversation_of(self._account, peer, origin, accepted_at)
-                    body = bodies.status(message_id, peer, step, int(timestamp or now), error, conversation)
-                    report.callbacks.append(
-                        self._rows.make(
-                            message_id,
-                            "status_change",
-                            body,
-                            request_id=self._progress.request_id(message_id),
-                            at=int(now * 1000),
-                        )
-                    )
+                if not wishes.wants(step) or self._rows.drops():
+                    continue
+                conversation = None
+                if wishes.conversations and not is_group(peer) and (step is Status.SENT or step is second):
+                    kind, category = self._progress.kind(message_id), self._progress.category(message_id)
+                    origin = origin_of(kind, category, self._names)
+                    accepted_at = ids.made_at(message_id) or now
+                    conversation = conversation_of(self._account, peer, origin, accepted_at)
+                body = bodies.status(message_id, peer, step, int(timestamp or now), error, conversation)
+                report.callbacks.append(self._rows.make(message_id, body, int(now * 1000)))
         return report

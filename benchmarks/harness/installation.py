@@ -69,6 +69,7 @@ class Installation:
             "TIDINGS_COREAPP_METRICS_ADDRESS": f"127.0.0.1:{ports[3]}",
             "COREAPP_HOSTNAME": "coreapp",
             "TIDINGS_EMBEDDED": "1",
+            "TIDINGS_STATUS_DELAY_MS": "0",
         }
         for family in FAMILIES if mariadb is not None else ():
             self.common[f"TIDINGS_{family.upper()}_DB_URL"] = mariadb.url(f"tidings_{family}")

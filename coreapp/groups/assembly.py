@@ -22,6 +22,7 @@ from coreapp.journal import Change, Journal
 from coreapp.progress import ProgressBook
 from coreapp.read_receipts import ReadReceipts
 from coreapp.status_reports import Wishes
+from coreapp.webhook.status_rows import StatusRows
 from tidings.runtime.clock import Clock
 from tidings.storage import group_messages, groups, sender_keys
 from tidings.storage.database import Database
@@ -47,6 +48,7 @@ class ShardGroups:
         read_receipts: ReadReceipts,
         progress: ProgressBook,
         wishes: Callable[[], Wishes],
+        status_rows: StatusRows,
         clock: Clock,
         *,
         shard: int,
@@ -63,7 +65,7 @@ class ShardGroups:
         own = OwnKeys(database, device, [job.id for job in left])
         await own.load([holder.group_id for holder in under_way])
         pairwise = Pairwise(encryption, journal, progress, count, outlet, clock, account=account, shard=shard)
-        receipts = GroupReceipts(database, progress, wishes, clock, account=account, shard=shard)
+        receipts = GroupReceipts(database, progress, wishes, status_rows, clock)
         reading = GroupReadMarks(database, read_receipts, account=account)
         server = GroupServer(network_http, account, device.token)
         return cls(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from coreapp.progress import ProgressBook, steps_between
 from coreapp.status_reports import Wishes
 from coreapp.webhook import bodies
-from coreapp.webhook.rows import CallbackRows
+from coreapp.webhook.status_rows import StatusRows
 from tidings.runtime.clock import Clock
 from tidings.storage import group_messages
 from tidings.storage.callbacks import Callback
@@ -35,16 +35,14 @@ class GroupReceipts:
         database: Database,
         progress: ProgressBook,
         wishes: Callable[[], Wishes],
+        rows: StatusRows,
         clock: Clock,
-        *,
-        account: str,
-        shard: int,
     ) -> None:
         self._database = database
         self._progress = progress
         self._wishes = wishes
         self._clock = clock
-        self._rows = CallbackRows(lambda: wishes().persist, clock, account=account, shard=shard)
+        self._rows = rows
 
     async def load(self, message_ids: Sequence[str], members: Iterable[str]) -> Steps:
         """What is known already of these messages and participants."""
@@ -69,17 +67,9 @@ class GroupReceipts:
         wishes = self._wishes()
         now = self._clock.now()
         for step in between:
-            if wishes.wants(step):
+            if wishes.wants(step) and not self._rows.drops():
                 body = bodies.status(message_id, member, step, timestamp or int(now), group_id=group_id)
-                steps.callbacks.append(
-                    self._rows.make(
-                        message_id,
-                        "status_change",
-                        body,
-                        request_id=self._progress.request_id(message_id),
-                        at=int(now * 1000),
-                    )
-                )
+                steps.callbacks.append(self._rows.make(message_id, body, int(now * 1000)))
         return True
 
 

@@ -3,6 +3,9 @@
 At most `limit` are in memory; what comes beyond that is only in the database, and is loaded when memory has drained to
 half. Callbacks that are not persisted have no database to wait in: beyond twice the limit they are dropped and counted.
 Dead letters that are brought back go beyond the limit: at most 1,000 at a time, none while the queue is full.
+
+New statuses are held until their message's sender knows its id: they are in the queue, and count, like any other that
+is not due yet.
 """
 
 from __future__ import annotations
@@ -10,7 +13,9 @@ from __future__ import annotations
 import asyncio
 import collections
 import heapq
+import itertools
 import logging
+import math
 from collections.abc import Awaitable, Callable, Sequence
 
 from prometheus_client import Counter, Gauge
@@ -23,8 +28,15 @@ log = logging.getLogger(__name__)
 SIZE = Gauge("callback_queue_size", "Callbacks that wait for the webhook, in memory and in the database")
 DROPPED = Counter("tidings_callbacks_dropped_total", "Callbacks lost because callback_persist is off and memory full")
 
+HELD = Gauge(
+    "tidings_callbacks_held", "Callbacks of the queue that wait until the sender of their message knows its id"
+)
+AGE = Gauge("tidings_callback_age_seconds", "Seconds since the oldest callback that waits in memory was first due")
+
 PAGE = 2000
 RETRY_SECONDS = 1.0  # after a page could not be loaded
+# Seconds between two looks at what is due: so long may a callback be late, and there are no more timers than that.
+SPACING = 0.02
 
 LoadPage = Callable[[int, int], Awaitable[Sequence[Callback]]]
 
@@ -47,6 +59,9 @@ class CallbackQueue:
         # The rows that are not in memory are those above this `seq`, but for the ones brought back.
         self._highest = 0
         self._brought_back: set[int] = set()
+        # By subject that is parked before its first attempt: callbacks of it in memory.
+        self._held: dict[str, int] = {}
+        self._held_count = 0
         self._paging = asyncio.Lock()
         self._loading: asyncio.Task[None] | None = None
         self._alarm: asyncio.TimerHandle | None = None
@@ -58,6 +73,7 @@ class CallbackQueue:
     async def start(self, pending: int) -> None:
         """Begin with what the database holds: `pending` callbacks."""
         self._in_database = pending
+        AGE.set_function(self.age)
         await self._load_page()
         self._load_if_low()
 
@@ -80,7 +96,7 @@ class CallbackQueue:
             else:
                 self._highest = max(self._highest, callback.seq)
                 self._admit(callback)
-        SIZE.set(len(self))
+        self._measure()
 
     async def bring_back(self, revive: Callable[[], Awaitable[Sequence[Callback]]]) -> int:
         """Take in the dead letters, of any age, that `revive()` makes pending again; returns how many."""
@@ -91,7 +107,7 @@ class CallbackQueue:
                 if callback.seq > self._highest:
                     self._brought_back.add(callback.seq)
                 self._admit(callback)
-        SIZE.set(len(self))
+        self._measure()
         return len(callbacks)
 
     async def take(self) -> Callback:
@@ -126,32 +142,54 @@ class CallbackQueue:
     async def close(self) -> None:
         """Stop loading and wake nobody any more."""
         self._closed = True
+        AGE.set_function(float)
         if self._alarm is not None:
             self._alarm.cancel()
         if self._loading is not None:
             self._loading.cancel()
             await asyncio.gather(self._loading, return_exceptions=True)
 
+    def age(self) -> float:
+        """Seconds for which the oldest callback has been due, of those in memory that are not being posted now.
+
+        May be called from another thread.
+        """
+        waiting = [*itertools.islice(self._ready, 1), *(callback for _, _, callback in list(self._parked))]
+        oldest = min((callback.created_at for callback in waiting), default=math.inf)
+        return max(0.0, self._clock.now() - oldest / 1000)
+
+    def _measure(self) -> None:
+        SIZE.set(len(self))
+        HELD.set(self._held_count)
+
     def _admit(self, callback: Callback) -> None:
+        subject = callback.subject
         self._in_memory += 1
-        if callback.subject in self._behind:
-            waiting = self._behind[callback.subject]
+        if subject in self._behind:
+            waiting = self._behind[subject]
             if waiting is None:
-                self._behind[callback.subject] = [callback]
+                self._behind[subject] = [callback]
             else:
                 waiting.append(callback)
+            if subject in self._held:
+                self._held[subject] += 1
+                self._held_count += 1
         else:
-            self._behind[callback.subject] = None
-            self._place(callback)
+            self._behind[subject] = None
+            if not self._place(callback) and not callback.attempt:
+                self._held[subject] = 1
+                self._held_count += 1
 
-    def _place(self, callback: Callback) -> None:
+    def _place(self, callback: Callback) -> bool:
+        """Make it ready if it is due; is it?"""
         if callback.due_at > self._clock.now() * 1000:
             heapq.heappush(self._parked, (callback.due_at, callback.seq, callback))
             if self._parked[0][2] is callback:
                 self._set_alarm()
-            return
+            return False
         self._ready.append(callback)
         self._wake()
+        return True
 
     def _wake(self) -> None:
         while self._takers:
@@ -161,18 +199,26 @@ class CallbackQueue:
                 return
 
     def _set_alarm(self) -> None:
+        loop = asyncio.get_running_loop()
+        at = loop.time() + max(SPACING, self._parked[0][0] / 1000 - self._clock.now())
         if self._alarm is not None:
+            if self._alarm.when() <= at:
+                return
             self._alarm.cancel()
-        delay = max(0.0, self._parked[0][0] / 1000 - self._clock.now())
-        self._alarm = asyncio.get_running_loop().call_later(delay, self.release_due)
+        self._alarm = loop.call_at(at, self.release_due)
 
     def release_due(self) -> None:
         """Make ready what is due by now."""
-        self._alarm = None
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
         now = self._clock.now() * 1000
         while self._parked and self._parked[0][0] <= now:
-            self._ready.append(heapq.heappop(self._parked)[2])
+            callback = heapq.heappop(self._parked)[2]
+            self._ready.append(callback)
+            self._held_count -= self._held.pop(callback.subject, 0)
             self._wake()
+        self._measure()
         if self._parked:
             self._set_alarm()
 
@@ -210,4 +256,4 @@ class CallbackQueue:
                 if self._in_database == before:
                     # Nothing there and nothing came while we looked: the count was too high.
                     self._in_database = 0
-        SIZE.set(len(self))
+        self._measure()

@@ -18,12 +18,16 @@ class CallbackRows:
         self._account = account
         self._shard = shard
 
-    def make(self, subject: str, kind: str, body: bytes, *, request_id: str = "", at: int | None = None) -> Callback:
+    def make(
+        self, subject: str, kind: str, body: bytes, *, request_id: str = "", at: int | None = None, due_at: int = 0
+    ) -> Callback:
         """A callback to be committed with what it tells of; the journal gives it its `seq`.
 
         subject: the message or event that it is about, whose callbacks are posted in order; at: Unix milliseconds, now
-        if `None`.
+        if `None`; due_at: not to be posted before, and its age counts from there.
         """
+        if at is None:
+            at = int(self._clock.now() * 1000)
         return Callback(
             0,
             self._shard,
@@ -31,7 +35,8 @@ class CallbackRows:
             subject,
             kind,
             body,
-            int(self._clock.now() * 1000) if at is None else at,
+            max(at, due_at),
+            due_at=due_at,
             request_id=request_id,
             volatile=not self._persist(),
         )

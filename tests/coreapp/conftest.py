@@ -206,6 +206,7 @@ def make_settings(tmp_path: Path, database: Database, network: ScriptedNetwork) 
         accept_any_2xx=False,
         require_pq=False,
         media_dir=tmp_path / "media",
+        status_delay=0.0,
         outgoing=OutgoingSettings(addresses.LOOPBACK),
     )
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from prometheus_client import REGISTRY
 
 from coreapp.admission import Gate
-from coreapp.webhook.queue import CallbackQueue
+from coreapp.webhook.queue import SPACING, CallbackQueue
 from tests.coreapp.signals import soon
 from tidings.runtime.clock import ManualClock
 from tidings.storage.callbacks import Callback
@@ -44,6 +47,8 @@ async def turns(count: int = 20) -> None:
 OPERATIONS = st.lists(
     st.one_of(
         st.tuples(st.just("offer"), st.lists(st.integers(0, 3), min_size=1, max_size=4)),
+        # Not due for so many seconds.
+        st.tuples(st.just("hold"), st.lists(st.integers(0, 3), min_size=1, max_size=4), st.integers(1, 30)),
         # On disk now, and offered with what is offered next, as between a commit and what follows it.
         st.tuples(st.just("commit"), st.lists(st.integers(0, 3), min_size=1, max_size=4)),
         st.tuples(st.just("take"), st.integers(1, 4)),
@@ -103,6 +108,14 @@ async def play(limit: int, operations: list[tuple[object, ...]]) -> None:
                 if what == "offer":
                     queue.offer(committed)
                     committed = []
+            case ("hold", subjects, seconds):
+                for subject in subjects:  # type: ignore[attr-defined]
+                    seq += 1
+                    due_at = int((clock.now() + int(str(seconds))) * 1000)
+                    committed.append(row(seq, f"s{subject}", due_at=due_at))
+                    table.rows[seq] = committed[-1]
+                queue.offer(committed)
+                committed = []
             case ("take", count):
                 for _ in range(int(str(count))):
                     await take()
@@ -148,6 +161,7 @@ async def play(limit: int, operations: list[tuple[object, ...]]) -> None:
                 queue = CallbackQueue(limit, clock, table.load)
                 await queue.start(len(table.rows))
         await turns(3)
+        assert queue._held_count == sum(queue._held.values()) <= len(queue)
     queue.offer(committed)
     # Everything that is left comes, in the end.
     for _ in range(2 * len(table.rows) + 2):
@@ -164,6 +178,63 @@ async def play(limit: int, operations: list[tuple[object, ...]]) -> None:
             break
     assert not table.rows, "some never came"
     assert len(queue) == 0
+    assert queue._held_count == 0
+    await queue.close()
+
+
+async def test_held_callbacks_are_counted_apart_and_age_from_when_they_are_due() -> None:
+    clock = ManualClock()
+    now = int(clock.now() * 1000)
+
+    def held(seq: int, subject: str, seconds: int) -> Callback:
+        due_at = now + 1000 * seconds
+        return Callback(seq, 0, "", subject, "status_change", b"", due_at, due_at=due_at)
+
+    def measured() -> tuple[float | None, ...]:
+        names = ("callback_queue_size", "tidings_callbacks_held", "tidings_callback_age_seconds")
+        return tuple(REGISTRY.get_sample_value(name) for name in names)
+
+    queue = CallbackQueue(10, clock, Table().load)
+    await queue.start(0)
+    queue.offer([held(1, "a", 1), held(2, "a", 1), held(3, "b", 3)])
+    assert measured() == (3, 3, 0)
+    clock.advance(1.5)
+    queue.release_due()
+    assert measured() == (3, 1, 0.5)
+    first = await queue.take()
+    assert measured() == (3, 1, 0)
+    first.due_at = now + 60_000
+    queue.retry(first)
+    clock.advance(10)
+    queue.release_due()
+    # The one that is tried again has been due since the first second; it is not held until then.
+    assert measured() == (3, 0, 10.5)
+    await queue.close()
+    assert measured()[2] == 0
+
+
+async def test_callbacks_that_are_held_share_one_timer(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = ManualClock()
+    now = int(clock.now() * 1000)
+    loop = asyncio.get_running_loop()
+    timers: list[float] = []
+    call_at = loop.call_at
+
+    def noted(when: float, *more: Any) -> asyncio.TimerHandle:
+        timers.append(when - loop.time())
+        return call_at(when, *more)
+
+    monkeypatch.setattr(loop, "call_at", noted)
+    queue = CallbackQueue(2000, clock, Table().load)
+    await queue.start(0)
+    for n in range(1000):
+        queue.offer([row(n + 1, f"s{n}", due_at=now + 60_000 + n)])
+    assert len(timers) == 1
+    clock.advance(60)
+    queue.release_due()
+    # The next is due in a millisecond, and a score of others before anybody looks.
+    assert len(queue._ready) == 1
+    assert timers[1] == pytest.approx(SPACING, abs=0.005)
     await queue.close()
 
 

@@ -1,0 +1,214 @@
+"""Statuses wait until their message's sender can know its id, and nothing else waits for that."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import time
+from pathlib import Path
+
+import pytest
+
+from coreapp import status_delay
+from coreapp.settings import Settings
+from coreapp.status_delay import StatusDelay
+from tests.conftest import DatabaseFactory
+from tests.coreapp.conftest import Running, World
+from tests.coreapp.group_scene import ANN, group_scene
+from tests.coreapp.signals import soon
+from tests.coreapp.sink import Post
+from tidings.runtime.clock import ManualClock
+from tidings.storage.callbacks import Callback
+from tidings.wire import device as frames
+
+NUMBER, OTHER = "15550110001", "15550110002"
+DEFAULT: float = inspect.signature(Settings).parameters["status_delay"].default  # seconds
+START = int(ManualClock().now() * 1000)
+
+
+def row(message_id: str, due_at: int) -> Callback:
+    return Callback(1, 0, "", message_id, "status_change", b"", START, due_at=due_at)
+
+
+def test_a_status_is_due_so_long_after_the_answer_and_at_once_when_that_has_passed() -> None:
+    clock = ManualClock()
+    delay = StatusDelay(1.0, clock)
+    clock.advance(10)
+    delay.accepting("a")
+    clock.advance(5)
+    delay.answered("a")
+    assert delay.due_at("a", START + 15_400) == START + 16_000
+    assert delay.due_at("a", START + 16_000) == 0
+    assert delay.due_at("of long ago", START + 15_400) == 0
+
+
+def test_a_status_that_is_reported_before_the_answer_waits_from_the_answer() -> None:
+    clock = ManualClock()
+    delay = StatusDelay(1.0, clock)
+    for message_id in ("slow", "slower"):
+        delay.accepting(message_id)
+    rows = [row(message_id, delay.due_at(message_id, START)) for message_id in ("slow", "slower")]
+    assert [callback.due_at for callback in rows] == [START + 1000] * 2
+    clock.advance(7)
+    # One is answered before the row of its status is on disk, the other right after.
+    delay.answered("slow")
+    clock.advance(0.25)
+    delay.committed(rows)
+    assert [callback.due_at for callback in rows] == [START + 8000, START + 8250]
+    assert [callback.created_at for callback in rows] == [START + 8000, START + 8250]
+
+
+def test_what_an_earlier_owner_accepted_counts_as_answered_when_this_one_began() -> None:
+    delay = StatusDelay(1.0, ManualClock())
+    assert delay.due_at("inherited", START + 300) == START + 1000
+    assert delay.due_at("inherited", START + 1000) == 0
+
+
+def test_the_oldest_answers_are_forgotten_beyond_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(status_delay, "LIMIT", 3)
+    clock = ManualClock()
+    delay = StatusDelay(1.0, clock)
+    clock.advance(10)
+    for n in range(5):
+        delay.accepting(str(n))
+        delay.answered(str(n))
+    due = [delay.due_at(str(n), START + 10_000) for n in range(5)]
+    assert due == [0, 0, START + 11_000, START + 11_000, START + 11_000]
+    clock.advance(2)
+    delay.accepting("later")
+    delay.answered("later")
+    assert len(delay._due) == len(delay._answered) == 1
+
+
+def test_without_a_delay_nothing_is_kept() -> None:
+    delay = StatusDelay(0.0, ManualClock())
+    delay.accepting("a")
+    assert delay.due_at("a", START) == 0
+    delay.answered("a")
+    assert delay.due_at("a", START) == 0
+    assert not delay._due
+    assert not delay._unanswered
+
+
+async def started(world: World, clock: ManualClock, **more: object) -> Running:
+    world.add_phones(NUMBER, OTHER)
+    running = await world.start(clock=clock, status_delay=DEFAULT, **more)  # type: ignore[arg-type]
+    # What was there before it counts as answered at its start.
+    clock.advance(DEFAULT)
+    await world.connected(running)
+    await running.client.check(NUMBER, OTHER)
+    return running
+
+
+def pass_time(running: Running, clock: ManualClock, seconds: float) -> None:
+    clock.advance(seconds)
+    running.shard.queue.release_due()
+
+
+async def test_statuses_come_a_second_after_the_answer_in_order_and_nothing_else_waits(world: World) -> None:
+    clock = ManualClock()
+    running = await started(world, clock)
+    world.network.receipts = ("delivered",)
+    message = (await running.client.send(NUMBER)).id
+    queue = running.shard.queue
+    await soon(lambda: len(queue) == 2)
+    [send] = world.network.sends
+    # It went to the recipient, who answers: the business hears that at once.
+    phone = world.network.phones[NUMBER]
+    phone.read(send.kind, send.body)
+    kind, ciphertext = phone.write(b'{"type":"text","text":{"body":"hello"}}')
+    world.network.deliver(NUMBER, kind, id="reply", body=ciphertext)
+    await world.sink.signals.until(lambda: world.sink.labels() == [("reply", "received")])
+    await soon(lambda: len(queue) == 2)
+    assert (queue._held_count, queue.age()) == (2, 0.0)
+    pass_time(running, clock, DEFAULT - 0.01)
+    assert not queue._ready
+    pass_time(running, clock, 0.01)
+    assert queue._held_count == 0
+    await world.sink.signals.until(lambda: len(world.sink.taken()) == 3)
+    assert world.sink.statuses_of(message) == ["sent", "delivered"]
+    # What comes later does not wait again.
+    world.network.deliver(NUMBER, frames.READ, id="read", refs=[message])
+    await world.sink.signals.until(lambda: world.sink.statuses_of(message)[-1] == "read")
+
+
+async def test_the_first_status_is_the_one_that_the_business_wants(world: World) -> None:
+    await world.configure(webhooks={"message": {"sent": False}}, sent_status=False)
+    clock = ManualClock()
+    running = await started(world, clock)
+    world.network.receipts = ("delivered",)
+    message = (await running.client.send(NUMBER)).id
+    await soon(lambda: len(running.shard.queue) == 1)
+    assert running.shard.queue._held_count == 1
+    pass_time(running, clock, DEFAULT)
+    await world.sink.signals.until(lambda: world.sink.labels() == [(message, "delivered")])
+
+
+async def test_a_refused_message_fails_a_second_after_its_answer(world: World) -> None:
+    clock = ManualClock()
+    running = await started(world, clock)
+    world.network.policy = lambda send: frames.NO_SUCH_NUMBER
+    message = (await running.client.send(NUMBER)).id
+    await soon(lambda: running.shard.queue._held_count == 1)
+    pass_time(running, clock, DEFAULT)
+    await world.sink.signals.until(lambda: world.sink.labels() == [(message, "failed")])
+
+
+async def test_a_message_that_fails_with_its_acceptance_says_so_a_second_later(world: World) -> None:
+    clock = ManualClock()
+    running = await started(world, clock, reengagement_window=True)
+    message = (await running.client.send(NUMBER)).id
+    assert running.shard.queue._held_count == 1
+    pass_time(running, clock, DEFAULT - 0.01)
+    assert not running.shard.queue._ready
+    pass_time(running, clock, 0.01)
+    await world.sink.signals.until(lambda: world.sink.labels() == [(message, "failed")])
+
+
+async def test_what_is_held_is_held_after_a_kill_until_its_time(world: World) -> None:
+    clock = ManualClock()
+    running = await started(world, clock)
+    sent = (await running.client.send(NUMBER)).id
+    await soon(lambda: running.shard.queue._held_count == 1)
+    # The job is done for when its status is on disk; that of this one has no answer yet.
+    world.network.policy = lambda send: "hold"
+    left = (await running.client.send(OTHER)).id
+    await running.killed()
+    clock.advance(0.75)
+    world.network.policy = lambda send: None
+    again = await world.start(node="second", clock=clock, status_delay=DEFAULT)
+    queue = again.shard.queue
+    await soon(lambda: queue._held_count == 2)
+    pass_time(again, clock, 0.24)
+    assert not queue._ready
+    assert queue._held_count == 2
+    pass_time(again, clock, 0.01)
+    await world.sink.signals.until(lambda: world.sink.labels() == [(sent, "sent")])
+    # Until when it was answered is not known: it may have been to the very end.
+    pass_time(again, clock, 0.74)
+    assert queue._held_count == 1
+    pass_time(again, clock, 0.01)
+    await world.sink.signals.until(lambda: world.sink.labels() == [(sent, "sent"), (left, "sent")])
+
+
+async def test_the_statuses_of_a_groups_message_wait_too(
+    world: World, database_factory: DatabaseFactory, tmp_path: Path
+) -> None:
+    world.settings = dataclasses.replace(world.settings, status_delay=0.3)
+    posted: list[float] = []
+
+    def answer(post: Post) -> int:
+        if "statuses" in post.body:
+            posted.append(time.monotonic())
+        return 200
+
+    world.sink.answer = answer
+    async with group_scene(world, database_factory, tmp_path) as scene:
+        group = await scene.create()
+        await scene.joined(group, ANN)
+        asked = time.monotonic()
+        message = await scene.sent(group)
+        await scene.hears(lambda: len(scene.statuses(message)) == 3)
+        assert [status for status, _, _ in scene.statuses(message)] == ["sent", "delivered", "read"]
+        # Due times have whole milliseconds.
+        assert posted[0] >= asked + 0.3 - 0.001
