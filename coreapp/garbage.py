@@ -74,17 +74,18 @@ class MessageCollector:
 class KeyCollector:
     """Deletes idempotency keys that are out of date."""
 
-    def __init__(self, database: Database, clock: Clock) -> None:
+    def __init__(self, database: Database, lease: Lease, clock: Clock) -> None:
         self._database = database
+        self._lease = lease
         self._clock = clock
 
     async def __call__(self) -> int:
-        """How many were deleted."""
+        """How many were deleted. Raises `LeaseLost`."""
         before = int(self._clock.now() * 1000) - idempotency.LIFETIME_MS
         total = 0
         while True:
             deleted = await self._database.persist(
-                lambda connection: idempotency.delete_older(connection, before, PAGE)
+                shards.fenced(self._lease, lambda connection: idempotency.delete_older(connection, before, PAGE))
             )
             total += deleted
             DELETED.labels(KEYS).inc(deleted)

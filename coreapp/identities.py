@@ -25,10 +25,11 @@ from coreapp.webhook import bodies
 from coreapp.webhook.rows import CallbackRows
 from tidings.runtime.clock import Clock
 from tidings.runtime.lru import LRU
-from tidings.storage import identities
+from tidings.storage import identities, shards
 from tidings.storage.callbacks import Callback
 from tidings.storage.database import Database
 from tidings.storage.identities import Identity
+from tidings.storage.shards import Lease
 
 log = logging.getLogger(__name__)
 
@@ -85,6 +86,7 @@ class Identities:
     def __init__(
         self,
         database: Database,
+        lease: Lease,
         journal: Journal,
         wishes: Callable[[], Wishes],
         clock: Clock,
@@ -95,6 +97,7 @@ class Identities:
         cached: int = 10_000,
     ) -> None:
         self._database = database
+        self._lease = lease
         self._journal = journal
         self._wishes = wishes
         self._clock = clock
@@ -117,9 +120,14 @@ class Identities:
         self._listeners.append(call)
 
     async def open(self) -> None:
-        """Read which changes wait for their acknowledgement; with security notifications off none does any more."""
+        """Read which changes wait for their acknowledgement; with security notifications off none does any more.
+
+        Raises `LeaseLost`.
+        """
         if not self._asks:
-            await self._database.persist(lambda connection: identities.acknowledge_all(connection, self._account))
+            await self._database.persist(
+                shards.fenced(self._lease, lambda connection: identities.acknowledge_all(connection, self._account))
+            )
             return
         after = ""
         async with self._database.reading() as connection:

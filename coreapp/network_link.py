@@ -14,6 +14,7 @@ from coreapp.errors import UpstreamAway, UpstreamRefused
 from coreapp.upstream import Delivery, Envelope, Listener
 from tidings import e2ee
 from tidings.runtime import service
+from tidings.storage.shards import LeaseLost
 from tidings.wire import connection as wire
 from tidings.wire import device as frames
 from tidings.wire.requests import Requests
@@ -49,10 +50,12 @@ class NetworkLink:
 
     name = "network-link"
 
-    def __init__(self, host: str, port: int, number: str, token: str) -> None:
+    def __init__(self, host: str, port: int, number: str, token: str, *, epoch: int) -> None:
+        """epoch: of the lease under which we speak; the network keeps out whoever comes with a lower one."""
         self._address = (host, port)
         self._number = number
         self._token = token
+        self._epoch = epoch
         self._listener: Listener | None = None
         self._connection: wire.Connection | None = None
         self._requests: Requests[Answer] = Requests()
@@ -70,7 +73,7 @@ class NetworkLink:
         self._listener = listener
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Stay connected until `stop`."""
+        """Stay connected until `stop`. Raises `LeaseLost` when the network knows of a later owner."""
         delay = 0.05
         while not stop.is_set():
             try:
@@ -80,6 +83,8 @@ class NetworkLink:
                 log.warning("network.away", extra={"address": self._address, "error": str(error)})
             except UpstreamRefused as error:
                 log.error("network.login_refused", extra={"number": self._number, "reason": error.reason})
+                if error.reason == frames.STALE_EPOCH:
+                    raise LeaseLost(f"another is logged in under an epoch above {self._epoch}") from error
                 delay = 2.0
             await service.wait_for(stop, delay)
             delay = min(delay * 2, 2.0)
@@ -91,7 +96,7 @@ class NetworkLink:
         stopping = asyncio.create_task(stop.wait())
         closed = asyncio.create_task(self._closed.wait())
         try:
-            await self._ask("login", lambda n: frames.Login(n, self._number, self._token))
+            await self._ask("login", lambda n: frames.Login(n, self._number, self._token, self._epoch))
             self._logged_in = True
             CONNECTED.set(1)
             log.info("network.connected", extra={"address": f"{host}:{port}", "number": self._number})

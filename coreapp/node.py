@@ -20,13 +20,16 @@ log = logging.getLogger(__name__)
 
 SHARD = 0  # the one shard there is as yet
 RETRY_SECONDS = 0.5
+# Of the silence after which another may take the shard: what an owner that does not reach the database counts on. The
+# rest is for leaving, and for clocks that do not run alike.
+SURE = 0.9
 
 
 class Node:
     """Claims the shard, opens it, keeps its lease, and closes it when the lease is lost or the process stops.
 
     The lease is kept apart from the work: a heartbeat that fails ends the term, and so does a commit that finds
-    another epoch.
+    another epoch, a login at the network that finds a later owner there, and a lease that has run out unrenewed.
     """
 
     name = "node"
@@ -46,16 +49,27 @@ class Node:
     async def run(self, stop: asyncio.Event) -> None:
         await self._database.persist(lambda connection: shards.create_shards(connection, self._settings.shards))
         while not stop.is_set():
-            lease = await self._claim()
+            # From before the database is asked: what it grants is never longer than what we count on.
+            asked = asyncio.get_running_loop().time()
+            try:
+                lease = await self._claim()
+            except Exception as error:
+                if not is_transient(error):
+                    raise
+                log.warning("lease.unreachable", extra={"error": repr(error)})
+                self.desk.abandon()
+                await service.wait_for(stop, RETRY_SECONDS)
+                continue
             if lease is None:
                 self.desk.abandon()
                 await service.wait_for(stop, self._settings.heartbeat_seconds)
                 continue
             log.info("lease.claimed", extra={"shard": lease.shard, "epoch": lease.epoch, "node": self._settings.node})
             try:
-                await self._serve(lease, stop)
+                await self._serve(lease, asked, stop)
             except LeaseLost as lost:
                 log.warning("lease.lost", extra={"shard": lease.shard, "epoch": lease.epoch, "detail": str(lost)})
+                await service.wait_for(stop, RETRY_SECONDS)
                 continue
             except Exception as error:
                 if not is_transient(error):
@@ -70,21 +84,18 @@ class Node:
 
     async def _claim(self) -> Lease | None:
         settings = self._settings
-        try:
-            async with self._database.transaction() as connection:
-                return await shards.claim(
-                    connection, SHARD, owner=settings.node, address=self._address(), silence=settings.lease_seconds
-                )
-        except Exception as error:
-            if not is_transient(error):
-                raise
-            log.warning("lease.unreachable", extra={"error": repr(error)})
-            return None
+        async with self._database.transaction() as connection:
+            return await shards.claim(
+                connection, SHARD, owner=settings.node, address=self._address(), silence=settings.lease_seconds
+            )
 
-    async def _serve(self, lease: Lease, stop: asyncio.Event) -> None:
-        """One term. Ends at `stop`, or when the shard is to be opened anew; raises `LeaseLost`."""
+    async def _serve(self, lease: Lease, asked: float, stop: asyncio.Event) -> None:
+        """One term. Ends at `stop`, or when the shard is to be opened anew; raises `LeaseLost`.
+
+        asked: the loop's time when the lease was asked for.
+        """
         ended = asyncio.Event()
-        heartbeat = asyncio.create_task(self._keep(lease, ended), name="heartbeat")
+        heartbeat = asyncio.create_task(self._keep(lease, asked, ended), name="heartbeat")
         term = asyncio.create_task(self._work(lease, ended), name="term")
         stopping = asyncio.create_task(stop.wait())
         reopening = asyncio.create_task(self._reopen(), name="reopen")
@@ -121,19 +132,37 @@ class Node:
         self.desk.term_opened()
         await shard.run(ended)
 
-    async def _keep(self, lease: Lease, ended: asyncio.Event) -> None:
-        """Renew until `ended`. Raises `LeaseLost`.
+    async def _keep(self, lease: Lease, asked: float, ended: asyncio.Event) -> None:
+        """Renew until `ended`. Raises `LeaseLost`, also when no heartbeat has succeeded for too long.
 
-        While the database is away nobody else can take the lease either, so that alone does not end the term.
+        We may be the only one that does not reach the database, so that another takes the shard without our knowing. A
+        heartbeat that hangs is not waited for.
         """
-        while not await service.wait_for(ended, self._settings.heartbeat_seconds):
-            try:
-                async with self._database.transaction() as connection:
-                    await shards.renew(connection, lease)
-            except Exception as error:
-                if not is_transient(error):
-                    raise
-                log.warning("lease.not_renewed", extra={"shard": lease.shard, "error": repr(error)})
+        loop, seconds = asyncio.get_running_loop(), self._settings.lease_seconds * SURE
+        until = asked + seconds
+        while not await service.wait_for(ended, min(self._settings.heartbeat_seconds, until - loop.time())):
+            renewing = asyncio.create_task(self._renew(lease), name="renew")
+            ending = asyncio.create_task(ended.wait())
+            left = max(0.0, until - loop.time())
+            await asyncio.wait([renewing, ending], timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            ending.cancel()
+            renewing.cancel()
+            if renewing.done():
+                try:
+                    until = renewing.result() + seconds
+                except Exception as error:
+                    if not is_transient(error):
+                        raise
+                    log.warning("lease.not_renewed", extra={"shard": lease.shard, "error": repr(error)})
+            if loop.time() >= until:
+                raise LeaseLost(f"shard {lease.shard}: the lease was not renewed for {seconds:.1f} s")
+
+    async def _renew(self, lease: Lease) -> float:
+        """The loop's time before the database was asked."""
+        asked = asyncio.get_running_loop().time()
+        async with self._database.transaction() as connection:
+            await shards.renew(connection, lease)
+        return asked
 
     async def _release(self, lease: Lease) -> None:
         try:

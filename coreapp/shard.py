@@ -83,7 +83,9 @@ class Shard:
         account, number = device.number, self.lease.shard
         await self.config.load()
         forgotten = int((clock.now() - UNREAD_DAYS * 86_400) * 1000)
-        await database.persist(lambda connection: threads.delete_unread_before(connection, account, forgotten))
+        await database.persist(
+            shards.fenced(self.lease, lambda connection: threads.delete_unread_before(connection, account, forgotten))
+        )
         async with database.reading() as connection:
             left = await jobs.list_jobs(connection, number)
             pending = await callbacks.count_pending(connection, number)
@@ -91,7 +93,7 @@ class Shard:
             progress_rows = await messages.list_progress(connection, account, [job.id for job in left])
 
         self.guard = Guard(settings.outgoing)
-        self.link = NetworkLink(*settings.network_tcp, device.number, device.token)
+        self.link = NetworkLink(*settings.network_tcp, device.number, device.token, epoch=self.lease.epoch)
         self.queue = CallbackQueue(settings.callback_queue_limit, clock, self._load_callbacks)
         self.audience = Audience(
             lambda: bool(self.config.target().url),
@@ -129,7 +131,9 @@ class Shard:
             returned=lambda job: self.groups.lane.returned(job),
             blocked_is_sent=settings.blocked_is_sent,
         )
-        self.identities = Identities(database, self.journal, self.config.wishes, clock, account=account, shard=number)
+        self.identities = Identities(
+            database, self.lease, self.journal, self.config.wishes, clock, account=account, shard=number
+        )
         await self.identities.open()
         self.encryption = Encryption(
             device,
@@ -191,7 +195,7 @@ class Shard:
             self.config.wishes,
             status_rows,
             clock,
-            shard=number,
+            lease=self.lease,
             left=left,
             forgotten=forgotten,
             invite_url=settings.invite_url,
@@ -247,7 +251,7 @@ class Shard:
             {
                 MESSAGE: MessageCollector(database, self.lease, clock),
                 MEDIA: self.media.collector,
-                KEYS: KeyCollector(database, clock),
+                KEYS: KeyCollector(database, self.lease, clock),
             },
             lambda: self.config.settings,
             self.journal,

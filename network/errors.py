@@ -9,6 +9,7 @@ NetworkError
     ├── Forbidden       403  it is for participants of a group, or for its admins
     ├── NotFound        404  there is no such path, number, key, group or invite
     ├── WrongMethod     405  use another method
+    ├── StaleEpoch      409  another program is this device now: leave it to that one
     ├── TooLarge        413  send less at a time
     ├── TooMany         429  wait for `retry_after` seconds
     ├── Unavailable     503  try again later
@@ -66,6 +67,11 @@ class NotFound(RequestError):
 class WrongMethod(RequestError):
     status = 405
     reason = "wrong_method"
+
+
+class StaleEpoch(RequestError):
+    status = 409
+    reason = "stale_epoch"
 
 
 class TooLarge(RequestError):

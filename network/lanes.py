@@ -41,6 +41,7 @@ class Lane:
 
     session:         the connection that its device is on; at most one.
     attachment:      counts the logins, so that what was begun for an earlier one is recognised.
+    epoch:           that its device logged in under; 0 for none, and while nobody is logged in.
     in_flight:       delivered and not acknowledged, by delivery number. Bounded by `Windows`, as its bytes are.
     in_flight_bytes: the size of these.
     held:            in memory only, oldest first; younger than everything that is stored. Bounded by the router.
@@ -58,6 +59,7 @@ class Lane:
         "attachment",
         "backlog",
         "cursor",
+        "epoch",
         "gap",
         "held",
         "in_flight",
@@ -73,6 +75,7 @@ class Lane:
         self.number = number
         self.session: Recipient | None = None
         self.attachment = 0
+        self.epoch = 0
         self.in_flight: dict[int, Transit] = {}
         self.in_flight_bytes = 0
         self.held: collections.deque[Transit] = collections.deque()
@@ -107,6 +110,7 @@ class Lane:
             del session.deliveries[n]
         session.waiting.pop(self, None)
         self.session = None
+        self.epoch = 0
         self.backlog = False
         return transits
 

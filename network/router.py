@@ -90,16 +90,33 @@ class Router:
 
     # Recipients.
 
-    def attach(self, number: str, session: Recipient) -> None:
-        """A device logged in: deliver what waits for it, then what comes. It leaves the connection it was on."""
+    def attach(self, number: str, session: Recipient, epoch: int = 0) -> None:
+        """A device logged in: deliver what waits for it, then what comes. It leaves the connection it was on.
+
+        On the connection that it is on already, only its epoch changes.
+        """
+        lane = self._lane(number)
+        if lane.session is session:
+            lane.epoch = epoch
+            return
         self.expel(number, device.REPLACED)
         lane = self._lane(number)
         lane.session = session
+        lane.epoch = epoch
         lane.attachment += 1
         lane.cursor = 0
         lane.backlog = True
         self._online += 1
         self._pump(lane)
+
+    def is_stale(self, number: str, epoch: int) -> bool:
+        """Is the device logged in under a higher epoch than this one? Without an epoch nothing is stale.
+
+        Epochs are known only while somebody is logged in under them: whoever comes back with older ones, from a backup
+        say, gets in when the other has gone.
+        """
+        lane = self._lanes.get(number)
+        return lane is not None and 0 < epoch < lane.epoch
 
     def detach(self, number: str, session: Recipient) -> None:
         """A device logged out, or its connection is gone."""

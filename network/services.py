@@ -109,7 +109,7 @@ async def _serve(
     devices = routes.Service(
         codes=Codes(database, settings.secrets.registration_key, clock),
         registrations=Registrations(database, router, recipients, logins, notices, chats, clock),
-        keys=Keys(database, refills),
+        keys=Keys(database, router, refills),
         blocks=Blocks(database, recipients),
         logins=logins,
         registration_key=settings.secrets.registration_key,

@@ -205,10 +205,12 @@ class Session:
         if left is None:
             self._failed(frame.n, device.UNAUTHORIZED, "no such number, or not its token")
             return
+        if self._router.is_stale(frame.number, frame.epoch):
+            self._failed(frame.n, device.STALE_EPOCH, "the device is logged in under a higher epoch")
+            return
         self._transport.send(device.Ok(n=frame.n))
-        if frame.number not in self.numbers:
-            self._router.attach(frame.number, self)
-            self.numbers.add(frame.number)
+        self._router.attach(frame.number, self, frame.epoch)
+        self.numbers.add(frame.number)
         self._backend.refills.attached(frame.number, left, self)
 
     async def _logout(self, frame: device.Logout) -> None:

@@ -24,12 +24,13 @@ from coreapp.read_receipts import ReadReceipts
 from coreapp.status_reports import Wishes
 from coreapp.webhook.status_rows import StatusRows
 from tidings.runtime.clock import Clock
-from tidings.storage import group_messages, groups, sender_keys
+from tidings.storage import group_messages, groups, sender_keys, shards
 from tidings.storage.database import Database
 from tidings.storage.group_changes import GroupChanges
 from tidings.storage.groups import Group
 from tidings.storage.jobs import Job
 from tidings.storage.sender_keys import Holder
+from tidings.storage.shards import Lease
 
 
 class ShardGroups:
@@ -51,14 +52,19 @@ class ShardGroups:
         status_rows: StatusRows,
         clock: Clock,
         *,
-        shard: int,
+        lease: Lease,
         left: Sequence[Job],
         forgotten: int,
         invite_url: str,
     ) -> ShardGroups:
-        """With what the last owner left on disk, its jobs among it, and without what came before `forgotten`."""
-        account = device.number
-        await database.persist(lambda connection: group_messages.delete_unread_before(connection, account, forgotten))
+        """With what the last owner left on disk, its jobs among it, and without what came before `forgotten`.
+
+        Raises `LeaseLost`.
+        """
+        account, shard = device.number, lease.shard
+        await database.persist(
+            shards.fenced(lease, lambda connection: group_messages.delete_unread_before(connection, account, forgotten))
+        )
         async with database.reading() as connection:
             known = await groups.list_groups(connection, account)
             under_way = await sender_keys.list_under_way(connection, account)

@@ -49,7 +49,7 @@ class ShardMedia:
         files.prepare()
         self._blobs = NetworkBlobs(settings.network_http, account, device.token)
         uploader = Uploader(self._blobs, at_once=settings.media_transfers)
-        stored = StoredMedia(database, device.sealer, files, uploader, clock, account=account)
+        stored = StoredMedia(database, lease, device.sealer, files, uploader, clock, account=account)
         linked = LinkedMedia(
             database,
             Safe(settings.secrets.master_key),

@@ -61,7 +61,9 @@ class MediaCollector:
     async def _delete_orphans(self) -> int:
         total = 0
         async for names in self._files.list_old(self._clock.now() - ORPHAN_SECONDS):
-            known = await self._database.query(functools.partial(media.list_known_files, names=names))
+            # Fenced, since what is deleted is everybody's.
+            list_known = functools.partial(media.list_known_files, names=names)
+            known = await self._database.persist(shards.fenced(self._lease, list_known))
             total += await self._files.delete([name for name in names if name not in known])
             await asyncio.sleep(PAUSE)
         return total

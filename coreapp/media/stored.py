@@ -15,9 +15,10 @@ from coreapp.media.uploads import Uploader
 from tidings import e2ee
 from tidings.media.files import Files
 from tidings.runtime.clock import Clock
-from tidings.storage import media
+from tidings.storage import media, shards
 from tidings.storage.database import Connection, Database
 from tidings.storage.media import Media
+from tidings.storage.shards import Lease
 
 log = logging.getLogger(__name__)
 
@@ -39,9 +40,18 @@ class StoredMedia:
     """The files of one account. What is known of their blobs is sealed in their rows."""
 
     def __init__(
-        self, database: Database, sealer: e2ee.Sealer, files: Files, uploader: Uploader, clock: Clock, *, account: str
+        self,
+        database: Database,
+        lease: Lease,
+        sealer: e2ee.Sealer,
+        files: Files,
+        uploader: Uploader,
+        clock: Clock,
+        *,
+        account: str,
     ) -> None:
         self._database = database
+        self._lease = lease
         self._sealer = sealer
         self._files = files
         self._uploader = uploader
@@ -49,7 +59,7 @@ class StoredMedia:
         self._account = account
 
     async def find(self, source: Source) -> Found:
-        """The pointer of a file; waits while the network is away. Raises `SourceFailed`."""
+        """The pointer of a file; waits while the network is away. Raises `SourceFailed` and `LeaseLost`."""
         found = await self._database.query(lambda connection: media.find(connection, self._account, source.id))
         if found is None:
             raise SourceFailed(codes.NOT_FOUND, "id", f"there is no media {source.id}")
@@ -66,9 +76,10 @@ class StoredMedia:
                 about=found.id,
             )
             now = int(self._clock.now() * 1000)
-            await self._database.persist(lambda connection: self._keep(connection, found, pointer, expires_at, now))
+            keep = functools.partial(self._keep, found=found, pointer=pointer, expires_at=expires_at, now=now)
         else:
-            await self._database.persist(lambda connection: media.touch(connection, [found.id], now))
+            keep = functools.partial(media.touch, ids=[found.id], now=now)
+        await self._database.persist(shards.fenced(self._lease, keep))
         until = min(now / 1000 + IN_MEMORY_SECONDS, (expires_at - LEAST_LEFT_MS) / 1000)
         return Found(pointer, until)
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from network.devices import schemas, signatures
-from network.errors import BadRequest, NotFound
+from network.errors import BadRequest, NotFound, StaleEpoch
 from network.refills import Refills
+from network.router import Router
 from tidings.storage import directory, prekeys
 from tidings.storage.database import Connection, Database
 from tidings.storage.prekeys import Counts
@@ -28,15 +29,18 @@ def kyber_rows(number: str, keys: Sequence[schemas.KyberPreKey]) -> list[prekeys
 class Keys:
     """Keys of devices that have proved who they are."""
 
-    def __init__(self, database: Database, refills: Refills) -> None:
+    def __init__(self, database: Database, router: Router, refills: Refills) -> None:
         self._database = database
+        self._router = router
         self._refills = refills
 
     async def upload(self, number: str, keys: schemas.Keys) -> Counts:
         """Add one-time keys, replace lasting ones; what is there now. The same upload again changes nothing.
 
-        Raises `BadRequest` and `NotFound`.
+        Raises `BadRequest`, `NotFound` and `StaleEpoch`.
         """
+        if self._router.is_stale(number, keys.epoch):
+            raise StaleEpoch(f"{number} is logged in under a higher epoch")
         device = (await self._database.query(lambda c: directory.list_registrations(c, [number]), patience=20)).get(
             number
         )

@@ -10,7 +10,7 @@ from prometheus_client import Counter
 from network import tokens
 from network.devices import schemas, signatures
 from network.devices.keys import kyber_rows, prekey_rows
-from network.errors import BadRequest
+from network.errors import BadRequest, StaleEpoch
 from network.groups.chats import LEAVING, Chats
 from network.logins import Logins
 from network.notices import Notice, Notices
@@ -55,8 +55,11 @@ class Registrations:
         self._clock = clock
 
     async def register(self, devices: Sequence[schemas.Device]) -> list[str]:
-        """Register devices, all or none; their tokens, in order. Raises `BadRequest`."""
+        """Register devices, all or none; their tokens, in order. Raises `BadRequest` and `StaleEpoch`."""
         numbers = [body.number for body in devices]
+        for body in devices:
+            if self._router.is_stale(body.number, body.epoch):
+                raise StaleEpoch(f"{body.number} is logged in under a higher epoch")
         if len(set(numbers)) != len(numbers):
             raise BadRequest("a number stands there twice")
         await signatures.check(

@@ -39,6 +39,9 @@ class PreKey(msgspec.Struct, gc=False):
     public: CurveKey
 
 
+Epoch = Annotated[int, Meta(ge=0, le=2**53)]
+
+
 class NewCode(msgspec.Struct):
     """POST /v1/codes"""
 
@@ -46,7 +49,7 @@ class NewCode(msgspec.Struct):
 
 
 class Device(msgspec.Struct):
-    """POST /v1/registrations, and one of those in bulk. kyber_prekey: the last resort."""
+    """POST /v1/registrations, and one of those in bulk. kyber_prekey: the last resort; epoch: as in a login."""
 
     number: Number
     registration_id: KeyId
@@ -56,6 +59,7 @@ class Device(msgspec.Struct):
     prekeys: Annotated[list[PreKey], Meta(max_length=100)] = []
     kyber_prekeys: Annotated[list[KyberPreKey], Meta(max_length=100)] = []
     code: str = ""
+    epoch: Epoch = 0
 
 
 class Bulk(msgspec.Struct):
@@ -65,9 +69,10 @@ class Bulk(msgspec.Struct):
 
 
 class Keys(msgspec.Struct):
-    """PUT /v1/keys/{number}"""
+    """PUT /v1/keys/{number}; epoch: as in a login."""
 
     signed_prekey: SignedPreKey | None = None
     kyber_prekey: KyberPreKey | None = None
     prekeys: Annotated[list[PreKey], Meta(max_length=100)] = []
     kyber_prekeys: Annotated[list[KyberPreKey], Meta(max_length=100)] = []
+    epoch: Epoch = 0

@@ -25,7 +25,7 @@ from tidings.outgoing import addresses
 from tidings.outgoing.settings import OutgoingSettings
 from tidings.runtime.clock import Clock, SystemClock
 from tidings.runtime.settings import Secrets
-from tidings.storage import application_settings
+from tidings.storage import application_settings, shards
 from tidings.storage.database import Database
 from tidings.wire import connection as wire
 from tidings.wire import core
@@ -96,7 +96,9 @@ class Running:
             self.client.connection.close("test")
 
     async def killed(self) -> None:
-        """Gone at once: nothing is flushed, nothing released. (What a kill cannot do is run `finally`; see below.)"""
+        """Gone at once, and its lease is over: nothing is flushed, nothing released. (What a kill cannot do is run
+        `finally`; see below.)
+        """
         shard = self.node.shard
         if shard is not None:
             shard.journal.fail(Killed("killed"))
@@ -105,6 +107,8 @@ class Running:
         with contextlib.suppress(Killed):
             async with asyncio.timeout(TIMEOUT):
                 await self.task
+        async with self.node._database.transaction() as connection:
+            await connection.execute(shards.table.update().values(heartbeat_at=0))
         self.server.close()
 
 
@@ -198,7 +202,7 @@ def make_settings(tmp_path: Path, database: Database, network: ScriptedNetwork) 
         network_tcp=network.tcp,
         network_http=network.http,
         shards=1,
-        lease_seconds=1.0,
+        lease_seconds=30.0,
         heartbeat_seconds=0.1,
         job_queue_limit=1000,
         callback_queue_limit=1000,

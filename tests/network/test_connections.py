@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from network.settings import Limits
-from tests.network.support import PATIENCE, REGISTRATION_KEY, Network, registration
+from tests.network.support import PATIENCE, REGISTRATION_KEY, Client, Network, registration
 from tests.network.test_routing import ALICE, BOB, ids, stored
 from tidings.e2ee.identity import IdentityKeyPair
 from tidings.runtime.clock import ManualClock
@@ -36,6 +36,48 @@ async def test_a_second_login_of_the_same_device_on_one_connection_changes_nothi
     client.send(ALICE, ALICE, "one")
     assert ids(await client.deliveries(1)) == ["one"]
     await client.nothing_came()
+
+
+async def test_the_highest_epoch_stays_and_a_lower_one_is_told_so(network: Network) -> None:
+    await network.start()
+    await network.register(ALICE)
+    token = network.tokens[ALICE]
+
+    async def log_in(epoch: int) -> tuple[Client, object]:
+        client = await network.connect()
+        return client, await client.ask(functools.partial(device.Login, number=ALICE, token=token, epoch=epoch))
+
+    first, answer = await log_in(4)
+    assert isinstance(answer, device.Ok)
+    late, refused = await log_in(3)
+    assert isinstance(refused, device.Failed)
+    assert refused.reason == device.STALE_EPOCH
+    await late.close()
+    await first.nothing_came()
+    same, answer = await log_in(4)
+    assert isinstance(answer, device.Ok)
+    assert (await first.next(device.Closing)).reason == device.REPLACED
+    later, answer = await log_in(5)
+    assert isinstance(answer, device.Ok)
+    assert (await same.next(device.Closing)).reason == device.REPLACED
+    for path, body, bearer in (
+        (f"/v1/keys/{ALICE}", {"epoch": 4, "prekeys": []}, token),
+        ("/v1/registrations", registration(ALICE) | {"epoch": 4}, REGISTRATION_KEY),
+    ):
+        method = "PUT" if "keys" in path else "POST"
+        status, error = await network.request(method, path, body, token=bearer)
+        assert (status, error["error"]["reason"]) == (409, "stale_epoch")
+        if method == "PUT":
+            assert (await network.request(method, path, body | {"epoch": 5}, token=bearer))[0] == 200
+    await later.nothing_came()
+    # Without an epoch the newest wins, and when nobody is there an epoch means nothing.
+    plain, answer = await log_in(0)
+    assert isinstance(answer, device.Ok)
+    assert (await later.next(device.Closing)).reason == device.REPLACED
+    restored, answer = await log_in(1)
+    assert isinstance(answer, device.Ok)
+    for client in (first, same, later, plain, restored):
+        await client.close()
 
 
 async def test_many_devices_log_in_at_once_on_one_connection(network: Network) -> None:

@@ -1,14 +1,16 @@
 """Shards and their leases: who owns which part of the recipients, under which epoch.
 
 A lease is a row. Whoever raises its `epoch` owns it; every transaction of the owner checks that the epoch is still its
-own, so an owner that was paused past its lease can write nothing. All times are the database's own.
+own, so an owner that was paused past its lease can write nothing. All times are the database's own, but for an owner
+that cannot reach the database: by its own monotonic clock it leaves when its lease has run out.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import zlib
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -16,6 +18,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from tidings.storage import types
 from tidings.storage.business_tables import metadata
 from tidings.storage.database import insert_or_ignore
+
+Value = TypeVar("Value")
 
 table = sa.Table(
     "shards",
@@ -121,6 +125,18 @@ async def fence(connection: AsyncConnection, lease: Lease) -> None:
     found = await connection.execute(_FENCE, {"shard": lease.shard, "epoch": lease.epoch})
     if found.first() is None:
         raise LeaseLost(f"shard {lease.shard} is no longer owned under epoch {lease.epoch}")
+
+
+def fenced(
+    lease: Lease, work: Callable[[AsyncConnection], Awaitable[Value]]
+) -> Callable[[AsyncConnection], Awaitable[Value]]:
+    """`work` as the rest of a transaction that begins with `fence`."""
+
+    async def transaction(connection: AsyncConnection) -> Value:
+        await fence(connection, lease)
+        return await work(connection)
+
+    return transaction
 
 
 async def list_owners(connection: AsyncConnection) -> Sequence[Owner]:

@@ -39,6 +39,7 @@ BUSY = "busy"  # a check of this account is in flight already
 BAD_FRAME = "bad_frame"
 SLOW_READER = "slow_reader"
 REPLACED = "replaced"  # the same device logged in on another connection
+STALE_EPOCH = "stale_epoch"  # the device is logged in under a higher `epoch`
 SHUTDOWN = "shutdown"
 IDLE = "idle"
 
@@ -55,11 +56,15 @@ class Frame(msgspec.Struct, tag_field="t", omit_defaults=True, gc=False):
 
 
 class Login(Frame, tag="login"):
-    """Attach a device to this connection. Answered by `Ok` or `Failed`; then its mailbox is delivered."""
+    """Attach a device to this connection. Answered by `Ok` or `Failed`; then its mailbox is delivered.
+
+    epoch: of programs that take turns in being one device: the higher one keeps the lower one out. 0 for none.
+    """
 
     n: Number
     number: str
     token: str
+    epoch: int = 0
 
 
 class Logout(Frame, tag="logout"):

@@ -1,0 +1,194 @@
+"""A Coreapp that is cut off from the database alone, and one that takes its place: the network has one of them."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import functools
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from coreapp.garbage import KeyCollector
+from coreapp.identities import Identities
+from coreapp.media.pointers import Source
+from network.session import Session
+from tests.conftest import DatabaseFactory
+from tests.coreapp import media_scene
+from tests.coreapp.conftest import BUSINESS, Running, World
+from tests.coreapp.real_network import RealNetwork, real_network
+from tests.coreapp.signals import Signals, soon
+from tests.services.gate import Gate
+from tidings.runtime.clock import SystemClock
+from tidings.storage import media
+from tidings.storage.database import Database
+from tidings.storage.shards import Lease, LeaseLost
+from tidings.wire import device
+
+LEASE = 3.0  # seconds
+
+
+class Logins:
+    """The business's logins at the network, as they come, by epoch; and how they ended."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.signals = Signals()
+        self.epochs: list[int] = []
+        self.refused: list[int] = []
+        self.live = 0
+        login, detached, failed = Session._login, Session.detached, Session._failed
+        asked: dict[tuple[Session, int], int] = {}
+
+        async def counted(session: Session, frame: device.Login) -> None:
+            if frame.number == BUSINESS:
+                self.epochs.append(frame.epoch)
+                asked[session, frame.n] = frame.epoch
+            await login(session, frame)
+            self.live += BUSINESS in session.numbers
+            self.signals.changed()
+
+        def left(session: Session, number: str, reason: str) -> None:
+            detached(session, number, reason)
+            self.live -= number == BUSINESS
+            self.signals.changed()
+
+        def refused(session: Session, n: int, reason: str, detail: str) -> None:
+            failed(session, n, reason, detail)
+            if reason == device.STALE_EPOCH:
+                self.refused.append(asked[session, n])
+
+        monkeypatch.setattr(Session, "_login", counted)
+        monkeypatch.setattr(Session, "detached", left)
+        monkeypatch.setattr(Session, "_failed", refused)
+
+
+@pytest.fixture
+def database_engine() -> str:
+    """Only a database with an address of its own can be cut off."""
+    return "mariadb"
+
+
+@pytest.fixture
+async def gate(world: World) -> AsyncIterator[Gate]:
+    """The way of one Coreapp to the database."""
+    url = sa.make_url(world.database.settings.url)
+    assert url.host
+    assert url.port
+    gate = Gate(url.host, url.port)
+    await gate.start()
+    yield gate
+    gate.open()
+    await world.close()
+    await gate.stop()
+
+
+@pytest.fixture
+async def behind(world: World, gate: Gate) -> AsyncIterator[World]:
+    """The same world, for a Coreapp whose way to the database is the gate."""
+    url = sa.make_url(world.database.settings.url).set(host=gate.address[0], port=gate.address[1])
+    settings = dataclasses.replace(world.database.settings, url=url.render_as_string(hide_password=False))
+    database = Database(settings, "business")
+    yield World(database, world.network, world.sink, dataclasses.replace(world.settings, database=settings))
+    await database.close()
+
+
+async def start(world: World, network: RealNetwork, node: str, lease: float = LEASE) -> Running:
+    return await world.start(
+        node=node,
+        network_tcp=network.tcp,
+        network_http=network.http,
+        lease_seconds=lease,
+        heartbeat_seconds=min(0.2, lease / 4),
+    )
+
+
+async def test_an_owner_cut_off_from_the_database_alone_leaves_and_stays_away(
+    world: World,
+    gate: Gate,
+    behind: World,
+    database_factory: DatabaseFactory,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    logins = Logins(monkeypatch)
+    async with real_network(world, database_factory, tmp_path) as network:
+        first = await start(behind, network, "first")
+        world.running.append(first)
+        await logins.signals.until(lambda: logins.live == 1)
+        gate.shut()
+        cut_at = asyncio.get_running_loop().time()
+        # By its own clock, before anybody may take its place: nobody else is there yet.
+        await logins.signals.until(lambda: logins.live == 0)
+        assert asyncio.get_running_loop().time() - cut_at < LEASE
+        assert first.node.shard is None
+        second = await start(world, network, "second")
+        await logins.signals.until(lambda: logins.live == 1)
+        assert isinstance(await second.client.check("+15550119999"), list)
+        # The first has its database again: it finds the shard taken.
+        gate.open()
+        assert (await first.client.send("15550119999")).code == 1018
+        await second.stopped()
+        await world.owner(first)
+        await logins.signals.until(lambda: logins.live == 1)
+        assert logins.epochs == [1, 2, 3]
+        await first.stopped()
+
+
+async def test_of_two_that_log_in_the_earlier_owner_is_refused_once_and_stands_by(
+    world: World,
+    gate: Gate,
+    behind: World,
+    database_factory: DatabaseFactory,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its clock says that its lease holds: it was told of a longer one, say."""
+    logins = Logins(monkeypatch)
+    async with real_network(world, database_factory, tmp_path) as network:
+        first = await behind.start(
+            node="first",
+            network_tcp=network.tcp,
+            network_http=network.http,
+            lease_seconds=3600.0,
+            heartbeat_seconds=0.2,
+        )
+        world.running.append(first)
+        await logins.signals.until(lambda: logins.live == 1)
+        gate.cut()
+        second = await start(world, network, "second", lease=0.5)
+        await soon(lambda: first.node.shard is None)
+        await logins.signals.until(lambda: logins.live == 1)
+        assert logins.epochs == [1, 2, 1]
+        assert logins.refused == [1]
+        assert second.shard.link.connected
+        gate.open()
+        await second.stopped()
+        await first.stopped()
+
+
+async def test_whatever_a_late_owner_writes_is_refused(world: World) -> None:
+    running = await world.start()
+    shard, clock = running.shard, SystemClock()
+    late = Lease(0, "first", shard.lease.epoch - 1)
+    row = await media_scene.upload(world)
+    assert not shard.config.wishes().security
+    identities = Identities(world.database, late, shard.journal, shard.config.wishes, clock, account=BUSINESS, shard=0)
+    stored: Any = shard.media.preparation._stored
+    stored._lease = late
+    shard.lease = late
+    attempts: list[Callable[[], Any]] = [
+        identities.open,
+        functools.partial(stored.find, Source(row.id)),
+        KeyCollector(world.database, late, clock),
+        shard.open,
+    ]
+    for attempt in attempts:
+        with pytest.raises(LeaseLost):
+            await attempt()
+    async with world.database.reading() as connection:
+        kept = await media.find(connection, BUSINESS, row.id)
+    assert kept is not None
+    assert kept.blob is None

@@ -1,0 +1,74 @@
+"""A TCP proxy that a test closes: what is behind it is there, and cannot be reached through it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+
+class Gate:
+    """Forwards connections to one address. While it is shut, what is connected hangs and nobody else gets in."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._target = (host, port)
+        self._server: asyncio.Server | None = None
+        self._open = asyncio.Event()
+        self._open.set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.address = ("127.0.0.1", 0)
+
+    async def start(self) -> None:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.address = self._server.sockets[0].getsockname()[:2]
+
+    def shut(self) -> None:
+        """From now on nothing comes through, as with a cable that was pulled out."""
+        self._open.clear()
+
+    def cut(self) -> None:
+        """Shut, and end what is connected."""
+        self.shut()
+        for task in self._tasks:
+            task.cancel()
+
+    def open(self) -> None:
+        """Let everything through again, what was held back first."""
+        self._open.set()
+
+    async def stop(self) -> None:
+        self.cut()
+        if self._server is not None:
+            self._server.close()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        there: asyncio.StreamWriter | None = None
+        try:
+            await self._open.wait()
+            answers, there = await asyncio.open_connection(*self._target)
+            ways = [
+                asyncio.create_task(self._forward(reader, there)),
+                asyncio.create_task(self._forward(answers, writer)),
+            ]
+            try:
+                await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for way in ways:
+                    way.cancel()
+        except (OSError, asyncio.CancelledError):
+            pass
+        finally:
+            self._tasks.discard(task)
+            for end in (writer, there):
+                if end is not None:
+                    end.transport.abort()
+
+    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while data := await reader.read(65_536):
+                await self._open.wait()
+                writer.write(data)
+                await writer.drain()
