@@ -45,7 +45,12 @@ class AccountDesk:
         # A restoration that is done, but for the opening of the shard.
         self._restored: _Restoration | None = None
         self.reopen = asyncio.Event()
-        self.waits_for_code = False
+        # Set while the number waits for a code, so that nothing else can be done.
+        self.unregistered = asyncio.Event()
+
+    @property
+    def waits_for_code(self) -> bool:
+        return self.unregistered.is_set()
 
     async def device(self, lease: Lease, ended: asyncio.Event) -> OwnDevice | None:
         """The number's device for a new term, registered if need be; `None` when the term ended before that.
@@ -67,11 +72,11 @@ class AccountDesk:
                     await service.wait_for(ended, RETRY_SECONDS)
                     continue
                 if not self.waits_for_code:
-                    self.waits_for_code = True
+                    self.unregistered.set()
                     log.warning("account.unregistered", extra={"number": self._number})
                 await self._changed.wait(LOOK_SECONDS)
         finally:
-            self.waits_for_code = False
+            self.unregistered.clear()
         return None
 
     def term_opened(self) -> None:

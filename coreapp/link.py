@@ -23,6 +23,7 @@ from tidings.wire import core
 
 log = logging.getLogger(__name__)
 
+UNREGISTERED = "the business's number is not registered: POST /v1/account sends a code"
 MAX_IN_FLIGHT = 10_000  # questions of one Webapp; one more is refused with 1016
 
 
@@ -90,12 +91,14 @@ class LinkHandler:
             return core.Metrics(question.n, generate_latest().decode())
         if isinstance(question, core.GetHealth):
             if shard is None:
-                waits = self._desk is not None and self._desk.waits_for_code
-                return core.Health(question.n, "unregistered" if waits else "disconnected", self._node)
+                status = "unregistered" if self._waits_for_code() else "disconnected"
+                return core.Health(question.n, status, self._node)
             status = "connected" if shard.link.connected else "connecting"
             return core.Health(question.n, status, self._node, [shard.lease.shard])
         if self._desk is not None and isinstance(question, _ABOUT_THE_NUMBER):
             return await _ask_desk(self._desk, question)
+        if shard is None and self._waits_for_code():
+            raise Refused(codes.SERVICE_NOT_READY, UNREGISTERED, retry_after=5)
         if shard is None:
             raise Refused(codes.NOT_PRIMARY_COREAPP, "this Coreapp does not own the shard", retry_after=1)
         if isinstance(question, core.AcceptMessage):
@@ -130,6 +133,9 @@ class LinkHandler:
         if isinstance(question, core.ReplayCallbacks):
             return core.Replayed(question.n, await shard.replay(question.seqs))
         raise Refused(codes.INTERNAL_ERROR, f"unknown question {type(question).__name__}")
+
+    def _waits_for_code(self) -> bool:
+        return self._desk is not None and self._desk.waits_for_code
 
 
 _ABOUT_THE_NUMBER = (core.RequestCode, core.VerifyCode, core.ExportKeys, core.RestoreKeys)

@@ -68,11 +68,15 @@ async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[Addresse
 async def _announce(
     node: Node, settings: Settings, addresses: Addresses, ready: Callable[[Addresses], None] | None
 ) -> None:
-    """Ready means: the shard is ours, or somebody else's who is alive."""
+    """Ready means: the shard is ours, or somebody else's who is alive, or the number waits for a code."""
+    known = [asyncio.create_task(event.wait()) for event in (node.owned, node.desk.unregistered)]
+    patience = settings.lease_seconds + 2 * settings.heartbeat_seconds
     try:
-        async with asyncio.timeout(settings.lease_seconds + 2 * settings.heartbeat_seconds):
-            await node.owned.wait()
-    except TimeoutError:
+        done, _ = await asyncio.wait(known, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in known:
+            task.cancel()
+    if not done:
         log.info("coreapp.standing_by", extra={"node": settings.node})
     if ready is not None:
         ready(addresses)

@@ -28,7 +28,7 @@ from webapp.errors import (
 log = logging.getLogger(__name__)
 
 _SANE_ID = re.compile(rb"[A-Za-z0-9_.:-]{1,64}")
-_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
+_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 _SLASHES = re.compile(r"//+")
 _NO_CACHE = (b"cache-control", b"no-cache, private")
 
@@ -52,7 +52,12 @@ class Envelope:
         if len(path) > 1 and (path[-1] == "/" or "//" in path):
             scope["path"] = _SLASHES.sub("/", path).rstrip("/") or "/"
         request_id = _request_id(scope)
-        scope.setdefault("state", {})["request_id"] = request_id
+        state = scope.setdefault("state", {})
+        state["request_id"] = request_id
+        if scope["method"] == "HEAD":
+            # Whatever answers a GET answers this; the state is for what would go to lengths for a body.
+            state["without_body"] = True
+            scope, send = {**scope, "method": "GET"}, _without_body(send)
         added = (_NO_CACHE, (b"x-request-id", request_id.encode()))
         started = False
 
@@ -76,6 +81,15 @@ class Envelope:
             await as_answer(error, request_id)(scope, receive, send_with_headers)
         finally:
             self._running -= 1
+
+
+def _without_body(send: Send) -> Send:
+    async def send_head(message: Message) -> None:
+        if message["type"] == "http.response.body":
+            message = {**message, "body": b""}
+        await send(message)
+
+    return send_head
 
 
 def as_answer(error: Exception, request_id: str) -> Response:
@@ -110,14 +124,21 @@ def _allowed(request: Request) -> list[str]:
     # A path that is described without parameters counts as that only: /v1/users/login is no user.
     described = request.app.openapi()["paths"].get(request.scope["path"])
     if described is not None:
-        return [method for method in _METHODS if method.lower() in described]
+        return [method for method in _METHODS if _as_described(method).lower() in described]
     # One path has a route for each method, and each knows its own only.
     plain = {key: request.scope[key] for key in ("type", "path", "root_path", "headers")}
     return [
         method
         for method in _METHODS
-        if any(route.matches({**plain, "method": method})[0] is Match.FULL for route in request.app.router.routes)
+        if any(
+            route.matches({**plain, "method": _as_described(method)})[0] is Match.FULL
+            for route in request.app.router.routes
+        )
     ]
+
+
+def _as_described(method: str) -> str:
+    return "GET" if method == "HEAD" else method
 
 
 def _request_id(scope: Scope) -> str:

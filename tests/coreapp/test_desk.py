@@ -14,7 +14,7 @@ from coreapp.errors import Refused
 from coreapp.key_backup import Keys, WrongBackup
 from tests.conftest import DatabaseFactory
 from tests.coreapp.conftest import BUSINESS, Running, World, make_settings
-from tests.coreapp.signals import soon
+from tests.coreapp.signals import TIMEOUT, soon
 from tidings.runtime import password_box
 from tidings.runtime.settings import SettingsError
 from tidings.storage import accounts, registrations, sessions
@@ -49,6 +49,11 @@ async def test_a_number_that_waits_for_its_code_is_unregistered_and_the_code_reg
     running = await world.start(owned=False, auto_register=False)
     await until_unregistered(running)
     assert not world.network.registrations
+    for answer in (
+        await running.client.send(NUMBER),
+        await running.client.ask(lambda n: core.SettingsChanged(n, BUSINESS)),
+    ):
+        assert (answer.code, answer.retry_after) == (1011, 5)
     assert isinstance(await running.client.ask(lambda n: core.RequestCode(n, BUSINESS)), core.Done)
     assert world.network.codes == [BUSINESS]
     assert isinstance(await running.client.ask(lambda n: core.VerifyCode(n, BUSINESS, "123456")), core.Done)
@@ -79,6 +84,18 @@ async def test_what_the_network_says_to_a_code_reaches_the_caller(
     answer = await running.client.ask(lambda n: core.RequestCode(n, BUSINESS))
     assert (answer.code, answer.retry_after) == (1015, 30)
     assert (await running.client.ask(core.GetHealth)).gateway_status == "unregistered"
+
+
+async def test_a_coreapp_that_waits_for_a_code_is_ready_at_once(world: World) -> None:
+    ready: asyncio.Queue[Any] = asyncio.Queue()
+    stop = asyncio.Event()
+    # Longer than the test may take.
+    settings = dataclasses.replace(world.settings, auto_register=False, lease_seconds=3600.0, heartbeat_seconds=60.0)
+    running = asyncio.create_task(services.run(settings, stop, ready.put_nowait))
+    async with asyncio.timeout(TIMEOUT):
+        assert (await ready.get()).link
+    stop.set()
+    await running
 
 
 async def test_questions_about_another_number_are_refused(world: World) -> None:

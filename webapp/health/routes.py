@@ -30,8 +30,4 @@ def routes(health: HealthCheck, gate: Gate) -> APIRouter:
     async def get_root(request: Request) -> Response:
         return answers.answer({})
 
-    @router.head("/", include_in_schema=False)
-    async def head_root(request: Request) -> Response:
-        return answers.answer({})
-
     return router

@@ -54,11 +54,15 @@ def routes(media: MediaStore, gate: Gate) -> APIRouter:
         openapi_extra=openapi.operation(openapi.BEARER),
     )
     async def download(request: Request, media_id: MediaId) -> Response:
-        return await answer_with_file(request, media_id)
-
-    @router.head("/v1/media/{media_id}", include_in_schema=False)
-    async def describe(request: Request, media_id: MediaId) -> Response:
-        return await answer_with_file(request, media_id)
+        caller = await gate.caller(request)
+        downloads.take()
+        try:
+            found, file = await media.open(caller, media_id)
+        except BaseException:
+            downloads.release()
+            raise
+        with_body = not getattr(request.state, "without_body", False)
+        return FileAnswer(file, found.size, found.mime_type, downloads.release, with_body=with_body)
 
     @router.delete(
         "/v1/media/{media_id}",
@@ -69,16 +73,5 @@ def routes(media: MediaStore, gate: Gate) -> APIRouter:
     async def delete(request: Request, media_id: MediaId) -> Response:
         await media.delete(await gate.caller(request), media_id)
         return answers.answer({})
-
-    async def answer_with_file(request: Request, media_id: str) -> Response:
-        caller = await gate.caller(request)
-        downloads.take()
-        try:
-            found, file = await media.open(caller, media_id)
-        except BaseException:
-            downloads.release()
-            raise
-        with_body = request.method != "HEAD"
-        return FileAnswer(file, found.size, found.mime_type, downloads.release, with_body=with_body)
 
     return router
