@@ -94,7 +94,7 @@ class LinkHandler:
                 status = "unregistered" if self._waits_for_code() else "disconnected"
                 return core.Health(question.n, status, self._node)
             status = "connected" if shard.link.connected else "connecting"
-            return core.Health(question.n, status, self._node, [shard.lease.shard])
+            return core.Health(question.n, status, self._node, [shard.lease.shard], shard.audience.dropped)
         if self._desk is not None and isinstance(question, _ABOUT_THE_NUMBER):
             return await _ask_desk(self._desk, question)
         if shard is None and self._waits_for_code():

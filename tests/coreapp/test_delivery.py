@@ -8,6 +8,7 @@ import logging
 from collections.abc import Sequence
 
 import pytest
+from prometheus_client import REGISTRY
 
 from coreapp.webhook import retry, signature
 from tests.coreapp.conftest import BUSINESS, Running, World
@@ -19,6 +20,7 @@ from tidings.storage import callbacks, messages
 from tidings.storage.callbacks import Callback
 from tidings.storage.messages import Status
 from tidings.wire import core
+from tidings.wire import device as frames
 
 NUMBERS = [f"155501100{n:02}" for n in range(30)]
 
@@ -244,6 +246,7 @@ async def test_messages_are_refused_while_the_callback_queue_is_full_until_it_ha
 
 async def test_without_a_webhook_messages_are_taken_and_as_many_statuses_wait_as_fit_the_queue(world: World) -> None:
     await world.configure(webhooks={"url": ""})
+    untold = REGISTRY.get_sample_value("tidings_statuses_untold_total") or 0
     [phone] = world.add_phones(NUMBERS[0])
     running = await running_with(world, 0, callback_queue_limit=4)
     await running.client.check(NUMBERS[0])
@@ -258,6 +261,8 @@ async def test_without_a_webhook_messages_are_taken_and_as_many_statuses_wait_as
                 async with world.database.reading() as connection:
                     progress = await messages.list_progress(connection, BUSINESS, sent)
     assert len(running.shard.queue) == 4
+    assert (await running.client.ask(core.GetHealth)).statuses_dropped == 4
+    assert REGISTRY.get_sample_value("tidings_statuses_untold_total") == untold + 4
     # What recipients write is kept for whoever listens later.
     phone.read(world.network.sends[0].kind, world.network.sends[0].body)
     kind, ciphertext = phone.write(b'{"type":"text","text":{"body":"hello"}}')
@@ -266,6 +271,29 @@ async def test_without_a_webhook_messages_are_taken_and_as_many_statuses_wait_as
     await world.configure(webhooks={"url": world.sink.url})
     await running.client.ask(lambda n: core.SettingsChanged(n, "15550000000"))
     await world.sink.signals.until(lambda: len(world.sink.taken()) == 5)
+    assert (await running.client.ask(core.GetHealth)).statuses_dropped == 0
+
+
+async def test_without_a_webhook_messages_are_refused_at_the_limit_where_nothing_is_to_be_dropped(world: World) -> None:
+    await world.configure(webhooks={"url": ""})
+    running = await running_with(world, 1, callback_queue_limit=4, refuses_unheard=True)
+    sent = []
+    for count in range(1, 5):
+        sent.append((await running.client.send(NUMBERS[0])).id)
+        await soon(lambda count=count: len(running.shard.queue) == count)  # type: ignore[misc]
+    refused = await running.client.send(NUMBERS[0])
+    assert isinstance(refused, core.Refused)
+    assert refused.code == 1016
+    # What becomes of the messages before it is still kept.
+    world.network.deliver(NUMBERS[0], frames.DELIVERED, id="receipt", refs=[sent[0]])
+    await soon(lambda: len(running.shard.queue) == 5)
+    assert (await running.client.ask(core.GetHealth)).statuses_dropped == 0
+    await world.configure(webhooks={"url": world.sink.url})
+    await running.client.ask(lambda n: core.SettingsChanged(n, "15550000000"))
+    await world.sink.signals.until(lambda: len(world.sink.taken()) == 5)
+    assert sorted(world.sink.labels()) == sorted([(sent[0], "delivered"), *((id_, "sent") for id_ in sent)])
+    await soon(lambda: not len(running.shard.queue))
+    assert isinstance(await running.client.send(NUMBERS[0]), core.Accepted)
 
 
 async def test_callbacks_that_spill_to_the_database_all_come_and_none_twice(world: World) -> None:

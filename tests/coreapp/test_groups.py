@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import uuid
 from collections.abc import AsyncIterator
@@ -16,6 +17,7 @@ from tests.conftest import DatabaseFactory
 from tests.coreapp import media_scene, webhook_schemas
 from tests.coreapp.conftest import BUSINESS, World
 from tests.coreapp.group_scene import ANN, BEN, CAT, DISTRIBUTION, Member, Scene, group_scene
+from tests.coreapp.signals import soon
 from tidings import e2ee
 from tidings.wire import core
 from tidings.wire import device as frames
@@ -48,6 +50,24 @@ async def test_a_message_is_encrypted_once_and_every_participant_reads_it_and_sa
     await scene.hears(lambda: len(scene.statuses(second)) == 5)
     assert (ann.keys, ben.keys) == (1, 1)
     assert ann.shown == ben.shown == [(message, "first"), (second, "second")]
+
+
+async def test_without_a_webhook_the_statuses_of_a_groups_message_are_dropped_beyond_the_limit_too(
+    world: World, database_factory: DatabaseFactory, tmp_path: Path
+) -> None:
+    await world.configure(webhooks={"url": ""})
+    world.settings = dataclasses.replace(world.settings, callback_queue_limit=3)
+    async with group_scene(world, database_factory, tmp_path) as scene:
+        group = await scene.create()
+        ann, ben = [await scene.member(number) for number in (ANN, BEN)]
+        await ann.join(group)
+        await ben.join(group)
+        shard = scene.running.shard
+        # The creation of the group and both who joined.
+        await soon(lambda: len(shard.queue) == 3)
+        await scene.sent(group)
+        await soon(lambda: shard.audience.dropped == 5)
+        assert len(shard.queue) == 3
 
 
 @pytest.mark.parametrize("restarted", [False, True])

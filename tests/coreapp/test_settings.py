@@ -29,6 +29,23 @@ def test_an_address_to_which_no_code_can_be_added_is_refused(tmp_path: Path, url
         read(tmp_path, TIDINGS_INVITE_URL=url)
 
 
+def test_statuses_beyond_the_queue_are_dropped_without_a_webhook_unless_messages_are_to_be_refused(
+    tmp_path: Path,
+) -> None:
+    assert not read(tmp_path).refuses_unheard
+    assert read(tmp_path, TIDINGS_WITHOUT_WEBHOOK="refuse").refuses_unheard
+    with pytest.raises(SettingsError, match="TIDINGS_WITHOUT_WEBHOOK"):
+        read(tmp_path, TIDINGS_WITHOUT_WEBHOOK="wait")
+
+
+def test_statuses_wait_for_a_second_by_default_and_up_to_a_minute(tmp_path: Path) -> None:
+    assert read(tmp_path).status_delay == 1.0
+    assert read(tmp_path, TIDINGS_STATUS_DELAY_MS="1500").status_delay == 1.5
+    for wrong in ("-1", "60001", "1s"):
+        with pytest.raises(SettingsError, match="TIDINGS_STATUS_DELAY_MS"):
+            read(tmp_path, TIDINGS_STATUS_DELAY_MS=wrong)
+
+
 def test_a_block_is_told_as_failed_unless_it_is_to_stay_secret(tmp_path: Path) -> None:
     assert not read(tmp_path).blocked_is_sent
     assert read(tmp_path, TIDINGS_BLOCKED_STATUS="sent").blocked_is_sent

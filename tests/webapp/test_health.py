@@ -25,6 +25,12 @@ async def test_health_is_what_the_coreapp_says(api: Served, coreapp: FakeCoreapp
     check_headers(answer)
 
 
+async def test_health_says_how_many_statuses_nobody_will_hear_of(api: Served, coreapp: FakeCoreapp) -> None:
+    coreapp.answer(core.GetHealth, lambda q: core.Health(n=q.n, gateway_status="connected", statuses_dropped=12))
+    answer = await api.http.get("/v1/health")
+    assert answer.json()["health"] == {"gateway_status": "connected", "statuses_dropped": 12}
+
+
 async def test_without_a_coreapp_health_says_disconnected_at_once(api: Served, coreapp: FakeCoreapp) -> None:
     await coreapp.stop()
     answer = await api.http.get("/v1/health", timeout=2)

@@ -90,10 +90,10 @@ async def test_with_several_coreapps_health_and_support_are_told_of_each(serve: 
     await api.log_in()
     await coreapp.until(lambda: coreapp.greetings > 0)
     await other.until(lambda: other.greetings > 0)
-    other.answer(core.GetHealth, lambda q: core.Health(q.n, "connecting", "x", [1]))
+    other.answer(core.GetHealth, lambda q: core.Health(q.n, "connecting", "x", [1], 7))
     assert (await api.http.get("/v1/health")).json()["health"] == {
         "node0": {"gateway_status": "connected", "role": "coreapp"},
-        "node1": {"gateway_status": "connecting", "role": "coreapp"},
+        "node1": {"gateway_status": "connecting", "statuses_dropped": 7, "role": "coreapp"},
         "node2": {"gateway_status": "disconnected", "role": "coreapp"},
     }
     found = (await api.http.get(SUPPORT)).json()["support"]

@@ -297,11 +297,15 @@ class Refused(Frame, tag="refused"):
 
 
 class Health(Frame, tag="health"):
-    """gateway_status: connected | connecting | uninitialized | unregistered."""
+    """gateway_status: connected | connecting | uninitialized | unregistered.
+
+    statuses_dropped: since no webhook URL has been set, for want of room.
+    """
 
     gateway_status: str
     node: str = ""
     shards: list[int] = []
+    statuses_dropped: int = 0
 
 
 class Metrics(Frame, tag="metrics"):

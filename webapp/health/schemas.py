@@ -12,9 +12,13 @@ GatewayStatus = Literal["connected", "connecting", "disconnected", "uninitialize
 
 
 class Health(pydantic.BaseModel):
-    """`disconnected` when no Coreapp answers."""
+    """`disconnected` when no Coreapp answers.
+
+    statuses_dropped: since no webhook URL has been set, for want of room; left out while there are none.
+    """
 
     gateway_status: GatewayStatus
+    statuses_dropped: int = pydantic.Field(default=0, ge=1)
 
 
 class NodeHealth(Health):

@@ -34,12 +34,16 @@ class HealthCheck:
         """One state for one Coreapp; with several, those that own a shard by their names."""
         answers = await self._coreapps.ask_each(lambda n: core.GetHealth(n=n), core.Health, timeout=_TIMEOUT)
         if len(answers) <= 1:
-            return {"gateway_status": _status(answers[0][1]) if answers else DISCONNECTED}
-        return {_name(owner, answer): {"gateway_status": _status(answer), "role": ROLE} for owner, answer in answers}
+            return _health(answers[0][1]) if answers else {"gateway_status": DISCONNECTED}
+        return {_name(owner, answer): {**_health(answer), "role": ROLE} for owner, answer in answers}
 
 
-def _status(answer: core.Health | CoreappAway) -> str:
-    return DISCONNECTED if isinstance(answer, CoreappAway) else answer.gateway_status
+def _health(answer: core.Health | CoreappAway) -> dict[str, Any]:
+    if isinstance(answer, CoreappAway):
+        return {"gateway_status": DISCONNECTED}
+    # Clients of the original know one field; another is there only when there is something to say.
+    dropped = {"statuses_dropped": answer.statuses_dropped} if answer.statuses_dropped else {}
+    return {"gateway_status": answer.gateway_status, **dropped}
 
 
 def _name(owner: Owner, answer: core.Health | CoreappAway) -> str:
