@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import resource
+from collections.abc import Iterator
 from pathlib import Path
 
 from hypothesis import given
@@ -60,3 +63,45 @@ def test_the_file_is_bounded_and_the_one_before_is_kept(tmp_path: Path) -> None:
     sizes = [file.stat().st_size for file in tmp_path.iterdir()]
     assert len(sizes) == 2
     assert max(sizes) <= 1200
+
+
+@contextlib.contextmanager
+def no_file_longer_than(size: int) -> Iterator[None]:
+    """As a full disk, for this process alone."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_file_that_cannot_be_written_holds_up_nothing_and_says_later_what_it_lacks(tmp_path: Path) -> None:
+    path, said, now = tmp_path / "x.log", list[str](), [0.0]
+    child = ChildLog(path, said.append, monotonic=lambda: now[0])
+    with no_file_longer_than(20):
+        child.write(b"12:00:00.000 INFO  kept\n")
+        for _ in range(3):
+            child.write(b"12:00:00.000 WARNING lost\nand this\n")
+            now[0] += 100
+    child.write(b"kept again\n")
+    child.close()
+    assert len(said) == 5
+    assert "x.log cannot be written: File too large" in said[0]
+    assert said[1:4] == ["12:00:00.000 WARNING lost"] * 3
+    assert said[4].endswith("x.log can be written again; 7 lines are missing")
+    assert path.read_text().splitlines()[1:] == [
+        "(7 lines are missing here: the file could not be written)",
+        "kept again",
+    ]
+
+
+def test_a_directory_that_cannot_be_made_is_said_once_and_last_words_are_heard(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    said: list[str] = []
+    child = ChildLog(tmp_path / "file" / "x.log", said.append)
+    child.write(b"tidings network: no\n")
+    child.write(b"more\n")
+    child.close()
+    assert len(said) == 1
+    assert child.last_word == "network: no"

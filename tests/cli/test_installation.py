@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import pty
 import re
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+import time
+import urllib.error
+import urllib.request
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -238,3 +244,75 @@ def test_a_demo_that_misses_something_says_what_and_exits_1(tmp_path: Path) -> N
     said, _ = process.communicate(timeout=60)
     assert process.returncode == 1, said
     assert "missing after 0 s: the callback “sent”, the callback “delivered”" in said
+
+
+def children_of(process: subprocess.Popen[Any]) -> dict[str, psutil.Process]:
+    """By command."""
+    found = {}
+    for child in psutil.Process(process.pid).children():
+        # One that has just ended, or is not there yet, has no command line.
+        with contextlib.suppress(psutil.NoSuchProcess, IndexError):
+            found[child.cmdline()[3]] = child
+    return found
+
+
+def wait_until(true: Callable[[], bool], seconds: float = 30.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@contextlib.contextmanager
+def up_on(descriptor: int, data_dir: Path) -> Iterator[tuple[subprocess.Popen[bytes], dict[str, str]]]:
+    """`tidings up` with this console, its logs where nothing can be written; ready. Killed at the end."""
+    environment = demonstration.environment(os.environ, data_dir)
+    data_dir.mkdir()
+    (data_dir / "logs").write_text("in the way")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tidings.cli.main", "up"],
+        env={**environment, "TIDINGS_LOG_LEVEL": "info"},
+        stdout=descriptor,
+        stderr=descriptor,
+        start_new_session=True,
+    )
+    try:
+        wait_until(lambda: "robots" in children_of(process), 60)
+        yield process, environment
+    finally:
+        for child in psutil.Process(process.pid).children() if process.poll() is None else []:
+            child.kill()
+        process.kill()
+        process.wait()
+
+
+def test_a_terminal_that_goes_and_logs_that_cannot_be_written_stop_no_restart_and_no_child(tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    with up_on(theirs, tmp_path / "data") as (process, environment):
+        os.close(theirs)
+        os.close(ours)
+        before = children_of(process)
+        before["network"].kill()
+        wait_until(lambda: "network" in children_of(process) and children_of(process)["network"] != before["network"])
+        # The Webapp logs a line for each request: more of them than a pipe holds.
+        url = f"http://{environment['TIDINGS_API_ADDRESS']}/v1/{'x' * 1000}"
+        for _ in range(150):
+            with pytest.raises(urllib.error.HTTPError):
+                urllib.request.urlopen(url, timeout=10)
+        process.terminate()
+        assert process.wait(supervisor.STOP_SECONDS + 10) == 0
+        assert not any(child.is_running() for child in before.values())
+
+
+def test_the_second_sigterm_ends_everything_at_once_though_nothing_can_be_said(tmp_path: Path) -> None:
+    with Path("/dev/full").open("wb") as full, up_on(full.fileno(), tmp_path / "data") as (process, _):
+        children = children_of(process)
+        children["robots"].suspend()
+        process.terminate()
+        # The first one waits for the robots, which do not answer.
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(1)
+        process.terminate()
+        assert process.wait(3) == 128 + signal.SIGTERM
+        _, alive = psutil.wait_procs(children.values(), timeout=3)
+        assert alive == []

@@ -6,6 +6,8 @@ import dataclasses
 import json
 import os
 import stat
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -148,10 +150,38 @@ def test_a_data_directory_that_cannot_be_made_is_a_mistake_of_the_settings(tmp_p
         env.check()
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_data_directory_that_cannot_be_written_is_a_mistake_of_the_settings(tmp_path: Path) -> None:
-    tmp_path.chmod(0o500)
-    env = Environment({"TIDINGS_DATA_DIR": str(tmp_path)})
-    settings.data_dir(env)
-    with pytest.raises(SettingsError, match="not writable"):
+@pytest.fixture
+def read_only(tmp_path: Path) -> Iterator[Path]:
+    """A directory in which nobody can write, not even root. What `tmp_path / "before"` holds is in it."""
+    (tmp_path / "before").mkdir()
+    if os.geteuid() != 0:
+        (tmp_path / "before").chmod(0o500)
+        yield tmp_path / "before"
+        return
+    where = tmp_path / "mounted"
+    where.mkdir()
+    if subprocess.run(["mount", "--bind", "-o", "ro", tmp_path / "before", where], capture_output=True).returncode:
+        pytest.skip("mounts are not allowed here")
+    subprocess.run(["mount", "-o", "remount,bind,ro", where], check=True)
+    yield where
+    subprocess.run(["umount", where], check=True)
+
+
+def test_secrets_that_are_there_are_read_from_a_directory_that_cannot_be_written(
+    tmp_path: Path, read_only: Path
+) -> None:
+    if os.geteuid() != 0:
+        read_only.chmod(0o700)
+    made = settings.read_secrets(Environment({}), tmp_path / "before")
+    if os.geteuid() != 0:
+        read_only.chmod(0o500)
+    env = Environment({"TIDINGS_DATA_DIR": str(read_only)})
+    assert settings.read_secrets(env, settings.data_dir(env)) == made
+    env.check()
+
+
+def test_secrets_that_can_be_neither_read_nor_made_are_a_mistake_of_the_settings(read_only: Path) -> None:
+    env = Environment({"TIDINGS_DATA_DIR": str(read_only)})
+    settings.read_secrets(env, settings.data_dir(env))
+    with pytest.raises(SettingsError, match=r"secrets\.json: (Read-only|Permission)"):
         env.check()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,32 +16,48 @@ _WORTH_REPEATING = re.compile(
 )
 # Said by the command line itself just before it exits, without a time.
 _LAST_WORD = re.compile(rb"^tidings ([a-z]+: .*)$", re.MULTILINE)
+RETRY_SECONDS = 5.0
 
 
 class ChildLog:
     """Appends to `path`; at `limit` bytes the file becomes `path.1` and a new one starts.
 
-    repeat: called with each line that is a warning or worse.
+    Never raises: while the file cannot be written (a full disk, a read-only directory), lines are counted, and the file
+    says how many are missing when it can be written again. It is tried every five seconds.
+
+    repeat: called with each line that is a warning or worse, and when the file can no longer, or again, be written.
     """
 
-    def __init__(self, path: Path, repeat: Callable[[str], None], *, limit: int = 20_000_000) -> None:
+    def __init__(
+        self,
+        path: Path,
+        repeat: Callable[[str], None],
+        *,
+        limit: int = 20_000_000,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.path = path
         self._repeat = repeat
         self._limit = limit
+        self._monotonic = monotonic
         self._rest = b""
         self.last_word = ""
-        if path.exists():
-            path.replace(path.with_name(path.name + ".1"))
-        self._open()
-
-    def _open(self) -> None:
-        self._file = self.path.open("wb", buffering=0)
+        self._file: io.FileIO | None = None
         self._size = 0
+        # Lines since the file could no longer be written; `None` while it can.
+        self._missing: int | None = None
+        self._retry_at = 0.0
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if path.exists():
+                self._put_aside()
+            self._open()
+        except OSError as error:
+            self._fail(error)
 
     def write(self, chunk: bytes) -> None:
         """Take what came, in pieces of any size."""
-        self._file.write(chunk)
-        self._size += len(chunk)
+        self._keep(chunk)
         lines, newline, rest = (self._rest + chunk).rpartition(b"\n")
         # A line without an end is cut at 64 KiB, so that it cannot fill the memory.
         self._rest = rest[:65536]
@@ -47,11 +66,52 @@ class ChildLog:
                 self._repeat(match[0].decode(errors="replace"))
             for match in _LAST_WORD.finditer(lines):
                 self.last_word = match[1].decode(errors="replace")
-        if self._size > self._limit:
-            self._file.close()
-            self.path.replace(self.path.with_name(self.path.name + ".1"))
-            self._open()
 
     def close(self) -> None:
         """No more comes."""
-        self._file.close()
+        if self._file is not None:
+            with contextlib.suppress(OSError):
+                self._file.close()
+            self._file = None
+
+    def _keep(self, chunk: bytes) -> None:
+        if self._missing is not None and self._monotonic() < self._retry_at:
+            self._missing += chunk.count(b"\n")
+            return
+        try:
+            if self._missing is not None:
+                # The line that was torn off when the file could no longer be written ends here.
+                self._append(f"\n({self._missing} lines are missing here: the file could not be written)\n".encode())
+                self._repeat(f"{self.path} can be written again; {self._missing} lines are missing")
+                self._missing = None
+            self._append(chunk)
+            if self._size > self._limit:
+                self._put_aside()
+                self.close()
+                self._open()
+        except OSError as error:
+            self._fail(error, chunk.count(b"\n"))
+
+    def _append(self, chunk: bytes) -> None:
+        if self._file is None:
+            self._open()
+        assert self._file is not None
+        left = memoryview(chunk)
+        while left:
+            left = left[self._file.write(left) or 0 :]
+        self._size += len(chunk)
+
+    def _open(self) -> None:
+        self._file = self.path.open("ab", buffering=0)
+        self._size = self._file.tell()
+
+    def _put_aside(self) -> None:
+        self.path.replace(self.path.with_name(self.path.name + ".1"))
+
+    def _fail(self, error: OSError, lines: int = 0) -> None:
+        if self._missing is None:
+            self._missing = 0
+            self._repeat(f"{self.path} cannot be written: {error.strerror}; going on without it")
+        self._missing += lines
+        self._retry_at = self._monotonic() + RETRY_SECONDS
+        self.close()

@@ -69,7 +69,9 @@ def one_line(who: str) -> Iterator[Outcome]:
             FAILED,
             f"{type(error).__name__}: {error} (TIDINGS_LOG_LEVEL=debug shows where)",
         )
-        print(f"{who}: {' '.join(line.split())}", file=sys.stderr, flush=True)
+        # Without a terminal, the exit status says it.
+        with contextlib.suppress(OSError):
+            print(f"{who}: {' '.join(line.split())}", file=sys.stderr, flush=True)
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

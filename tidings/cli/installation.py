@@ -23,7 +23,10 @@ FIRST_PASSWORD = "secret"  # noqa: S105
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Where:
-    """Where each part serves. password_changed: the administrator has a password of their own."""
+    """Where each part serves.
+
+    robots_log: empty while the robots do not run. password_changed: the administrator has a password of their own.
+    """
 
     api_url: str
     network_url: str
@@ -65,11 +68,19 @@ class Installation:
     def read(self) -> None:
         """Raises `SettingsError` for what is wrong in the environment, `Failure` when the directory is in use."""
         self._env.check()
-        self._lock = os.open(self.data_dir / "up.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._lock = self._open_lock()
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise guard.Failure(f"Tidings is running already on {self.data_dir}") from None
+
+    def _open_lock(self) -> int:
+        path = self.data_dir / "up.lock"
+        try:
+            return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError:
+            # A full or read-only disk: what is there serves as well.
+            return os.open(path if path.exists() else self.data_dir, os.O_RDONLY | os.O_CLOEXEC)
 
     async def start(self) -> Where:
         """Bring the tables up to date, then start each process when those it needs are ready.
@@ -88,15 +99,15 @@ class Installation:
         dial = {"TIDINGS_NETWORK_HTTP_URL": f"http://{http}", "TIDINGS_NETWORK_TCP_ADDRESS": tcp}
         coreapp = await self._start("coreapp", dial)
         webapp = await self._start("webapp", {})
-        robots = await self._start("robots", dial)
+        robots = await self._start_robots(dial)
         return Where(
             api_url=f"{webapp['url'].partition(':')[0]}://{_dialled((webapp['host'], webapp['port']))}",
             network_url=f"http://{http}",
             network_tcp=tcp,
             coreapp_link=_dialled(coreapp["link"]),
             coreapp_metrics=f"http://{_dialled(coreapp['metrics'])}/metrics",
-            robots_log=robots["log"],
-            robots_per_kind=robots["per_kind"],
+            robots_log=robots["log"] if robots else "",
+            robots_per_kind=robots["per_kind"] if robots else 0,
             password_changed=await password_changed(self._business),
         )
 
@@ -110,6 +121,10 @@ class Installation:
     async def _start(self, command: str, variables: Mapping[str, str]) -> Mapping[str, Any]:
         self._say(f"starting {command} ...")
         return await self.supervisor.start(Child(command, {**self._variables, **variables}))
+
+    async def _start_robots(self, variables: Mapping[str, str]) -> Mapping[str, Any] | None:
+        self._say("starting robots ...")
+        return await self.supervisor.start_or_keep_trying(Child("robots", {**self._variables, **variables}))
 
 
 async def password_changed(where: DatabaseSettings) -> bool:

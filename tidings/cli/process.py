@@ -42,11 +42,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--lifeline-fd", type=int, help=argparse.SUPPRESS)
 
 
-def configure_logging(name: str, env: runtime_settings.Environment) -> None:
-    """Log as `TIDINGS_LOG_LEVEL` and `TIDINGS_LOG_STYLE` say."""
+def configure_logging(name: str, env: runtime_settings.Environment, write: Callable[[str], None] | None = None) -> None:
+    """Log as `TIDINGS_LOG_LEVEL` and `TIDINGS_LOG_STYLE` say, to standard error or to `write`, line by line."""
     level = env.choice("TIDINGS_LOG_LEVEL", "info", ("debug", "info", "warning", "error"))
     style = env.choice("TIDINGS_LOG_STYLE", "text", ("text", "json"))
-    log.configure(name, level=level, style=style)
+    if write is None:
+        log.configure(name, level=level, style=style)
+    else:
+        log.configure(name, level=level, style=style, write=write)
 
 
 def run(

@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -22,6 +23,7 @@ from tidings.cli.child_log import ChildLog
 
 START_SECONDS = 60.0
 STOP_SECONDS = 20.0
+LAST_WORD_SECONDS = 2.0
 FIRST_BACKOFF = 1.0
 MAX_BACKOFF = 30.0
 # A child that ran for so many seconds is taken to be well: its next death starts the backoff anew.
@@ -49,21 +51,38 @@ class Supervisor:
 
         Raises `guard.Failure` with the child's own last word when it does not come up.
         """
-        self._log_dir.mkdir(parents=True, exist_ok=True)
         running = _Running(child, ChildLog(self._log_dir / f"{child.command}.log", self._say), self._say)
         self._running.append(running)
         where = await running.start()
         running.keep()
         return where
 
+    async def start_or_keep_trying(self, child: Child) -> Mapping[str, Any] | None:
+        """As `start`, for one that the others can do without: `None` when it does not come up; it is tried again."""
+        try:
+            return await self.start(child)
+        except guard.Failure as failure:
+            self._say(f"{failure}; going on without {child.command}")
+            self._running[-1].keep()
+            return None
+
     def pids(self) -> dict[str, int]:
         """The process ids of those that run now."""
         return {running.child.command: running.pid for running in self._running if running.pid is not None}
 
     async def close(self) -> None:
-        """Stop all, the last started first; each has `STOP_SECONDS`, then it is killed."""
+        """Stop all, the last started first; together they have `STOP_SECONDS`, and each at least one, then it is
+        killed."""
+        deadline = time.monotonic() + STOP_SECONDS
         while self._running:
-            await self._running.pop().stop()
+            await self._running[-1].stop(max(1.0, deadline - time.monotonic()))
+            self._running.pop()
+
+    def kill(self) -> None:
+        """Kill all at once; may be called from the handler of a signal."""
+        for pid in self.pids().values():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 class _Running:
@@ -108,30 +127,36 @@ class _Running:
     def keep(self) -> None:
         self._keeper = asyncio.create_task(self._keep(), name=f"keep {self.child.command}")
 
-    async def stop(self) -> None:
+    async def stop(self, seconds: float) -> None:
         if self._keeper is not None:
             self._keeper.cancel()
             await asyncio.gather(self._keeper, return_exceptions=True)
-        await self._end()
+        await self._end(seconds)
         self._log.close()
 
-    async def _end(self) -> None:
+    async def _end(self, seconds: float) -> None:
         process = self._process
         if process is not None and process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 process.terminate()
             try:
-                async with asyncio.timeout(STOP_SECONDS):
+                async with asyncio.timeout(seconds):
                     await process.wait()
             except TimeoutError:
                 self._say(f"{self.child.command} does not stop; killing it")
-                process.kill()
+                with contextlib.suppress(ProcessLookupError):
+                    process.kill()
                 await process.wait()
         if self._lifeline >= 0:
             os.close(self._lifeline)
             self._lifeline = -1
+        await self._read_to_the_end()
+
+    async def _read_to_the_end(self) -> None:
+        """What the child said last; not for long where somebody else has its end of the pipe."""
         if self._reader is not None:
-            await self._reader
+            await asyncio.wait([self._reader], timeout=LAST_WORD_SECONDS)
+            self._reader.cancel()
 
     async def _collect(self, process: asyncio.subprocess.Process) -> None:
         assert process.stdout is not None
@@ -158,8 +183,7 @@ class _Running:
             where: Mapping[str, Any] = json.loads(said)
             return where
         status = await process.wait()
-        if self._reader is not None:
-            await self._reader
+        await self._read_to_the_end()
         last_word = self._log.last_word
         raise guard.Failure(last_word or f"{self.child.command} ended at its start with status {status}{self._see()}")
 
@@ -174,15 +198,16 @@ class _Running:
             self._say(
                 f"{self.child.command} ended with status {status}; starting it again in {backoff:.0f} s{self._see()}"
             )
-            await self._end()
+            await self._end(STOP_SECONDS)
             await asyncio.sleep(backoff)
             backoff = min(backoff * 2, MAX_BACKOFF)
             try:
                 await self.start()
                 self._say(f"{self.child.command} is back")
-            except guard.Failure as failure:
-                self._say(str(failure))
-                await self._end()
+            except (guard.Failure, OSError, ValueError) as failure:
+                # Not to be forked, out of descriptors, a line that is none: as when it ends.
+                self._say(f"{self.child.command}: {failure}")
+                await self._end(STOP_SECONDS)
 
     def _see(self) -> str:
         return f" (see {self._log.path})"

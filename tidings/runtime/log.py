@@ -5,7 +5,9 @@ from __future__ import annotations
 import datetime
 import json
 import logging
+import os
 import sys
+from collections.abc import Callable
 
 _STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName", "color_message"}
 
@@ -56,9 +58,57 @@ class JSONFormatter(logging.Formatter):
         return json.dumps(entry, default=str)
 
 
-def configure(process: str, *, level: str = "INFO", style: str = "text") -> None:
-    """Send every logger to standard error. `style` is `text` or `json`."""
-    handler = logging.StreamHandler(sys.stderr)
+class LineHandler(logging.Handler):
+    """Hands each line to `write`, and never raises: lines that it refuses with `OSError` are counted, and the next line
+    that it takes comes with their number."""
+
+    def __init__(self, write: Callable[[str], None]) -> None:
+        super().__init__()
+        self._write = write
+        self._lost = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            line = self.format(record)
+        except Exception as error:
+            # A value that cannot be shown is a defect of whoever logs it, not a reason to end.
+            line = f"{record.levelname} {record.name} {record.msg!r} cannot be formatted: {type(error).__name__}"
+        lost, self._lost = self._lost, 0
+        if lost:
+            notice = logging.makeLogRecord(
+                {
+                    "name": __name__,
+                    "msg": "log.lines_lost",
+                    "levelno": logging.WARNING,
+                    "levelname": "WARNING",
+                    "lines": lost,
+                }
+            )
+            line = f"{self.format(notice)}\n{line}"
+        try:
+            self._write(line)
+        except (OSError, ValueError):
+            # `ValueError`: the stream is closed.
+            self._lost = lost + 1
+
+
+def _write_to_standard_error(line: str) -> None:
+    stream = sys.__stderr__
+    if stream is None or sys.stderr is not stream:
+        print(line, file=sys.stderr, flush=True)  # noqa: T201
+        return
+    # Past the stream's buffer, which would keep a line that the device refuses, and offer it again.
+    left = memoryview(f"{line}\n".encode(errors="backslashreplace"))
+    descriptor = stream.fileno()
+    while left:
+        left = left[os.write(descriptor, left) :]
+
+
+def configure(
+    process: str, *, level: str = "INFO", style: str = "text", write: Callable[[str], None] = _write_to_standard_error
+) -> None:
+    """Send every logger to `write`, by default standard error, line by line. `style` is `text` or `json`."""
+    handler = LineHandler(write)
     handler.setFormatter(JSONFormatter(process) if style == "json" else TextFormatter(process))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     for chatty in ("aiosqlite", "alembic", "asyncio", "httpx", "httpcore", "websockets", "uvicorn.access"):

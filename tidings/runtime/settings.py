@@ -232,12 +232,16 @@ def read_secrets(env: Environment, data_dir: Path) -> Secrets:
 
 
 def _load_or_make_secrets(path: Path) -> dict[str, str]:
+    # Read before writing: what is there serves on a full or read-only disk, too.
+    if path.exists():
+        found: dict[str, str] = json.loads(path.read_text())
+        return found
     fresh = {field: secrets.token_hex(32) for field in _SECRETS}
     fresh["webhook_secret"] = "whsec_" + base64.b64encode(secrets.token_bytes(32)).decode()
     path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".secrets-{os.getpid()}")
     try:
-        # O_EXCL: when several processes start at once, one makes the file and the others read it.
-        temporary = path.with_name(f".secrets-{os.getpid()}")
+        # A link: when several processes start at once, one makes the file and the others read it.
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "w") as file:
             json.dump(fresh, file, indent=1)
@@ -253,7 +257,7 @@ def _load_or_make_secrets(path: Path) -> dict[str, str]:
 def data_dir(env: Environment) -> Path:
     """`TIDINGS_DATA_DIR`, by default `data` below the working directory; made when it is not there.
 
-    Reports a problem when it cannot be made or written.
+    Reports a problem when it cannot be made or looked into. Whether it can be written is for those to say who write.
     """
     path = Path(env.text("TIDINGS_DATA_DIR", "data")).expanduser().absolute()
     try:
@@ -261,8 +265,8 @@ def data_dir(env: Environment) -> Path:
     except OSError as error:
         env.problem(f"data directory {path}: {error.strerror}")
         return path
-    if not os.access(path, os.W_OK | os.X_OK):
-        env.problem(f"data directory {path}: not writable")
+    if not os.access(path, os.X_OK):
+        env.problem(f"data directory {path}: not accessible")
     return path
 
 

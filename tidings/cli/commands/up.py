@@ -8,14 +8,18 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import tidings
 from tidings.cli import process
+from tidings.cli.console import Console
 from tidings.cli.installation import ADMINISTRATOR, FIRST_PASSWORD, Installation, Where
 from tidings.runtime.settings import Environment
 
 NEW_PASSWORD = "Tidings-2026!"  # noqa: S105
+# Seconds that a start which is under way has to end when it is to stop.
+START_GRACE = 5.0
 READER = "15550110001"
 PERSON = "15550100001"
 ROBOTS = {
@@ -35,27 +39,38 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Start everything and stay until SIGINT or SIGTERM."""
-    process.configure_logging(
-        "up", Environment({"TIDINGS_LOG_LEVEL": os.environ.get("TIDINGS_LOG_LEVEL") or "warning"})
-    )
-    installation = Installation(os.environ, say)
-    installation.read()
-    asyncio.run(_stay(installation))
+    """Start everything and stay until SIGINT or SIGTERM; the second of them kills everything at once."""
+    console = Console()
+    try:
+        process.configure_logging(
+            "up", Environment({"TIDINGS_LOG_LEVEL": os.environ.get("TIDINGS_LOG_LEVEL") or "warning"}), console.say
+        )
+        installation = Installation(os.environ, console.say)
+        installation.read()
+        asyncio.run(_stay(installation, console.say))
+    finally:
+        console.close()
     return 0
 
 
-def say(line: str) -> None:
-    """One line on the console, at once."""
-    print(line, flush=True)
-
-
-async def _stay(installation: Installation) -> None:
+async def _stay(installation: Installation, say: Callable[[str], None]) -> None:
     started = time.monotonic()
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
+
+    def end_at_once(number: int, _: object) -> None:
+        installation.supervisor.kill()
+        os._exit(128 + number)
+
+    def begin_to_stop() -> None:
+        stop.set()
+        # From now on the signals need no event loop. A terminal that closes says so more than once.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
+            signal.signal(number, end_at_once)
+
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        loop.add_signal_handler(number, stop.set)
+        loop.add_signal_handler(number, begin_to_stop)
     starting = asyncio.create_task(installation.start())
     stopping = asyncio.create_task(stop.wait())
     try:
@@ -67,9 +82,9 @@ async def _stay(installation: Installation) -> None:
     finally:
         stopping.cancel()
         starting.cancel()
-        await asyncio.gather(starting, return_exceptions=True)
         if stop.is_set():
-            say("stopping ...")
+            say("stopping ... (again to kill)")
+        await asyncio.wait([starting], timeout=START_GRACE)
         await installation.close()
     say("stopped")
 
@@ -95,7 +110,7 @@ Tidings {tidings.__version__} is up, after {seconds:.1f} s. Ctrl-C stops it.
   login          {credentials}
   network        {where.network_url}  (devices, HTTP and WebSocket), {where.network_tcp}  (TCP)
   coreapp        {where.coreapp_link}, {where.coreapp_metrics}
-  robots' log    {where.robots_log}
+  robots' log    {where.robots_log or "none: the robots do not run yet"}
   data, logs     {installation.data_dir}, {installation.data_dir / "logs"}
 
   Robots:

@@ -1,0 +1,62 @@
+"""Nobody waits for a terminal, and nobody fails with it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pty
+import time
+
+from tidings.cli import console
+from tidings.cli.console import Console
+
+
+def test_lines_come_in_order_and_close_waits_for_them() -> None:
+    reading, writing = os.pipe()
+    printer = Console(writing)
+    for number in range(100):
+        printer.say(f"line {number} ☂")
+    printer.close()
+    os.close(writing)
+    with os.fdopen(reading, "r", encoding="utf-8") as end:
+        assert end.read().splitlines() == [f"line {number} ☂" for number in range(100)]
+
+
+def test_a_terminal_that_is_gone_and_a_full_device_raise_nothing() -> None:
+    ours, theirs = pty.openpty()
+    os.close(ours)
+    full = os.open("/dev/full", os.O_WRONLY)
+    for descriptor in (theirs, full):
+        printer = Console(descriptor)
+        printer.say("one")
+        printer.say("two")
+        printer.close()
+        assert printer._lost == 2
+        os.close(descriptor)
+
+
+def test_a_terminal_that_takes_nothing_holds_up_nobody_and_hears_later_what_it_missed() -> None:
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    printer = Console(writing)
+    started = time.monotonic()
+    for _ in range(console.LIMIT + 200):
+        printer.say("x" * 4000)
+    assert time.monotonic() - started < 5
+    assert printer._lost > 100
+
+    def read() -> bytes:
+        with contextlib.suppress(BlockingIOError):
+            return os.read(reading, 1 << 20)
+        return b""
+
+    seen = b""
+    while seen.count(b"x\n") < console.LIMIT:
+        seen += read()
+    printer.say("after")
+    while b"after" not in seen:
+        seen += read()
+    assert b" lines could not be shown)\n" in seen
+    printer.close()
+    os.close(reading)
+    os.close(writing)
