@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 
@@ -12,20 +13,28 @@ from tidings.storage.database import Connection, Database
 from tidings.storage.prekeys import Counts
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Proven:
+    """A device whose token was right. left: of its one-time pre-keys; identity_key: that it is registered with."""
+
+    left: Counts
+    identity_key: bytes
+
+
 class Logins:
     """A thousand devices that log in at once cost a few queries."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._batcher: Batcher[str, tuple[bytes, Counts] | None] = Batcher("logins", self._flush, max_in_flight=2)
+        self._batcher: Batcher[str, tuple[bytes, Proven] | None] = Batcher("logins", self._flush, max_in_flight=2)
         self._changes = 0
 
     def changed(self) -> None:
         """Some token was replaced: logins under way look again. Call this after the commit."""
         self._changes += 1
 
-    async def verify(self, number: str, token: str) -> Counts | None:
-        """The pre-keys that the device has left, `None` when the token is not its token. Raises `BatcherFull`.
+    async def verify(self, number: str, token: str) -> Proven | None:
+        """What is known of the device, `None` when the token is not its token. Raises `BatcherFull`.
 
         Waits while the database is away.
         """
@@ -38,10 +47,14 @@ class Logins:
             return None
         return found[1]
 
-    async def _flush(self, numbers: Sequence[str]) -> Sequence[tuple[bytes, Counts] | None]:
-        async def work(connection: Connection) -> tuple[dict[str, bytes], dict[str, Counts]]:
-            hashes = await directory.list_token_hashes(connection, set(numbers))
-            return hashes, await prekeys.count_left(connection, list(hashes))
+    async def _flush(self, numbers: Sequence[str]) -> Sequence[tuple[bytes, Proven] | None]:
+        async def work(connection: Connection) -> tuple[dict[str, tuple[bytes, bytes]], dict[str, Counts]]:
+            credentials = await directory.list_credentials(connection, set(numbers))
+            return credentials, await prekeys.count_left(connection, list(credentials))
 
-        hashes, counts = await self._database.query(work, patience=math.inf)
-        return [(hashes[number], counts[number]) if number in hashes else None for number in numbers]
+        credentials, counts = await self._database.query(work, patience=math.inf)
+        found: list[tuple[bytes, Proven] | None] = []
+        for number in numbers:
+            token_hash, identity_key = credentials.get(number, (b"", b""))
+            found.append((token_hash, Proven(counts[number], identity_key)) if token_hash else None)
+        return found

@@ -25,6 +25,7 @@ from network.lookups import Lookups
 from network.refills import Refills
 from network.router import Router
 from network.settings import Limits
+from tidings.e2ee import messages
 from tidings.runtime.batcher import BatcherClosed, BatcherFull
 from tidings.storage.prekeys import Counts
 from tidings.wire import device
@@ -101,6 +102,8 @@ class Session:
         self._opened_at = self._loop.time()
         self._sent = 0
         self.numbers: set[str] = set()
+        # Of each of them, what it was registered with when it logged in; to register again detaches it.
+        self._identities: dict[str, bytes] = {}
         self.deliveries: dict[int, Lane] = {}
         self.in_flight_bytes = 0
         self.waiting: dict[Lane, None] = {}
@@ -169,7 +172,14 @@ class Session:
             return ("", "") if group_ids.is_group(frame.to) else (device.NO_SUCH_GROUP, "`to` is no group")
         if not telephone.is_number(frame.to):
             return device.NO_SUCH_NUMBER, "`to` is no number: 7 to 15 digits"
+        if frame.kind == device.PREKEY and not self._is_own(frame):
+            return device.INVALID, "the identity key in `body` is another one than `from` is registered with"
         return "", ""
+
+    def _is_own(self, frame: device.Send) -> bool:
+        """May this open a session in its sender's name? What nobody can read opens none."""
+        claimed = messages.claimed_identity(frame.body)
+        return claimed is None or claimed == self._identities[frame.sender]
 
     def _request(self, frame: device.Login | device.Logout | device.Check | device.Fetch) -> None:
         if len(self._tasks) >= self._backend.limits.requests:
@@ -197,12 +207,12 @@ class Session:
 
     async def _login(self, frame: device.Login) -> None:
         await self._delay.sleep()
-        left = None
+        proven = None
         if telephone.is_number(frame.number):
-            left = await self._backend.logins.verify(frame.number, frame.token)
+            proven = await self._backend.logins.verify(frame.number, frame.token)
         if not self._transport.is_open:
             return
-        if left is None:
+        if proven is None:
             self._failed(frame.n, device.UNAUTHORIZED, "no such number, or not its token")
             return
         if self._router.is_stale(frame.number, frame.epoch):
@@ -211,7 +221,8 @@ class Session:
         self._transport.send(device.Ok(n=frame.n))
         self._router.attach(frame.number, self, frame.epoch)
         self.numbers.add(frame.number)
-        self._backend.refills.attached(frame.number, left, self)
+        self._identities[frame.number] = proven.identity_key
+        self._backend.refills.attached(frame.number, proven.left, self)
 
     async def _logout(self, frame: device.Logout) -> None:
         await self._delay.sleep()
@@ -278,6 +289,7 @@ class Session:
     def detached(self, number: str, reason: str) -> None:
         """A device is no longer on this connection; with a reason it is told."""
         self.numbers.discard(number)
+        self._identities.pop(number, None)
         self._backend.refills.detached(number, self)
         if reason:
             self._transport.send(device.Closing(reason=reason, number=number))

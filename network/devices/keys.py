@@ -46,6 +46,7 @@ class Keys:
         )
         if device is None:
             raise NotFound(f"{number} is not registered")
+        signatures.require_last_resort(keys, has_one=device.kyber_prekey is not None)
         await signatures.check([("", device.identity_key, keys)])
 
         async def work(connection: Connection) -> Counts:

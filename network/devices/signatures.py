@@ -28,6 +28,7 @@ async def check(devices: Iterable[tuple[str, bytes, schemas.Device | schemas.Key
     for place, identity_key, body in devices:
         if isinstance(body, schemas.Device):
             _check_type(f"{place}identity_key", body.identity_key, CURVE_TYPE)
+            require_last_resort(body, has_one=False, place=place)
         for index, prekey in enumerate(body.prekeys):
             _check_type(f"{place}prekeys[{index}].public", prekey.public, CURVE_TYPE)
         _check_ids(f"{place}prekeys", [prekey.key_id for prekey in body.prekeys])
@@ -51,6 +52,12 @@ def _signed(place: str, identity_key: bytes, body: schemas.Device | schemas.Keys
     for name, post_quantum in kyber:
         _check_type(f"{place}{name}.public", post_quantum.public, KYBER_TYPE)
         yield f"{place}{name}", identity_key, post_quantum.public, post_quantum.signature
+
+
+def require_last_resort(body: schemas.Device | schemas.Keys, *, has_one: bool, place: str = "") -> None:
+    """One-time Kyber keys without a last resort would be a step down once they are used up. Raises `BadRequest`."""
+    if body.kyber_prekeys and body.kyber_prekey is None and not has_one:
+        raise BadRequest(f"{place}kyber_prekeys need a kyber_prekey, which is for when they are used up")
 
 
 def _check_type(place: str, key: bytes, kind: int) -> None:

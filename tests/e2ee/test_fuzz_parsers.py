@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.e2ee import groups, parties
 from tidings import e2ee
-from tidings.e2ee import attachments
+from tidings.e2ee import attachments, messages
 
 LONGEST = 0.5  # seconds; a forged jump of 25,000 messages is the slowest thing a stranger can ask for
 
@@ -160,3 +160,14 @@ def test_mutated_attachments_are_refused(blob: bytes) -> None:
     with contextlib.suppress(e2ee.InvalidMessage):
         assert attachments.decrypt(ATTACHMENT_KEY, ATTACHMENT_DIGEST, blob) == b"attachment"
         assert blob == ATTACHMENT
+
+
+@fuzzed
+@given(mutated(FIRSTS) | st.sampled_from(FIRSTS))
+def test_no_receiver_reads_another_identity_than_the_network_sees(body: bytes) -> None:
+    claimed = messages.claimed_identity(body)
+    try:
+        read = e2ee.PreKeySignalMessage.parse(body).identity_key
+    except e2ee.E2EEError:
+        return
+    assert claimed == read

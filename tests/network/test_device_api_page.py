@@ -32,6 +32,7 @@ from tests.conftest import DatabaseFactory
 from tests.network.support import PATIENCE, REGISTRATION_KEY, Network
 from tidings import e2ee
 from tidings.e2ee import attachments, chains, curve, kdf, kem, pq_ratchet, ratchet, record, session_setup
+from tidings.runtime import log as runtime_log
 from tidings.wire import connection as wire
 from tidings.wire import device
 
@@ -373,6 +374,43 @@ async def test_text_that_is_not_utf_8_ends_with_the_documented_frame_and_without
     assert closed.value.rcvd is not None
     assert (closed.value.rcvd.code, closed.value.rcvd.reason) == (1007, "bad_frame")
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+async def test_the_line_with_the_code_is_in_the_log_as_it_is_shown(
+    net: Network, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    async with net.http.post("/v1/codes", json={"number": "15550100001"}) as answer:
+        assert answer.status == 202
+    (record,) = [record for record in caplog.records if record.message == "code.issued"]
+    record.code, record.created = "482913", 1767268800.1234
+    told_text, told_json = fences("log")[0].splitlines()
+    told_time, _, rest = told_text.partition(" ")
+    assert re.fullmatch(r"\d\d:\d\d:\d\d\.\d{3}", told_time)
+    assert runtime_log.TextFormatter("network").format(record).partition(" ")[2] == rest
+    assert json.loads(runtime_log.JSONFormatter("network").format(record)) == json.loads(told_json)
+
+
+async def test_before_its_ok_a_device_may_do_nothing_and_after_it_a_skipped_delivery_comes_at_the_next_login_only(
+    net: Network,
+) -> None:
+    await net.register("15550100001", "15550100002")
+    ann, ben = await net.connect(transport="json"), await net.connect("15550100002", transport="json")
+    token = net.tokens["15550100001"]
+    ann.link.send(device.Send(1, "15550100001", "15550100002", "a", device.MESSAGE, b"x"))
+    ann.link.send(device.Fetch(2, "15550100001", ["15550100002"]))
+    ann.link.send(device.Login(3, "15550100001", token))
+    assert (await ann.next(device.Refused)).reason == device.INVALID
+    assert (await ann.next(device.Failed)).reason == device.UNAUTHORIZED
+    assert (await ann.next(device.Ok)).n == 3
+
+    for id_ in ("one", "two"):
+        ben.send("15550100002", "15550100001", id_)
+    skipped, taken = await ann.deliveries(2)
+    ann.ack(taken)
+    await ann.nothing_came()
+    again = await net.connect("15550100001", transport="json")
+    assert [frame.id for frame in await again.deliveries(1)] == [skipped.id]
 
 
 # Cryptography.

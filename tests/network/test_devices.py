@@ -236,6 +236,34 @@ async def test_two_keys_of_one_kind_with_one_id_are_refused_wherever_they_come(n
     assert await network.request("GET", f"/v1/keys/{ALICE}", token=answer["token"]) == (200, counts)
 
 
+async def test_one_time_kyber_keys_need_a_last_resort_or_they_would_end_in_a_step_down(network: Network) -> None:
+    await network.start()
+    identity = IdentityKeyPair.generate()
+    body = registration(ALICE, kyber=False, identity=identity)
+    one_time = {"kyber_prekeys": [kyber_prekey(identity, 7)]}
+    refused = await network.request("POST", "/v1/registrations", body | one_time, token=REGISTRATION_KEY)
+    assert reason(refused) == (400, "invalid")
+    _, answer = await network.request("POST", "/v1/registrations", body, token=REGISTRATION_KEY)
+    path, token = f"/v1/keys/{ALICE}", answer["token"]
+    assert reason(await network.request("PUT", path, one_time, token=token)) == (400, "invalid")
+    both = one_time | {"kyber_prekey": kyber_prekey(identity, 900)}
+    for upload in (both, one_time):
+        assert (await network.request("PUT", path, upload, token=token))[0] == 200
+
+
+async def test_a_registration_without_kyber_takes_the_kyber_keys_out_of_the_directory(network: Network) -> None:
+    await network.start()
+    await network.register(BOB)
+    identity = IdentityKeyPair.generate()
+    bob = await network.connect(BOB)
+    for kyber in (True, False):
+        body = registration(ALICE, kyber_prekeys=int(kyber), kyber=kyber, identity=identity)
+        assert (await network.request("POST", "/v1/registrations", body, token=REGISTRATION_KEY))[0] == 201
+        (bundle,) = (await bob.ask(lambda n: device.Fetch(n, BOB, [ALICE]))).bundles
+        assert (bundle.kyber_prekey is not None) is kyber
+        assert bundle.identity_key == identity.public
+
+
 async def test_more_one_time_keys_than_are_kept_are_refused(network: Network) -> None:
     await network.start()
     await network.register(ALICE, prekeys=100)

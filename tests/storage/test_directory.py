@@ -36,14 +36,14 @@ async def test_registering_again_replaces_everything(database_factory: DatabaseF
         await directory.register(connection, [registration(ALICE, 3, kyber=False), registration(CAROL, 4)])
     async with database.reading() as connection:
         found = await directory.list_registrations(connection, [ALICE, BOB, CAROL, "15559999999"])
-        hashes = await directory.list_token_hashes(connection, [ALICE, "15559999999"])
+        credentials = await directory.list_credentials(connection, [ALICE, "15559999999"])
         identities = await directory.list_identity_keys(connection, [BOB])
     assert found == {
         ALICE: registration(ALICE, 3, kyber=False),
         BOB: registration(BOB, 2, kyber=False),
         CAROL: registration(CAROL, 4),
     }
-    assert hashes == {ALICE: bytes([3]) * 32}
+    assert credentials == {ALICE: (bytes([3]) * 32, registration(ALICE, 3).identity_key)}
     assert identities == {BOB: registration(BOB, 2).identity_key}
 
 
@@ -56,7 +56,7 @@ async def test_thousands_of_numbers_are_one_question(database_factory: DatabaseF
     async with database.reading() as connection:
         assert await directory.list_registered(connection, numbers) == set(registered)
         assert await directory.list_registered(connection, []) == set()
-        assert set(await directory.list_token_hashes(connection, numbers)) == set(registered)
+        assert set(await directory.list_credentials(connection, numbers)) == set(registered)
 
 
 async def test_lasting_keys_are_replaced_one_by_one(database_factory: DatabaseFactory) -> None:

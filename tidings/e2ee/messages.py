@@ -150,6 +150,15 @@ class PreKeySignalMessage:
         )
 
 
+def claimed_identity(body: bytes) -> bytes | None:
+    """The identity key that a PreKeySignalMessage names as its sender's; `None` for bytes that no receiver can read."""
+    try:
+        _version(body)
+        return protobuf.take_bytes(protobuf.parse(body, 1, len(body)), 3)
+    except errors.InvalidMessage:
+        return None
+
+
 def encode_prekey_signal_message(
     *,
     version: int,

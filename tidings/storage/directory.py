@@ -201,14 +201,13 @@ async def take_former_identities(connection: AsyncConnection, numbers: Iterable[
     return found
 
 
-async def list_token_hashes(connection: AsyncConnection, numbers: Iterable[str]) -> dict[str, bytes]:
-    """The token hashes of those numbers that are registered."""
-    found: dict[str, bytes] = {}
+async def list_credentials(connection: AsyncConnection, numbers: Iterable[str]) -> dict[str, tuple[bytes, bytes]]:
+    """(token hash, identity key) of those numbers that are registered."""
+    columns = (registrations.c.number, registrations.c.token_hash, registrations.c.identity_key)
+    found: dict[str, tuple[bytes, bytes]] = {}
     for chunk in _chunks(numbers):
-        rows = await connection.execute(
-            sa.select(registrations.c.number, registrations.c.token_hash).where(registrations.c.number.in_(chunk))
-        )
-        found.update((number, token_hash) for number, token_hash in rows)
+        rows = await connection.execute(sa.select(*columns).where(registrations.c.number.in_(chunk)))
+        found.update((number, (token_hash, identity_key)) for number, token_hash, identity_key in rows)
     return found
 
 
