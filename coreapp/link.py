@@ -16,7 +16,7 @@ from coreapp.errors import KeyInUse, Refused
 from coreapp.identities import text_of
 from coreapp.shard import Shard
 from tidings.runtime.batcher import BatcherClosed, BatcherFull
-from tidings.storage.database import describe_outage, is_transient
+from tidings.storage import outages
 from tidings.storage.shards import LeaseLost
 from tidings.wire import connection as wire
 from tidings.wire import core
@@ -76,7 +76,7 @@ class LinkHandler:
             answer = core.Refused(question.n, codes.OVERLOADED, f"the {error} queue is full", 1)
         except Exception as error:
             # An outage is said in one line: every question that meets it says so.
-            outage = describe_outage(error) if is_transient(error) else None
+            outage = outages.describe(error) if outages.is_outage(error) else None
             log.error(
                 "link.question_failed",
                 extra={"question": type(question).__name__, "error": outage or repr(error)},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable
 
 from coreapp.account import Registrar
@@ -12,8 +13,8 @@ from coreapp.settings import Settings
 from coreapp.shard import Shard
 from tidings.runtime import service
 from tidings.runtime.clock import Clock
-from tidings.storage import shards
-from tidings.storage.database import Database, is_transient
+from tidings.storage import outages, shards
+from tidings.storage.database import Database
 from tidings.storage.shards import Lease, LeaseLost
 
 log = logging.getLogger(__name__)
@@ -47,14 +48,16 @@ class Node:
         self.desk = AccountDesk(database, self._registrar, settings.account, auto_register=settings.auto_register)
 
     async def run(self, stop: asyncio.Event) -> None:
-        await self._database.persist(lambda connection: shards.create_shards(connection, self._settings.shards))
+        await self._database.persist(
+            lambda connection: shards.create_shards(connection, self._settings.shards), patience=math.inf
+        )
         while not stop.is_set():
             # From before the database is asked: what it grants is never longer than what we count on.
             asked = asyncio.get_running_loop().time()
             try:
                 lease = await self._claim()
             except Exception as error:
-                if not is_transient(error):
+                if not outages.is_outage(error):
                     raise
                 log.warning("lease.unreachable", extra={"error": repr(error)})
                 self.desk.abandon()
@@ -72,7 +75,7 @@ class Node:
                 await service.wait_for(stop, RETRY_SECONDS)
                 continue
             except Exception as error:
-                if not is_transient(error):
+                if not outages.is_outage(error):
                     raise
                 log.warning("shard.left", extra={"shard": lease.shard, "error": repr(error)})
                 await service.wait_for(stop, RETRY_SECONDS)
@@ -151,7 +154,7 @@ class Node:
                 try:
                     until = renewing.result() + seconds
                 except Exception as error:
-                    if not is_transient(error):
+                    if not outages.is_outage(error):
                         raise
                     log.warning("lease.not_renewed", extra={"shard": lease.shard, "error": repr(error)})
             if loop.time() >= until:

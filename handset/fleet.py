@@ -23,7 +23,8 @@ from tidings.runtime.clock import Clock, SystemClock
 from tidings.runtime.lru import LRU
 from tidings.runtime.service import wait_for
 from tidings.storage import handset as storage
-from tidings.storage.database import Connection, Database, is_transient
+from tidings.storage import outages
+from tidings.storage.database import Connection, Database
 from tidings.wire import device as wire
 
 log = logging.getLogger(__name__)
@@ -109,7 +110,7 @@ class Fleet:
                     self.groups.keys_wanted,
                 )
             except Exception as error:
-                if not is_transient(error):
+                if not outages.is_outage(error):
                     raise
                 log.warning("store.away", extra={"fleet": self.name, "error": repr(error)[:200]})
             else:

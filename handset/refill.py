@@ -9,7 +9,7 @@ from handset import errors
 from handset.devices import Device
 from handset.enrolment import Enrolment
 from tidings.runtime.service import Wakeup, wait_for
-from tidings.storage.database import is_transient
+from tidings.storage import outages
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ class Refill:
             log.warning("prekeys.not_uploaded", extra={"devices": len(chosen), "error": str(error)})
             return False
         except Exception as error:
-            if not is_transient(error):
+            if not outages.is_outage(error):
                 raise
             log.warning("prekeys.not_stored", extra={"devices": len(chosen), "error": repr(error)[:200]})
             return False

@@ -12,8 +12,8 @@ from network.notices import Notice, Notices
 from network.router import Router
 from tidings.runtime.clock import Clock
 from tidings.runtime.service import wait_for
-from tidings.storage import directory, mailbox, network_groups
-from tidings.storage.database import Connection, Database, is_transient
+from tidings.storage import directory, mailbox, network_groups, outages
+from tidings.storage.database import Connection, Database
 from tidings.storage.mailbox import Envelope
 from tidings.wire import device
 
@@ -53,7 +53,7 @@ class Expiry:
             try:
                 await self.run_once()
             except Exception as error:
-                if not is_transient(error):
+                if not outages.is_outage(error):
                     raise
                 log.warning("expiry.failed", extra={"error": repr(error)[:200]})
 
@@ -61,9 +61,9 @@ class Expiry:
         """One pass over everything that has expired; how many were removed."""
         now = int(self._clock.now() * 1000)
         if now >= self._forget_at:
-            await self._database.persist(lambda c: network_groups.drop_sends(c, now - self._ttl * 1000), patience=5)
+            await self._database.persist(lambda c: network_groups.drop_sends(c, now - self._ttl * 1000), patience=20)
             self._forget_at = now + FORGETTING_MS
-        if not await self._database.query(lambda c: mailbox.has_expired(c, now), patience=5):
+        if not await self._database.query(lambda c: mailbox.has_expired(c, now), patience=20):
             return 0
         total = 0
         after = (0, 0)
@@ -76,7 +76,7 @@ class Expiry:
         if total:
             EXPIRED.inc(total)
             log.info("envelopes.expired", extra={"count": total})
-        await self._database.persist(lambda c: directory.drop_codes(c, now - CODES_KEPT_MS), patience=5)
+        await self._database.persist(lambda c: directory.drop_codes(c, now - CODES_KEPT_MS), patience=20)
         return total
 
     async def _remove_batch(self, now: int, after: tuple[int, int]) -> tuple[Sequence[Envelope], int]:
@@ -97,4 +97,4 @@ class Expiry:
                 await mailbox.delete(connection, [row.seq for row in gone])
                 return rows, len(gone)
 
-            return await self._database.persist(work, patience=5)
+            return await self._database.persist(work, patience=20)

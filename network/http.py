@@ -19,7 +19,8 @@ from network import errors
 from network.delay import Delay
 from network.logins import Logins
 from tidings.runtime.batcher import BatcherFull
-from tidings.storage.database import DatabaseError, is_transient
+from tidings.storage import outages
+from tidings.storage.database import DatabaseError
 from tidings.wire.decoding import UNREADABLE
 
 Body = TypeVar("Body")
@@ -108,7 +109,7 @@ def map_errors(app: FastAPI) -> None:
         return answer
 
     async def busy(request: Request, error: Exception) -> JSONResponse:
-        if not isinstance(error, BatcherFull) and not is_transient(error):
+        if not isinstance(error, BatcherFull) and not outages.is_outage(error):
             log.error("request.failed", extra={"path": request.url.path}, exc_info=error)
             return _answer(errors.RequestError(_OUR_FAULT))
         log.warning("request.unavailable", extra={"path": request.url.path, "error": repr(error)[:200]})

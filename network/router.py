@@ -286,8 +286,18 @@ class Router:
             self._pump(lane)
 
     def _lost(self, transit: Transit) -> None:
-        """The database will never take this one."""
-        self._undecided.refuse(transit, device.INVALID, "the mailbox cannot hold it")
+        """The database will never take this one. While it is with its device that decides: it may have been shown."""
+        lane = transit.lane
+        if transit.counted:
+            transit.counted = False
+            del lane.storing[transit.seq]
+        if transit.acked:
+            self._undecided.accept(transit)
+        elif transit.in_flight:
+            transit.state = WAITING
+        else:
+            self._undecided.refuse(transit, device.INVALID, "the mailbox cannot hold it")
+        self._pump(lane)
 
     # Transactions elsewhere that put something into a mailbox.
 

@@ -15,7 +15,8 @@ _FRAME = 256
 # ... and each character of `refs`, of which there may be 64,000: it takes up to 6 in JSON.
 _REF_CHARACTER = 4
 
-# States of a `Transit`. Nothing but WAITING → STORING → STORED ever happens.
+# States of a `Transit`: WAITING → STORING → STORED, and back to WAITING when the database refuses the row of one that
+# is with its device.
 WAITING = 0  # only in memory
 STORING = 1  # on its way to the database
 STORED = 2  # committed in the database

@@ -11,6 +11,7 @@ from network.mailbox import MailboxStore
 from network.transit import Transit
 from tidings.runtime import crashpoints
 from tidings.runtime.batcher import Batcher
+from tidings.storage import outages
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +30,7 @@ class Writer:
     next login and acknowledges it again.
 
     stored(transits): called after the commit, with what the batch brought, written or not.
-    lost(transit):    the database will never take this one.
+    lost(transit):    the database has refused this very row, and will never take it.
     room:             inserts that may wait, and removals that may wait.
     """
 
@@ -47,7 +48,7 @@ class Writer:
         self._room = room
         self.removing: set[int] = set()
         self._batcher: Batcher[Transit | int, None] = Batcher(
-            "mailbox", self._flush, max_size=BATCH, max_pending=2 * room, isolate=(Exception,)
+            "mailbox", self._flush, max_size=BATCH, max_pending=2 * room, isolate=_is_final
         )
 
     def insert(self, transit: Transit) -> None:
@@ -71,12 +72,14 @@ class Writer:
         if rows or removed:
             try:
                 await self._store.change(rows, removed)
-            except Exception:
-                if len(changes) > 1:
+            except Exception as error:
+                if len(changes) > 1 or not _is_final(error):
                     raise
                 log.exception("mailbox.change_failed", extra={"change": _describe(changes[0])})
+                self.removing.difference_update(removed)
                 for transit in transits:
                     self._lost(transit)
+                return [None]
         self.removing.difference_update(removed)
         STORED.inc(len(rows))
         REMOVED.inc(len(removed))
@@ -85,6 +88,11 @@ class Writer:
         if transits:
             self._stored(transits)
         return [None] * len(changes)
+
+
+def _is_final(error: Exception) -> bool:
+    """What is no outage, which the store waits out, will be the same at the next try."""
+    return not outages.is_outage(error)
 
 
 def _describe(change: Transit | int) -> str:

@@ -11,7 +11,8 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tidings.storage.database import DatabaseError, is_transient
+from tidings.storage import outages
+from tidings.storage.database import DatabaseError
 from webapp import headers
 from webapp.answers import error_answer
 from webapp.errors import (
@@ -96,7 +97,7 @@ def as_answer(error: Exception, request_id: str) -> Response:
     """An error of any kind in the API's format."""
     if isinstance(error, APIError):
         return error_answer(error)
-    if isinstance(error, DatabaseError) or is_transient(error):
+    if isinstance(error, DatabaseError) or outages.is_outage(error):
         return error_answer(DatabaseFailed())
     return error_answer(Unexpected(request_id))
 

@@ -17,7 +17,7 @@ from prometheus_client import Gauge
 from coreapp import codes
 from coreapp.media import pointers
 from coreapp.media.errors import MediaFailed
-from tidings.storage.database import is_transient
+from tidings.storage import outages
 from tidings.storage.jobs import Job
 from tidings.storage.shards import LeaseLost
 
@@ -129,7 +129,7 @@ class MediaLane:
                 extra={"id": entry.job.id, "to": entry.job.peer, "code": error.code, "detail": error.details},
             )
             self._fail([entry.job], error.code, error.details)
-        elif is_transient(error) or isinstance(error, LeaseLost):
+        elif outages.is_outage(error) or isinstance(error, LeaseLost):
             log.error("media.broken", extra={"id": entry.job.id, "error": repr(error)})
             self._broken(error)
         else:

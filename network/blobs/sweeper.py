@@ -10,9 +10,9 @@ from prometheus_client import Counter
 
 from network.blobs.store import Store
 from tidings.runtime.service import wait_for
-from tidings.storage import blobs
+from tidings.storage import blobs, outages
 from tidings.storage.blobs import Blob
-from tidings.storage.database import Connection, Database, is_transient
+from tidings.storage.database import Connection, Database
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class BlobSweeper:
                     await self.remove_orphans()
                 self._passes += 1
             except Exception as error:
-                if not is_transient(error) and not isinstance(error, OSError):
+                if not outages.is_outage(error) and not isinstance(error, OSError):
                     raise
                 log.warning("blobs.sweep_failed", extra={"error": repr(error)[:200]})
             await wait_for(stop, INTERVAL)
@@ -54,7 +54,7 @@ class BlobSweeper:
         """Remove what has expired; how many blobs it was. Rows go first, then files."""
         total = 0
         while True:
-            gone = await self._database.persist(self._take_expired, patience=5)
+            gone = await self._database.persist(self._take_expired, patience=20)
             await self._store.files.delete([blob.file for blob in gone])
             total += len(gone)
             if len(gone) < BATCH:
@@ -69,7 +69,7 @@ class BlobSweeper:
         """Remove old files that no row names, unfinished ones too; how many it was."""
         total = 0
         async for names in self._store.files.list_old(self._store.now() / 1000 - ORPHAN_SECONDS):
-            known = await self._database.query(functools.partial(blobs.list_files, files=names), patience=5)
+            known = await self._database.query(functools.partial(blobs.list_files, files=names), patience=20)
             total += await self._store.files.delete([name for name in names if name not in known])
         if total:
             SWEPT.labels("orphan").inc(total)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import functools
+import logging
 from collections.abc import Sequence
 
 from prometheus_client import Counter
@@ -15,10 +16,12 @@ from network.transit import Origin
 from tidings.runtime import crashpoints
 from tidings.runtime.batcher import Batcher, BatcherClosed, BatcherFull
 from tidings.runtime.clock import Clock
-from tidings.storage import directory, mailbox, network_groups
+from tidings.storage import directory, mailbox, network_groups, outages
 from tidings.storage.database import Connection, Database
 from tidings.storage.network_groups import Chat, Member
 from tidings.wire import device
+
+log = logging.getLogger(__name__)
 
 TAKEN = Counter("tidings_network_group_messages_total", "Messages to groups taken from senders")
 COPIED = Counter("tidings_network_group_copies_total", "Copies of them put into the mailbox")
@@ -76,7 +79,7 @@ class Copies:
         self._ttl = ttl
         # One batch in flight: messages of one sender stay in order.
         self._batcher: Batcher[device.Send, tuple[str, str]] = Batcher(
-            "group_messages", self._flush, max_size=BATCH, max_pending=WAITING
+            "group_messages", self._flush, max_size=BATCH, max_pending=WAITING, isolate=outages.refuses_row
         )
 
     def send(self, origin: Origin, frame: device.Send) -> None:
@@ -158,7 +161,14 @@ def _row(frame: device.Send, recipient: str, seq: int, now: int, expires_at: int
 
 
 def _answer(origin: Origin, frame: device.Send, done: asyncio.Future[tuple[str, str]]) -> None:
-    if done.cancelled() or done.exception() is not None:
+    error = None if done.cancelled() else done.exception()
+    if error is not None and outages.refuses_row(error):
+        log.error(
+            "group_message.refused", extra={"sender": frame.sender, "id": frame.id, "error": outages.brief(error)}
+        )
+        admission.refuse(origin, frame, device.INVALID, "the mailbox cannot hold it")
+        return
+    if done.cancelled() or error is not None:
         admission.refuse(origin, frame, device.OVERLOADED)
         return
     reason, detail = done.result()

@@ -8,7 +8,9 @@ import random
 from collections.abc import Sequence
 
 import msgspec
+import pymysql
 import pytest
+import sqlalchemy as sa
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,6 +20,7 @@ from network.sequence import Sequence as Numbers
 from network.session import MAX_BODY, MAX_ID, MAX_REFS
 from network.settings import Limits
 from network.transit import from_send
+from network.writer import STORED
 from tidings.runtime.clock import ManualClock
 from tidings.storage.mailbox import Envelope
 from tidings.wire import device
@@ -395,6 +398,72 @@ async def test_a_device_that_waited_on_one_connection_gets_everything_on_its_nex
         await asyncio.sleep(0)
     assert [id for _, _, id in old.received] == ["m1"]
     assert [id for _, _, id in new.received] == ["m2"]
+    await router.close()
+
+
+class Choosy(SlowMailbox):
+    """A mailbox that refuses the rows of one id, as a database does whose column is too short for it."""
+
+    poison = "poison"
+
+    async def change(self, stored: Sequence[Envelope], removed: Sequence[int]) -> None:
+        if any(row.id == self.poison for row in stored):
+            raise sa.exc.DataError("INSERT", {}, pymysql.err.DataError(1406, "Data too long for column 'body'"))
+        await super().change(stored, removed)
+
+
+async def settled() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+async def test_a_row_that_the_mailbox_refuses_is_set_aside_alone_and_counts_as_stored_nowhere() -> None:
+    clock = ManualClock()
+    store = Choosy(random.Random(1))
+    store.slowness = 1
+    router = Router(store, Everybody(), Numbers(clock, 0), clock, Limits(), ttl=3600)
+    sender = Sender()
+    written = STORED._value.get()
+    for n, id_ in enumerate(("m1", "poison", "m2"), 1):
+        router.send(sender, device.Send(n, "15550000001", RECIPIENT, id_, "message", b"x"))
+    await settled()
+    assert sender.accepted_numbers == [1, 3]
+    assert sender.refusals == [(2, device.INVALID)]
+    assert STORED._value.get() - written == 2
+    # Nothing waits for it: whoever logs in gets the rest.
+    connection = Device([])
+    router.attach(RECIPIENT, connection)
+    await settled()
+    assert [id_ for _, id_ in connection.received] == ["m1", "m2"]
+    router.acked(connection, [1, 2])
+    await router.close()
+
+
+@pytest.mark.parametrize("acknowledged", [True, False])
+async def test_an_envelope_that_is_with_its_device_is_not_refused_because_the_mailbox_cannot_hold_it(
+    acknowledged: bool,
+) -> None:
+    clock = ManualClock()
+    store = Choosy(random.Random(1))
+    store.slowness = 1
+    limits = Limits()
+    router = Router(store, Everybody(), Numbers(clock, 0), clock, limits, ttl=3600)
+    sender = Sender()
+    connection = Device([])
+    router.attach(RECIPIENT, connection)
+    await settled()
+    router.send(sender, device.Send(1, "15550000001", RECIPIENT, "poison", "message", b"x"))
+    clock.advance(limits.store_after)
+    router.sweep()
+    await settled()
+    assert (sender.accepted_numbers, sender.refusals) == ([], []), "its device may have shown it"
+    if acknowledged:
+        router.acked(connection, [1])
+        assert (sender.accepted_numbers, sender.refusals) == ([1], [])
+    else:
+        router.detach(RECIPIENT, connection)
+        await settled()
+        assert (sender.accepted_numbers, sender.refusals) == ([], [(1, device.INVALID)])
     await router.close()
 
 

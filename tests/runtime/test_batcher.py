@@ -16,6 +16,10 @@ class Poisoned(Exception):
     pass
 
 
+def is_poisoned(error: Exception) -> bool:
+    return isinstance(error, Poisoned)
+
+
 class Gate:
     """A flush that waits until it is let through, and records what it was given."""
 
@@ -79,7 +83,7 @@ async def test_a_poisoned_item_fails_alone() -> None:
             raise Poisoned
         return list(items)
 
-    batcher = Batcher("t", flush, isolate=(Poisoned,))
+    batcher = Batcher("t", flush, isolate=is_poisoned)
     results = await asyncio.gather(*(batcher.submit(n) for n in (11, 12, 13, 14)), return_exceptions=True)
     assert [results[0], results[1], results[3]] == [11, 12, 14]
     assert isinstance(results[2], Poisoned)
@@ -95,7 +99,7 @@ async def test_any_other_error_goes_to_every_caller_of_the_batch_and_the_next_ba
             raise ConnectionError("down")
         return list(items)
 
-    batcher = Batcher("t", flush, isolate=(Poisoned,))
+    batcher = Batcher("t", flush, isolate=is_poisoned)
     results = await asyncio.gather(batcher.submit(1), batcher.submit(2), return_exceptions=True)
     assert [type(result) for result in results] == [ConnectionError, ConnectionError]
     assert calls == 1
@@ -143,7 +147,7 @@ async def test_a_cancelled_flush_cancels_its_callers_also_in_the_middle_of_isola
         await asyncio.Event().wait()
         return []
 
-    batcher = Batcher("stuck", flush, isolate=(Poisoned,))
+    batcher = Batcher("stuck", flush, isolate=is_poisoned)
     futures = [batcher.put(n) for n in range(3)]
     await blocked.wait()
     (task,) = [task for task in asyncio.all_tasks() if task.get_name() == "batch stuck"]
@@ -219,7 +223,7 @@ def test_every_item_gets_exactly_its_own_result(
                 running -= 1
 
         batcher: Batcher[tuple[int, int], tuple[str, int]] = Batcher(
-            "property", flush, max_size=max_size, max_in_flight=max_in_flight, isolate=(Poisoned,)
+            "property", flush, max_size=max_size, max_in_flight=max_in_flight, isolate=is_poisoned
         )
         futures = []
         for index, (value, turns) in enumerate(items):

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from tests.conftest import DatabaseFactory
-from tidings.storage import shards
-from tidings.storage.database import Database, is_transient
+from tidings.storage import outages, shards
+from tidings.storage.database import Database
 
 SILENCE = 1.0
 
@@ -36,7 +36,7 @@ async def test_a_hung_owner_does_not_keep_its_shard_by_the_locks_of_its_transact
         assert second is not None
         assert second.epoch == first.epoch + 1
         assert third is None, "the one that took it is not late already because it had to wait"
-        assert is_transient(caught.value), "the owner tries again, and finds that it owns nothing any more"
+        assert outages.is_outage(caught.value), "the owner tries again, and finds that it owns nothing any more"
         with pytest.raises(shards.LeaseLost):
             async with hung.transaction() as connection:
                 await shards.fence(connection, first)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from tests.conftest import DatabaseFactory
-from tidings.storage import prekeys
-from tidings.storage.database import is_transient
+from tidings.storage import outages, prekeys
 from tidings.storage.prekeys import Counts, KyberPreKey, PreKey
 
 ALICE, BOB, CAROL = "15550000001", "15550000002", "15550000003"
@@ -68,7 +67,7 @@ async def test_transactions_at_the_same_time_never_take_the_same_key(database_fa
             except prekeys.TakenMeanwhile:
                 continue
             except Exception as error:
-                if not is_transient(error):
+                if not outages.is_outage(error):
                     raise
 
     answers = await asyncio.gather(*(take() for _ in range(8)))

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 
 from tidings.runtime import service, settings
-from tidings.storage import database, schema
+from tidings.storage import outages, schema
 
 FAILED = 1
 WRONG_USE = 2
@@ -40,7 +40,7 @@ def explain(error: BaseException) -> tuple[int, str] | None:
             return WRONG_USE, str(cause)
         if isinstance(cause, Failure):
             return FAILED, str(cause)
-        outage = database.describe_outage(cause)
+        outage = outages.describe(cause)
         if outage:
             return FAILED, outage
         if isinstance(cause, OSError):

@@ -38,8 +38,8 @@ class Batcher(Generic[Item, Result]):
     """Collects items and hands them to `flush` in batches, in the order they came.
 
     `flush(items)` returns one result for each item, in order. When it raises, and the batch had more than one item and
-    the error is one of `isolate`, its items are tried one by one, so that a poisoned item fails alone; any other error
-    goes to every caller of the batch.
+    `isolate(error)` says so, its items are tried one by one, so that a poisoned item fails alone; any other error goes
+    to every caller of the batch.
 
     max_size:      items in one batch.
     max_in_flight: flushes that may run at the same time; with 1 the batches are strictly in order.
@@ -57,7 +57,7 @@ class Batcher(Generic[Item, Result]):
         max_in_flight: int = 1,
         max_pending: int = 100_000,
         spacing: float = 0.0,
-        isolate: tuple[type[Exception], ...] = (),
+        isolate: Callable[[Exception], bool] | None = None,
     ) -> None:
         self.name = name
         self._flush = flush
@@ -157,7 +157,7 @@ class Batcher(Generic[Item, Result]):
             raise
         except Exception as error:
             self._failed.inc()
-            if len(batch) > 1 and isinstance(error, self._isolate):
+            if len(batch) > 1 and self._isolate is not None and self._isolate(error):
                 log.warning("batch.isolating", extra={"batcher": self.name, "items": len(batch), "error": repr(error)})
                 try:
                     for entry in batch:

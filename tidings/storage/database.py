@@ -9,18 +9,16 @@ import functools
 import logging
 import math
 import random
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from typing import Any, TypeAlias, TypeVar
 
-import pymysql
 import sqlalchemy as sa
 from prometheus_client import Counter, Histogram
 from sqlalchemy.dialects import sqlite
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from tidings.runtime.settings import DatabaseSettings, describe_url
-from tidings.storage import sqlite_driver
+from tidings.storage import engine, outages
 
 Value = TypeVar("Value")
 
@@ -40,26 +38,14 @@ COMMIT_SECONDS = Histogram(
 )
 OUTAGES = Counter("tidings_db_retries_total", "Transactions tried again because the database was away", ["family"])
 
-# Server gone, shutting down, lost during query, refused, killed; lock wait timeout; deadlock; read-only fail-over.
-_MYSQL_TRANSIENT = {
-    1040,
-    1053,
-    1158,
-    1159,
-    1160,
-    1161,
-    1205,
-    1213,
-    1290,
-    1792,
-    1927,
-    2002,
-    2003,
-    2006,
-    2013,
-    2014,
-    2055,
-}
+# Seconds that one transaction on a server may take, the wait for its connection included; a server that has not
+# answered by then hangs, and the connection is given up.
+DEADLINE = 10.0
+# Seconds that an answer of `is_alive` stands, and that a write which failed counts against it.
+PROBE_SECONDS = 1.0
+FAILURE_SECONDS = 10.0
+# Seconds between two tries, from the first to the most.
+FIRST_DELAY, LAST_DELAY = 0.02, 1.0
 
 
 class Database:
@@ -68,34 +54,61 @@ class Database:
     Writing transactions on SQLite begin with `BEGIN IMMEDIATE`, so that two of them queue rather than collide.
     """
 
-    def __init__(self, settings: DatabaseSettings, family: str, *, idle_timeout: float | None = None) -> None:
+    def __init__(
+        self,
+        settings: DatabaseSettings,
+        family: str,
+        *,
+        idle_timeout: float | None = None,
+        deadline: float = DEADLINE,
+        patience: float = math.inf,
+    ) -> None:
         """idle_timeout: seconds after which a MySQL server ends a connection of ours that asks nothing, even within a
-        transaction, so that a process that hangs does not keep its locks."""
+        transaction, so that a process that hangs does not keep its locks.
+
+        deadline: seconds that a transaction on a server may take; patience: seconds that `persist` and `query` try at
+        most, whatever they are asked for.
+        """
         self.settings = settings
         self.family = family
-        self.engine: AsyncEngine = _make_engine(settings, idle_timeout)
+        self.engine: AsyncEngine = engine.make(settings, idle_timeout)
+        self._deadline = deadline if settings.engine != "sqlite" else math.inf
+        self._patience = patience
         self._commits = COMMITS.labels(family)
         self._seconds = COMMIT_SECONDS.labels(family)
         self._retries = OUTAGES.labels(family)
+        # Loop time of the latest write that met an outage, if none was committed since.
+        self._failed_at = -math.inf
+        self._probe: asyncio.Task[bool] | None = None
+        self._probed_at = -math.inf
 
     @contextlib.asynccontextmanager
-    async def transaction(self) -> AsyncIterator[AsyncConnection]:
-        """A writing transaction: committed when the block ends, rolled back when it raises."""
+    async def transaction(self, *, seconds: float = math.inf) -> AsyncIterator[AsyncConnection]:
+        """A writing transaction: committed when the block ends, rolled back when it raises.
+
+        Raises `Unanswered` when it takes longer than `seconds`, or than the deadline: the wait for a connection counts.
+        """
         loop = asyncio.get_running_loop()
         started = loop.time()
-        async with self.engine.connect() as connection, connection.begin():
-            yield connection
-            if self.settings.commit_delay:
-                await asyncio.sleep(self.settings.commit_delay)
+        try:
+            async with self._begin(seconds) as connection, connection.begin(), _given_up(connection):
+                yield connection
+                if self.settings.commit_delay:
+                    await asyncio.sleep(self.settings.commit_delay)
+        except Exception as error:
+            if outages.is_outage(error):
+                self._failed_at = loop.time()
+            raise
+        self._failed_at = -math.inf
         self._commits.inc()
         self._seconds.observe(loop.time() - started)
 
     @contextlib.asynccontextmanager
-    async def reading(self) -> AsyncIterator[AsyncConnection]:
-        """A transaction that only reads; it takes no lock that a writer would wait for."""
-        async with self.engine.connect() as connection:
+    async def reading(self, *, seconds: float = math.inf) -> AsyncIterator[AsyncConnection]:
+        """A transaction that only reads; it takes no lock that a writer would wait for. Raises as `transaction`."""
+        async with self._begin(seconds) as connection:
             await connection.execution_options(tidings_read_only=True)
-            async with connection.begin():
+            async with connection.begin(), _given_up(connection):
                 yield connection
 
     async def persist(self, work: Callable[[AsyncConnection], Awaitable[Value]], *, patience: float = 60.0) -> Value:
@@ -110,34 +123,64 @@ class Database:
         """Run `work` in a transaction that only reads; tried again as by `persist`."""
         return await self._patiently(self.reading, work, patience)
 
+    async def is_alive(self, *, timeout: float = 2.0) -> bool:
+        """Does the database answer within so many seconds, and take what is written?
+
+        Asked at most once a second. A write that met an outage counts for `FAILURE_SECONDS`, or until the next commit:
+        a full disk or a server that is read-only still answers.
+        """
+        loop = asyncio.get_running_loop()
+        if self._probe is None or (self._probe.done() and loop.time() >= self._probed_at + PROBE_SECONDS):
+            self._probe = loop.create_task(self._answers(timeout), name=f"probe {self.family}")
+        answers = await asyncio.shield(self._probe)
+        return answers and loop.time() >= self._failed_at + FAILURE_SECONDS
+
+    async def _answers(self, timeout: float) -> bool:
+        try:
+            async with self.reading(seconds=timeout) as connection:
+                # One of our own tables: those of a family may be locked while the server answers everything else.
+                await connection.execute(sa.text(f"SELECT version_num FROM schema_{self.family}"))  # noqa: S608
+        except Exception as error:
+            if not outages.is_outage(error):
+                log.exception("database.probe_failed", extra={"family": self.family})
+            return False
+        finally:
+            self._probed_at = asyncio.get_running_loop().time()
+        return True
+
+    @contextlib.asynccontextmanager
+    async def _begin(self, seconds: float) -> AsyncIterator[AsyncConnection]:
+        """A connection, for so long. One that is waited for when the time is over is closed by its driver."""
+        seconds = min(seconds, self._deadline)
+        try:
+            async with asyncio.timeout(None if seconds == math.inf else seconds) as limit:
+                async with self.engine.connect() as connection:
+                    yield connection
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            raise outages.Unanswered(f"no answer within {seconds:g} s") from error
+
     async def _patiently(
         self,
-        begin: Callable[[], contextlib.AbstractAsyncContextManager[AsyncConnection]],
+        begin: Callable[..., contextlib.AbstractAsyncContextManager[AsyncConnection]],
         work: Callable[[AsyncConnection], Awaitable[Value]],
         patience: float,
     ) -> Value:
-        deadline = asyncio.get_running_loop().time() + patience
-        delay = 0.02
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + min(patience, self._patience)
+        delay = FIRST_DELAY
         while True:
             try:
-                async with begin() as connection:
+                async with begin(seconds=max(deadline - loop.time(), delay)) as connection:
                     return await work(connection)
             except Exception as error:
-                if not is_transient(error) or asyncio.get_running_loop().time() + delay > deadline:
+                if not outages.is_outage(error) or loop.time() + delay > deadline:
                     raise
                 self._retries.inc()
-                log.warning("database.retrying", extra={"family": self.family, "error": _brief(error)})
+                log.warning("database.retrying", extra={"family": self.family, "error": outages.brief(error)})
             await asyncio.sleep(delay * random.uniform(0.5, 1.5))  # noqa: S311
-            delay = min(delay * 2, 1.0)
-
-    async def is_alive(self, *, timeout: float = 2.0) -> bool:
-        """Does the database answer within so many seconds?"""
-        try:
-            async with asyncio.timeout(timeout), self.reading() as connection:
-                await connection.execute(sa.text("SELECT 1"))
-        except (sa.exc.SQLAlchemyError, OSError, TimeoutError, asyncio.IncompleteReadError):
-            return False
-        return True
+            delay = min(delay * 2, LAST_DELAY)
 
     async def close(self) -> None:
         """Close every pooled connection."""
@@ -147,26 +190,18 @@ class Database:
         return f"Database({self.family}, {describe_url(self.settings.url)})"
 
 
-def is_transient(error: BaseException) -> bool:
-    """Is this an outage, a deadlock or a lock time-out, so that the same transaction may succeed later?"""
-    if isinstance(error, sa.exc.DBAPIError):
-        if error.connection_invalidated:
-            return True
-        original = error.orig
-        if original is not None and original.args and isinstance(original.args[0], int):
-            return original.args[0] in _MYSQL_TRANSIENT
-        text = str(original)
-        return "database is locked" in text or "database table is locked" in text
-    if isinstance(error, sa.exc.TimeoutError):
-        return True
-    return isinstance(error, ConnectionError | asyncio.IncompleteReadError)
+@contextlib.asynccontextmanager
+async def _given_up(connection: AsyncConnection) -> AsyncIterator[None]:
+    """Closes the connection to a server when whoever uses it is cancelled: to ask for a rollback could take for ever.
 
-
-def describe_outage(error: BaseException) -> str | None:
-    """One line for a person when `error` says that the database cannot be used; `None` for anything else."""
-    if isinstance(error, sa.exc.DBAPIError | sa.exc.TimeoutError | pymysql.err.MySQLError):
-        return f"the database cannot be used: {_brief(error)}"
-    return None
+    The server ends the transaction when it finds the connection closed.
+    """
+    try:
+        yield
+    except asyncio.CancelledError:
+        if connection.dialect.name != "sqlite":
+            await connection.invalidate()
+        raise
 
 
 def insert_or_update(
@@ -233,91 +268,3 @@ def pages(values: Sequence[Value], size: int = 1000) -> Iterator[Sequence[Value]
     """The values in parts that fit an `IN (…)`: SQLite takes 32,766 parameters in one statement; none for no values."""
     for start in range(0, len(values), size):
         yield values[start : start + size]
-
-
-def _brief(error: BaseException) -> str:
-    original = getattr(error, "orig", None) or error
-    return f"{type(original).__name__}: {original}"[:200]
-
-
-def _make_engine(settings: DatabaseSettings, idle_timeout: float | None) -> AsyncEngine:
-    if settings.engine == "sqlite":
-        engine = create_async_engine(
-            settings.url,
-            pool_size=settings.pool_size,
-            max_overflow=0,
-            pool_reset_on_return=None,
-            connect_args={"timeout": 30},
-        )
-        sa.event.listen(engine.sync_engine, "connect", _set_up_sqlite)
-        sa.event.listen(engine.sync_engine, "begin", _begin_sqlite)
-        return engine
-    engine = create_async_engine(
-        settings.url,
-        pool_size=settings.pool_size,
-        max_overflow=0,
-        pool_recycle=1800,
-        pool_timeout=10,
-        # Every transaction here is ended by its block; a rollback for good measure would be one more round trip each.
-        pool_reset_on_return=None,
-        isolation_level="READ COMMITTED",
-        connect_args={"charset": "utf8mb4", "connect_timeout": 5},
-    )
-    sa.event.listen(engine.sync_engine, "connect", _set_up_mysql)
-    sa.event.listen(engine.sync_engine, "handle_error", _name_closed_transport)
-    if idle_timeout is not None:
-        _end_when_idle(engine, idle_timeout)
-    return engine
-
-
-def _name_closed_transport(context: sa.ExceptionContext) -> None:
-    """uvloop raises a `RuntimeError`, which no driver knows, where the server has closed the connection meanwhile."""
-    error = context.original_exception
-    if isinstance(error, RuntimeError) and "handler is closed" in str(error):
-        context.is_disconnect = True
-        raise ConnectionResetError(str(error)) from error
-
-
-def _end_when_idle(engine: AsyncEngine, seconds: float) -> None:
-    """Have the server end idle connections, and do not use one that it may be ending now."""
-
-    def connected(connection: Any, record: Any) -> None:
-        cursor = connection.cursor()
-        cursor.execute(f"SET SESSION wait_timeout = {max(1, math.ceil(seconds))}")
-        cursor.close()
-
-    def checked_in(connection: Any, record: Any) -> None:
-        record.info["idle_since"] = time.monotonic()
-
-    def checked_out(connection: Any, record: Any, proxy: Any) -> None:
-        idle_since = record.info.get("idle_since")
-        if idle_since is not None and time.monotonic() - idle_since > seconds / 2:
-            # The pool makes a new connection in its place.
-            raise sa.exc.DisconnectionError("idle for too long")
-
-    sa.event.listen(engine.sync_engine, "connect", connected)
-    sa.event.listen(engine.sync_engine, "checkin", checked_in)
-    sa.event.listen(engine.sync_engine, "checkout", checked_out)
-
-
-def _set_up_mysql(connection: Any, record: Any) -> None:
-    # The driver escapes bytes character by character: 40 µs for 700 of them, against 1.3 µs in hexadecimal.
-    driver = connection.driver_connection
-    escape = driver.escape
-    driver.escape = lambda value: f"x'{value.hex()}'" if isinstance(value, bytes) else escape(value)
-
-
-def _set_up_sqlite(connection: Any, record: Any) -> None:
-    sqlite_driver.install(connection.driver_connection)
-    # The driver must not begin transactions by itself: `_begin_sqlite` does.
-    connection.isolation_level = None
-    cursor = connection.cursor()
-    cursor.execute("PRAGMA journal_mode=WAL")
-    cursor.execute("PRAGMA synchronous=FULL")
-    cursor.execute("PRAGMA foreign_keys=ON")
-    cursor.close()
-
-
-def _begin_sqlite(connection: sa.Connection) -> None:
-    read_only = connection.get_execution_options().get("tidings_read_only", False)
-    connection.exec_driver_sql("BEGIN" if read_only else "BEGIN IMMEDIATE")

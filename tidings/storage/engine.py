@@ -1,0 +1,123 @@
+"""The pool of connections to one database, set up for its engine: SQLite, or MySQL and MariaDB."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from typing import Any
+
+import aiomysql
+import pymysql
+import sqlalchemy as sa
+from pymysql.constants import CR
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+from tidings.runtime.settings import DatabaseSettings
+from tidings.storage import sqlite_driver
+
+# Seconds until a server has greeted and let us in.
+CONNECT_SECONDS = 5.0
+
+
+def make(settings: DatabaseSettings, idle_timeout: float | None) -> AsyncEngine:
+    """idle_timeout: seconds after which a MySQL server ends a connection that asks nothing."""
+    if settings.engine == "sqlite":
+        engine = create_async_engine(
+            settings.url,
+            pool_size=settings.pool_size,
+            max_overflow=0,
+            pool_reset_on_return=None,
+            connect_args={"timeout": 30},
+        )
+        sa.event.listen(engine.sync_engine, "connect", _set_up_sqlite)
+        sa.event.listen(engine.sync_engine, "begin", _begin_sqlite)
+        return engine
+    engine = create_async_engine(
+        settings.url,
+        pool_size=settings.pool_size,
+        max_overflow=0,
+        pool_recycle=1800,
+        pool_timeout=10,
+        # Every transaction here is ended by its block; a rollback for good measure would be one more round trip each.
+        pool_reset_on_return=None,
+        isolation_level="READ COMMITTED",
+        connect_args={"charset": "utf8mb4", "async_creator_fn": _connect_mysql},
+    )
+    sa.event.listen(engine.sync_engine, "connect", _set_up_mysql)
+    sa.event.listen(engine.sync_engine, "handle_error", _name_closed_connection)
+    if idle_timeout is not None:
+        _end_when_idle(engine, idle_timeout)
+    return engine
+
+
+async def _connect_mysql(**arguments: Any) -> aiomysql.Connection:
+    """A connection. The driver's own time-out ends before the greeting, which a server that hangs never sends."""
+    connection = aiomysql.Connection(**arguments)
+    try:
+        async with asyncio.timeout(CONNECT_SECONDS):
+            await connection._connect()
+    except (TimeoutError, *_CLOSED) as error:
+        connection.close()
+        reason = "no greeting in time" if isinstance(error, TimeoutError) else str(error)
+        raise pymysql.err.OperationalError(CR.CR_CONN_HOST_ERROR, f"Can't connect to MySQL server: {reason}") from error
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+# What the driver and the event loops raise where the server has closed the connection meanwhile.
+_CLOSED = (RuntimeError, AttributeError, AssertionError)
+
+
+def _name_closed_connection(context: sa.ExceptionContext) -> None:
+    error = context.original_exception
+    if isinstance(error, _CLOSED):
+        context.is_disconnect = True
+        raise ConnectionResetError(str(error)) from error
+
+
+def _end_when_idle(engine: AsyncEngine, seconds: float) -> None:
+    """Have the server end idle connections, and do not use one that it may be ending now."""
+
+    def connected(connection: Any, record: Any) -> None:
+        cursor = connection.cursor()
+        cursor.execute(f"SET SESSION wait_timeout = {max(1, math.ceil(seconds))}")
+        cursor.close()
+
+    def checked_in(connection: Any, record: Any) -> None:
+        record.info["idle_since"] = time.monotonic()
+
+    def checked_out(connection: Any, record: Any, proxy: Any) -> None:
+        idle_since = record.info.get("idle_since")
+        if idle_since is not None and time.monotonic() - idle_since > seconds / 2:
+            # The pool makes a new connection in its place.
+            raise sa.exc.DisconnectionError("idle for too long")
+
+    sa.event.listen(engine.sync_engine, "connect", connected)
+    sa.event.listen(engine.sync_engine, "checkin", checked_in)
+    sa.event.listen(engine.sync_engine, "checkout", checked_out)
+
+
+def _set_up_mysql(connection: Any, record: Any) -> None:
+    # The driver escapes bytes character by character: 40 µs for 700 of them, against 1.3 µs in hexadecimal.
+    driver = connection.driver_connection
+    escape = driver.escape
+    driver.escape = lambda value: f"x'{value.hex()}'" if isinstance(value, bytes) else escape(value)
+
+
+def _set_up_sqlite(connection: Any, record: Any) -> None:
+    sqlite_driver.install(connection.driver_connection)
+    # The driver must not begin transactions by itself: `_begin_sqlite` does.
+    connection.isolation_level = None
+    cursor = connection.cursor()
+    cursor.execute("PRAGMA journal_mode=WAL")
+    cursor.execute("PRAGMA synchronous=FULL")
+    cursor.execute("PRAGMA foreign_keys=ON")
+    cursor.close()
+
+
+def _begin_sqlite(connection: sa.Connection) -> None:
+    read_only = connection.get_execution_options().get("tidings_read_only", False)
+    connection.exec_driver_sql("BEGIN" if read_only else "BEGIN IMMEDIATE")
