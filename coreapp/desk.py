@@ -7,13 +7,14 @@ import dataclasses
 import logging
 
 from coreapp import codes, key_backup
-from coreapp.account import OwnDevice, Registrar
-from coreapp.errors import Refused, UpstreamAway, UpstreamError, UpstreamRefused
+from coreapp.account import OwnDevice
+from coreapp.errors import Refused, UpstreamAway, UpstreamError, UpstreamRefused, UpstreamUnreached
 from coreapp.key_backup import Keys, WrongBackup
+from coreapp.registrar import Registrar
 from tidings.runtime import service
 from tidings.runtime.service import Wakeup
 from tidings.storage.database import Database
-from tidings.storage.shards import Lease
+from tidings.storage.shards import Lease, LeaseLost
 
 log = logging.getLogger(__name__)
 
@@ -41,8 +42,13 @@ class AccountDesk:
         self._changed = Wakeup()
         self._device: OwnDevice | None = None
         self._restoration: _Restoration | None = None
-        self._has_term = False
-        # A restoration that is done, but for the opening of the shard.
+        # Of the term that there is.
+        self._lease: Lease | None = None
+        # Who registers does so alone: what is begun is not to be finished by another meanwhile.
+        self._registering = asyncio.Lock()
+        # A restoration of which the network has heard, and has not answered.
+        self._unanswered: _Restoration | None = None
+        # One that is done, but for the opening of the shard.
         self._restored: _Restoration | None = None
         self.reopen = asyncio.Event()
         # Set while the number waits for a code, so that nothing else can be done.
@@ -55,16 +61,16 @@ class AccountDesk:
     async def device(self, lease: Lease, ended: asyncio.Event) -> OwnDevice | None:
         """The number's device for a new term, registered if need be; `None` when the term ended before that.
 
-        A restoration that was asked for is done first. Raises `LeaseLost` and `UpstreamRefused`.
+        A restoration that was asked for is done first, as is a registration that was begun and not finished. Raises
+        `LeaseLost` and `UpstreamRefused`.
         """
-        self._has_term = True
+        self._lease = lease
         await self._restore(lease)
         try:
             while not ended.is_set():
                 try:
-                    self._device = await self._registrar.load(self._database, self._number)
-                    if self._device is None and self._auto_register:
-                        self._device = await self._registrar.register(self._database, self._number)
+                    async with self._registering:
+                        self._device = await self._register(lease)
                     if self._device is not None:
                         return self._device
                 except UpstreamAway as error:
@@ -88,8 +94,11 @@ class AccountDesk:
     def term_ended(self) -> None:
         """The shard is not ours any more, or will be opened anew."""
         self.term_opened()
+        unanswered, self._unanswered = self._unanswered, None
+        if unanswered is not None:
+            _fail(unanswered, _unanswered())
         self._device = None
-        self._has_term = False
+        self._lease = None
         self._changed.kick()
 
     def abandon(self) -> None:
@@ -109,16 +118,21 @@ class AccountDesk:
 
     async def verify(self, account: str, code: str) -> None:
         """Register with a code. Raises `Refused`."""
-        self._check(account)
+        lease = self._check(account)
         if not self.waits_for_code:
             if self._device is None:
                 raise Refused(codes.SERVICE_NOT_READY, "the Coreapp is starting", 1)
             return
         try:
-            await self._registrar.register(self._database, account, code=code)
+            async with self._registering:
+                if self.waits_for_code:
+                    await self._registrar.register(self._database, lease, account, code=code)
         except UpstreamError as error:
             raise _refusal(error) from error
-        self._changed.kick()
+        except LeaseLost as lost:
+            raise Refused(codes.NOT_PRIMARY_COREAPP, "this Coreapp has just lost its shard", 1) from lost
+        finally:
+            self._changed.kick()
 
     async def export_keys(self, account: str, password: str) -> str:
         """The keys under a password. Raises `Refused` while the number is not registered and in use here."""
@@ -129,7 +143,8 @@ class AccountDesk:
         return await asyncio.to_thread(key_backup.seal, keys, password)
 
     async def restore_keys(self, account: str, password: str, data: str) -> None:
-        """Put the keys of a backup in force. Raises `Refused`; nothing is changed then."""
+        """Put the keys of a backup in force. Raises `Refused`; nothing is changed then, unless the network does not
+        answer what it was told: then that is done when it does."""
         self._check(account)
         try:
             keys = await asyncio.to_thread(key_backup.open_keys, data, password)
@@ -148,14 +163,34 @@ class AccountDesk:
             async with asyncio.timeout(RESTORE_SECONDS):
                 await asyncio.shield(done)
         except TimeoutError:
+            if self._restoration is None:
+                # It was begun.
+                raise _unanswered() from None
             self.abandon()
             raise Refused(codes.INTERNAL_ERROR, "the backup was not restored in time") from None
 
-    def _check(self, account: str) -> None:
+    def _check(self, account: str) -> Lease:
         if account != self._number:
             raise Refused(codes.ACCESS_DENIED, f"this Coreapp serves {self._number}, not {account}")
-        if not self._has_term:
+        if self._lease is None:
             raise Refused(codes.NOT_PRIMARY_COREAPP, "this Coreapp does not own the shard", 1)
+        return self._lease
+
+    async def _register(self, lease: Lease) -> OwnDevice | None:
+        """The number's device, registered if that is for us to do."""
+        try:
+            if await self._registrar.finish(self._database, lease, self._number):
+                self._restored, self._unanswered = self._unanswered, None
+        except UpstreamRefused as error:
+            log.warning("account.not_registered", extra={"number": self._number, "reason": error.reason})
+            unanswered, self._unanswered = self._unanswered, None
+            if unanswered is not None:
+                _fail(unanswered, _refusal(error))
+        device = await self._registrar.load(self._database, self._number)
+        if device is None and self._auto_register:
+            await self._registrar.register(self._database, lease, self._number)
+            device = await self._registrar.load(self._database, self._number)
+        return device
 
     async def _restore(self, lease: Lease) -> None:
         self.reopen.clear()
@@ -163,9 +198,13 @@ class AccountDesk:
         if asked is None or asked.done.done():
             return
         try:
-            await self._registrar.restore(self._database, lease, asked.keys)
-        except UpstreamError as error:
+            async with self._registering:
+                await self._registrar.restore(self._database, lease, asked.keys)
+        except (UpstreamUnreached, UpstreamRefused) as error:
             _fail(asked, _refusal(error))
+        except UpstreamAway as error:
+            log.warning("account.waiting_for_network", extra={"error": str(error)})
+            self._unanswered = asked
         except BaseException as error:
             _fail(asked, Refused(codes.INTERNAL_ERROR, f"the backup was not restored: {error!r}"[:200]))
             raise
@@ -178,6 +217,10 @@ def _fail(asked: _Restoration, refused: Refused) -> None:
         asked.done.set_exception(refused)
         # Whoever asked may have given up by now.
         asked.done.exception()
+
+
+def _unanswered() -> Refused:
+    return Refused(codes.INTERNAL_ERROR, "the network has not answered; the backup is in force as soon as it does")
 
 
 def _refusal(error: UpstreamError) -> Refused:

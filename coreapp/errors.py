@@ -6,6 +6,7 @@ CoreappError
 ├── OutcomeUnknown        do not try again: it may be on disk
 └── UpstreamError
     ├── UpstreamAway      try again when the servers are connected
+    │   └── UpstreamUnreached     the same; and nothing was asked, so nothing was done
     └── UpstreamRefused   do not try again: the servers said no
 """
 
@@ -42,6 +43,10 @@ class UpstreamError(CoreappError):
 
 class UpstreamAway(UpstreamError):
     """The servers are not connected, or did not answer in time."""
+
+
+class UpstreamUnreached(UpstreamAway):
+    """There was no connection to the servers: they have not heard of it."""
 
 
 class UpstreamRefused(UpstreamError):

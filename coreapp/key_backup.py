@@ -1,4 +1,4 @@
-"""The private keys of a number as they go into a backup: without sessions, because a ratchet must never go back."""
+"""The private keys of a number in one piece, as in backups: without sessions, because a ratchet must never go back."""
 
 from __future__ import annotations
 

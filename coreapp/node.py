@@ -7,8 +7,9 @@ import logging
 import math
 from collections.abc import Callable
 
-from coreapp.account import Registrar
 from coreapp.desk import AccountDesk
+from coreapp.directory_api import DirectoryApi
+from coreapp.registrar import Registrar
 from coreapp.settings import Settings
 from coreapp.shard import Shard
 from tidings.runtime import service
@@ -44,7 +45,8 @@ class Node:
         self.shard: Shard | None = None
         self.owned = asyncio.Event()
         secrets = settings.secrets
-        self._registrar = Registrar(settings.network_http, secrets.registration_key, secrets.master_key)
+        directory = DirectoryApi(settings.network_http)
+        self._registrar = Registrar(directory, secrets.registration_key, secrets.master_key)
         self.desk = AccountDesk(database, self._registrar, settings.account, auto_register=settings.auto_register)
 
     async def run(self, stop: asyncio.Event) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from prometheus_client import Gauge
 
 from coreapp import codes
-from coreapp.account import OwnDevice, Registrar
+from coreapp.account import OwnDevice
 from coreapp.admission import Admission, Gate
 from coreapp.config import Config
 from coreapp.contact_book import ContactBook
@@ -29,6 +29,7 @@ from coreapp.progress import ProgressBook
 from coreapp.read_marks import ReadMarks
 from coreapp.read_receipts import ReadReceipts
 from coreapp.receiving.events import Events
+from coreapp.registrar import Registrar
 from coreapp.session_store import SessionStore
 from coreapp.settings import Settings
 from coreapp.status_delay import StatusDelay
@@ -47,7 +48,7 @@ from tidings.runtime.clock import Clock
 from tidings.storage import callbacks, jobs, messages, shards, threads
 from tidings.storage.callbacks import Callback
 from tidings.storage.database import Database
-from tidings.storage.shards import Lease
+from tidings.storage.shards import Lease, LeaseLost
 
 log = logging.getLogger(__name__)
 
@@ -336,7 +337,9 @@ class Shard:
 
     async def _refill(self, remaining: int) -> None:
         try:
-            await self._registrar.upload_prekeys(self._database, self._device)
+            await self._registrar.upload_prekeys(self._database, self.lease, self._device)
+        except LeaseLost as lost:
+            self.journal.fail(lost)
         except Exception as error:
             # The servers say again that they are low.
             log.warning("prekeys.upload_failed", extra={"remaining": remaining, "error": repr(error)})

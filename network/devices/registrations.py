@@ -54,6 +54,17 @@ class Registrations:
         self._chats = chats
         self._clock = clock
 
+    async def are_made(self, devices: Sequence[schemas.Device]) -> bool:
+        """Are all of these registered as they stand, under the tokens that they chose? The caller repeats itself then.
+
+        Nothing is to be done: one-time pre-keys that were handed out meanwhile must not be there again.
+        """
+        if not all(body.token for body in devices):
+            return False
+        numbers = [body.number for body in devices]
+        found = await self._database.query(lambda c: directory.list_registrations(c, numbers), patience=20)
+        return all(body.number in found and _is_same(body, found[body.number]) for body in devices)
+
     async def register(self, devices: Sequence[schemas.Device]) -> list[str]:
         """Register devices, all or none; their tokens, in order. Raises `BadRequest` and `StaleEpoch`."""
         numbers = [body.number for body in devices]
@@ -62,11 +73,13 @@ class Registrations:
                 raise StaleEpoch(f"{body.number} is logged in under a higher epoch")
         if len(set(numbers)) != len(numbers):
             raise BadRequest("a number stands there twice")
+        if devices and await self.are_made(devices):
+            return [body.token for body in devices]
         await signatures.check(
             (f"registrations[{index}]." if len(devices) > 1 else "", body.identity_key, body)
             for index, body in enumerate(devices)
         )
-        issued = [tokens.make() for _ in devices]
+        issued = [body.token or tokens.make() for body in devices]
         now = int(self._clock.now() * 1000)
         rows = [_registration(body, token, now) for body, token in zip(devices, issued, strict=True)]
         ordinary = [row for body in devices for row in prekey_rows(body.number, body.prekeys)]
@@ -119,6 +132,15 @@ class Registrations:
         for number in numbers:
             self._recipients.changed(number)
             self._router.expel(number, device.REPLACED)
+
+
+def _is_same(body: schemas.Device, found: Registration) -> bool:
+    """Is this the registration that was made with the body's token and keys?"""
+    return (
+        tokens.matches(body.token, found.token_hash)
+        and body.identity_key == found.identity_key
+        and body.registration_id == found.registration_id
+    )
 
 
 def _registration(body: schemas.Device, token: str, now: int) -> Registration:

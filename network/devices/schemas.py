@@ -39,6 +39,7 @@ class PreKey(msgspec.Struct, gc=False):
     public: CurveKey
 
 
+Token = Annotated[str, Meta(pattern=r"^(?:[A-Za-z0-9_-]{43,64})?\Z")]
 Epoch = Annotated[int, Meta(ge=0, le=2**53)]
 
 
@@ -49,7 +50,10 @@ class NewCode(msgspec.Struct):
 
 
 class Device(msgspec.Struct):
-    """POST /v1/registrations, and one of those in bulk. kyber_prekey: the last resort; epoch: as in a login."""
+    """POST /v1/registrations, and one of those in bulk. kyber_prekey: the last resort; epoch: as in a login.
+
+    token: the device's own choice, 32 random bytes at least; a new one when it is empty.
+    """
 
     number: Number
     registration_id: KeyId
@@ -59,6 +63,7 @@ class Device(msgspec.Struct):
     prekeys: Annotated[list[PreKey], Meta(max_length=100)] = []
     kyber_prekeys: Annotated[list[KyberPreKey], Meta(max_length=100)] = []
     code: str = ""
+    token: Token = ""
     epoch: Epoch = 0
 
 

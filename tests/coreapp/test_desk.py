@@ -10,6 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from coreapp import key_backup, services
+from coreapp.directory_api import DirectoryApi
 from coreapp.errors import Refused
 from coreapp.key_backup import Keys, WrongBackup
 from tests.conftest import DatabaseFactory
@@ -208,15 +209,38 @@ async def test_a_wrong_password_changes_nothing(world: World) -> None:
     assert len(world.network.registrations) == 1
 
 
-async def test_with_the_network_away_nothing_is_restored_and_the_old_keys_stay(world: World) -> None:
+async def test_with_the_network_away_nothing_is_restored_and_the_old_keys_stay(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     running = await world.start()
     data = await export(running)
-    world.network.statuses["registrations"] = 500
+    directory = DirectoryApi("http://127.0.0.1:1")
+    registrar = running.node._registrar
+    monkeypatch.setattr(running.node.desk, "_registrar", dataclasses.replace(registrar, directory=directory))
     rows = await count(world, accounts.own_prekeys)
     answer = await restore(running, data)
     assert answer.code == 1014
     assert await count(world, accounts.own_prekeys) == rows
+    assert not await count(world, registrations.pending)
     await world.owner(running)
+
+
+async def test_a_restoration_that_the_network_does_not_answer_is_done_when_it_does(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("coreapp.desk.RESTORE_SECONDS", 0.5)
+    running = await world.start()
+    data = await export(running)
+    # What the network has done is not known.
+    world.network.statuses["registrations"] = 500
+    answer = await restore(running, data)
+    assert (answer.code, "in force as soon as" in answer.details) == (1014, True)
+    made = len(world.network.registrations)
+    assert await count(world, registrations.pending) == 1
+    del world.network.statuses["registrations"]
+    await world.owner(running)
+    assert len(world.network.registrations) == made + 1
+    assert not await count(world, registrations.pending)
 
 
 async def test_a_coreapp_that_does_not_own_the_shard_says_so(world: World) -> None:

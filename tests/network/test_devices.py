@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from typing import Any
 
@@ -334,3 +335,38 @@ async def test_health_and_metrics_tell_what_is_there(network: Network) -> None:
         text = await answer.text()
     assert "tidings_network_connections 1.0" in text
     assert "tidings_network_envelopes_total" in text
+
+
+async def test_the_same_registration_again_changes_nothing_and_needs_no_other_proof(network: Network) -> None:
+    await network.start()
+    body = registration(ALICE) | {"token": "t" * 43}
+    path = "/v1/registrations"
+    assert (await network.request("POST", path, body))[0] == 401
+    status, answer = await network.request("POST", path, body, token=REGISTRATION_KEY)
+    assert (status, answer["token"]) == (201, body["token"])
+    alice = await network.connect()
+    await alice.login(ALICE, body["token"])
+    await network.register(BOB)
+    bob = await network.connect(BOB)
+    await bob.ask(functools.partial(device.Fetch, number=BOB, numbers=[ALICE]))
+    # A one-time pre-key was handed out: it must not be there again.
+    assert (await network.request("POST", path, body))[0] == 201
+    assert (await network.request("GET", f"/v1/keys/{ALICE}", token=body["token"]))[1]["prekeys"] == 24
+    await alice.nothing_came()
+    # With other keys it is another registration, and so is another token.
+    for other in (registration(ALICE) | {"token": body["token"]}, body | {"token": "u" * 43}):
+        assert (await network.request("POST", path, other))[0] == 401
+    assert (await network.request("POST", path, body | {"token": "t" * 42}))[0] == 400
+
+
+async def test_a_whole_bulk_again_changes_nothing(network: Network) -> None:
+    await network.start()
+    bodies = [registration(number) | {"token": letter * 43} for number, letter in ((ALICE, "a"), (BOB, "b"))]
+    for _ in range(2):
+        status, answer = await network.request(
+            "POST", "/v1/registrations/bulk", {"registrations": bodies}, token=REGISTRATION_KEY
+        )
+        assert status == 201
+        assert [entry["token"] for entry in answer["registrations"]] == ["a" * 43, "b" * 43]
+    client = await network.connect()
+    await client.login(ALICE, "a" * 43)

@@ -17,6 +17,7 @@ AFTER_200_BEFORE_MARK = "after-200-before-mark"
 AFTER_STORE_BEFORE_ACCEPTED = "after-store-before-accepted"
 AFTER_SEAL_BEFORE_COMMIT = "after-seal-before-commit"
 AFTER_FILE_BEFORE_ROW = "after-file-before-row"
+AFTER_REGISTRATION_BEFORE_COMMIT = "after-registration-before-commit"
 
 ALL = (
     AFTER_COMMIT_BEFORE_REPLY,
@@ -27,6 +28,7 @@ ALL = (
     AFTER_STORE_BEFORE_ACCEPTED,
     AFTER_SEAL_BEFORE_COMMIT,
     AFTER_FILE_BEFORE_ROW,
+    AFTER_REGISTRATION_BEFORE_COMMIT,
 )
 
 _armed: str | None = None

@@ -1,4 +1,5 @@
-"""What a number's registration is bound to, besides its keys: the two-step PIN and the number of shards."""
+"""What a number's registration is bound to, besides its keys: the two-step PIN, the number of shards; and one that was
+begun and whose outcome is not known yet."""
 
 from __future__ import annotations
 
@@ -20,6 +21,31 @@ table = sa.Table(
     sa.Column("registered_at", types.milliseconds(), nullable=False),
     mysql_engine="InnoDB",
 )
+
+
+pending = sa.Table(
+    "pending_registrations",
+    metadata,
+    sa.Column("account", types.key(20), primary_key=True),
+    sa.Column("by_code", sa.Boolean, nullable=False),
+    sa.Column("data_key", types.blob(), nullable=False),
+    sa.Column("sealed", types.blob(), nullable=False),
+    mysql_engine="InnoDB",
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Pending:
+    """A registration on its way to the network: its keys are here before they are there.
+
+    by_code: a code proves it, which is not kept. data_key: wrapped by the installation's master key. sealed: all keys
+    and the token.
+    """
+
+    account: str
+    by_code: bool
+    data_key: bytes
+    sealed: bytes
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -56,6 +82,23 @@ async def set_pin_hash(connection: AsyncConnection, account: str, pin_hash: str)
 async def note_registered(connection: AsyncConnection, account: str, registered_at: int) -> None:
     """Keep when (Unix milliseconds) the number was registered."""
     await _change(connection, account, registered_at=registered_at)
+
+
+async def begin(connection: AsyncConnection, registration: Pending) -> None:
+    """Keep a registration before the network hears of it; one that was begun earlier is given up."""
+    await connection.execute(pending.delete().where(pending.c.account == registration.account))
+    await connection.execute(pending.insert(), [dataclasses.asdict(registration)])
+
+
+async def find_pending(connection: AsyncConnection, account: str) -> Pending | None:
+    """The registration of a number whose outcome is not known."""
+    row = (await connection.execute(sa.select(pending).where(pending.c.account == account))).first()
+    return Pending(*row) if row is not None else None
+
+
+async def end_pending(connection: AsyncConnection, account: str) -> None:
+    """The outcome is known."""
+    await connection.execute(pending.delete().where(pending.c.account == account))
 
 
 async def _change(connection: AsyncConnection, account: str, **values: object) -> None:

@@ -1,0 +1,153 @@
+"""A registration that dies between the network's commit and ours is finished by whoever comes next."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from tests.conftest import DatabaseFactory
+from tests.coreapp.conftest import BUSINESS, Killed, Running, World
+from tests.coreapp.real_network import RealNetwork, real_network
+from tests.coreapp.signals import TIMEOUT
+from tests.coreapp.test_with_the_network import NUMBER, LivePhone
+from tidings.runtime import crashpoints
+from tidings.storage import directory, prekeys, registrations, shards
+from tidings.wire import connection as wire
+from tidings.wire import core
+from tidings.wire import device as frames
+
+PASSWORD = "under seal"
+POINT = crashpoints.AFTER_REGISTRATION_BEFORE_COMMIT
+
+
+@pytest.fixture
+def die(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next registration's owner dies once the network has made it."""
+
+    def reach(name: str) -> None:
+        if name == POINT:
+            monkeypatch.undo()
+            raise Killed(name)
+
+    monkeypatch.setattr(crashpoints, "reach", reach)
+
+
+async def start(world: World, network: RealNetwork, *, owned: bool = True, auto_register: bool = True) -> Running:
+    return await world.start(
+        network_tcp=network.tcp, network_http=network.http, owned=owned, auto_register=auto_register
+    )
+
+
+async def died(world: World, running: Running) -> None:
+    """Its process is gone, and its lease over."""
+    async with asyncio.timeout(TIMEOUT):
+        with pytest.raises(Killed):
+            await running.task
+    async with world.database.transaction() as connection:
+        await connection.execute(shards.table.update().values(heartbeat_at=0))
+
+
+async def left_at_the_network(network: RealNetwork) -> tuple[bytes, int]:
+    """The business's identity key there, and how many one-time pre-keys it has left."""
+    async with network.database.reading() as connection:
+        keys = await directory.list_identity_keys(connection, [BUSINESS])
+        counts = await prekeys.count_left(connection, [BUSINESS])
+    return keys[BUSINESS], counts[BUSINESS].prekeys
+
+
+async def a_message_comes_and_goes(world: World, network: RealNetwork, running: Running) -> None:
+    """Written with the keys that the network has now, read with those that we have."""
+    phone = LivePhone(NUMBER)
+    phone.token = await network.register(phone)
+    connection = await wire.connect(*network.tcp, frames.FromNetwork, phone)
+    found = await running.client.check("+" + NUMBER)
+    while found[0].status == "failed":
+        # Not logged in yet.
+        found = await running.client.check("+" + NUMBER)
+    accepted = await running.client.send(NUMBER, "hello")
+    await world.sink.signals.until(lambda: f"echo-{accepted.id}" in {post.label[0] for post in world.sink.taken()})
+    connection.close("test")
+
+
+@pytest.mark.usefixtures("die")
+async def test_a_first_registration_that_dies_before_its_commit_is_finished(
+    world: World, database_factory: DatabaseFactory, tmp_path: Path
+) -> None:
+    async with real_network(world, database_factory, tmp_path) as network:
+        await died(world, await start(world, network, owned=False))
+        before = await left_at_the_network(network)
+        running = await start(world, network)
+        assert await left_at_the_network(network) == before
+        assert running.shard._device.identity.public == before[0]
+        await a_message_comes_and_goes(world, network, running)
+        await running.stopped()
+
+
+@pytest.mark.usefixtures("die")
+async def test_a_registration_by_a_code_that_dies_before_its_commit_needs_no_other_code(
+    world: World, database_factory: DatabaseFactory, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    async with real_network(world, database_factory, tmp_path) as network:
+        first = await start(world, network, owned=False, auto_register=False)
+        while not first.node.desk.waits_for_code:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        await first.client.ask(lambda n: core.RequestCode(n, BUSINESS))
+        code = next(record.__dict__["code"] for record in caplog.records if record.message == "code.issued")
+        await first.client.ask(lambda n: core.VerifyCode(n, BUSINESS, code))
+        await world.owner(first)
+        await a_message_comes_and_goes(world, network, first)
+        await first.stopped()
+
+
+@pytest.mark.usefixtures("die")
+async def test_a_wrong_code_leaves_nothing_behind(
+    world: World, database_factory: DatabaseFactory, tmp_path: Path
+) -> None:
+    async with real_network(world, database_factory, tmp_path) as network:
+        running = await start(world, network, owned=False, auto_register=False)
+        while not running.node.desk.waits_for_code:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        answer = await running.client.ask(lambda n: core.VerifyCode(n, BUSINESS, "000000"))
+        assert answer.code == 1009
+        async with world.database.reading() as connection:
+            assert await registrations.find_pending(connection, BUSINESS) is None
+        await running.stopped()
+
+
+async def test_a_restoration_that_dies_before_its_commit_is_finished(
+    world: World, database_factory: DatabaseFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with real_network(world, database_factory, tmp_path) as network:
+        first = await start(world, network)
+        answer = await first.client.ask(lambda n: core.ExportKeys(n, BUSINESS, PASSWORD))
+        backup, identity = answer.data, first.shard._device.identity.public
+        await _forget_registration(world)
+        await first.stopped()
+        second = await start(world, network)
+        assert second.shard._device.identity.public != identity
+        with monkeypatch.context() as patch:
+
+            def reach(name: str) -> None:
+                if name == POINT:
+                    raise Killed(name)
+
+            patch.setattr(crashpoints, "reach", reach)
+            asking = asyncio.create_task(second.client.ask(lambda n: core.RestoreKeys(n, BUSINESS, PASSWORD, backup)))
+            await died(world, second)
+            asking.cancel()
+        third = await start(world, network)
+        assert third.shard._device.identity.public == identity
+        assert (await left_at_the_network(network))[0] == identity
+        await a_message_comes_and_goes(world, network, third)
+        await third.stopped()
+
+
+async def _forget_registration(world: World) -> None:
+    """As in another installation."""
+    async with world.database.transaction() as connection:
+        for table in ("accounts", "own_prekeys"):
+            await connection.execute(sa.text(f"DELETE FROM {table}"))
