@@ -13,11 +13,9 @@ from fastapi import Request
 from pydantic_core import PydanticCustomError
 from starlette.requests import ClientDisconnect
 
-from webapp import headers
+from webapp import headers, reasons
 from webapp.errors import (
     INVALID_REQUEST,
-    PARAMETER_INVALID,
-    PARAMETER_MISSING,
     FixRequest,
     Problem,
     ShortenBody,
@@ -98,9 +96,9 @@ def _parse(raw: bytes) -> object:
     try:
         value = _decode(raw) if raw.strip() else {}
     except msgspec.ValidationError as error:
-        raise FixRequest.because(INVALID_REQUEST, f"the body is not usable: {error}") from None
+        raise FixRequest.because(INVALID_REQUEST, f"the body is not usable: {reasons.unreadable(str(error))}") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise FixRequest.because(INVALID_REQUEST, f"the body is not valid JSON: {error}") from None
+        raise FixRequest.because(INVALID_REQUEST, f"the body is no JSON: {reasons.unreadable(str(error))}") from None
     except RecursionError:
         raise _too_deep() from None
     if raw.count(b"{") + raw.count(b"[") > _MAX_DEPTH and _is_too_deep(value):
@@ -123,15 +121,8 @@ def _too_deep() -> FixRequest:
 
 
 def _problem(entry: Mapping[str, Any]) -> Problem:
-    field = _path(entry["loc"])
-    if entry["type"] == "missing":
-        return Problem(PARAMETER_MISSING, f"{field}: is missing")
-    if entry["type"] == "refused":
-        return Problem(entry["ctx"]["code"], f"{field}: {entry['msg']}")
-    reason = entry["msg"].removeprefix("Value error, ").removeprefix("Input ")
-    if entry["type"] in ("model_type", "model_attributes_type"):
-        reason = "should be a JSON object"
-    return Problem(PARAMETER_INVALID, f"{field}: {reason}")
+    code, reason = reasons.reason_of(entry)
+    return Problem(code, f"{_path(entry['loc'])}: {reason}")
 
 
 def _path(loc: tuple[int | str, ...]) -> str:

@@ -171,7 +171,7 @@ def _digits_within(least: int, most: int) -> str:
 
 def _no_truth(value: object) -> object:
     if isinstance(value, bool):
-        raise refusal(PARAMETER_INVALID, "should be a valid integer")
+        raise refusal(PARAMETER_INVALID, "should be a whole number")
     return value
 
 

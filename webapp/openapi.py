@@ -62,7 +62,7 @@ class Error(pydantic.BaseModel):
 
     code: int = pydantic.Field(examples=[1009])
     title: str = pydantic.Field(examples=["Parameter value is not valid"])
-    details: str = pydantic.Field(examples=["text.body: should be a valid string"])
+    details: str = pydantic.Field(examples=["text.body: should be a string"])
 
 
 class ErrorAnswer(pydantic.BaseModel):

@@ -86,6 +86,6 @@ async def set_business(connection: AsyncConnection, account: str, profile: Busin
 
 
 async def _change(connection: AsyncConnection, account: str, **values: object) -> None:
-    empty = {"account": account, "about": "", "photo_type": "", "photo": b"", "business": "{}"}
+    empty = {"account": account, "about": "", "photo_type": "", "photo": b"", "business": "{}", "compliance": None}
     await connection.execute(insert_or_ignore(connection, table), [empty])
     await connection.execute(table.update().where(table.c.account == account).values(**values))

@@ -9,6 +9,7 @@ import pydantic
 
 from webapp.bodies import Body, refusal
 from webapp.errors import PARAMETER_INVALID, PARAMETER_MISSING
+from webapp.exact import Matches
 from webapp.openapi import Meta
 
 MAX_SUBJECT = 100  # characters
@@ -33,7 +34,11 @@ def _is_some(wa_ids: list[str]) -> list[str]:
     return list(dict.fromkeys(wa_id.removeprefix("+") for wa_id in wa_ids))
 
 
-WaId = Annotated[str, pydantic.Field(pattern=r"^\+?[0-9]{5,20}$", examples=["15550110001"])]
+WaId = Annotated[
+    str,
+    Matches(r"^\+?[0-9]{5,20}$", "should be 5 to 20 digits, with or without + before them"),
+    pydantic.Field(examples=["15550110001"]),
+]
 
 
 class Subject(Body):

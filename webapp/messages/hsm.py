@@ -8,7 +8,7 @@ import pydantic
 
 from webapp.bodies import Body, refusal
 from webapp.errors import PARAMETER_INVALID, PARAMETER_MISSING
-from webapp.exact import Integer, Maybe, either
+from webapp.exact import Integer, Matches, Maybe, either
 from webapp.messages.fields import Length
 from webapp.messages.template import LanguageCode, Namespace
 
@@ -16,7 +16,7 @@ from webapp.messages.template import LanguageCode, Namespace
 class Currency(Body):
     """`amount_1000` is the amount times 1,000."""
 
-    currency_code: Annotated[str, pydantic.Field(pattern="^[A-Za-z]{3}$")]
+    currency_code: Annotated[str, Matches("^[A-Za-z]{3}$", "should be three letters, like EUR")]
     amount_1000: Integer
 
 

@@ -194,7 +194,7 @@ def _problems(value: object) -> list[Problem]:
 
 def _why_not(kind: object) -> str:
     if not isinstance(kind, str):
-        return "should be a valid string"
+        return "should be a string"
     return f"should be one of {', '.join(sorted(MODELS))}"
 
 

@@ -1,0 +1,125 @@
+"""Why a request was refused is told in sentences about its fields, never in the words of what checks them."""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.webapp.conftest import BODIES, Served, body, errors
+from tests.webapp.message_cases import good
+from tests.webapp.test_malformed import Operation, operations, with_each_value
+from webapp.bodies import check
+from webapp.errors import PARAMETER_INVALID, PARAMETER_MISSING, FixRequest
+from webapp.messages import schemas
+from webapp.templates.schemas import Definition
+
+# Each is wrong for most fields: in its type, its length, its form or its size.
+WRONG = {
+    "null": "null",
+    "true": "true",
+    "a number": "5",
+    "a fraction": "-1.5",
+    "a large number": str(2**62),
+    "an empty string": '""',
+    "a word": '"\u20ac uro"',
+    "a long string": json.dumps("x" * 20_000),
+    "an empty list": "[]",
+    "a list of numbers": "[1]",
+    "a long list": json.dumps([{}] * 600),
+    "an object": "{}",
+    "an object of another kind": '{"type": "nothing", "id": []}',
+}
+OF_VALIDATORS = re.compile(
+    r"valid (string|integer|number|boolean|list|dict|tuple)|Input |Value error|pydantic|msgspec|\bmatch|pattern"
+    r"|\^|\$|\[[a-zA-Z0-9]-|\{\d|\\[a-zA-Z]|greater than|less than or|String |List |Tag |Object |\bunion\b|malformed"
+)
+NAMED = re.compile(r"([A-Za-z_#/-]+|\[\d+\])(\[\d+\]|\.[A-Za-z0-9_]+)*: \S")
+
+
+def without_each_field(value: Any) -> Iterator[Any]:
+    """Copies of a body, each without one of its fields, however deep."""
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, inner in items:
+        if isinstance(value, dict):
+            yield {name: other for name, other in value.items() if name != key}
+        for changed in without_each_field(inner):
+            copy = dict(value) if isinstance(value, dict) else list(value)
+            copy[key] = changed
+            yield copy
+
+
+def is_a_sentence(code: int, details: str, sent: str) -> bool:
+    """Fails for details that are none; is it told of a field?"""
+    assert not OF_VALIDATORS.search(details), f"{details!r} for {sent[:500]}"
+    named = code in (PARAMETER_MISSING, PARAMETER_INVALID)
+    assert not named or NAMED.match(details), f"{details!r} for {sent[:500]}"
+    return named
+
+
+async def count_told(api: Served, operation: Operation, texts: Iterable[str]) -> int:
+    """How many of the bodies were refused with the name of a field."""
+    told = 0
+    for text in texts:
+        answer = await api.http.request(
+            operation.method, operation.path, content=text.encode(), headers=operation.headers
+        )
+        if answer.status_code >= 400:
+            assert answer.status_code < 500, text[:500]
+            sent = f"{operation.method} {operation.path} {text}"
+            told += sum(is_a_sentence(error["code"], error["details"], sent) for error in errors(answer)) > 0
+    return told
+
+
+@pytest.mark.parametrize("name", WRONG)
+async def test_every_operation_says_what_is_wrong_with_a_value_in_a_sentence(api: Served, name: str) -> None:
+    told = 0
+    for operation in await operations(api):
+        told += await count_told(api, operation, with_each_value(operation.good, WRONG[name]))
+    assert told > 5
+
+
+async def test_every_operation_says_in_a_sentence_what_is_missing(api: Served) -> None:
+    for operation in await operations(api):
+        await count_told(api, operation, map(json.dumps, without_each_field(operation.good)))
+        await count_told(api, operation, ["", "[", '{"a":', "nonsense", str(2**70), "[1]"])
+
+
+@pytest.mark.parametrize("path", ["/v1/stats/app", "/v1/stats/db", "/metrics", "/v1/settings/profile/photo"])
+async def test_parameters_are_told_in_sentences_too(api: Served, path: str) -> None:
+    for given in ("x", "", "1", "[]"):
+        answer = await api.http.get(path, params={"format": given})
+        assert answer.status_code == 400
+        assert is_a_sentence(errors(answer)[0]["code"], errors(answer)[0]["details"], given)
+
+
+@pytest.mark.parametrize("file", sorted(file.stem for file in (BODIES / "messages").glob("*.json")))
+def test_every_type_of_message_says_what_is_wrong_with_it_in_sentences(file: str) -> None:
+    for case in good(file):
+        message = case.values[0]
+        if not isinstance(message, dict):
+            continue
+        for text in (
+            *(text for wrong in WRONG.values() for text in with_each_value(message, wrong)),
+            *map(json.dumps, without_each_field(message)),
+        ):
+            refused(schemas.read, text)
+
+
+def test_definitions_of_templates_are_told_in_sentences_what_is_wrong() -> None:
+    for definition in body("templates_good"):
+        for wrong in WRONG.values():
+            for text in with_each_value(definition, wrong):
+                refused(functools.partial(check, Definition), text)
+
+
+def refused(take: Callable[[object], object], text: str) -> None:
+    try:
+        take(json.loads(text))
+    except FixRequest as error:
+        for problem in error.problems:
+            is_a_sentence(problem.code, problem.details, text)
