@@ -41,6 +41,8 @@ RETRY_SECONDS = 0.5
 
 # Of a recipient whose keys are others than before, until the business has taken them.
 CHANGED = (codes.USER_CHANGED, "the recipient's identity has changed and is not acknowledged")
+# Of one whose keys have lost what they had, which whoever sits between us would bring about.
+WEAKER = (codes.USER_CHANGED, "the recipient's keys had post-quantum protection, and have none any more")
 
 
 class Outlet(Protocol):
@@ -184,8 +186,14 @@ class Encryption:
         await self._identities.load(missing if self._identities.is_complete else peers)
         bundles = await self._fetch(missing) if missing else {}
         opened: dict[str, e2ee.SessionRecord] = {}
+        weaker: set[str] = set()
         for count, peer in enumerate(missing, 1):
-            record = self._open_session(peer, bundles.get(peer))
+            bundle = bundles.get(peer)
+            if bundle and not bundle.has_kyber and self._identities.is_downgrade(peer, bundle.identity_key):
+                log.error("session.downgraded", extra={"peer": peer})
+                weaker.add(peer)
+                continue
+            record = self._open_session(peer, bundle)
             if record is not None:
                 opened[peer] = record
             if count % YIELD_EVERY == 0:
@@ -205,12 +213,16 @@ class Encryption:
                     continue
                 record = opened.get(peer)
                 if record is not None:
-                    self._identities.learn(peer, record.remote_identity, learnt)
+                    kyber = record.version >= e2ee.VERSION_4
+                    self._identities.learn(peer, record.remote_identity, learnt, kyber=kyber)
             waiting = self._waiting.pop(peer, [])
             if not waiting:
                 continue
             if self._identities.blocks(peer):
                 self._outlet.fail([job for job, _ in waiting], *CHANGED)
+                continue
+            if record is None and peer in weaker:
+                self._outlet.fail([job for job, _ in waiting], *WEAKER)
                 continue
             if record is None:
                 self._give_up(peer, waiting, bundles)
@@ -222,7 +234,7 @@ class Encryption:
             else:
                 halves.append(self._store.seal_sending(peer, record))
         WAITING.set(len(self._waiting))
-        if not jobs and not learnt.rows:
+        if not jobs and not learnt.rows and not learnt.kyber:
             return
         crashpoints.reach(crashpoints.AFTER_SEAL_BEFORE_COMMIT)
         committed = self._journal.put(
@@ -232,6 +244,7 @@ class Encryption:
                 whole_sessions=whole,
                 sending_halves=halves,
                 learnt_identities=learnt.rows,
+                kyber_identities=learnt.kyber,
                 new_callbacks=learnt.callbacks,
             )
         )

@@ -56,10 +56,12 @@ class Wishes(Protocol):
 class Learnt:
     """What one unit of work found out about identities; it must be committed with that, then given to `announce`."""
 
-    __slots__ = ("callbacks", "changed", "rows")
+    __slots__ = ("callbacks", "changed", "kyber", "rows")
 
     def __init__(self) -> None:
         self.rows: list[Identity] = []
+        # (peer, hash) of those that were known, and have post-quantum protection for the first time.
+        self.kyber: list[tuple[str, bytes]] = []
         self.callbacks: list[Callback] = []
         self.changed: list[str] = []
 
@@ -95,7 +97,9 @@ class Identities:
         shard: int,
         limit: int = 100_000,
         cached: int = 10_000,
+        allow_pq_downgrade: bool = False,
     ) -> None:
+        """allow_pq_downgrade: let a peer who had post-quantum protection go on without."""
         self._database = database
         self._lease = lease
         self._journal = journal
@@ -113,6 +117,7 @@ class Identities:
         self._asks = wishes().security
         # That everything is acknowledged, on its way to the disk.
         self._settling: asyncio.Future[None] | None = None
+        self.allow_pq_downgrade = allow_pq_downgrade
         self.is_complete = True
 
     def on_change(self, call: Callable[[str], None]) -> None:
@@ -185,8 +190,17 @@ class Identities:
         """What is known of a peer who is pinned and loaded."""
         return self._pins[peer].identity
 
-    def learn(self, peer: str, key: bytes, learnt: Learnt, *, before: bytes | None = None, subject: str = "") -> None:
-        """The peer, pinned and loaded, uses this identity key.
+    def learn(
+        self,
+        peer: str,
+        key: bytes,
+        learnt: Learnt,
+        *,
+        before: bytes | None = None,
+        subject: str = "",
+        kyber: bool = False,
+    ) -> None:
+        """The peer, pinned and loaded, uses this identity key; with `kyber` it had post-quantum protection.
 
         before: the key of the session at hand, which counts where nothing else is known; with neither, the key is
         trusted. subject: the event with which this is told in order, the message that it came with say.
@@ -194,10 +208,13 @@ class Identities:
         pin = self._pins[peer]
         digest = hash_of(key)
         if pin.identity is not None and pin.identity.hash == digest:
+            if kyber and not pin.identity.had_kyber:
+                pin.identity = dataclasses.replace(pin.identity, had_kyber=True)
+                learnt.kyber.append((peer, digest))
             return
         changed = pin.identity is not None or before not in (None, key)
         asks = changed and self._asks
-        pin.identity = Identity(self._account, peer, digest, int(self._clock.now() * 1000), not asks)
+        pin.identity = Identity(self._account, peer, digest, int(self._clock.now() * 1000), not asks, kyber)
         pin.loaded = True
         learnt.rows.append(pin.identity)
         if changed:
@@ -208,11 +225,20 @@ class Identities:
             self._block(peer)
             learnt.callbacks.append(self._notification(pin.identity, subject))
 
+    def is_downgrade(self, peer: str, key: bytes) -> bool:
+        """Would a session without post-quantum protection be a step down that this peer, pinned and loaded, may not
+        take?
+
+        Not for another identity key than the one that had it: that one starts fresh.
+        """
+        known = self._pins[peer].identity
+        return not self.allow_pq_downgrade and known is not None and known.had_kyber and known.hash == hash_of(key)
+
     def announce(self, learnt: Learnt, committed: asyncio.Future[None]) -> None:
         """What was learnt is in the journal: kept in memory until it is on disk, and told to who listens."""
-        if not learnt.rows:
+        peers = [row.peer for row in learnt.rows] + [peer for peer, _ in learnt.kyber]
+        if not peers:
             return
-        peers = [row.peer for row in learnt.rows]
         self._pin(peers)
         committed.add_done_callback(lambda _: self._unpin(peers))
         for peer in dict.fromkeys(learnt.changed):

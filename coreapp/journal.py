@@ -76,6 +76,7 @@ class Change:
     groups: group_changes.GroupChanges | None = None
     learnt_identities: Sequence[identities.Identity] = ()
     acknowledged_identities: Sequence[tuple[str, bytes]] = ()
+    kyber_identities: Sequence[tuple[str, bytes]] = ()
     acknowledges_all: bool = False
 
 
@@ -182,6 +183,7 @@ class _Merged:
         self.groups: list[group_changes.GroupChanges] = []
         self.identities: dict[tuple[str, str], identities.Identity] = {}
         self.acknowledged: dict[tuple[str, str], list[bytes]] = {}
+        self.kyber: dict[str, list[tuple[str, bytes]]] = {}
         self.acknowledges_all: set[str] = set()
         for change in changes:
             self._add(change)
@@ -200,6 +202,8 @@ class _Merged:
             self.acknowledged.pop((identity.account, identity.peer), None)
         for peer, digest in change.acknowledged_identities:
             self.acknowledged.setdefault((change.account, peer), []).append(digest)
+        if change.kyber_identities:
+            self.kyber.setdefault(change.account, []).extend(change.kyber_identities)
         if change.acknowledges_all:
             self.acknowledges_all.add(change.account)
             self.identities = {
@@ -276,6 +280,8 @@ class _Merged:
         await identities.save(connection, list(self.identities.values()))
         for (account, peer), digests in self.acknowledged.items():
             await identities.acknowledge(connection, account, [(peer, digest) for digest in digests])
+        for account, hashes in self.kyber.items():
+            await identities.note_kyber(connection, account, hashes)
         await callbacks.enqueue(connection, [callback for callback in self.callbacks if not callback.volatile])
         await callbacks.finish(connection, self.finished_callbacks)
         await callbacks.reschedule(connection, list(self.failed_callbacks.values()))

@@ -118,7 +118,6 @@ class SessionStore:
             peer,
             seal(record.sending_half(), context=(account, peer, "sending")),
             seal(record.receiving_half(), context=(account, peer, "receiving")),
-            record.has_used_pq,
         )
 
     def _is_unread(self, peer: str) -> bool:

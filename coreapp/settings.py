@@ -38,6 +38,7 @@ class Settings:
     unregistered_seconds: how long it is believed that a number is not on the network.
     conversations:       what the conversations in statuses are named after.
     accept_any_2xx:      take every 2xx of a webhook for success, not only 200.
+    allow_pq_downgrade:  go on with recipients whose keys had post-quantum protection and have none any more.
     outgoing:            where webhooks and media links may lead.
     media_dir:           of files, the same for every Webapp and Coreapp; media_reserve: bytes that stay free there.
     media_transfers:     uploads to the network, and downloads from it, at the same time.
@@ -69,6 +70,7 @@ class Settings:
     media_dir: Path
     reengagement_window: bool = False
     blocked_is_sent: bool = False
+    allow_pq_downgrade: bool = False
     check_unknown: bool = True
     unregistered_seconds: float = 300.0
     conversations: Names = Names.CATEGORY
@@ -119,6 +121,7 @@ def read(env: Environment) -> Settings:
         webhook_timeout=env.number("TIDINGS_WEBHOOK_TIMEOUT_S", 15.0, low=0.1, high=600.0),
         accept_any_2xx=env.flag("TIDINGS_WEBHOOK_ANY_2XX"),
         require_pq=env.flag("TIDINGS_REQUIRE_PQ"),
+        allow_pq_downgrade=env.flag("TIDINGS_ALLOW_PQ_DOWNGRADE"),
         media_dir=Path(env.text("TIDINGS_MEDIA_DIR", str(data_dir / "media"))).expanduser().absolute(),
         reengagement_window=env.flag("TIDINGS_REENGAGEMENT_WINDOW", default=not env.flag("TIDINGS_EMBEDDED")),
         blocked_is_sent=env.choice("TIDINGS_BLOCKED_STATUS", "failed", ("failed", "sent")) == "sent",

@@ -133,7 +133,14 @@ class Shard:
             blocked_is_sent=settings.blocked_is_sent,
         )
         self.identities = Identities(
-            database, self.lease, self.journal, self.config.wishes, clock, account=account, shard=number
+            database,
+            self.lease,
+            self.journal,
+            self.config.wishes,
+            clock,
+            account=account,
+            shard=number,
+            allow_pq_downgrade=settings.allow_pq_downgrade,
         )
         await self.identities.open()
         self.encryption = Encryption(

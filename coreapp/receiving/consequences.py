@@ -108,4 +108,5 @@ class Consequences:
             finished_downloads=self.ended_downloads,
             groups=groups,
             learnt_identities=self.learnt.rows,
+            kyber_identities=self.learnt.kyber,
         )

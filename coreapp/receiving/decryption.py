@@ -32,7 +32,7 @@ class Decryption:
             kind = e2ee.PREKEY
             first = e2ee.PreKeySignalMessage.parse(delivery.body)
             if record is None or record.needs_setup(first):
-                record, used = self._respond(record, first), first.prekey_id
+                record, used = self._respond(delivery.sender, record, first), first.prekey_id
         if record is None:
             raise e2ee.NoSession("a message without a session")
         plaintext = record.decrypt(kind, delivery.body)
@@ -41,10 +41,16 @@ class Decryption:
         if used is not None:
             consequences.used_prekeys.append(used)
         if delivery.kind == frames.PREKEY or consequences.security:
-            self._key_changes.learn(delivery, record.remote_identity, consequences, before=before)
+            self._key_changes.learn(
+                delivery, record.remote_identity, consequences, before=before, kyber=record.version >= e2ee.VERSION_4
+            )
         return plaintext
 
-    def _respond(self, record: e2ee.SessionRecord | None, first: e2ee.PreKeySignalMessage) -> e2ee.SessionRecord:
+    def _respond(
+        self, sender: str, record: e2ee.SessionRecord | None, first: e2ee.PreKeySignalMessage
+    ) -> e2ee.SessionRecord:
+        if self._key_changes.is_downgrade(sender, first):
+            raise e2ee.PostQuantumRequired("the sender had post-quantum protection, and has left it out")
         signed = self._device.signed_prekeys.get(first.signed_prekey_id)
         if signed is None:
             raise e2ee.UnknownPreKey(f"signed pre-key {first.signed_prekey_id}")
@@ -52,7 +58,15 @@ class Decryption:
         kyber_id = first.kyber_prekey_id
         kyber = self._device.kyber_prekeys.get(kyber_id) if kyber_id is not None else None
         try:
-            return e2ee.SessionRecord.respond(record, self._device.identity, first, signed, prekey, kyber)
+            return e2ee.SessionRecord.respond(
+                record,
+                self._device.identity,
+                first,
+                signed,
+                prekey,
+                kyber,
+                allow_downgrade=self._key_changes.allow_downgrade,
+            )
         except e2ee.UntrustedIdentity:
             # The recipient has registered anew: what they write is read, and the change is noted before it.
             return e2ee.SessionRecord.respond(None, self._device.identity, first, signed, prekey, kyber)

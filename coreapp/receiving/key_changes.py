@@ -9,6 +9,7 @@ from coreapp.receiving.consequences import Consequences
 from coreapp.receiving.deliveries import EVENTS
 from coreapp.session_store import SessionStore
 from coreapp.upstream import Delivery
+from tidings import e2ee
 from tidings.wire import device as frames
 
 log = logging.getLogger(__name__)
@@ -31,11 +32,23 @@ class KeyChanges:
         if len(delivery.body) == IDENTITY_KEY:
             self.learn(delivery, delivery.body, consequences, before=before)
 
-    def learn(self, delivery: Delivery, key: bytes, consequences: Consequences, *, before: bytes | None) -> None:
-        """A delivery came with this key, and the session had the key `before`."""
+    @property
+    def allow_downgrade(self) -> bool:
+        """May a peer who had post-quantum protection go on without?"""
+        return self._identities.allow_pq_downgrade
+
+    def is_downgrade(self, peer: str, first: e2ee.PreKeySignalMessage) -> bool:
+        """Does this first message leave out what its identity had before, against our settings?"""
+        return first.kyber_prekey_id is None and self._identities.is_downgrade(peer, first.identity_key)
+
+    def learn(
+        self, delivery: Delivery, key: bytes, consequences: Consequences, *, before: bytes | None, kyber: bool = False
+    ) -> None:
+        """A delivery came with this key, and the session had the key `before`; kyber: with post-quantum protection."""
         learnt = Learnt()
-        self._identities.learn(delivery.sender, key, learnt, before=before, subject=delivery.id)
+        self._identities.learn(delivery.sender, key, learnt, before=before, subject=delivery.id, kyber=kyber)
         consequences.learnt.rows += learnt.rows
+        consequences.learnt.kyber += learnt.kyber
         consequences.learnt.changed += learnt.changed
         # Before the message that it was learnt from.
         consequences.callbacks += learnt.callbacks

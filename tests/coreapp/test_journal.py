@@ -86,7 +86,7 @@ async def test_a_commit_whose_outcome_is_unknown_is_tried_again_and_changes_noth
             ACCOUNT,
             new_messages=[a_message("m0"), a_message("m1")],
             enqueued_jobs=[a_job("m0"), a_job("m1")],
-            whole_sessions=[sessions.Session(ACCOUNT, "1", b"s0", b"r0", True)],
+            whole_sessions=[sessions.Session(ACCOUNT, "1", b"s0", b"r0")],
             new_callbacks=old,
         )
     )
@@ -98,7 +98,7 @@ async def test_a_commit_whose_outcome_is_unknown_is_tried_again_and_changes_noth
         enqueued_jobs=[a_job("m2"), a_job("m1", 1, b"cipher")],
         finished_jobs=["m0"],
         sending_halves=[sessions.SendingHalf(ACCOUNT, "1", b"s1")],
-        whole_sessions=[sessions.Session(ACCOUNT, "2", b"s", b"r", False)],
+        whole_sessions=[sessions.Session(ACCOUNT, "2", b"s", b"r")],
         dropped_sessions=["2"],
         statuses={"m0": Status.SENT},
         checked_contacts=[contacts.Contact(ACCOUNT, "1", True, 5)],
@@ -242,7 +242,7 @@ STEPS = st.one_of(
 def as_change(account: str, step: tuple[Any, ...]) -> Change:
     match step:
         case ("whole", peer, sending, receiving):
-            return Change(account, whole_sessions=[sessions.Session(account, peer, sending, receiving, False)])
+            return Change(account, whole_sessions=[sessions.Session(account, peer, sending, receiving)])
         case ("half", peer, sending):
             return Change(account, sending_halves=[sessions.SendingHalf(account, peer, sending)])
         case ("drop", peer):

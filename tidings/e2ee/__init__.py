@@ -36,7 +36,7 @@ from tidings.e2ee.errors import (
 )
 from tidings.e2ee.group_messages import DistributionMessage, GroupMessage
 from tidings.e2ee.identity import IdentityKeyPair
-from tidings.e2ee.messages import MESSAGE, PREKEY, PreKeySignalMessage, SignalMessage
+from tidings.e2ee.messages import MESSAGE, PREKEY, VERSION_4, PreKeySignalMessage, SignalMessage
 from tidings.e2ee.prekeys import KyberPreKey, PreKey, PreKeyBundle, SignedPreKey, check_downgrade
 from tidings.e2ee.record import SessionRecord
 from tidings.e2ee.sealing import Keyring, Sealer, generate_data_key, wrap_data_key
@@ -45,6 +45,7 @@ from tidings.e2ee.sender_keys import SenderKeyRecord
 __all__ = [
     "MESSAGE",
     "PREKEY",
+    "VERSION_4",
     "CorruptState",
     "DistributionMessage",
     "DuplicateMessage",

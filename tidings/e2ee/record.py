@@ -95,6 +95,7 @@ class SessionRecord:
         kyber_prekey: prekeys.KyberPreKey | None = None,
         *,
         require_pq: bool = False,
+        allow_downgrade: bool = False,
     ) -> SessionRecord:
         """The record in which `decrypt` can read this first message.
 
@@ -104,14 +105,14 @@ class SessionRecord:
 
         Raises UnknownPreKey when a pre-key that the message names is not the one given; UntrustedIdentity when
         `existing` is of another identity (trust it by calling again with None); PostQuantumRequired for a version 3
-        message when `require_pq`, or when `existing` ever used version 4; InvalidMessage.
+        message when `require_pq`, or when `existing` ever used version 4 without `allow_downgrade`; InvalidMessage.
         """
         if existing is not None:
             if existing.remote_identity != message.identity_key:
                 raise errors.UntrustedIdentity(message.identity_key)
             if not existing.needs_setup(message):
                 return existing
-            require_pq = require_pq or existing.has_used_pq
+            require_pq = require_pq or (existing.has_used_pq and not allow_downgrade)
         if require_pq and message.version < messages.VERSION_4:
             raise errors.PostQuantumRequired("the peer set up a session without Kyber")
         if signed_prekey.key_id != message.signed_prekey_id:

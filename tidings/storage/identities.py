@@ -20,6 +20,7 @@ table = sa.Table(
     sa.Column("hash", types.fixed_bytes(8), nullable=False),
     sa.Column("created_at", types.milliseconds(), nullable=False),
     sa.Column("acknowledged", sa.Boolean, nullable=False),
+    sa.Column("had_kyber", sa.Boolean, nullable=False),
     sa.Index("identities_by_acknowledgement", "account", "acknowledged", "peer"),
     mysql_engine="InnoDB",
 )
@@ -30,6 +31,7 @@ class Identity:
     """What a recipient is known by.
 
     hash: the first 8 bytes of the SHA-256 of the identity key; created_at: Unix milliseconds at which we learnt it.
+    had_kyber: a bundle or first message with this key had post-quantum protection, so that one without is a downgrade.
     """
 
     account: str
@@ -37,9 +39,10 @@ class Identity:
     hash: bytes
     created_at: int
     acknowledged: bool
+    had_kyber: bool = False
 
 
-_UPDATED = ("hash", "created_at", "acknowledged")
+_UPDATED = ("hash", "created_at", "acknowledged", "had_kyber")
 
 
 async def save(connection: AsyncConnection, learnt: Sequence[Identity]) -> None:
@@ -86,6 +89,21 @@ async def acknowledge(connection: AsyncConnection, account: str, hashes: Sequenc
                 table.c.hash == sa.bindparam("of_hash", type_=table.c.hash.type),
             )
             .values(acknowledged=True),
+            [{"of_peer": peer, "of_hash": hash_} for peer, hash_ in hashes],
+        )
+
+
+async def note_kyber(connection: AsyncConnection, account: str, hashes: Sequence[tuple[str, bytes]]) -> None:
+    """(peer, hash): these have post-quantum protection from now on, unless the peer is known by another hash by now."""
+    if hashes:
+        await connection.execute(
+            table.update()
+            .where(
+                table.c.account == account,
+                table.c.peer == sa.bindparam("of_peer"),
+                table.c.hash == sa.bindparam("of_hash", type_=table.c.hash.type),
+            )
+            .values(had_kyber=True),
             [{"of_peer": peer, "of_hash": hash_} for peer, hash_ in hashes],
         )
 

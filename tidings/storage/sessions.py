@@ -19,20 +19,18 @@ table = sa.Table(
     sa.Column("peer", types.key(20), primary_key=True),
     sa.Column("sending", types.blob(), nullable=False),
     sa.Column("receiving", types.blob(), nullable=False),
-    sa.Column("had_kyber", sa.Boolean, nullable=False),
     mysql_engine="InnoDB",
 )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Session:
-    """One session, sealed. had_kyber: its identity once offered a Kyber pre-key, so never step down to version 3."""
+    """One session, sealed."""
 
     account: str
     peer: str
     sending: bytes
     receiving: bytes
-    had_kyber: bool
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -47,33 +45,21 @@ class SendingHalf:
 async def save(connection: AsyncConnection, sessions: Sequence[Session]) -> None:
     """Keep whole sessions, new ones or after receiving."""
     if sessions:
-        statement = insert_or_update(connection, table, ("account", "peer"), ("sending", "receiving", "had_kyber"))
+        statement = insert_or_update(connection, table, ("account", "peer"), ("sending", "receiving"))
         await connection.execute(
             statement,
-            [
-                {
-                    "account": s.account,
-                    "peer": s.peer,
-                    "sending": s.sending,
-                    "receiving": s.receiving,
-                    "had_kyber": s.had_kyber,
-                }
-                for s in sessions
-            ],
+            [{"account": s.account, "peer": s.peer, "sending": s.sending, "receiving": s.receiving} for s in sessions],
         )
 
 
 async def save_sending(connection: AsyncConnection, halves: Sequence[SendingHalf]) -> None:
     """Keep the sending halves of sessions that are there; their other columns stay as they are."""
     if halves:
-        # One statement for all rows; the two columns that an insert would need are never used, since the rows exist.
+        # One statement for all rows; the column that an insert would need is never used, since the rows exist.
         statement = insert_or_update(connection, table, ("account", "peer"), ("sending",))
         await connection.execute(
             statement,
-            [
-                {"account": h.account, "peer": h.peer, "sending": h.sending, "receiving": b"", "had_kyber": False}
-                for h in halves
-            ],
+            [{"account": h.account, "peer": h.peer, "sending": h.sending, "receiving": b""} for h in halves],
         )
 
 
