@@ -8,7 +8,7 @@ from handset import composing, pointers, reading
 from handset.composing import Content
 from tidings.media import kinds
 
-OTHER_PREFIX = "1555011"  # of the robot whose number is told as the new one
+OTHER_KIND = "11"  # of the robot whose number is told as the new one
 
 
 def find(number: str, peer: str, message_id: str, kind: str, text: str, raw: str) -> Content | None:
@@ -54,7 +54,7 @@ def _reaction(number: str, peer: str, message_id: str) -> Content:
 
 
 def _system(number: str, peer: str, message_id: str) -> Content:
-    other = OTHER_PREFIX + number[len(OTHER_PREFIX) :]
+    other = number[:-6] + OTHER_KIND + number[-4:]
     return composing.changed_number(other, f"{number} changed to {other}")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from handset import answers, composing, pointers, reading
@@ -62,7 +62,7 @@ Action = Receipt | Reply | Forward
 
 
 class Behaviour(enum.Enum):
-    """The kinds of robot, by the two digits behind 15550."""
+    """The kinds of robot, by the two digits behind the prefix, which the number of the robot follows."""
 
     READS = "11"
     DELIVERED_ONLY = "12"
@@ -85,23 +85,26 @@ class Behaviour(enum.Enum):
 
 
 PREFIX = "15550"
+PREFIXES = (PREFIX,)
 MAX_PER_KIND = 10_000
+_SCHEME = 6  # digits behind a prefix
 
 _READ = (Receipt(wire.DELIVERED), Receipt(wire.READ))
 _DELIVERED = (Receipt(wire.DELIVERED),)
 
 
-def number_of(behaviour: Behaviour, index: int) -> str:
+def number_of(behaviour: Behaviour, index: int, prefix: str = PREFIX) -> str:
     """The number of the robot `index` (from 0) of a kind: 15550110000 is the first one that reads."""
-    return f"{PREFIX}{behaviour.value}{index:04d}"
+    return f"{prefix}{behaviour.value}{index:04d}"
 
 
-def behaviour_of(number: str) -> Behaviour | None:
+def behaviour_of(number: str, prefixes: Sequence[str] = PREFIXES) -> Behaviour | None:
     """The behaviour that a number stands for; `None` when it is no robot's number."""
-    if len(number) != 11 or not number.isascii() or not number.isdigit() or not number.startswith(PREFIX):
+    prefix, scheme = number[:-_SCHEME], number[-_SCHEME:]
+    if prefix not in prefixes or not scheme.isascii() or not scheme.isdigit():
         return None
     try:
-        return Behaviour(number[5:7])
+        return Behaviour(scheme[:2])
     except ValueError:
         return None
 

@@ -15,24 +15,37 @@ log = logging.getLogger(__name__)
 FLEET = "robots"
 
 
-def numbers(kinds: Sequence[Behaviour], per_kind: int) -> list[str]:
+def numbers(kinds: Sequence[Behaviour], per_kind: int, prefixes: Sequence[str] = behaviours.PREFIXES) -> list[str]:
     """The numbers that are registered; those of the unknown kind are not among them."""
-    return [behaviours.number_of(kind, index) for kind in kinds if kind.is_registered for index in range(per_kind)]
+    registered = [kind for kind in kinds if kind.is_registered]
+    return [
+        behaviours.number_of(kind, index, prefix)
+        for prefix in prefixes
+        for kind in registered
+        for index in range(per_kind)
+    ]
 
 
 class Robots:
     """The application of a fleet of robots."""
 
-    def __init__(self, shown_log: ShownLog, got: Sequence[Callable[[Message], None]] = ()) -> None:
-        """got: called with each message that is shown."""
+    def __init__(
+        self,
+        shown_log: ShownLog,
+        got: Sequence[Callable[[Message], None]] = (),
+        *,
+        prefixes: Sequence[str] = behaviours.PREFIXES,
+    ) -> None:
+        """got: called with each message that is shown; prefixes: of the robots' numbers."""
         self._log = shown_log
         self.got = list(got)
+        self._prefixes = prefixes
         self._behaviours: dict[str, Behaviour | None] = {}
 
     def actions(self, message: Message) -> Sequence[Action]:
         number = message.number
         if number not in self._behaviours:
-            self._behaviours[number] = behaviours.behaviour_of(number)
+            self._behaviours[number] = behaviours.behaviour_of(number, self._prefixes)
         return behaviours.actions(self._behaviours[number], message)
 
     def show(self, messages: Sequence[Message]) -> None:

@@ -23,11 +23,21 @@ class Roster:
 
     name = "roster"
 
-    def __init__(self, enrolment: Enrolment, registration_key: str, *, one_time: int, block: str) -> None:
+    def __init__(
+        self,
+        enrolment: Enrolment,
+        registration_key: str,
+        *,
+        one_time: int,
+        block: str,
+        prefixes: Sequence[str] = behaviours.PREFIXES,
+    ) -> None:
+        """block: whom those of the blocking kind block; prefixes: of the robots' numbers."""
         self._enrolment = enrolment
         self._registration_key = registration_key
         self._one_time = one_time
         self._block = block
+        self._prefixes = prefixes
         # Bounded by the number of robots.
         self._void: dict[str, Device] = {}
         self._renewed: set[str] = set()
@@ -87,7 +97,7 @@ class Roster:
         await self._enrolment.register_many(
             missing, one_time=self._one_time, registration_key=self._registration_key, stop=stop
         )
-        blockers = [device for device in devices if behaviours.behaviour_of(device.number) is Behaviour.BLOCKS]
+        blockers = [device for device in devices if self._behaviour_of(device) is Behaviour.BLOCKS]
         while not stop.is_set():
             try:
                 await self._enrolment.block([device for device in blockers if device.token], self._block)
@@ -96,8 +106,10 @@ class Roster:
                 log.warning("blocking.waiting", extra={"error": str(error)})
                 await wait_for(stop, RETRY_SECONDS)
 
-    @staticmethod
-    def is_online(device: Device) -> bool:
+    def is_online(self, device: Device) -> bool:
         """Whether this robot ever logs in."""
-        behaviour = behaviours.behaviour_of(device.number)
+        behaviour = self._behaviour_of(device)
         return behaviour is not None and behaviour.is_online
+
+    def _behaviour_of(self, device: Device) -> Behaviour | None:
+        return behaviours.behaviour_of(device.number, self._prefixes)

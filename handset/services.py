@@ -79,14 +79,20 @@ async def _run(
 ) -> None:
     vault = Vault(settings.secrets.master_key)
     enrolment = Enrolment(robots.FLEET, database, vault, api)
-    roster = Roster(enrolment, settings.secrets.registration_key, one_time=settings.prekeys, block=settings.block)
-    devices = await roster.enrol(robots.numbers(settings.kinds, settings.per_kind), stop)
+    roster = Roster(
+        enrolment,
+        settings.secrets.registration_key,
+        one_time=settings.prekeys,
+        block=settings.block,
+        prefixes=settings.prefixes,
+    )
+    devices = await roster.enrol(robots.numbers(settings.kinds, settings.per_kind, settings.prefixes), stop)
     if stop.is_set():
         return
     online = [device for device in devices if roster.is_online(device)]
     refill = Refill(enrolment, one_time=settings.prekeys, kyber_one_time=0)
     checker = Checker(api, {device.number: device for device in online})
-    application = Robots(shown_log, [checker.offer])
+    application = Robots(shown_log, [checker.offer], prefixes=settings.prefixes)
     fleet = Fleet(
         robots.FLEET,
         database,

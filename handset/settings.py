@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
 
-from handset.behaviours import MAX_PER_KIND, Behaviour
+from handset.behaviours import MAX_PER_KIND, PREFIX, PREFIXES, Behaviour
 from tidings.runtime import settings as common
 from tidings.runtime.settings import DatabaseSettings, Environment, Secrets
 
 FAMILY = "handset"
 DEFAULT_BUSINESS = "15550000000"
+_PREFIX = re.compile("[1-9][0-9]{0,8}")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -23,6 +25,7 @@ class RobotsSettings:
     prekeys:     one-time pre-keys that each robot keeps on the network.
     connections: over which they are logged in.
     embedded:    bring the tables up to date at start instead of refusing to start.
+    prefixes:    of the robots' numbers; there are `per_kind` of each kind with each of them.
     """
 
     data_dir: Path
@@ -37,6 +40,7 @@ class RobotsSettings:
     prekeys: int
     connections: int
     embedded: bool
+    prefixes: tuple[str, ...] = PREFIXES
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -71,6 +75,10 @@ def read_robots(env: Environment) -> RobotsSettings:
     block = env.text("TIDINGS_ROBOTS_BLOCK", env.text("TIDINGS_BUSINESS_NUMBER", DEFAULT_BUSINESS)).lstrip("+")
     if not block.isdigit():
         env.problem(f"TIDINGS_ROBOTS_BLOCK={block!r} is not a number")
+    prefixes = [part.strip().removeprefix("+") for part in env.text("TIDINGS_ROBOTS_PREFIXES", PREFIX).split(",")]
+    for prefix in prefixes:
+        if not _PREFIX.fullmatch(prefix):
+            env.problem(f"TIDINGS_ROBOTS_PREFIXES: {prefix!r} is not 1 to 9 digits that begin with a country code")
     result = RobotsSettings(
         data_dir=data_dir,
         database=_database(env, data_dir),
@@ -84,6 +92,7 @@ def read_robots(env: Environment) -> RobotsSettings:
         prekeys=env.integer("TIDINGS_ROBOTS_PREKEYS", 5, low=0, high=100),
         connections=env.integer("TIDINGS_ROBOTS_CONNECTIONS", 2, low=1, high=64),
         embedded=env.flag("TIDINGS_EMBEDDED"),
+        prefixes=tuple(dict.fromkeys(prefixes)),
     )
     env.check()
     return result

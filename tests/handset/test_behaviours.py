@@ -26,6 +26,17 @@ def test_a_number_says_how_its_robot_behaves(behaviour: Behaviour, index: int) -
     assert behaviour_of(number) is behaviour
 
 
+@pytest.mark.parametrize("prefix", ["919876", "1", "447700900"])
+def test_robots_may_have_other_prefixes(prefix: str) -> None:
+    prefixes = ("15550", prefix)
+    for behaviour in Behaviour:
+        for each in prefixes:
+            assert behaviour_of(number_of(behaviour, 7, each), prefixes) is behaviour
+    assert behaviour_of(f"{prefix}110007") is None
+    assert behaviour_of(f"{prefix}190007", prefixes) is None
+    assert behaviour_of(f"{prefix}0110007", prefixes) is None
+
+
 @given(st.one_of(st.text(max_size=12), st.from_regex(r"\A1555[0-9]{7}\Z")))
 def test_any_other_number_is_no_robot(number: str) -> None:
     expected = number.startswith("1555011") or any(number.startswith(f"155501{n}") for n in "2345678")
@@ -107,17 +118,19 @@ def test_settings_of_robots_name_every_mistake_at_once(tmp_path: object) -> None
         "TIDINGS_ROBOTS_KINDS": "11,99",
         "TIDINGS_ROBOTS_PER_KIND": "many",
         "TIDINGS_ROBOTS_BLOCK": "nobody",
+        "TIDINGS_ROBOTS_PREFIXES": "+91, +0, +1234567890",
         "TIDINGS_NETWORK_HTTP_URL": "127.0.0.1",
     }
     with pytest.raises(SettingsError) as raised:
         read_robots(Environment(environment))
-    for name in ("KINDS", "PER_KIND", "BLOCK", "HTTP_URL"):
+    for name in ("KINDS", "PER_KIND", "BLOCK", "HTTP_URL", "'0'", "'1234567890'"):
         assert name in str(raised.value)
 
 
 def test_settings_of_robots_have_the_documented_defaults(tmp_path: object) -> None:
     settings = read_robots(Environment({"TIDINGS_DATA_DIR": str(tmp_path), "TIDINGS_ROBOTS_KINDS": "11, 14"}))
     assert settings.kinds == (Behaviour.READS, Behaviour.ECHOES)
+    assert settings.prefixes == ("15550",)
     assert (settings.per_kind, settings.prekeys, settings.connections) == (100, 5, 2)
     assert str(settings.log_path) == f"{tmp_path}/robots.jsonl"
     assert "handset.db" in settings.database.url

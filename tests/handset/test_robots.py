@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import hashlib
 import json
 import shutil
@@ -21,6 +22,21 @@ from tests.handset.conftest import LiveNetwork, robots_running
 
 def lines(settings: RobotsSettings) -> list[dict[str, Any]]:
     return [json.loads(line) for line in settings.log_path.read_text().splitlines()]
+
+
+async def test_robots_of_several_prefixes_are_there_beside_each_other(
+    live_network: LiveNetwork, robots_settings: RobotsSettings, tmp_path: Path
+) -> None:
+    settings = dataclasses.replace(robots_settings, per_kind=1, prefixes=("15550", "919876"))
+    async with robots_running(settings), business(live_network, tmp_path) as sender:
+        sent = {
+            (kind, prefix): await sender.send(number_of(kind, 0, prefix), "hello")
+            for kind in (Behaviour.READS, Behaviour.BLOCKS)
+            for prefix in settings.prefixes
+        }
+        expected = {Behaviour.READS: ["delivered", "read"], Behaviour.BLOCKS: ["refused"]}
+        for (kind, _), message_id in sent.items():
+            await sender.until(lambda kind=kind, id=message_id: sender.events(id) == expected[kind])  # type: ignore[misc]
 
 
 async def test_each_kind_of_robot_does_what_its_number_says(

@@ -6,7 +6,7 @@ import dataclasses
 import fcntl
 import os
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tidings.cli import guard
@@ -35,6 +35,7 @@ class Where:
     coreapp_metrics: str
     robots_log: str
     robots_per_kind: int
+    robots_prefixes: Sequence[str]
     password_changed: bool
 
 
@@ -108,6 +109,7 @@ class Installation:
             coreapp_metrics=f"http://{_dialled(coreapp['metrics'])}/metrics",
             robots_log=robots["log"] if robots else "",
             robots_per_kind=robots["per_kind"] if robots else 0,
+            robots_prefixes=robots["prefixes"] if robots else (),
             password_changed=await password_changed(self._business),
         )
 

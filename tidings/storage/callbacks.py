@@ -180,6 +180,17 @@ async def list_dead(connection: AsyncConnection, *, after: int = 0, limit: int =
     return [_callback(row) for row in rows]
 
 
+async def list_failing(connection: AsyncConnection, *, after: int = 0, limit: int = 1000) -> Sequence[Callback]:
+    """Pending callbacks that failed at least once, in order of `seq`, a page at a time. Reads all that are pending."""
+    rows = await connection.execute(
+        sa.select(*_COLUMNS)
+        .where(table.c.state == int(State.PENDING), table.c.attempt > 0, table.c.seq > after)
+        .order_by(table.c.seq)
+        .limit(limit)
+    )
+    return [_callback(row) for row in rows]
+
+
 async def take_dead(
     connection: AsyncConnection, shard: int, now: int, seqs: Sequence[int] | None = None
 ) -> Sequence[Callback]:

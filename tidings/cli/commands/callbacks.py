@@ -1,15 +1,18 @@
-"""`tidings callbacks`: look at the dead letters of the webhook, and send them again."""
+"""`tidings callbacks`: look at what the webhook did not take, and send again what was given up."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
 import os
+from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 from tidings.cli import guard, process
 from tidings.runtime import settings
 from tidings.storage import callbacks, shards
+from tidings.storage.callbacks import Callback
 from tidings.storage.database import Database
 from tidings.wire import connection as wire
 from tidings.wire import core
@@ -18,7 +21,11 @@ from tidings.wire.requests import Requests
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What to do with them."""
-    parser.add_argument("action", choices=("list", "replay"), help="list the dead letters, or make them pending again")
+    parser.add_argument(
+        "action",
+        choices=("list", "replay"),
+        help="list the dead letters and what failed so far, or make dead letters pending again",
+    )
     parser.add_argument("events", nargs="*", metavar="EVENT", help="event ids to replay (default: all)")
 
 
@@ -44,21 +51,32 @@ def _seq(event: str) -> int:
 
 async def _list(where: settings.DatabaseSettings) -> int:
     database = Database(where, "business")
-    after = count = 0
     try:
-        while True:
-            async with database.reading() as connection:
-                page = await callbacks.list_dead(connection, after=after)
-            for row in page:
-                print(f"{row.event_id}  {row.kind}  {row.subject}  {row.attempt} attempts  {row.last_error}")
-            count += len(page)
-            if not page:
-                break
-            after = page[-1].seq
+        failing = await _print_pages(database, callbacks.list_failing, _comes_again)
+        dead = await _print_pages(database, callbacks.list_dead, lambda _: "given up")
     finally:
         await database.close()
-    print(f"{count} dead letters")
+    print(f"{failing} come again, {dead} dead letters")
     return 0
+
+
+async def _print_pages(database: Database, read: Any, fate: Callable[[Callback], str]) -> int:
+    after = count = 0
+    while True:
+        async with database.reading() as connection:
+            page = await read(connection, after=after)
+        for row in page:
+            told = f"{row.event_id}  {row.kind}  {row.subject}  {row.attempt} attempts, {fate(row)}"
+            print(f"{told}  {row.last_error}")
+        count += len(page)
+        if not page:
+            return count
+        after = page[-1].seq
+
+
+def _comes_again(row: Callback) -> str:
+    due = datetime.fromtimestamp(row.due_at / 1000, UTC)
+    return f"again at {due:%Y-%m-%dT%H:%M:%SZ}"
 
 
 async def _replay(where: settings.DatabaseSettings, key: str, seqs: list[int]) -> int:

@@ -23,7 +23,7 @@ async def _serve(settings: RobotsSettings, stop: asyncio.Event, ready: process.R
 
     async def announce() -> None:
         await is_ready.wait()
-        ready({"log": str(settings.log_path), "per_kind": settings.per_kind})
+        ready({"log": str(settings.log_path), "per_kind": settings.per_kind, "prefixes": settings.prefixes})
 
     announcing = asyncio.create_task(announce())
     try:

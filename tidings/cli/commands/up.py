@@ -92,7 +92,14 @@ async def _stay(installation: Installation, say: Callable[[str], None]) -> None:
 def describe(where: Where, installation: Installation, seconds: float) -> str:
     """What the person in front of the console wants to know."""
     last = where.robots_per_kind - 1
-    robots = "\n".join(f"    15550{kind}0000 … 15550{kind}{last:04d}  {what}" for kind, what in ROBOTS.items())
+    robots = "\n".join(
+        f"    {prefix}{kind}0000 … {prefix}{kind}{last:04d}  {what}"
+        for prefix in where.robots_prefixes
+        for kind, what in ROBOTS.items()
+    )
+    reader = f"{where.robots_prefixes[0]}110001" if where.robots_prefixes else READER
+    served_safely = where.api_url.startswith("https:")
+    https = "as the API; POST /v1/certificates/external" if served_safely else "TIDINGS_API_TLS=1 before this command"
     if where.password_changed:
         credentials = f"{ADMINISTRATOR} and the password you gave it"
         password, body = "PASSWORD", "{}"
@@ -107,6 +114,7 @@ def describe(where: Where, installation: Installation, seconds: float) -> str:
 Tidings {tidings.__version__} is up, after {seconds:.1f} s. Ctrl-C stops it.
 
   API            {where.api_url}  (/docs for the pages about it, /metrics for Prometheus)
+  HTTPS          {https}
   login          {credentials}
   network        {where.network_url}  (devices, HTTP and WebSocket), {where.network_tcp}  (TCP)
   coreapp        {where.coreapp_link}, {where.coreapp_metrics}
@@ -121,9 +129,9 @@ Tidings {tidings.__version__} is up, after {seconds:.1f} s. Ctrl-C stops it.
     TOKEN=$(curl -s -u '{ADMINISTRATOR}:{password}' -H 'Content-Type: application/json' -d '{body}' \\
       {where.api_url}/v1/users/login | sed 's/.*"token": *"\\([^"]*\\)".*/\\1/')
     curl -s -H "Authorization: Bearer $TOKEN" -H 'Content-Type: application/json' \\
-      -d '{{"blocking": "wait", "contacts": ["+{READER}"]}}' {where.api_url}/v1/contacts
+      -d '{{"blocking": "wait", "contacts": ["+{reader}"]}}' {where.api_url}/v1/contacts
     curl -s -H "Authorization: Bearer $TOKEN" -H 'Content-Type: application/json' \\
-      -d '{{"to": "{READER}", "type": "text", "text": {{"body": "Hello"}}}}' {where.api_url}/v1/messages
+      -d '{{"to": "{reader}", "type": "text", "text": {{"body": "Hello"}}}}' {where.api_url}/v1/messages
 
   Be a recipient yourself, in another terminal:
 
