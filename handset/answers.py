@@ -15,7 +15,8 @@ def find(number: str, peer: str, message_id: str, kind: str, text: str, raw: str
     """The answer to a message; `None` when it asks for nothing.
 
     A text asks by its first word (`location`, `order` …); a list, buttons, a template or products are answered with
-    the first choice; a file comes back as it is, by the same pointer, and Opus audio as a voice message.
+    the first choice that sends something; a file comes back as it is, by the same pointer, and Opus audio as a voice
+    message.
     """
     if kind == "text":
         words = text.split(None, 1)
@@ -23,8 +24,8 @@ def find(number: str, peer: str, message_id: str, kind: str, text: str, raw: str
         return make(number, peer, message_id) if make is not None else None
     if kind in pointers.KINDS:
         return _returned(kind, raw)
-    choices = reading.read(kind, raw).choices
-    return composing.answering(dict(choices[0].answer), message_id, peer) if choices else None
+    answers = [choice.answer for choice in reading.read(kind, raw).choices if choice.answer is not None]
+    return composing.answering(dict(answers[0]), message_id, peer) if answers else None
 
 
 def _returned(kind: str, raw: str) -> Content | None:

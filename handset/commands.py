@@ -15,6 +15,10 @@ class Misused(ValueError):
     """Its text says how to use the command."""
 
 
+class NothingToSend(Exception):
+    """Its text says what was done on this device alone."""
+
+
 @dataclasses.dataclass(slots=True)
 class Thread:
     """What the last messages of one peer or group allow. choices: of the message `offered`; newest: the last message
@@ -28,7 +32,7 @@ class Thread:
 
 
 def compose(line: str, peer: str, thread: Thread) -> Content:
-    """The content for a command. Raises `Misused`, and `KeyError` for a command that there is not."""
+    """The content for a command. Raises `Misused`, `NothingToSend`, and `KeyError` for a command that there is not."""
     command, _, argument = line.partition(" ")
     return _COMMANDS[command](argument.strip(), peer, thread)
 
@@ -39,7 +43,10 @@ def _pick(argument: str, peer: str, thread: Thread) -> Content:
     number = int(argument) if argument.isascii() and argument.isdigit() and len(argument) < 4 else 0
     if not 1 <= number <= len(thread.choices):
         raise Misused(f"Use /pick N, from 1 to {len(thread.choices)}.")
-    return composing.answering(dict(thread.choices[number - 1].answer), thread.offered, peer)
+    choice = thread.choices[number - 1]
+    if choice.answer is None:
+        raise NothingToSend(choice.told)
+    return composing.answering(dict(choice.answer), thread.offered, peer)
 
 
 def _location(argument: str, peer: str, thread: Thread) -> Content:

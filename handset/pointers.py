@@ -113,8 +113,10 @@ def _media_objects(kind: str, content: Any) -> Iterator[tuple[str, Mapping[str, 
         header = _mapping(_mapping(content).get("header"))
         yield from _held(header, header.get("type"))
     elif kind in ("template", "hsm"):
-        for component in _sequence(_mapping(content).get("components")):
-            for parameter in _sequence(_mapping(component).get("parameters")):
+        parts = _sequence(_mapping(content).get("components"))
+        cards = [card for part in parts for card in _sequence(_mapping(part).get("cards"))]
+        for part in [*parts, *(part for card in cards for part in _sequence(_mapping(card).get("components")))]:
+            for parameter in _sequence(_mapping(part).get("parameters")):
                 yield from _held(_mapping(parameter), _mapping(parameter).get("type"))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -18,10 +19,14 @@ MAX_LINES = 200
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Choice:
-    """One that can be picked; answer: the content that picking it sends."""
+    """One that can be picked.
+
+    answer: the content that picking it sends; told: what it does instead, on this device alone, where it sends none.
+    """
 
     label: str
-    answer: Mapping[str, Any]
+    answer: Mapping[str, Any] | None = None
+    told: str = ""
 
 
 @dataclasses.dataclass(slots=True)
@@ -36,8 +41,8 @@ class Reading:
         if line and len(self.lines) < MAX_LINES:
             self.lines += line.split("\n")
 
-    def offer(self, label: str, answer: Mapping[str, Any], more: str = "") -> None:
-        self.choices.append(Choice(label, answer))
+    def offer(self, label: str, answer: Mapping[str, Any] | None, more: str = "", told: str = "") -> None:
+        self.choices.append(Choice(label, answer, told))
         self.say(f"  {len(self.choices)}. {label}", f"({more})" if more else "")
 
 
@@ -122,7 +127,8 @@ def _interactive(reading: Reading, content: Any) -> None:
             product = _words(item, "product_retailer_id")
             reading.offer(f"order {product}", composing.order(catalog, {product: 1}))
     elif kind == "flow":
-        reading.say(f"[form: {_words(action, 'parameters', 'flow_cta')}]")
+        parameters = _at(action, "parameters")
+        _form(reading, _words(parameters, "flow_cta"), _words(parameters, "flow_token"))
     elif kind == "location_request_message":
         reading.say("[asks for a location: /location LATITUDE LONGITUDE]")
     elif kind in ("list_reply", "button_reply"):
@@ -132,27 +138,81 @@ def _interactive(reading: Reading, content: Any) -> None:
     reading.say(_words(content, "footer", "text"))
 
 
+def _form(reading: Reading, label: str, token: str) -> None:
+    """A form that opens; picked, it comes back empty, with its token."""
+    sent = msgspec.json.encode({"flow_token": token}).decode()
+    reading.offer(label, composing.form_reply("flow", "Sent", sent), "form")
+
+
 def _template(reading: Reading, content: Any) -> None:
     filled = _at(content, "filled")
+    _filled(reading, filled, _list(_at(content, "components")))
+    cards = [card for part in _list(_at(content, "components")) for card in _list(_at(part, "cards"))]
+    for n, card in enumerate(_list(_at(filled, "cards"))):
+        reading.say(f"[card {n + 1}]")
+        _filled(reading, card, _list(_at(_card_of(cards, n), "components")))
+
+
+def _card_of(cards: Sequence[Any], number: int) -> Any:
+    """The card of that number as it was sent: where its file is."""
+    for place, card in enumerate(cards):
+        named = _at(card, "card_index")
+        if (place if named is None else named) == number:
+            return card
+    return None
+
+
+def _filled(reading: Reading, filled: Any, sent: Sequence[Any]) -> None:
+    """A template or one of its cards; sent: the components with its files."""
     header = _at(filled, "header")
     kind = _words(header, "type")
     if kind in MEDIA:
-        _media(kind, reading, _file_of_header(content, kind))
+        _media(kind, reading, _file_of_header(sent, kind))
+    elif kind == "location":
+        _location(reading, _at(header, kind))
     else:
         reading.say(_words(header, "text"))
+    offer = _at(filled, "limited_time_offer")
+    if offer is not None:
+        until = _time(_at(offer, "expiration_time_ms"))
+        reading.say("[offer]", _words(offer, "text"), f"(until {until})" if until else "")
     reading.say(_words(filled, "body"))
     reading.say(_words(filled, "footer"))
     for button in _list(_at(filled, "buttons")):
-        text = _words(button, "text")
-        if _words(button, "type") == "quick_reply":
-            reading.offer(text, composing.button(text, _words(button, "payload") or None))
+        _offer_button(reading, button)
+
+
+def _offer_button(reading: Reading, button: Any) -> None:
+    kind, text, code = (_words(button, name) for name in ("type", "text", "code"))
+    if kind == "quick_reply":
+        reading.offer(text, composing.button(text, _words(button, "payload") or None))
+    elif kind == "flow":
+        _form(reading, text, _words(button, "flow_token"))
+    elif kind in ("copy_code", "otp"):
+        app = next((_words(app, "package_name") for app in _list(_at(button, "apps"))), "")
+        if kind == "otp" and app:
+            reading.offer(_words(button, "autofill_text"), None, code, f"{code} goes to {app}")
         else:
-            target = [_words(button, name) for name in ("url", "phone_number", "code")]
-            reading.say(f"  [{text}]", *target)
+            reading.offer(text, None, code, f"{code} is copied")
+    elif kind == "url":
+        url = _words(button, "url")
+        reading.offer(text, None, url, f"a browser would open {url}")
+    elif kind == "phone_number":
+        number = _words(button, "phone_number")
+        reading.offer(text, None, number, f"a phone would call {number}")
+    else:
+        reading.offer(text, None, told="the catalogue would open")
 
 
-def _file_of_header(content: Any, kind: str) -> Any:
-    for component in _list(_at(content, "components")):
+def _time(milliseconds: Any) -> str:
+    try:
+        return datetime.datetime.fromtimestamp(milliseconds / 1000, datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
+    except (TypeError, ValueError, OverflowError, OSError):
+        return ""
+
+
+def _file_of_header(components: Sequence[Any], kind: str) -> Any:
+    for component in components:
         if _words(component, "type") == "header":
             for parameter in _list(_at(component, "parameters")):
                 return _at(parameter, kind)

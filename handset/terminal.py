@@ -286,6 +286,8 @@ class _Terminal:
             self._write(f"There is no {line.split()[0]}. {HELP}")
         except commands.Misused as error:
             self._write(str(error))
+        except commands.NothingToSend as done:
+            screen.say(f"  {done}")
         except errors.HandsetError as error:
             self._write(f"! not sent: {error}")
 

@@ -92,7 +92,7 @@ def has_sources(encoded: bytes) -> bool:
 
 
 def _media_objects(fields: Mapping[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """(path, kind, object) of each media object: of a media message, a template's header, an interactive header."""
+    """(path, kind, object) of each media object: a message's own, and those of headers, of cards too."""
     kind = fields.get("type")
     if kind in KINDS:
         yield from _held(fields, kind, kind)
@@ -100,10 +100,19 @@ def _media_objects(fields: Mapping[str, Any]) -> Iterator[tuple[str, str, dict[s
         header = _mapping(_mapping(fields.get("interactive")).get("header"))
         yield from _held(header, header.get("type"), f"interactive.header.{header.get('type')}")
     elif kind == "template":
-        for n, component in enumerate(_sequence(_mapping(fields.get("template")).get("components"))):
-            for m, parameter in enumerate(_sequence(_mapping(component).get("parameters"))):
-                named = _mapping(parameter).get("type")
-                yield from _held(_mapping(parameter), named, f"template.components[{n}].parameters[{m}].{named}")
+        where, parts = "template.components", _sequence(_mapping(fields.get("template")).get("components"))
+        yield from _of_parts(parts, where)
+        for n, part in enumerate(parts):
+            for m, card in enumerate(_sequence(_mapping(part).get("cards"))):
+                inside = _sequence(_mapping(card).get("components"))
+                yield from _of_parts(inside, f"{where}[{n}].cards[{m}].components")
+
+
+def _of_parts(parts: list[Any], where: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for n, part in enumerate(parts):
+        for m, parameter in enumerate(_sequence(_mapping(part).get("parameters"))):
+            named = _mapping(parameter).get("type")
+            yield from _held(_mapping(parameter), named, f"{where}[{n}].parameters[{m}].{named}")
 
 
 def _held(holder: Mapping[str, Any], kind: Any, path: str) -> Iterator[tuple[str, str, dict[str, Any]]]:

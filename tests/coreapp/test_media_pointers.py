@@ -48,6 +48,11 @@ def test_headers_of_templates_and_interactive_messages_are_named_by_their_path()
     ]
     template = {"type": "template", "template": {"name": "t", "components": components, "filled": {"body": "x"}}}
     assert Content(encode(template)).sources() == {"template.components[1].parameters[0].video": Source(id="v")}
+    cards = [{"card_index": n, "components": [dict(components[1], type="header")]} for n in (1, 0)]
+    carousel = {"name": "t", "components": [{"type": "carousel", "cards": cards}], "filled": {"body": "x"}}
+    assert list(Content(encode({"type": "template", "template": carousel})).sources()) == [
+        f"template.components[0].cards[{n}].components[0].parameters[0].video" for n in (0, 1)
+    ]
     header = {"type": "document", "document": {"id": "d"}}
     message = {"type": "interactive", "interactive": {"type": "button", "header": header, "body": {"text": "x"}}}
     content = Content(encode(message))

@@ -294,19 +294,27 @@ async def test_the_terminal_shows_pictures_and_saves_them(live_network: LiveNetw
         await sender.fleet.send_content(BUSINESS, ADA, {"type": "template", "template": template})
         shown = await ada.until("See above")
         assert f"[image] {name}, image/png (2.1 kB)" in shown
+        card = {"card_index": 0, "components": template["components"]}
+        template = {
+            "filled": {"body": "One", "cards": [{"index": 0, "header": {"type": "image"}, "body": "Red"}]},
+            "components": [{"type": "carousel", "cards": [card]}],
+        }
+        await sender.fleet.send_content(BUSINESS, ADA, {"type": "template", "template": template})
+        shown = await ada.until("Red")
+        assert f"One\n  [card 1]\n  [image] {name}, image/png (2.1 kB)\n  Red\n  (/save 4 saves it)" in shown
 
         ada.type("/save")
         await ada.until(rf"^Saved .*{name} \(2.1 kB\)")
         ada.type("/save 1")
         await ada.until(rf"^Saved .*{name.replace('.png', '')} \(2\)\.png")
         assert (settings.files / name).read_bytes() == PNG
-        for wrong in ("4", "0", "x", "99999999999"):
+        for wrong in ("5", "0", "x", "99999999999"):
             ada.type(f"/save {wrong}")
-        await ada.until_count("^Use /save N, from 1 to 3", 4)
+        await ada.until_count("^Use /save N, from 1 to 4", 4)
 
         gone = picture | {"image": picture["image"] | {"blob": "x" * 43}}
         await sender.fleet.send_content(BUSINESS, ADA, gone)
-        await ada.until(r"\(/save 4 saves it\)")
+        await ada.until(r"\(/save 5 saves it\)")
         ada.type("/save")
         await ada.until("^! not saved: the network does not have the file")
 

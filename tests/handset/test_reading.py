@@ -28,6 +28,11 @@ def of(kind: str, inside: Any) -> tuple[str, str]:
     return kind, json.dumps({"type": kind, kind: inside})
 
 
+def form_reply(token: str) -> dict[str, Any]:
+    sent = json.dumps({"flow_token": token}, separators=(",", ":"))
+    return {"type": "nfm_reply", "nfm_reply": {"name": "flow", "body": "Sent", "response_json": sent}}
+
+
 @pytest.mark.parametrize(
     ("message", "lines"),
     [
@@ -57,7 +62,7 @@ def of(kind: str, inside: Any) -> tuple[str, str]:
             ["[image] https://example.com/a.png", "Is that right?", "  1. Yes", "  2. No", "thanks"],
         ),
         (sent("interactive", "product list"), ["Ours", "Look", "  1. order p1", "  2. order p2"]),
-        (sent("interactive", "flow"), ["Form", "Fill it in", "[form: Open]"]),
+        (sent("interactive", "flow"), ["Form", "Fill it in", "  1. Open (form)"]),
         (
             sent("template", "order"),
             [
@@ -65,11 +70,52 @@ def of(kind: str, inside: Any) -> tuple[str, str]:
                 "Hello Ada, your order of € 5.00 comes on Monday.",
                 "Reply STOP to stop",
                 "  1. Thanks",
-                "  [Track] https://example.com/42/track",
-                "  [Call us] +15550000000",
-                "  [Copy code] SAVE5",
+                "  2. Track (https://example.com/42/track)",
+                "  3. Call us (+15550000000)",
+                "  4. Copy code (SAVE5)",
             ],
         ),
+        (
+            sent("template", "copy code"),
+            [
+                "*123456* is your verification code. For your security, do not share this code.",
+                "This code expires in 10 minutes.",
+                "  1. Copy code (123456)",
+            ],
+        ),
+        (sent("template", "one tap"), ["*123456* is your verification code.", "  1. Fill in (123456)"]),
+        (
+            sent("template", "place"),
+            ["[location] Stephansplatz, 1010 Wien (48.2082, 16.3738)", "Here we are", "  1. Thanks"],
+        ),
+        (sent("template", "form"), ["Fill it in", "  1. Open (form)"]),
+        (
+            sent("template", "cards"),
+            [
+                "Two for Ada",
+                "[card 1]",
+                "[image] 00000000-0000-4000-8000-000000000001",
+                "Red at noon",
+                "  1. Take",
+                "  2. See (https://example.com/red)",
+                "[card 2]",
+                "[image] https://example.com/a.png",
+                "Blue",
+                "  3. Take",
+                "  4. See (https://example.com/blue)",
+            ],
+        ),
+        (
+            sent("template", "offer"),
+            [
+                "[offer] Today alone (until 2026-11-21 04:00 UTC)",
+                "Soup for Ada",
+                "  1. Copy code (SAVE5)",
+                "  2. Buy (https://example.com/soup)",
+            ],
+        ),
+        (sent("template", "offer that does not end"), ["[offer] Always", "Soup"]),
+        (sent("template", "catalogue"), ["Look", "  1. View"]),
         (sent("template", "picture"), ["[image] https://example.com/a.png", "See above"]),
         (sent("hsm", "one"), ["Hello Ada"]),
         (
@@ -110,6 +156,17 @@ def test_a_message_is_shown_readably(message: tuple[str, str], lines: list[str])
         ),
         (sent("interactive", "buttons"), "2", {"type": "button_reply", "button_reply": {"id": "1", "title": "No"}}),
         (sent("template", "order"), "1", {"text": "Thanks", "payload": "YES-42"}),
+        (sent("template", "cards"), "3", {"text": "Take", "payload": "BLUE"}),
+        (
+            sent("template", "form"),
+            "1",
+            form_reply("t-1"),
+        ),
+        (
+            sent("interactive", "flow"),
+            "1",
+            form_reply("t"),
+        ),
     ],
 )
 def test_what_is_picked_is_what_the_webhook_gets(message: tuple[str, str], picked: str, answer: Any) -> None:
@@ -119,6 +176,26 @@ def test_what_is_picked_is_what_the_webhook_gets(message: tuple[str, str], picke
     assert json.loads(content.encode({"content": understood.content}))["content"] == answer
     assert understood.name == "Ada"
     assert understood.context == inbound.Context("gBEG1", "15550000000")
+
+
+@pytest.mark.parametrize(
+    ("name", "picked", "told"),
+    [
+        ("copy code", "1", "123456 is copied"),
+        ("one tap", "1", "123456 goes to com.example.app"),
+        ("zero tap", "1", "123456 goes to com.example.app"),
+        ("order", "2", "a browser would open https://example.com/42/track"),
+        ("order", "3", "a phone would call +15550000000"),
+        ("order", "4", "SAVE5 is copied"),
+        ("cards", "4", "a browser would open https://example.com/blue"),
+        ("catalogue", "1", "the catalogue would open"),
+    ],
+)
+def test_a_button_that_sends_nothing_says_what_it_does(name: str, picked: str, told: str) -> None:
+    thread = Thread(choices=reading.read(*sent("template", name)).choices, offered="gBEG1", newest="gBEG2")
+    with pytest.raises(commands.NothingToSend) as done:
+        commands.compose(f"/pick {picked}", "15550000000", thread)
+    assert str(done.value) == told
 
 
 @pytest.mark.parametrize(

@@ -149,6 +149,8 @@ async def test_a_list_is_shown_with_its_rows_and_the_one_picked_reaches_the_busi
 
         await sender.fleet.send_content(BUSINESS, ADA, template)
         await ada.until("Hello Ada, your order of")
+        ada.type("/pick 4")
+        await ada.until("^  SAVE5 is copied$")
         ada.type("/pick 1")
         ada.type("/location 48.2 16.4 Wien")
         ada.type("/dance")

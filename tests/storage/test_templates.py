@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from tests.conftest import DatabaseFactory
 from tidings.storage import templates, threads
 from tidings.storage.templates import Template
@@ -35,6 +37,22 @@ async def test_a_template_is_kept_once_for_each_language_and_each_change_has_its
         assert await templates.find_version(connection, ACCOUNT) == 5
         assert await templates.list_templates(connection, ACCOUNT) == []
         assert await templates.list_templates(connection, "1") == [make("a", account="1")]
+
+
+async def test_one_name_and_language_may_be_in_two_namespaces(database_factory: DatabaseFactory) -> None:
+    database = await database_factory("business")
+    first, second = make("a"), dataclasses.replace(make("a"), namespace="other", parameter_format=templates.NAMED)
+    async with database.transaction() as connection:
+        assert await templates.add_template(connection, first)
+        assert await templates.add_template(connection, second)
+        assert not await templates.add_template(connection, second)
+        assert await templates.list_templates(connection, ACCOUNT) == [first, second]
+        changed = dataclasses.replace(first, status="PAUSED")
+        await templates.put_templates(connection, ACCOUNT, [changed, make("b")])
+        assert await templates.list_templates(connection, ACCOUNT) == [changed, second, make("b")]
+        assert await templates.find_version(connection, ACCOUNT) == 3
+        assert await templates.delete_templates(connection, ACCOUNT, "a", namespace="other") == 1
+        assert await templates.list_templates(connection, ACCOUNT) == [changed, make("b")]
 
 
 async def test_the_latest_word_of_each_recipient_is_remembered(database_factory: DatabaseFactory) -> None:

@@ -16,8 +16,8 @@ PATH = "/v1/configs/templates"
 PLAIN = {"name": "plain", "language": "en_US", "components": [{"type": "body", "text": "Welcome!"}]}
 
 
-def key(template: dict[str, Any]) -> tuple[str, str]:
-    return template["name"], template["language"]
+def key(template: dict[str, Any]) -> tuple[str, str, str]:
+    return template["name"], template["language"], template["namespace"]
 
 
 def sending(name: str = "plain", language: str = "en_US") -> dict[str, Any]:
@@ -30,10 +30,12 @@ async def test_templates_are_kept_listed_and_deleted(api: Served) -> None:
     assert listed == sorted(created, key=key) == sorted(body("templates_good"), key=key)
     assert (await api.http.delete(f"{PATH}/plain?language=de")).status_code == 200
     assert (await api.http.delete(f"{PATH}/order")).status_code == 200
+    assert (await api.http.delete(f"{PATH}/twice?namespace=one")).status_code == 200
     left = [key(one) for one in (await api.http.get(PATH)).json()["templates"]]
-    assert ("plain", "en_US") in left
-    assert ("plain", "de") not in left
-    assert "order" not in [name for name, _ in left]
+    assert ("plain", "en_US", "ns") in left
+    assert ("plain", "de", "ns") not in left
+    assert "order" not in [name for name, *_ in left]
+    assert [namespace for name, _, namespace in left if name == "twice"] == ["two"]
 
 
 async def test_what_is_left_out_gets_its_default(api: Served) -> None:
@@ -44,6 +46,7 @@ async def test_what_is_left_out_gets_its_default(api: Served) -> None:
         "namespace": default_namespace("15550000000"),
         "category": "UTILITY",
         "status": "APPROVED",
+        "parameter_format": "POSITIONAL",
         "components": [{"type": "BODY", "text": "Welcome!"}],
     }
 
@@ -54,6 +57,33 @@ async def test_a_wrong_definition_is_told_its_field_and_reason(api: Served, case
     assert code(answer) == (400, case["code"]), answer.text
     assert case["details"] in [error["details"][: len(case["details"])] for error in errors(answer)], answer.text
     assert (await api.http.get(PATH)).json()["templates"] == []
+
+
+async def test_a_template_with_a_code_says_what_all_such_templates_say(api: Served) -> None:
+    components = [
+        {"type": "BODY", "add_security_recommendation": True},
+        {"type": "FOOTER", "code_expiration_minutes": "10"},
+        {"type": "BUTTONS", "buttons": [{"type": "OTP", "otp_type": "copy_code"}]},
+    ]
+    definition = {"name": "code", "language": "de", "category": "authentication", "components": components}
+    [created] = (await api.http.post(PATH, json=definition)).json()["templates"]
+    body_, footer, buttons = created["components"]
+    assert body_["text"] == "*{{1}}* is your verification code. For your security, do not share this code."
+    assert footer == {"type": "FOOTER", "text": "This code expires in 10 minutes.", "code_expiration_minutes": 10}
+    assert buttons["buttons"] == [{"type": "OTP", "text": "Copy code", "otp_type": "COPY_CODE"}]
+    [listed] = (await api.http.get(PATH)).json()["templates"]
+    assert (await api.http.delete(f"{PATH}/code")).status_code == 200
+    assert (await api.http.post(PATH, json=listed)).json()["templates"] == [listed]
+
+
+async def test_without_a_namespace_the_accounts_own_is_meant(api: Served, coreapp: FakeCoreapp) -> None:
+    for namespace in ("other", default_namespace("15550000000")):
+        assert (await api.http.post(PATH, json=PLAIN | {"namespace": namespace})).status_code == 201
+        # The only one there is, or the one of the account.
+        assert (await api.http.post("/v1/messages", json=sending())).status_code == 201
+    await api.http.delete(f"{PATH}/plain?namespace={default_namespace('15550000000')}")
+    assert (await api.http.post(PATH, json=PLAIN | {"namespace": "another"})).status_code == 201
+    assert code(await api.http.post("/v1/messages", json=sending())) == (400, 1008)
 
 
 async def test_a_name_is_taken_once_in_each_language(api: Served) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from webapp.messages.fields import Media
 from webapp.messages.schemas import (
@@ -16,6 +16,7 @@ from webapp.messages.schemas import (
     TemplateMessage,
     VideoMessage,
 )
+from webapp.messages.template import Part
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -39,13 +40,22 @@ def find(message: AnyMessage) -> Sequence[Attachment]:
             return []
         return [_attachment(f"interactive.header.{header.type}", header.type, getattr(header, header.type))]
     if isinstance(message, TemplateMessage):
-        return [
-            _attachment(f"template.components[{n}].parameters[{m}].{parameter.type}", parameter.type, held, True)
-            for n, component in enumerate(message.template.components or ())
-            for m, parameter in enumerate(component.parameters or ())
-            if isinstance(held := getattr(parameter, parameter.type), Media)
+        parts = message.template.components or ()
+        cards = [
+            (f"template.components[{n}].cards[{m}].components", card.components or ())
+            for n, part in enumerate(parts)
+            for m, card in enumerate(part.cards or ())
         ]
+        return [found for where, inside in [("template.components", parts), *cards] for found in _of(where, inside)]
     return []
+
+
+def _of(where: str, parts: Sequence[Part]) -> Iterator[Attachment]:
+    for n, part in enumerate(parts):
+        for m, parameter in enumerate(part.parameters or ()):
+            held = getattr(parameter, parameter.type)
+            if isinstance(held, Media):
+                yield _attachment(f"{where}[{n}].parameters[{m}].{parameter.type}", parameter.type, held, True)
 
 
 def _attachment(field: str, kind: str, media: Media, in_template: bool = False) -> Attachment:

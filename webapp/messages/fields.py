@@ -132,7 +132,8 @@ def absent_without(name: str) -> tuple[pydantic.BeforeValidator, Any]:
     return pydantic.BeforeValidator(check), pydantic.Field(json_schema_extra=describe)
 
 
-_SOURCES: JsonDict = {
+# Of a media object: one of id and link.
+SOURCES: JsonDict = {
     "anyOf": [
         {
             "required": ["id"],
@@ -159,7 +160,7 @@ class Provider(Body):
 class Media(Body):
     """A file: `id` of one that was uploaded, or the `link` where it is."""
 
-    model_config = pydantic.ConfigDict(json_schema_extra=_SOURCES)
+    model_config = pydantic.ConfigDict(json_schema_extra=SOURCES)
 
     id: Maybe[MediaId] = None
     link: Maybe[Link] = None

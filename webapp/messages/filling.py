@@ -2,223 +2,186 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tidings.storage.templates import Template as Stored
 from webapp.errors import (
     NAMESPACE_EMPTY,
-    TEMPLATE_BUTTON_UNSUPPORTED,
+    PARAMETER_MISSING,
     TEMPLATE_COMPONENT_MISSING,
     TEMPLATE_DISABLED,
     TEMPLATE_MISSING,
     TEMPLATE_PARAMETER_COUNT,
     TEMPLATE_PARAMETER_FORMAT,
-    TEMPLATE_PARAMETER_TOO_LONG,
     TEMPLATE_PAUSED,
     TEMPLATE_REJECTED,
-    TEMPLATE_TEXT_TOO_LONG,
-    TEMPLATE_WHITE_SPACE,
     FixRequest,
 )
 from webapp.messages.hsm import Hsm
-from webapp.messages.template import (
-    Component,
-    CouponParameter,
-    CurrencyParameter,
-    DateTimeParameter,
-    PayloadParameter,
-    Template,
-    TextParameter,
-)
+from webapp.messages.hydration import fill_in_order, fill_text, require_count
+from webapp.messages.template import Card, CardComponent, Component, Template
+from webapp.messages.template_buttons import Filled, fill_buttons
+from webapp.messages.template_parameters import LocationParameter, OfferParameter
+from webapp.templates.components import MAX_BODY, MAX_CARD_BODY, MAX_HEADER
+from webapp.templates.schemas import default_namespace
 
-MAX_HEADER = 60
-MAX_BODY = 1024
-MAX_URL_PART = 2000
-
-_GAP = re.compile(r"\{\{([0-9]{1,2})\}\}")
-# No line breaks, no tabs, at most four blanks in a row.
-_BAD_SPACE = re.compile(r"[\n\r\t\v\f]| {5}")
 _UNSENDABLE = {"REJECTED": TEMPLATE_REJECTED, "PAUSED": TEMPLATE_PAUSED, "DISABLED": TEMPLATE_DISABLED}
-_SUB_TYPES = {"QUICK_REPLY": "quick_reply", "URL": "url", "COPY_CODE": "copy_code", "CATALOG": "catalog"}
 
-Filled = dict[str, Any]
+AnyPart = Component | CardComponent
 
 
-def choose(name: str, language: str, namespace: str | None, found: Stored | None, languages: Sequence[str]) -> Stored:
-    """The stored template, if it may be sent. Raises `FixRequest`."""
-    if found is None:
+def choose(
+    name: str, language: str, namespace: str | None, found: Sequence[Stored], languages: Sequence[str]
+) -> Stored:
+    """The stored template, if it may be sent. Raises `FixRequest`.
+
+    found: those of this name in this language, each in a namespace of its own; languages: that there are of this name.
+    Without a namespace it is the only one, or that in the account's own namespace.
+    """
+    if not found:
         there = f"it exists in {', '.join(sorted(languages))}" if languages else "there is no template of that name"
         raise FixRequest.because(TEMPLATE_MISSING, f"template: name {name} does not exist in {language}: {there}")
     if namespace is not None and not namespace.strip():
         raise FixRequest.because(NAMESPACE_EMPTY, "template.namespace: should not be empty")
-    if namespace is not None and namespace != found.namespace:
+    wanted = namespace
+    if wanted is None:
+        wanted = found[0].namespace if len(found) == 1 else default_namespace(found[0].account)
+    chosen = next((stored for stored in found if stored.namespace == wanted), None)
+    if chosen is None and namespace is None:
+        there = ", ".join(sorted(stored.namespace for stored in found))
+        raise FixRequest.because(
+            PARAMETER_MISSING, f"template.namespace: is missing, {name} exists in the namespaces {there}"
+        )
+    if chosen is None:
         raise FixRequest.because(
             TEMPLATE_MISSING, f"template.namespace: name {name} does not exist in the namespace {namespace}"
         )
-    if found.status != "APPROVED":
-        code = _UNSENDABLE.get(found.status, TEMPLATE_MISSING)
-        raise FixRequest.because(code, f"template.name: {name} in {language} has the status {found.status}")
-    return found
+    if chosen.status != "APPROVED":
+        code = _UNSENDABLE.get(chosen.status, TEMPLATE_MISSING)
+        raise FixRequest.because(code, f"template.name: {name} in {language} has the status {chosen.status}")
+    return chosen
 
 
 def fill(stored: Stored, template: Template) -> Filled:
-    """header, body, footer, buttons as they are read. Raises `FixRequest`."""
-    given = {_key(component): (index, component) for index, component in enumerate(template.components or ())}
-    parts = {part["type"]: part for part in stored.components}
-    filled: Filled = {}
-    header = _header(parts.get("HEADER"), *given.pop("header", (0, None)))
-    if header is not None:
-        filled["header"] = header
-    filled["body"] = _body(parts["BODY"], *given.pop("body", (0, None)))
-    if "FOOTER" in parts:
-        filled["footer"] = parts["FOOTER"]["text"]
-    buttons = parts.get("BUTTONS", {}).get("buttons", ())
-    made = [_button(button, number, *given.pop(f"button {number}", (0, None))) for number, button in enumerate(buttons)]
-    if made:
-        filled["buttons"] = made
-    for index, component in given.values():
-        raise FixRequest.because(
-            TEMPLATE_BUTTON_UNSUPPORTED,
-            f"template.components[{index}].index: the template has no button {component.index}",
-        )
-    return filled
+    """header, body, footer, buttons, cards, limited_time_offer as they are read. Raises `FixRequest`."""
+    defined = {part["type"]: part for part in stored.components}
+    return _fill(defined, list(template.components or ()), "template.components")
 
 
 def fill_hsm(stored: Stored, hsm: Hsm) -> Filled:
     """As `fill`; the parameters are those of the body. Raises `FixRequest`."""
-    values = [parameter.default for parameter in hsm.localizable_params or ()]
-    parts = {part["type"]: part for part in stored.components}
+    defined = {part["type"]: part for part in stored.components}
     where = "hsm.localizable_params"
-    filled: Filled = {}
-    header = _header(parts.get("HEADER"), 0, None)
-    if header is not None:
-        filled["header"] = header
-    filled["body"] = _hydrate(parts["BODY"]["text"], values, where, lambda n: f"{where}[{n}].default", MAX_BODY)
-    if "FOOTER" in parts:
-        filled["footer"] = parts["FOOTER"]["text"]
-    buttons = parts.get("BUTTONS", {}).get("buttons", ())
-    if buttons:
-        filled["buttons"] = [_button(button, number, 0, None) for number, button in enumerate(buttons)]
+    values = [parameter.default for parameter in hsm.localizable_params or ()]
+    body = fill_in_order(defined["BODY"]["text"], values, where, "default", MAX_BODY, "the body")
+    return _fill({kind: part for kind, part in defined.items() if kind != "BODY"}, (), "hsm") | {"body": body}
+
+
+def _fill(defined: Mapping[str, Mapping[str, Any]], given: Sequence[Component], where: str) -> Filled:
+    for n, part in enumerate(given):
+        if part.type in ("carousel", "limited_time_offer") and part.type.upper() not in defined:
+            raise FixRequest.because(TEMPLATE_PARAMETER_COUNT, f"{where}[{n}]: the template has no {part.type}")
+    filled = _fill_parts(defined, given, where, MAX_BODY)
+    if "LIMITED_TIME_OFFER" in defined:
+        filled["limited_time_offer"] = _offer(defined["LIMITED_TIME_OFFER"]["limited_time_offer"], given, where)
+    if "CAROUSEL" in defined:
+        filled["cards"] = _cards(defined["CAROUSEL"]["cards"], given, where)
     return filled
 
 
-def _key(component: Component) -> str:
-    return f"button {component.index}" if component.type == "button" else component.type
+def _fill_parts(defined: Mapping[str, Mapping[str, Any]], given: Sequence[AnyPart], where: str, most: int) -> Filled:
+    """What a template and a card have both. most: characters of the body."""
+    paths = {part.type: (f"{where}[{n}]", part) for n, part in enumerate(given)}
+    filled: Filled = {}
+    header = _header(defined.get("HEADER"), where, *paths.get("header", ("", None)))
+    if header is not None:
+        filled["header"] = header
+    path, part = paths.get("body", ("", None))
+    if "BODY" in defined:
+        filled["body"] = fill_text(
+            defined["BODY"]["text"],
+            (part.parameters if part else None) or [],
+            f"{path}.parameters" if path else where,
+            most,
+            "the body",
+        )
+    elif part is not None:
+        require_count(0, len(part.parameters or ()), f"{path}.parameters", "the body, which the card does not have,")
+    if "FOOTER" in defined:
+        filled["footer"] = defined["FOOTER"]["text"]
+    pressed = [(f"{where}[{n}]", part) for n, part in enumerate(given) if part.type == "button"]
+    made = fill_buttons(defined.get("BUTTONS", {}).get("buttons", ()), pressed, where)
+    if made:
+        filled["buttons"] = made
+    return filled
 
 
-def _header(part: Mapping[str, Any] | None, index: int, component: Component | None) -> Filled | None:
-    parameters = (component.parameters if component else None) or []
-    where = f"template.components[{index}].parameters" if component else "template.components"
-    if part is None:
-        _require_count(0, len(parameters), where, "the header, which the template does not have,")
+def _header(defined: Mapping[str, Any] | None, where: str, path: str, part: AnyPart | None) -> Filled | None:
+    parameters = (part.parameters if part else None) or []
+    inside = f"{path}.parameters" if part else where
+    if defined is None:
+        require_count(0, len(parameters), inside, "the header, which the template does not have,")
         return None
-    if part["format"] == "TEXT":
-        values = [_words(parameter, f"{where}[{n}]") for n, parameter in enumerate(parameters)]
-        return {
-            "type": "text",
-            "text": _hydrate(part["text"], values, where, lambda n: f"{where}[{n}]", MAX_HEADER, "the header"),
-        }
-    kind = part["format"].lower()
+    if defined["format"] == "TEXT":
+        return {"type": "text", "text": fill_text(defined["text"], parameters, inside, MAX_HEADER, "the header")}
+    kind = defined["format"].lower()
     if not parameters:
-        raise FixRequest.because(TEMPLATE_COMPONENT_MISSING, f"template.components: the header needs its {kind}")
-    _require_count(1, len(parameters), where, "the header")
+        raise FixRequest.because(TEMPLATE_COMPONENT_MISSING, f"{where}: the header needs its {kind}")
+    require_count(1, len(parameters), inside, "the header")
     if parameters[0].type != kind:
         raise FixRequest.because(
-            TEMPLATE_PARAMETER_FORMAT, f"{where}[0].type: the template's header takes {kind}, not {parameters[0].type}"
+            TEMPLATE_PARAMETER_FORMAT, f"{inside}[0].type: the template's header takes {kind}, not {parameters[0].type}"
         )
+    if isinstance(parameters[0], LocationParameter):
+        return {"type": kind, kind: parameters[0].location.model_dump(exclude_none=True)}
     return {"type": kind}
 
 
-def _body(part: Mapping[str, Any], index: int, component: Component | None) -> str:
-    where = f"template.components[{index}].parameters" if component else "template.components"
-    parameters = (component.parameters if component else None) or []
-    values = [_words(parameter, f"{where}[{n}]") for n, parameter in enumerate(parameters)]
-    return _hydrate(part["text"], values, where, lambda n: f"{where}[{n}]", MAX_BODY)
-
-
-def _button(part: Mapping[str, Any], number: int, index: int, component: Component | None) -> Filled:
-    where = f"template.components[{index}]"
-    kind = part["type"]
-    parameters = (component.parameters if component else None) or []
-    if component is not None and component.sub_type != _SUB_TYPES.get(kind):
+def _offer(defined: Mapping[str, Any], given: Sequence[Component], where: str) -> Filled:
+    path, part = _find(given, "limited_time_offer", where)
+    parameters = (part.parameters if part else None) or []
+    filled: Filled = {"text": defined["text"]}
+    if not defined["has_expiration"]:
+        require_count(0, len(parameters), f"{path}.parameters", "the offer, which does not expire,")
+        return filled
+    if not parameters:
+        raise FixRequest.because(
+            TEMPLATE_COMPONENT_MISSING, f"{where}: the limited_time_offer needs its expiration_time_ms"
+        )
+    require_count(1, len(parameters), f"{path}.parameters", "the offer")
+    if not isinstance(parameters[0], OfferParameter):
         raise FixRequest.because(
             TEMPLATE_PARAMETER_FORMAT,
-            f"{where}.sub_type: button {number} of the template is {kind.lower()}, not {component.sub_type}",
+            f"{path}.parameters[0].type: should be limited_time_offer, not {parameters[0].type}",
         )
-    filled = {"type": kind.lower(), "text": part.get("text", "Copy code")}
-    if kind == "QUICK_REPLY":
-        # Without a payload of its own the button sends its text.
-        _require_count(min(1, len(parameters)), len(parameters), f"{where}.parameters", f"button {number}")
-        payload = _only(parameters, (PayloadParameter, TextParameter), where) if parameters else None
-        filled["payload"] = part["text"] if payload is None else getattr(payload, payload.type)
-    elif kind == "URL":
-        values = [_words(parameter, f"{where}.parameters[{n}]") for n, parameter in enumerate(parameters)]
-        if "{{1}}" in part["url"] and not values:
-            raise FixRequest.because(
-                TEMPLATE_COMPONENT_MISSING, f"template.components: button {number} needs the end of its url"
-            )
-        filled["url"] = _hydrate(
-            part["url"],
-            values,
-            f"{where}.parameters",
-            lambda n: f"{where}.parameters[{n}]",
-            MAX_URL_PART,
-            f"button {number}",
-        )
-    elif kind == "PHONE_NUMBER":
-        filled["phone_number"] = part["phone_number"]
-    elif kind == "COPY_CODE":
-        if not parameters:
-            raise FixRequest.because(TEMPLATE_COMPONENT_MISSING, f"template.components: button {number} needs its code")
-        _require_count(1, len(parameters), f"{where}.parameters", f"button {number}")
-        code = _only(parameters, (CouponParameter, TextParameter), where)
-        filled["code"] = getattr(code, code.type)
-    return filled
+    return filled | {"expiration_time_ms": parameters[0].limited_time_offer.expiration_time_ms}
 
 
-def _only(parameters: Sequence[Any], kinds: tuple[type[Any], ...], where: str) -> Any:
-    if not isinstance(parameters[0], kinds):
-        raise FixRequest.because(
-            TEMPLATE_PARAMETER_FORMAT, f"{where}.parameters[0].type: does not fit the button, {parameters[0].type}"
-        )
-    return parameters[0]
+def _cards(defined: Sequence[Mapping[str, Any]], given: Sequence[Component], where: str) -> list[Filled]:
+    path, part = _find(given, "carousel", where)
+    sent: dict[int, tuple[str, Card]] = {}
+    for n, card in enumerate((part.cards if part else None) or ()):
+        number = n if card.card_index is None else card.card_index
+        if number in sent or number >= len(defined):
+            why = "names the same card twice" if number in sent else f"the template has no card {number}"
+            code = TEMPLATE_PARAMETER_FORMAT if number in sent else TEMPLATE_PARAMETER_COUNT
+            raise FixRequest.because(code, f"{path}.cards[{n}].card_index: {why}")
+        sent[number] = (f"{path}.cards[{n}].components", card)
+    if len(sent) != len(defined):
+        details = f"{f'{path}.cards' if part else where}: the template has {len(defined)} cards, not {len(sent)}"
+        raise FixRequest.because(TEMPLATE_PARAMETER_COUNT, details)
+    cards = []
+    for number, card_defined in enumerate(defined):
+        inside, card = sent[number]
+        parts = {component["type"]: component for component in card_defined["components"]}
+        cards.append({"index": number} | _fill_parts(parts, card.components or (), inside, MAX_CARD_BODY))
+    return cards
 
 
-def _words(parameter: Any, where: str) -> str:
-    """What a parameter puts into a gap. Raises `FixRequest` for one that is no words."""
-    if isinstance(parameter, TextParameter):
-        return parameter.text
-    if isinstance(parameter, CurrencyParameter):
-        return parameter.currency.fallback_value
-    if isinstance(parameter, DateTimeParameter):
-        return parameter.date_time.fallback_value
-    raise FixRequest.because(TEMPLATE_PARAMETER_FORMAT, f"{where}.type: a text has no gap for {parameter.type}")
-
-
-def _hydrate(
-    text: str, values: Sequence[str], where: str, name: Callable[[int], str], limit: int, part: str = "the body"
-) -> str:
-    _require_count(len(set(_GAP.findall(text))), len(values), where, part)
-    for n, value in enumerate(values):
-        if len(value) > limit:
-            raise FixRequest.because(
-                TEMPLATE_PARAMETER_TOO_LONG, f"{name(n)}: has {len(value)} characters, the limit is {limit}"
-            )
-        if _BAD_SPACE.search(value):
-            raise FixRequest.because(
-                TEMPLATE_WHITE_SPACE, f"{name(n)}: should have no line breaks, no tabs and no five blanks in a row"
-            )
-    # In one pass: a value that looks like a gap stays as it is.
-    hydrated = _GAP.sub(lambda gap: values[int(gap[1]) - 1], text)
-    if len(hydrated) > limit:
-        raise FixRequest.because(
-            TEMPLATE_TEXT_TOO_LONG, f"{where}: {part} has {len(hydrated)} characters when filled, the limit is {limit}"
-        )
-    return hydrated
-
-
-def _require_count(expected: int, given: int, where: str, part: str) -> None:
-    if expected != given:
-        raise FixRequest.because(TEMPLATE_PARAMETER_COUNT, f"{where}: {part} takes {expected} parameters, not {given}")
+def _find(given: Sequence[Component], kind: str, where: str) -> tuple[str, Component | None]:
+    """(path, component) of a type; the path of all components where there is none."""
+    for n, part in enumerate(given):
+        if part.type == kind:
+            return f"{where}[{n}]", part
+    return where, None

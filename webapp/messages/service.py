@@ -43,7 +43,9 @@ class AskOwner(Protocol):
 class FindTemplate(Protocol):
     """The account's templates."""
 
-    async def find(self, name: str, language: str) -> tuple[Template | None, Mapping[str, Template]]: ...
+    async def find(
+        self, name: str, language: str, namespace: str | None
+    ) -> tuple[Sequence[Template], Sequence[str]]: ...
 
 
 class CheckAttachments(Protocol):
@@ -132,16 +134,17 @@ class Messages:
         """(the template's category, what the content says beside what the message itself says)."""
         if isinstance(message, TemplateMessage):
             template = message.template
-            code = template.language.code
-            found, languages = await self._templates.find(template.name, code)
-            stored = filling.choose(template.name, code, template.namespace, found, list(languages))
+            stored = await self._find(template.name, template.language.code, template.namespace)
             return stored.category, {"filled": filling.fill(stored, template)}
         if isinstance(message, HsmMessage):
             hsm = message.hsm
-            found, languages = await self._templates.find(hsm.element_name, hsm.language.code)
-            stored = filling.choose(hsm.element_name, hsm.language.code, hsm.namespace, found, list(languages))
+            stored = await self._find(hsm.element_name, hsm.language.code, hsm.namespace)
             return stored.category, {"filled": filling.fill_hsm(stored, hsm)}
         return "", {}
+
+    async def _find(self, name: str, language: str, namespace: str | None) -> Template:
+        found, languages = await self._templates.find(name, language, namespace)
+        return filling.choose(name, language, namespace, found, languages)
 
 
 def is_to_group(recipient_type: str | None) -> bool:

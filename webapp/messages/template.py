@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal, TypeVar
 
 import pydantic
 from pydantic.config import JsonDict
-from pydantic.json_schema import SkipJsonSchema
 
-from webapp.bodies import TAG, Body, refusal
+from webapp.bodies import Body, refusal
 from webapp.errors import NAMESPACE_EMPTY, PARAMETER_INVALID, PARAMETER_MISSING
-from webapp.exact import Integer, Maybe
-from webapp.messages.fields import Document, Length, Picture
+from webapp.exact import Maybe
+from webapp.messages.fields import Length
+from webapp.messages.template_parameters import Parameter
+
+MAX_CARDS = 10
 
 Namespace = Annotated[str, Length(64, empty=NAMESPACE_EMPTY)]
 LanguageCode = Annotated[str, Length(16), pydantic.Field(examples=["en_US"])]
@@ -22,99 +24,6 @@ class Language(Body):
 
     policy: Maybe[Literal["deterministic"]] = None
     code: LanguageCode
-
-
-class Currency(Body):
-    """`fallback_value` is what is shown; `amount_1000` is the amount times 1,000."""
-
-    fallback_value: Annotated[str, Length(1024)]
-    code: Annotated[str, pydantic.Field(pattern="^[A-Za-z]{3}$")]
-    amount_1000: Integer
-
-
-class DateTime(Body):
-    """`fallback_value` is what is shown; the other fields are passed on."""
-
-    fallback_value: Annotated[str, Length(1024)]
-    day_of_week: Maybe[Integer | str] = None
-    day_of_month: Integer | None = None
-    year: Integer | None = None
-    month: Integer | None = None
-    hour: Integer | None = None
-    minute: Integer | None = None
-    calendar: Maybe[str] = None
-    timestamp: Integer | None = None
-
-
-class TextParameter(Body):
-    type: Literal["text"]
-    text: Annotated[str, pydantic.Field(json_schema_extra={"minLength": 1}), Length(32_768, empty=PARAMETER_MISSING)]
-
-
-class CurrencyParameter(Body):
-    type: Literal["currency"]
-    currency: Currency
-
-
-class DateTimeParameter(Body):
-    type: Literal["date_time"]
-    date_time: DateTime
-
-
-class ImageParameter(Body):
-    type: Literal["image"]
-    image: Picture
-
-
-class VideoParameter(Body):
-    type: Literal["video"]
-    video: Picture
-
-
-class DocumentParameter(Body):
-    type: Literal["document"]
-    document: Document
-
-
-class PayloadParameter(Body):
-    """What a quick reply sends back."""
-
-    type: Literal["payload"]
-    payload: Annotated[str, Length(1024, least=0)]
-
-
-class CouponParameter(Body):
-    type: Literal["coupon_code"]
-    coupon_code: Annotated[str, Length(15)]
-
-
-ParameterType = Literal["text", "currency", "date_time", "image", "video", "document", "payload", "coupon_code"]
-_TYPES = frozenset(ParameterType.__args__)  # type: ignore[attr-defined]
-
-
-class OfNoKnownType(Body):
-    """Says what is wrong with a type that is missing or none of ours; nothing passes it."""
-
-    type: ParameterType
-
-
-def _tag(value: Any) -> str:
-    kind = value.get("type") if isinstance(value, dict) else getattr(value, "type", None)
-    return f"{TAG}{kind}" if isinstance(kind, str) and kind in _TYPES else f"{TAG}none"
-
-
-Parameter = Annotated[
-    Annotated[TextParameter, pydantic.Tag(f"{TAG}text")]
-    | Annotated[CurrencyParameter, pydantic.Tag(f"{TAG}currency")]
-    | Annotated[DateTimeParameter, pydantic.Tag(f"{TAG}date_time")]
-    | Annotated[ImageParameter, pydantic.Tag(f"{TAG}image")]
-    | Annotated[VideoParameter, pydantic.Tag(f"{TAG}video")]
-    | Annotated[DocumentParameter, pydantic.Tag(f"{TAG}document")]
-    | Annotated[PayloadParameter, pydantic.Tag(f"{TAG}payload")]
-    | Annotated[CouponParameter, pydantic.Tag(f"{TAG}coupon_code")]
-    | Annotated[SkipJsonSchema[OfNoKnownType], pydantic.Tag(f"{TAG}none")],
-    pydantic.Discriminator(_tag),
-]
 
 
 def _in_lower_case(value: object) -> object:
@@ -128,57 +37,112 @@ def _digit(value: object) -> object:
     return value
 
 
+Index = Annotated[
+    int,
+    pydantic.BeforeValidator(_digit),
+    pydantic.Field(strict=True, ge=0, le=9),
+    pydantic.WithJsonSchema(
+        {"anyOf": [{"type": "integer", "minimum": 0, "maximum": 9}, {"type": "string", "pattern": "^[0-9]$"}]}
+    ),
+]
+
+
+def _one_or_more(value: object) -> object:
+    """A list of parameters; the only one may stand without a list."""
+    return [value] if isinstance(value, dict) else value
+
+
+def _or_one(schema: JsonDict) -> None:
+    choices = schema["anyOf"]
+    assert isinstance(choices, list)
+    several = choices[0]
+    assert isinstance(several, dict)
+    one = several["items"]
+    assert isinstance(one, dict)
+    choices.insert(1, {**one, "type": "object"})
+
+
 _BUTTON_SAYS_WHICH: JsonDict = {
     "anyOf": [
-        {"properties": {"type": {"enum": ["header", "body"]}}},
-        {
-            "required": ["sub_type", "index"],
-            "properties": {
-                "type": {"const": "button"},
-                "sub_type": {"not": {"enum": [None, ""]}},
-                "index": {"not": {"type": "null"}},
-            },
-        },
+        {"properties": {"type": {"not": {"const": "button"}}}},
+        {"required": ["sub_type"], "properties": {"sub_type": {"not": {"enum": [None, ""]}}}},
     ]
 }
 
 
-class Component(Body):
-    """The parameters of one part of the template; a button also says which one it is."""
+class Part(Body):
+    """The parameters of one part of a template; a button also says which one it is.
+
+    `index` may be left out where the template has one button of this `sub_type`.
+    """
+
+    sub_type: Maybe[
+        Annotated[
+            Literal["quick_reply", "url", "copy_code", "catalog", "flow"], pydantic.BeforeValidator(_in_lower_case)
+        ]
+    ] = None
+    index: Index | None = None
+    parameters: Annotated[
+        list[Parameter] | None,
+        pydantic.BeforeValidator(_one_or_more),
+        pydantic.Field(json_schema_extra=_or_one),
+    ] = None
+
+
+def _require_sub_type(kind: str, part: Part) -> None:
+    if kind == "button" and part.sub_type is None:
+        raise refusal(PARAMETER_MISSING, "sub_type is missing, which type button needs")
+
+
+class CardComponent(Part):
+    """A part of a card."""
 
     model_config = pydantic.ConfigDict(json_schema_extra=_BUTTON_SAYS_WHICH)
 
     type: Annotated[Literal["header", "body", "button"], pydantic.BeforeValidator(_in_lower_case)]
-    sub_type: Maybe[
-        Annotated[Literal["quick_reply", "url", "copy_code", "catalog"], pydantic.BeforeValidator(_in_lower_case)]
-    ] = None
-    index: (
-        Annotated[
-            int,
-            pydantic.BeforeValidator(_digit),
-            pydantic.Field(strict=True, ge=0, le=9),
-            pydantic.WithJsonSchema(
-                {"anyOf": [{"type": "integer", "minimum": 0, "maximum": 9}, {"type": "string", "pattern": "^[0-9]$"}]}
-            ),
-        ]
-        | None
-    ) = None
-    parameters: list[Parameter] | None = None
 
     @pydantic.model_validator(mode="after")
-    def _says_which_button(self) -> Component:
-        if self.type == "button":
-            for name in ("sub_type", "index"):
-                if getattr(self, name) is None:
-                    raise refusal(PARAMETER_MISSING, "{name} is missing, which type button needs", name=name)
+    def _says_which_button(self) -> CardComponent:
+        _require_sub_type(self.type, self)
         return self
 
 
-def _is_one_of_each(components: list[Component]) -> list[Component]:
-    seen = [(component.type, component.index if component.type == "button" else None) for component in components]
-    if len(set(seen)) < len(seen):
+def _key(part: CardComponent | Component) -> tuple[object, ...]:
+    if part.type != "button":
+        return (part.type,)
+    return (part.type, part.sub_type) if part.index is None else (part.type, part.index)
+
+
+def _are_one_of_each(parts: list[AnyPart]) -> list[AnyPart]:
+    if len({_key(part) for part in parts}) < len(parts):
         raise refusal(PARAMETER_INVALID, "names the same component twice")
-    return components
+    return parts
+
+
+class Card(Body):
+    """One card of a carousel. Without `card_index` it is the one at its place."""
+
+    card_index: Index | None = None
+    components: Annotated[list[CardComponent], pydantic.AfterValidator(_are_one_of_each)] | None = None
+
+
+class Component(Part):
+    """The parameters of one part of the template, or its cards."""
+
+    model_config = pydantic.ConfigDict(json_schema_extra=_BUTTON_SAYS_WHICH)
+
+    type: Annotated[
+        Literal["header", "body", "button", "carousel", "limited_time_offer"], pydantic.BeforeValidator(_in_lower_case)
+    ]
+    cards: Annotated[list[Card], pydantic.Field(max_length=MAX_CARDS)] | None = None
+
+    @pydantic.model_validator(mode="after")
+    def _says_which_button(self) -> Component:
+        _require_sub_type(self.type, self)
+        return self
+
+
+AnyPart = TypeVar("AnyPart", CardComponent, Component)
 
 
 class Template(Body):
@@ -187,4 +151,4 @@ class Template(Body):
     namespace: Namespace | None = None
     name: Annotated[str, Length(512), pydantic.Field(examples=["order_confirmation"])]
     language: Language
-    components: Annotated[list[Component], pydantic.AfterValidator(_is_one_of_each)] | None = None
+    components: Annotated[list[Component], pydantic.AfterValidator(_are_one_of_each)] | None = None

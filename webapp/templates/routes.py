@@ -47,16 +47,18 @@ def routes(templates: Templates, gate: Gate, *, max_body: int) -> APIRouter:
         response_model=MetaAnswer,
         openapi_extra=openapi.operation(openapi.BEARER),
     )
-    async def delete_template(request: Request, name: str, language: str | None = None) -> Response:
+    async def delete_template(
+        request: Request, name: str, language: str | None = None, namespace: str | None = None
+    ) -> Response:
         caller = await gate.administrator(request)
         # No such thing is stored, and databases differ in what they make of it.
         if (
-            not (name.isascii() and (language or "").isascii())
-            or len(name) > MAX_NAME
-            or "\0" in name + (language or "")
+            len(name) > MAX_NAME
+            or not (given := name + (language or "") + (namespace or "")).isascii()
+            or "\0" in given
         ):
             raise FixRequest.because(PARAMETER_INVALID, "name: should be the name of a template")
-        await templates.delete(caller, name, language)
+        await templates.delete(caller, name, language, namespace)
         return answers.answer({})
 
     return router

@@ -20,7 +20,8 @@ log = logging.getLogger(__name__)
 # Seconds between two looks whether the templates have changed.
 POLL = 1.0
 
-Languages = Mapping[str, Template]
+# Of one name, by language, each language's by namespace.
+Languages = Mapping[str, Mapping[str, Template]]
 
 
 class Templates:
@@ -39,20 +40,24 @@ class Templates:
         self._by_name: Mapping[str, Languages] = {}
         self._loading = asyncio.Lock()
 
-    async def find(self, name: str, language: str) -> tuple[Template | None, Languages]:
-        """The template in this language, and in all that there are."""
+    async def find(self, name: str, language: str, namespace: str | None) -> tuple[Sequence[Template], Sequence[str]]:
+        """The templates of this name in this language, one for each namespace, and all languages that there are.
+
+        namespace: the one that is wanted, None for any.
+        """
         found = self._by_name.get(name, {})
-        if language not in found:
+        here = found.get(language, {})
+        if not here or (namespace is not None and namespace not in here):
             await self.run_once()
             found = self._by_name.get(name, {})
-        return found.get(language), found
+        return list(found.get(language, {}).values()), list(found)
 
     async def list(self, caller: Caller) -> Sequence[Template]:
         async with self._database.reading() as connection:
             return await templates.list_templates(connection, caller.account)
 
     async def create(self, caller: Caller, definition: Definition) -> Template:
-        """Raises `FixRequest` when there is one of that name in that language already."""
+        """Raises `FixRequest` when the namespace has one of that name in that language already."""
         row = definition.row(caller.account, int(self._clock.now() * 1000))
         if not await self._database.persist(lambda connection: templates.add_template(connection, row), patience=5.0):
             details = f"name: there is a template {row.name} in {row.language} already"
@@ -63,10 +68,11 @@ class Templates:
         )
         return row
 
-    async def delete(self, caller: Caller, name: str, language: str | None) -> None:
-        """In one language, or in all. Raises `FixRequest` when there is none."""
+    async def delete(self, caller: Caller, name: str, language: str | None, namespace: str | None) -> None:
+        """In one language or in all, in one namespace or in all. Raises `FixRequest` when there is none."""
         deleted = await self._database.persist(
-            lambda connection: templates.delete_templates(connection, caller.account, name, language), patience=5.0
+            lambda connection: templates.delete_templates(connection, caller.account, name, language, namespace),
+            patience=5.0,
         )
         if not deleted:
             raise FixRequest.because(NOT_FOUND, f"name: there is no template {name[:100]}")
@@ -87,7 +93,7 @@ class Templates:
             version = await templates.find_version(connection, self._account)
             if version == self._version:
                 return
-            by_name: dict[str, dict[str, Template]] = {}
+            by_name: dict[str, dict[str, dict[str, Template]]] = {}
             for template in await templates.list_templates(connection, self._account):
-                by_name.setdefault(template.name, {})[template.language] = template
+                by_name.setdefault(template.name, {}).setdefault(template.language, {})[template.namespace] = template
             self._by_name, self._version = by_name, version

@@ -36,6 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     delete = actions.add_parser("delete", help="delete a template")
     delete.add_argument("name", metavar="NAME")
     delete.add_argument("--language", help="only in this language (default: in all)")
+    delete.add_argument("--namespace", help="only in this namespace (default: in all)")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -48,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
         return _create(where, account, options.file)
     if options.action == "list":
         return _list(where, account, as_json=options.json)
-    return _delete(where, account, options.name, options.language)
+    return _delete(where, account, options.name, options.language, options.namespace)
 
 
 def _create(where: settings.DatabaseSettings, account: str, file: str) -> int:
@@ -81,9 +82,11 @@ def _list(where: settings.DatabaseSettings, account: str, *, as_json: bool) -> i
     return 0
 
 
-def _delete(where: settings.DatabaseSettings, account: str, name: str, language: str | None) -> int:
+def _delete(
+    where: settings.DatabaseSettings, account: str, name: str, language: str | None, namespace: str | None
+) -> int:
     count = asyncio.run(
-        _change(where, lambda connection: templates.delete_templates(connection, account, name, language))
+        _change(where, lambda connection: templates.delete_templates(connection, account, name, language, namespace))
     )
     if not count:
         raise guard.Failure(f"there is no template {name}{f' in {language}' if language else ''}")

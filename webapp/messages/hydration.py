@@ -1,0 +1,112 @@
+"""Putting words into the gaps of a template's text, or saying why they do not fit."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from webapp.errors import (
+    TEMPLATE_PARAMETER_COUNT,
+    TEMPLATE_PARAMETER_FORMAT,
+    TEMPLATE_PARAMETER_TOO_LONG,
+    TEMPLATE_TEXT_TOO_LONG,
+    TEMPLATE_WHITE_SPACE,
+    FixRequest,
+)
+from webapp.messages.template_parameters import CurrencyParameter, DateTimeParameter, Parameter, TextParameter
+from webapp.templates.gaps import GAP, gaps
+
+# No line breaks, no tabs, at most four blanks in a row.
+_BAD_SPACE = re.compile(r"[\n\r\t\v\f]| {5}")
+
+
+def fill_text(
+    text: str, parameters: Sequence[Parameter], where: str, limit: int, part: str, *, is_address: bool = False
+) -> str:
+    """A text with its gaps filled. Raises `FixRequest`.
+
+    where: path of the parameters; limit: characters, of each value and of the whole; part: what has the gaps;
+    is_address: the end of an address, whose one gap needs no name.
+    """
+    names = gaps(text)
+    require_count(len(names), len(parameters), where, part)
+    values: dict[str, str] = {}
+    for n, parameter in enumerate(parameters):
+        path = f"{where}[{n}]"
+        words = _words(parameter, path)
+        values[names[n] if is_address else _gap_of(parameter, names, n, values, path, part)] = words
+        check_words(words, path, limit)
+    return hydrate(text, values, where, limit, part)
+
+
+def fill_in_order(text: str, values: Sequence[str], where: str, field: str, limit: int, part: str) -> str:
+    """A text with numbered gaps, filled with these values; field: of each, below its path. Raises `FixRequest`."""
+    names = gaps(text)
+    require_count(len(names), len(values), where, part)
+    if any(not name.isdigit() for name in names):
+        raise FixRequest.because(
+            TEMPLATE_PARAMETER_FORMAT, f"{where}: the gaps of the template have names: send it as type template"
+        )
+    for n, value in enumerate(values):
+        check_words(value, f"{where}[{n}].{field}", limit)
+    return hydrate(text, dict(zip(names, values, strict=True)), where, limit, part)
+
+
+def hydrate(text: str, values: Mapping[str, str], where: str, limit: int, part: str) -> str:
+    """The text with a value in each gap. Raises `FixRequest` for one that is too long."""
+    # In one pass: a value that looks like a gap stays as it is.
+    hydrated = GAP.sub(lambda gap: values[gap[1]], text)
+    if len(hydrated) > limit:
+        raise FixRequest.because(
+            TEMPLATE_TEXT_TOO_LONG, f"{where}: {part} has {len(hydrated)} characters when filled, the limit is {limit}"
+        )
+    return hydrated
+
+
+def check_words(words: str, path: str, limit: int) -> None:
+    """Raises `FixRequest` for what no gap takes."""
+    if len(words) > limit:
+        raise FixRequest.because(
+            TEMPLATE_PARAMETER_TOO_LONG, f"{path}: has {len(words)} characters, the limit is {limit}"
+        )
+    if _BAD_SPACE.search(words):
+        raise FixRequest.because(
+            TEMPLATE_WHITE_SPACE, f"{path}: should have no line breaks, no tabs and no five blanks in a row"
+        )
+
+
+def require_count(expected: int, given: int, where: str, part: str) -> None:
+    """Raises `FixRequest` for another number of parameters."""
+    if expected != given:
+        raise FixRequest.because(TEMPLATE_PARAMETER_COUNT, f"{where}: {part} takes {expected} parameters, not {given}")
+
+
+def _gap_of(parameter: Parameter, names: Sequence[str], n: int, filled: Mapping[str, str], path: str, part: str) -> str:
+    """The gap that the nth parameter fills."""
+    given = getattr(parameter, "parameter_name", None)
+    if names[n].isdigit():
+        if given is not None:
+            raise FixRequest.because(
+                TEMPLATE_PARAMETER_FORMAT, f"{path}.parameter_name: the gaps of {part} have numbers, not names"
+            )
+        return names[n]
+    if given is None:
+        raise FixRequest.because(
+            TEMPLATE_PARAMETER_FORMAT, f"{path}.parameter_name: is missing, the gaps of {part} are {', '.join(names)}"
+        )
+    if given not in names or given in filled:
+        why = "names a gap twice" if given in filled else "names no gap"
+        raise FixRequest.because(
+            TEMPLATE_PARAMETER_FORMAT, f"{path}.parameter_name: {why}, the gaps of {part} are {', '.join(names)}"
+        )
+    return str(given)
+
+
+def _words(parameter: Parameter, where: str) -> str:
+    if isinstance(parameter, TextParameter):
+        return parameter.text
+    if isinstance(parameter, CurrencyParameter):
+        return parameter.currency.fallback_value
+    if isinstance(parameter, DateTimeParameter):
+        return parameter.date_time.fallback_value
+    raise FixRequest.because(TEMPLATE_PARAMETER_FORMAT, f"{where}.type: a text has no gap for {parameter.type}")

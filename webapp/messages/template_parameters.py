@@ -1,0 +1,215 @@
+"""The parameters of a template message: what fills a gap, a header or a button."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import pydantic
+from pydantic.config import JsonDict
+from pydantic.json_schema import SkipJsonSchema
+
+from webapp.bodies import TAG, Body
+from webapp.errors import PARAMETER_MISSING
+from webapp.exact import Integer, Maybe
+from webapp.messages.fields import SOURCES, Document, Length, Media, Picture
+from webapp.messages.location import Location
+
+
+class Currency(Body):
+    """`fallback_value` is what is shown; `amount_1000` is the amount times 1,000."""
+
+    fallback_value: Annotated[str, Length(1024)]
+    code: Annotated[str, pydantic.Field(pattern="^[A-Za-z]{3}$")]
+    amount_1000: Integer
+
+
+class DateTime(Body):
+    """`fallback_value` is what is shown; the other fields are passed on."""
+
+    fallback_value: Annotated[str, Length(1024)]
+    day_of_week: Maybe[Integer | str] = None
+    day_of_month: Integer | None = None
+    year: Integer | None = None
+    month: Integer | None = None
+    hour: Integer | None = None
+    minute: Integer | None = None
+    calendar: Maybe[str] = None
+    timestamp: Integer | None = None
+
+
+# Which gap is filled, where gaps have names.
+ParameterName = Maybe[Annotated[str, Length(64), pydantic.Field(examples=["first_name"])]]
+
+
+class TextParameter(Body):
+    type: Literal["text"]
+    parameter_name: ParameterName = None
+    text: Annotated[str, pydantic.Field(json_schema_extra={"minLength": 1}), Length(32_768, empty=PARAMETER_MISSING)]
+
+
+class CurrencyParameter(Body):
+    type: Literal["currency"]
+    parameter_name: ParameterName = None
+    currency: Currency
+
+
+class DateTimeParameter(Body):
+    type: Literal["date_time"]
+    parameter_name: ParameterName = None
+    date_time: DateTime
+
+
+class ImageParameter(Body):
+    type: Literal["image"]
+    image: Picture
+
+
+class VideoParameter(Body):
+    type: Literal["video"]
+    video: Picture
+
+
+class DocumentParameter(Body):
+    type: Literal["document"]
+    document: Document
+
+
+def _beside(kind: str) -> JsonDict:
+    """Describes a media object beside its `type`, where there is none under the name of the type."""
+    return {**SOURCES, "not": {"required": [kind], "properties": {kind: {"type": "object"}}}}
+
+
+class ImageBesideType(Picture):
+    """The flat form of a parameter, which some clients send."""
+
+    model_config = pydantic.ConfigDict(json_schema_extra=_beside("image"))
+
+    type: Literal["image"]
+
+
+class VideoBesideType(Picture):
+    """The flat form of a parameter, which some clients send."""
+
+    model_config = pydantic.ConfigDict(json_schema_extra=_beside("video"))
+
+    type: Literal["video"]
+
+
+class DocumentBesideType(Document):
+    """The flat form of a parameter, which some clients send."""
+
+    model_config = pydantic.ConfigDict(json_schema_extra=_beside("document"))
+
+    type: Literal["document"]
+
+
+def _image(flat: ImageBesideType) -> ImageParameter:
+    return ImageParameter(type="image", image=Picture.model_construct(**_media(flat)))
+
+
+def _video(flat: VideoBesideType) -> VideoParameter:
+    return VideoParameter(type="video", video=Picture.model_construct(**_media(flat)))
+
+
+def _document(flat: DocumentBesideType) -> DocumentParameter:
+    return DocumentParameter(type="document", document=Document.model_construct(**_media(flat)))
+
+
+def _media(flat: Media) -> dict[str, Any]:
+    return {name: value for name, value in flat if name != "type"}
+
+
+class LocationParameter(Body):
+    type: Literal["location"]
+    location: Location
+
+
+class PayloadParameter(Body):
+    """What a quick reply sends back."""
+
+    type: Literal["payload"]
+    payload: Annotated[str, Length(1024, least=0)]
+
+
+class CouponParameter(Body):
+    type: Literal["coupon_code"]
+    coupon_code: Annotated[str, Length(15)]
+
+
+class Action(Body):
+    """What a button does: opens a form, with a token that comes back and with data; or shows a product."""
+
+    flow_token: Maybe[Annotated[str, Length(1024)]] = None
+    flow_action_data: dict[str, Any] | None = None
+    thumbnail_product_retailer_id: Maybe[Annotated[str, Length(100)]] = None
+
+
+class ActionParameter(Body):
+    type: Literal["action"]
+    action: Action
+
+
+class Expiration(Body):
+    """expiration_time_ms: Unix milliseconds."""
+
+    expiration_time_ms: Annotated[Integer, pydantic.Field(ge=0)]
+
+
+class OfferParameter(Body):
+    type: Literal["limited_time_offer"]
+    limited_time_offer: Expiration
+
+
+ParameterType = Literal[
+    "text",
+    "currency",
+    "date_time",
+    "image",
+    "video",
+    "document",
+    "location",
+    "payload",
+    "coupon_code",
+    "action",
+    "limited_time_offer",
+]
+_FILES = ("image", "video", "document")
+_TYPES = frozenset(ParameterType.__args__)  # type: ignore[attr-defined]
+
+
+class OfNoKnownType(Body):
+    """Says what is wrong with a type that is missing or none of ours; nothing passes it."""
+
+    type: ParameterType
+
+
+def _tag(value: Any) -> str:
+    kind = value.get("type") if isinstance(value, dict) else getattr(value, "type", None)
+    if not isinstance(kind, str) or kind not in _TYPES:
+        return f"{TAG}none"
+    if kind in _FILES and isinstance(value, dict) and not isinstance(value.get(kind), dict):
+        # Where there is neither, the usual form is what is missing.
+        return f"{TAG}{kind} beside" if value.get("id") or value.get("link") else f"{TAG}{kind}"
+    return f"{TAG}{kind}"
+
+
+Parameter = Annotated[
+    Annotated[TextParameter, pydantic.Tag(f"{TAG}text")]
+    | Annotated[CurrencyParameter, pydantic.Tag(f"{TAG}currency")]
+    | Annotated[DateTimeParameter, pydantic.Tag(f"{TAG}date_time")]
+    | Annotated[ImageParameter, pydantic.Tag(f"{TAG}image")]
+    | Annotated[VideoParameter, pydantic.Tag(f"{TAG}video")]
+    | Annotated[DocumentParameter, pydantic.Tag(f"{TAG}document")]
+    | Annotated[Annotated[ImageBesideType, pydantic.AfterValidator(_image)], pydantic.Tag(f"{TAG}image beside")]
+    | Annotated[Annotated[VideoBesideType, pydantic.AfterValidator(_video)], pydantic.Tag(f"{TAG}video beside")]
+    | Annotated[
+        Annotated[DocumentBesideType, pydantic.AfterValidator(_document)], pydantic.Tag(f"{TAG}document beside")
+    ]
+    | Annotated[LocationParameter, pydantic.Tag(f"{TAG}location")]
+    | Annotated[PayloadParameter, pydantic.Tag(f"{TAG}payload")]
+    | Annotated[CouponParameter, pydantic.Tag(f"{TAG}coupon_code")]
+    | Annotated[ActionParameter, pydantic.Tag(f"{TAG}action")]
+    | Annotated[OfferParameter, pydantic.Tag(f"{TAG}limited_time_offer")]
+    | Annotated[SkipJsonSchema[OfNoKnownType], pydantic.Tag(f"{TAG}none")],
+    pydantic.Discriminator(_tag),
+]

@@ -1,0 +1,64 @@
+"""The gaps of a template's texts: `{{1}}` … `{{n}}`, or names such as `{{first_name}}`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from webapp.bodies import refusal
+from webapp.errors import PARAMETER_INVALID
+
+# Of a text whose gaps are known to be good.
+GAP = re.compile(r"\{\{([0-9]{1,2}|[a-z][a-z0-9_]{0,63})\}\}")
+_ANY_GAP = re.compile(r"\{\{([^{}]*)\}\}")
+
+
+def gaps(text: str) -> Sequence[str]:
+    """The gaps of a text, each once: in the order of their numbers, or as they come where they have names.
+
+    Raises what a validator raises.
+    """
+    found = list(dict.fromkeys(_ANY_GAP.findall(text)))
+    for name in found:
+        if not GAP.fullmatch(f"{{{{{name}}}}}") or name == "0":
+            raise refusal(
+                PARAMETER_INVALID,
+                "has the gap {gap}; gaps are {first}, {second} … or names of lower-case letters, digits and _",
+                gap=f"{{{{{name[:50]}}}}}",
+                first="{{1}}",
+                second="{{2}}",
+            )
+    numbers = {int(name) for name in found if name.isdigit()}
+    if numbers and len(numbers) < len(found):
+        raise refusal(PARAMETER_INVALID, "should have numbers or names in its gaps, not both")
+    if numbers != set(range(1, len(numbers) + 1)):
+        raise refusal(PARAMETER_INVALID, "should number its gaps from 1 without leaving one out")
+    return sorted(found, key=int) if numbers else found
+
+
+def has_good_gaps(text: str) -> str:
+    """A validator of texts with any number of gaps."""
+    gaps(text)
+    return text
+
+
+def has_one_gap(text: str) -> str:
+    """A validator of texts with one gap at most."""
+    if len(gaps(text)) > 1:
+        raise refusal(PARAMETER_INVALID, "has more than one gap")
+    return text
+
+
+def has_no_gap(text: str) -> str:
+    """A validator of texts without gaps."""
+    if gaps(text):
+        raise refusal(PARAMETER_INVALID, "should have no gaps")
+    return text
+
+
+def ends_with_its_gap(url: str) -> str:
+    """A validator of addresses that may have one gap, at their end."""
+    has_one_gap(url)
+    if "{{" in url and not url.endswith("}}"):
+        raise refusal(PARAMETER_INVALID, "should have its gap at the end")
+    return url
