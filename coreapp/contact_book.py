@@ -8,6 +8,7 @@ not for minutes only, since it may register at any time. Whoever writes is on th
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Iterable, Sequence
 
@@ -31,7 +32,8 @@ log = logging.getLogger(__name__)
 ANSWERS = Counter("tidings_contacts_answered_total", "Numbers asked about, by where the answer was", ["source"])
 
 LIFETIME = 7 * 24 * 3600.0  # seconds
-PATIENCE = 10.0  # seconds that a caller waits for a database that is away
+PATIENCE = 4.0  # seconds that a caller waits for a database that is away
+CHECK_SECONDS = 4.0  # that a message waits until its recipient is checked
 MAX_SYNC = 10_000  # numbers in one call to the servers
 MAX_WAITING = 200_000  # numbers that wait for a call; beyond that, callers get 1016
 
@@ -103,7 +105,9 @@ class ContactBook:
         if registered is None and not self._check_unknown:
             raise Refused(codes.NOT_FOUND, codes.UNKNOWN_CONTACT)
         if registered is None:
-            registered = (await self._ask([wa_id])).get(wa_id)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(CHECK_SECONDS):
+                    registered = (await self._ask([wa_id])).get(wa_id)
         if registered is None:
             raise Refused(codes.OVERLOADED, "the recipient cannot be checked now", retry_after=5)
         if not registered:

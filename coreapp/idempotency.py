@@ -16,7 +16,7 @@ from tidings.storage.database import Database
 from tidings.storage.idempotency import LIFETIME_MS, MESSAGES, UsedKey
 from tidings.wire import core
 
-PATIENCE = 10.0  # seconds that a caller waits for a database that is away
+PATIENCE = 4.0  # seconds that a caller waits for a database that is away
 
 
 class IdempotencyKeys:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 
@@ -35,6 +36,7 @@ from tidings.storage.database import Connection, Database
 # at low rates receipts and marks wait for the next message; an idle shard commits at once.
 SPACING = 0.01
 PATIENCE = 600.0  # seconds that a commit waits for a database that is away
+STALL_SECONDS = 2.0  # that a commit takes before nothing more is taken in
 
 
 @dataclasses.dataclass(slots=True)
@@ -97,9 +99,16 @@ class Journal:
         self._lease = lease
         self._last_seq = last_seq
         self._committed = committed
+        # The loop's time at the begin of the commit in flight.
+        self._committing_since = math.inf
         # Done, with the error, from the first failure on.
         self.broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._batcher: Batcher[Change, None] = Batcher("journal", self._flush, max_size=max_size, spacing=SPACING)
+
+    @property
+    def is_stalled(self) -> bool:
+        """Does the commit in flight wait for a database that is away, or hangs?"""
+        return asyncio.get_running_loop().time() - self._committing_since > STALL_SECONDS
 
     def put(self, change: Change, *, urgent: bool = False) -> asyncio.Future[None]:
         """Queue a change; the future is done when it is on disk. It raises `LeaseLost` or the database's error.
@@ -136,6 +145,7 @@ class Journal:
             tries += 1
             await batch.execute(connection, self._lease)
 
+        self._committing_since = asyncio.get_running_loop().time()
         try:
             await self._database.persist(work, patience=PATIENCE)
         except Exception as error:
@@ -144,6 +154,8 @@ class Journal:
                 # An earlier try may have been committed just before the connection broke.
                 raise OutcomeUnknown(repr(error)) from error
             raise
+        finally:
+            self._committing_since = math.inf
         if batch.callbacks:
             self._committed(batch.callbacks)
         return [None] * len(changes)

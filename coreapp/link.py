@@ -12,7 +12,8 @@ from prometheus_client import generate_latest
 
 from coreapp import codes
 from coreapp.desk import AccountDesk
-from coreapp.errors import KeyInUse, Refused
+from coreapp.errors import KeyInUse, OutcomeUnknown, Refused
+from coreapp.health import Databases
 from coreapp.identities import text_of
 from coreapp.shard import Shard
 from tidings.runtime.batcher import BatcherClosed, BatcherFull
@@ -30,12 +31,21 @@ MAX_IN_FLIGHT = 10_000  # questions of one Webapp; one more is refused with 1016
 class LinkHandler:
     """One Webapp's connection. The first frame must be a `Hello` with the installation's link key."""
 
-    def __init__(self, key: str, node: str, shard: Callable[[], Shard | None], desk: AccountDesk | None = None) -> None:
-        """desk: takes questions about the number itself; without one they are refused."""
+    def __init__(
+        self,
+        key: str,
+        node: str,
+        shard: Callable[[], Shard | None],
+        desk: AccountDesk | None = None,
+        databases: Databases | None = None,
+    ) -> None:
+        """desk: takes questions about the number itself; without one they are refused. databases: what health looks at
+        besides the connection to the network."""
         self._key = key.encode()
         self._node = node
         self._shard = shard
         self._desk = desk
+        self._databases = databases
         self._trusted = False
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -74,15 +84,19 @@ class LinkHandler:
             answer = core.Refused(question.n, codes.NOT_PRIMARY_COREAPP, "this Coreapp has just lost its shard", 1)
         except BatcherFull as error:
             answer = core.Refused(question.n, codes.OVERLOADED, f"the {error} queue is full", 1)
+        except OutcomeUnknown as error:
+            log.error("link.outcome_unknown", extra={"question": type(question).__name__, "error": str(error)})
+            details = "the database broke off while this was being written: whether it was done is unknown"
+            answer = core.Refused(question.n, codes.INTERNAL_ERROR, details)
         except Exception as error:
-            # An outage is said in one line: every question that meets it says so.
-            outage = outages.describe(error) if outages.is_outage(error) else None
-            log.error(
-                "link.question_failed",
-                extra={"question": type(question).__name__, "error": outage or repr(error)},
-                exc_info=None if outage else error,
-            )
-            answer = core.Refused(question.n, codes.INTERNAL_ERROR, outage or "the Coreapp could not do this")
+            if outages.is_outage(error):
+                # In one line: every question that meets an outage says so.
+                outage = outages.describe(error) or "the database cannot be used"
+                log.error("link.question_failed", extra={"question": type(question).__name__, "error": outage})
+                answer = core.Refused(question.n, codes.SERVICE_NOT_READY, outage, 1)
+            else:
+                log.exception("link.question_failed", extra={"question": type(question).__name__})
+                answer = core.Refused(question.n, codes.INTERNAL_ERROR, "the Coreapp could not do this")
         connection.send(answer)
 
     async def _ask(self, question: Any) -> core.Answer:
@@ -94,6 +108,8 @@ class LinkHandler:
                 status = "unregistered" if self._waits_for_code() else "disconnected"
                 return core.Health(question.n, status, self._node)
             status = "connected" if shard.link.connected else "connecting"
+            if self._databases is not None and not await self._databases.are_alive():
+                status = "disconnected"
             return core.Health(question.n, status, self._node, [shard.lease.shard], shard.audience.dropped)
         if self._desk is not None and isinstance(question, _ABOUT_THE_NUMBER):
             return await _ask_desk(self._desk, question)
@@ -101,6 +117,9 @@ class LinkHandler:
             raise Refused(codes.SERVICE_NOT_READY, UNREGISTERED, retry_after=5)
         if shard is None:
             raise Refused(codes.NOT_PRIMARY_COREAPP, "this Coreapp does not own the shard", retry_after=1)
+        if shard.journal.is_stalled:
+            # What is taken now could not be answered before the caller gives up, and would be done all the same.
+            raise Refused(codes.SERVICE_NOT_READY, "the database does not answer", retry_after=1)
         if isinstance(question, core.AcceptMessage):
             message_id = await shard.jobs.accept(question)
             return core.Accepted(question.n, message_id, question.to)

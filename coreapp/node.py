@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from coreapp.desk import AccountDesk
 from coreapp.directory_api import DirectoryApi
+from coreapp.health import Databases
 from coreapp.registrar import Registrar
 from coreapp.settings import Settings
 from coreapp.shard import Shard
@@ -47,9 +48,16 @@ class Node:
         secrets = settings.secrets
         directory = DirectoryApi(settings.network_http)
         self._registrar = Registrar(directory, secrets.registration_key, secrets.master_key)
+        self.databases = Databases(database, settings.network_http)
         self.desk = AccountDesk(database, self._registrar, settings.account, auto_register=settings.auto_register)
 
     async def run(self, stop: asyncio.Event) -> None:
+        try:
+            await self._run(stop)
+        finally:
+            await self.databases.close()
+
+    async def _run(self, stop: asyncio.Event) -> None:
         await self._database.persist(
             lambda connection: shards.create_shards(connection, self._settings.shards), patience=math.inf
         )

@@ -46,7 +46,9 @@ async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[Addresse
         server = await wire.listen(
             *settings.link_address,
             core.Question,
-            lambda: LinkHandler(settings.secrets.link_key, settings.node, lambda: node.shard, node.desk),
+            lambda: LinkHandler(
+                settings.secrets.link_key, settings.node, lambda: node.shard, node.desk, node.databases
+            ),
         )
         host, port = server.sockets[0].getsockname()[:2]
         metrics, _ = start_http_server(settings.metrics_address[1], addr=settings.metrics_address[0])

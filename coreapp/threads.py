@@ -12,6 +12,7 @@ from tidings.storage import threads
 from tidings.storage.database import Database
 
 WINDOW = 24 * 3600.0  # seconds
+PATIENCE = 4.0  # seconds that a caller waits for a database that is away
 
 
 class Threads:
@@ -46,7 +47,8 @@ class Threads:
 
     async def _read(self, peers: Sequence[str]) -> Sequence[int]:
         found = await self._database.query(
-            lambda connection: threads.list_heard(connection, self._account, list(dict.fromkeys(peers)))
+            lambda connection: threads.list_heard(connection, self._account, list(dict.fromkeys(peers))),
+            patience=PATIENCE,
         )
         # One may have written while we read.
         self.heard({peer: found.get(peer, 0) for peer in peers})

@@ -202,7 +202,7 @@ class CoreappLinks:
                 await self._wait_for_change(recipient, started + patience)
                 continue
             try:
-                answer = await peer.ask(make, self._timeout)
+                answer = await peer.ask(make, self._timeout, soon=expect is core.Accepted)
             except CoreappUnreachable:
                 # It went away in this very moment.
                 await self._wait_for_change(recipient, started + patience)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import random
 from collections.abc import Callable
@@ -23,6 +24,8 @@ CONNECTED = Gauge("tidings_webapp_coreapps_connected", "Coreapps that this Webap
 # The question, given the number that its answer will have.
 Make = Callable[[int], Any]
 
+# Seconds in which no message was accepted, after which the Coreapp is stuck for those that wait to be.
+STALL = 4.5
 # Seconds between attempts to connect, and for one attempt.
 FIRST_RETRY, LAST_RETRY, CONNECT_TIMEOUT = 0.05, 1.0, 5.0
 
@@ -40,6 +43,9 @@ class Peer:
         self._lost = asyncio.Event()
         self._greeted = False
         self._wanted = True
+        # Loop times: of the latest accepted message, and of the first question since anything came.
+        self._progress_at = -math.inf
+        self._unheard_since = -math.inf
 
     @property
     def is_ready(self) -> bool:
@@ -73,8 +79,11 @@ class Peer:
         """What was asked may still be answered, but once the connection is lost there will be no other."""
         self._wanted = False
 
-    async def ask(self, make: Make, timeout: float) -> core.Answer:
+    async def ask(self, make: Make, timeout: float, *, soon: bool = False) -> core.Answer:
         """Raises `CoreappAway` when no answer comes; whether the question was acted upon is then unknown.
+
+        soon: give up after `STALL` seconds when no message was accepted in that time either. A Coreapp that is slow
+        because it has much to do is waited for.
 
         A question that was not sent raises `CoreappUnreachable`, `TryLater` when too many are in flight, and `SendLess`
         when the Coreapp would close the connection over it.
@@ -82,7 +91,16 @@ class Peer:
         connection = self._connection
         loop = asyncio.get_running_loop()
         asked = loop.time()
+        if connection is not None and self._unheard_since <= connection.last_received:
+            self._unheard_since = asked
+
+        def longer() -> float:
+            now = loop.time()
+            return min(self._progress_at + STALL, asked + timeout) - now
+
         try:
+            if soon and timeout > STALL:
+                return await self._requests.ask(connection, make, timeout=STALL, longer=longer)
             return await self._requests.ask(connection, make, timeout=timeout)
         except wire.FrameTooLong:
             raise SendLess(wire.MAX_FRAME) from None
@@ -93,15 +111,24 @@ class Peer:
         except wire.Disconnected as error:
             raise CoreappAway(f"the Coreapp at {self.address} went away before it answered: {error}") from None
         except TimeoutError:
-            if connection is not None and connection.last_received < asked:
+            now = loop.time()
+            # Loops are exact to a millisecond.
+            if (
+                connection is not None
+                and connection.last_received < asked
+                and now > self._unheard_since + timeout - 0.01
+            ):
                 connection.abort(f"silent for {timeout:.0f} s")
-            raise CoreappAway(f"the Coreapp at {self.address}: connection timed out after {timeout:.0f} s") from None
+            seconds = f"{now - asked:.1f}"
+            raise CoreappAway(f"the Coreapp at {self.address}: connection timed out after {seconds} s") from None
 
     def opened(self, connection: wire.Connection) -> None:
         self._connection = connection
         self._lost.clear()
 
     def received(self, connection: wire.Connection, frame: core.Answer) -> None:
+        if type(frame) is core.Accepted:
+            self._progress_at = connection.last_received
         self._requests.answered(frame.n, frame)
 
     def closed(self, connection: wire.Connection, reason: str) -> None:

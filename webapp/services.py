@@ -74,6 +74,9 @@ from webapp.users.service import Users
 
 log = logging.getLogger(__name__)
 
+# Seconds that a request waits for the database, a connection to it included, before it is answered with 500/1023.
+DATABASE_SECONDS = 4.0
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Ready:
@@ -147,7 +150,7 @@ def assemble(settings: Settings, database: Database, shard_map: ShardMap, hasher
             webapp.media_providers.routes.routes(MediaProviders(database, safe), gate, max_body=max_body),
             webapp.stickerpacks.routes.routes(Stickerpacks(database), gate, max_body=max_body),
             webapp.certificates.routes.routes(Certificates(database, links, safe, tls, clock), gate),
-            webapp.health.routes.routes(HealthCheck(links), gate),
+            webapp.health.routes.routes(HealthCheck(links, database), gate),
             webapp.garbage.routes.routes(Collections(links), gate),
             webapp.groups.routes.routes(Groups(links), gate, max_body=max_body),
             webapp.support.routes.routes(Support(database, links, settings.data_dir, settings.media_dir, clock), gate),
@@ -178,7 +181,7 @@ async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[Any], No
     `ServiceFailed`.
     """
     listener = server.listen(settings.host, settings.port)
-    database = Database(settings.database, "business")
+    database = Database(settings.database, "business", deadline=DATABASE_SECONDS, patience=DATABASE_SECONDS)
     hasher = Hasher()
     try:
         await schema.prepare(database, migrate=settings.embedded)

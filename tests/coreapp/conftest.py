@@ -141,7 +141,10 @@ class World:
         chosen = dataclasses.replace(self.settings, **settings)
         node = Node(chosen, self.database, clock or SystemClock(), lambda: f"{chosen.node}:1")
         server = await wire.listen(
-            "127.0.0.1", 0, core.Question, lambda: LinkHandler(LINK_KEY, chosen.node, lambda: node.shard, node.desk)
+            "127.0.0.1",
+            0,
+            core.Question,
+            lambda: LinkHandler(LINK_KEY, chosen.node, lambda: node.shard, node.desk, node.databases),
         )
         stop = asyncio.Event()
         task = asyncio.create_task(node.run(stop))

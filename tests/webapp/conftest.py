@@ -101,7 +101,7 @@ Serve = Callable[..., Awaitable[Served]]
 
 def make_settings(database: Database, **changes: Any) -> Settings:
     """Files go into a directory beside the database, which is there."""
-    media_dir = Path(database.settings.url.partition(":///")[2]).parent / "media"
+    media_dir = changes.pop("media_dir", None) or Path(database.settings.url.partition(":///")[2]).parent / "media"
     media_dir.mkdir(exist_ok=True)
     settings = Settings(
         host="127.0.0.1",

@@ -15,7 +15,7 @@ from tidings.storage.database import Database
 from tidings.storage.shards import Owner
 from tidings.wire import connection as wire
 from tidings.wire import core
-from webapp import coreapp_link
+from webapp import coreapp_link, coreapp_peer
 from webapp.coreapp_link import CoreappLinks, DatabaseShardMap, FixedShardMap, ShardMap
 from webapp.errors import CoreappAway, CoreappRefused, CoreappUnreachable, SendLess, TryLater
 
@@ -184,6 +184,39 @@ async def test_a_coreapp_that_is_silent_is_given_up_after_the_timeout(coreapp: F
         await accept(links)
     # The connection was dead, so another one is made.
     await coreapp.until(lambda: coreapp.greetings == 2)
+
+
+async def test_while_no_message_at_all_is_accepted_one_is_given_up_soon(
+    coreapp: FakeCoreapp, link: Link, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coreapp_peer, "STALL", 0.2)
+    links = await link(FixedShardMap("127.0.0.1", coreapp.port), timeout=30.0)
+    coreapp.answer(core.AcceptMessage, lambda q: None)
+    async with asyncio.timeout(5):
+        with pytest.raises(CoreappAway, match="timed out") as caught:
+            await accept(links)
+    assert caught.value.problems[0].code == 1014, "it may be accepted yet"
+    # The connection is not to blame: what else was asked on it is still answered.
+    assert coreapp.greetings == 1
+
+
+async def test_a_coreapp_that_is_slow_and_accepts_messages_is_waited_for(
+    coreapp: FakeCoreapp, link: Link, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coreapp_peer, "STALL", 0.4)
+    links = await link(FixedShardMap("127.0.0.1", coreapp.port), timeout=30.0)
+    held: list[core.AcceptMessage] = []
+    coreapp.answer(core.AcceptMessage, lambda q: held.append(q))
+    first = asyncio.create_task(accept(links))
+    await coreapp.until(lambda: bool(held))
+    coreapp.answer(core.AcceptMessage, lambda q: core.Accepted(n=q.n, id="other", wa_id=q.to))
+    for _ in range(5):
+        await asyncio.wait([first], timeout=0.2)
+        await accept(links)
+    assert not first.done()
+    for connection in coreapp.connections:
+        connection.send(core.Accepted(n=held[0].n, id="late", wa_id=held[0].to))
+    assert (await first).id == "late"
 
 
 async def test_a_wrong_link_key_is_no_connection(coreapp: FakeCoreapp, link: Link) -> None:

@@ -41,9 +41,11 @@ OUTAGES = Counter("tidings_db_retries_total", "Transactions tried again because 
 # Seconds that one transaction on a server may take, the wait for its connection included; a server that has not
 # answered by then hangs, and the connection is given up.
 DEADLINE = 10.0
-# Seconds that an answer of `is_alive` stands, and that a write which failed counts against it.
+# Seconds that an answer of `is_alive` stands; that a write which met an outage counts against it, which is longer than
+# two tries are apart; and in which it is asked by a write after one.
 PROBE_SECONDS = 1.0
-FAILURE_SECONDS = 10.0
+FAILURE_SECONDS = 2.0
+SUSPICION_SECONDS = 30.0
 # Seconds between two tries, from the first to the most.
 FIRST_DELAY, LAST_DELAY = 0.02, 1.0
 
@@ -91,7 +93,7 @@ class Database:
         loop = asyncio.get_running_loop()
         started = loop.time()
         try:
-            async with self._begin(seconds) as connection, connection.begin(), _given_up(connection):
+            async with self._writing(seconds=seconds) as connection:
                 yield connection
                 if self.settings.commit_delay:
                     await asyncio.sleep(self.settings.commit_delay)
@@ -126,8 +128,8 @@ class Database:
     async def is_alive(self, *, timeout: float = 2.0) -> bool:
         """Does the database answer within so many seconds, and take what is written?
 
-        Asked at most once a second. A write that met an outage counts for `FAILURE_SECONDS`, or until the next commit:
-        a full disk or a server that is read-only still answers.
+        Asked at most once a second. A full disk or a server that is read-only still answers, so a write that met an
+        outage counts for `FAILURE_SECONDS` or until the next commit, and is followed by writes that only ask.
         """
         loop = asyncio.get_running_loop()
         if self._probe is None or (self._probe.done() and loop.time() >= self._probed_at + PROBE_SECONDS):
@@ -136,17 +138,27 @@ class Database:
         return answers and loop.time() >= self._failed_at + FAILURE_SECONDS
 
     async def _answers(self, timeout: float) -> bool:
+        # One of our own tables: those of a family may be locked while the server answers everything else.
+        table = f"schema_{self.family}"
+        loop = asyncio.get_running_loop()
+        begin, question = self.reading, f"SELECT version_num FROM {table}"  # noqa: S608
+        if loop.time() < self._failed_at + SUSPICION_SECONDS:
+            begin, question = self._writing, f"UPDATE {table} SET version_num = version_num"  # noqa: S608
         try:
-            async with self.reading(seconds=timeout) as connection:
-                # One of our own tables: those of a family may be locked while the server answers everything else.
-                await connection.execute(sa.text(f"SELECT version_num FROM schema_{self.family}"))  # noqa: S608
+            async with begin(seconds=timeout) as connection:
+                await connection.execute(sa.text(question))
         except Exception as error:
             if not outages.is_outage(error):
                 log.exception("database.probe_failed", extra={"family": self.family})
             return False
         finally:
-            self._probed_at = asyncio.get_running_loop().time()
+            self._probed_at = loop.time()
         return True
+
+    @contextlib.asynccontextmanager
+    async def _writing(self, *, seconds: float = math.inf) -> AsyncIterator[AsyncConnection]:
+        async with self._begin(seconds) as connection, connection.begin(), _given_up(connection):
+            yield connection
 
     @contextlib.asynccontextmanager
     async def _begin(self, seconds: float) -> AsyncIterator[AsyncConnection]:

@@ -30,8 +30,17 @@ class Requests(Generic[Answer]):
     def in_flight(self) -> int:
         return len(self._waiting)
 
-    async def ask(self, connection: wire.Connection | None, make: Callable[[int], Any], *, timeout: float) -> Answer:
+    async def ask(
+        self,
+        connection: wire.Connection | None,
+        make: Callable[[int], Any],
+        *,
+        timeout: float,
+        longer: Callable[[], float] | None = None,
+    ) -> Answer:
         """Send the question that `make(n)` builds and wait for its answer.
+
+        longer: asked when the time is over: seconds to wait on, 0 for none.
 
         Raises `Disconnected` when the connection goes down, `NotSent` (and `TooManyQuestions`) when that is before the
         question was written to it, and `TimeoutError` after `timeout` seconds.
@@ -45,7 +54,19 @@ class Requests(Generic[Answer]):
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Answer] = loop.create_future()
         self._waiting[number] = future
-        expiry = loop.call_later(timeout, _expire, future, timeout)
+        waited = timeout
+        expiry: asyncio.TimerHandle
+
+        def expire() -> None:
+            nonlocal expiry, waited
+            more = longer() if longer is not None else 0
+            if more > 0:
+                waited += more
+                expiry = loop.call_later(more, expire)
+            elif not future.done():
+                future.set_exception(TimeoutError(f"no answer within {waited:g} s"))
+
+        expiry = loop.call_later(timeout, expire)
         writes = connection.writes
         try:
             connection.send(make(number))
@@ -72,8 +93,3 @@ class Requests(Generic[Answer]):
         for future in waiting.values():
             if not future.done():
                 future.set_exception(wire.Disconnected(reason))
-
-
-def _expire(future: asyncio.Future[Any], timeout: float) -> None:
-    if not future.done():
-        future.set_exception(TimeoutError(f"no answer within {timeout} s"))

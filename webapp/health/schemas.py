@@ -12,7 +12,7 @@ GatewayStatus = Literal["connected", "connecting", "disconnected", "uninitialize
 
 
 class Health(pydantic.BaseModel):
-    """`disconnected` when no Coreapp answers.
+    """`disconnected` when no Coreapp answers, or a database that messages go through cannot be used.
 
     statuses_dropped: since no webhook URL has been set, for want of room; left out while there are none.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, Protocol
 
 from tidings.storage.shards import Owner
@@ -24,15 +25,30 @@ class AskEach(Protocol):
     ) -> list[tuple[Owner, core.Health | CoreappAway]]: ...
 
 
+class AskAlive(Protocol):
+    """The database."""
+
+    async def is_alive(self) -> bool: ...
+
+
 class HealthCheck:
     """The state of the connections to the network."""
 
-    def __init__(self, coreapps: AskEach) -> None:
+    def __init__(self, coreapps: AskEach, database: AskAlive) -> None:
         self._coreapps = coreapps
+        self._database = database
 
     async def describe(self) -> dict[str, Any]:
-        """One state for one Coreapp; with several, those that own a shard by their names."""
-        answers = await self._coreapps.ask_each(lambda n: core.GetHealth(n=n), core.Health, timeout=_TIMEOUT)
+        """One state for one Coreapp; with several, those that own a shard by their names.
+
+        A Webapp that cannot use its database serves nobody, whatever the Coreapps say.
+        """
+        alive, answers = await asyncio.gather(
+            self._database.is_alive(),
+            self._coreapps.ask_each(lambda n: core.GetHealth(n=n), core.Health, timeout=_TIMEOUT),
+        )
+        if not alive:
+            answers = [(owner, CoreappAway("the database of this Webapp cannot be used")) for owner, _ in answers]
         if len(answers) <= 1:
             return _health(answers[0][1]) if answers else {"gateway_status": DISCONNECTED}
         return {_name(owner, answer): {**_health(answer), "role": ROLE} for owner, answer in answers}

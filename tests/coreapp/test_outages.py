@@ -1,0 +1,54 @@
+"""A Coreapp whose database hangs: nothing ends, nothing fails, callers are told in time, and all goes on at its end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from coreapp import journal
+from tests.coreapp.conftest import World
+from tests.services.mariadb import MariaDB
+from tidings.wire import core
+
+NUMBER = "15550110001"
+
+
+@pytest.fixture
+def database_engine() -> str:
+    return "mariadb"
+
+
+@pytest.fixture
+def hanging(mariadb: MariaDB) -> Iterator[MariaDB]:
+    """The test pauses it; it goes on when the test ends."""
+    yield mariadb
+    mariadb.resume()
+
+
+async def test_while_the_database_hangs_messages_are_turned_away_unharmed_and_those_in_hand_are_accepted_at_its_end(
+    world: World, hanging: MariaDB, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal, "STALL_SECONDS", 0.3)
+    world.add_phones(NUMBER)
+    running = await world.start()
+    await world.connected(running)
+    await running.client.check(NUMBER)
+    assert isinstance(await running.client.send(NUMBER, "before"), core.Accepted)
+
+    hanging.pause()
+    in_hand = asyncio.create_task(running.client.send(NUMBER, "in hand"))
+    told = await running.client.ask(core.GetHealth)
+    assert told.gateway_status == "disconnected"
+    assert not in_hand.done()
+    async with asyncio.timeout(1):
+        refused = await running.client.send(NUMBER, "turned away")
+    assert isinstance(refused, core.Refused)
+    assert (refused.code, refused.retry_after) == (1011, 1), "nothing was done: it may be sent again"
+
+    hanging.resume()
+    async with asyncio.timeout(5):
+        assert isinstance(await in_hand, core.Accepted)
+        assert isinstance(await running.client.send(NUMBER, "after"), core.Accepted)
+    assert not running.task.done()

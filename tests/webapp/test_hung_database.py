@@ -1,0 +1,86 @@
+"""A database that hangs keeps no caller for longer than 5 s, health says so, and its end is the end of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.services.mariadb import MariaDB
+from tests.webapp.conftest import PASSWORD, Serve, basic, code
+from tests.webapp.fake_coreapp import FakeCoreapp
+from tidings.runtime.settings import DatabaseSettings
+from tidings.storage.database import Database
+from webapp import services
+
+ANSWER_SECONDS = 5.0
+
+
+@pytest.fixture
+def database_engine() -> str:
+    return "mariadb"
+
+
+@pytest.fixture
+async def database(database_factory: Callable[[str], Awaitable[Database]]) -> AsyncIterator[Database]:
+    """As a Webapp opens it."""
+    url = (await database_factory("business")).settings.url
+    seconds = services.DATABASE_SECONDS
+    made = Database(DatabaseSettings(url), "business", deadline=seconds, patience=seconds)
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+def hanging(mariadb: MariaDB) -> Iterator[MariaDB]:
+    """The test pauses it; it goes on when the test ends."""
+    yield mariadb
+    mariadb.resume()
+
+
+async def timed(call: Awaitable[httpx.Response]) -> tuple[httpx.Response, float]:
+    loop = asyncio.get_running_loop()
+    started = loop.time()
+    return await call, loop.time() - started
+
+
+async def test_while_the_database_hangs_every_call_is_answered_within_5_seconds(
+    serve: Serve, coreapp: FakeCoreapp, hanging: MariaDB, tmp_path: Path
+) -> None:
+    api = await serve(media_dir=tmp_path / "media")
+    await api.log_in()
+    await coreapp.until(lambda: coreapp.greetings > 0)
+    http = api.http
+
+    def guesses() -> list[Awaitable[httpx.Response]]:
+        # More than there are connections: who waits for one waits no longer than who has one.
+        return [http.post("/v1/users/login", headers=basic(f"user{n}", "wrong")) for n in range(12)]
+
+    def calls() -> list[Awaitable[httpx.Response]]:
+        settings: dict[str, Any] = {"sent_status": True}
+        return [
+            http.post("/v1/users/login", headers=basic("admin", PASSWORD)),
+            http.get("/v1/users"),
+            http.post("/v1/users", json={"username": "annette", "password": PASSWORD}),
+            http.get("/v1/settings/application"),
+            http.patch("/v1/settings/application", json=settings),
+        ]
+
+    hanging.pause()
+    health, *answers = await asyncio.gather(*map(timed, [http.get("/v1/health"), *guesses(), *calls()]))
+    assert health[0].json()["health"] == {"gateway_status": "disconnected"}
+    assert {code(answer) for answer, _ in answers} == {(500, 1023)}
+    assert max(seconds for _, seconds in (health, *answers)) < ANSWER_SECONDS
+    # The Coreapp is asked as ever: whoever has a token needs no database for a message.
+    assert (await api.send()).status_code == 201
+
+    hanging.resume()
+    async with asyncio.timeout(ANSWER_SECONDS):
+        while (await http.get("/v1/health")).json()["health"]["gateway_status"] != "connected":
+            pass
+        again = await asyncio.gather(*calls())
+    assert [answer.status_code for answer in again] == [200, 200, 201, 200, 200]
