@@ -33,20 +33,28 @@ class During:
 
     told_by: whose health has to say so: `webapp` for the business's database, `network` for the network's; nobody for
              a recipient's.
+    stored:  the recipients stand still meanwhile, so that the network has to store what comes for them.
     """
 
     fault: Fault
     told_by: tuple[str, ...]
     seconds: float = 12.0
+    stored: bool = False
 
     async def prepare(self, scene: Scene) -> None:
         pass
 
     async def disrupt(self, scene: Scene, phase: Phase, duration: float) -> None:
+        robots = scene.installation.processes["robots"]
         await asyncio.sleep(1.0)
-        async with self.fault(scene):
-            told = [asyncio.create_task(_until_told(scene, name, well=False)) for name in self.told_by]
-            await asyncio.sleep(self.seconds)
+        if self.stored:
+            robots.pause()
+        try:
+            async with self.fault(scene):
+                told = [asyncio.create_task(_until_told(scene, name, well=False)) for name in self.told_by]
+                await asyncio.sleep(self.seconds)
+        finally:
+            robots.resume()
         phase.trouble()
         took = await _seconds(told)
         late = [

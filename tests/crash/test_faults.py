@@ -34,15 +34,15 @@ RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 BUSINESS, NETWORK = ("webapp",), ("network",)
 MARIADB_FAULTS: tuple[tuple[str, During], ...] = (
     ("business: password changed", During(faults.password_changed("business"), BUSINESS)),
-    ("network: password changed", During(faults.password_changed("network"), NETWORK)),
+    ("network: password changed", During(faults.password_changed("network"), NETWORK, stored=True)),
     ("business: questions limited", During(faults.questions_limited("business"), BUSINESS)),
-    ("network: questions limited", During(faults.questions_limited("network"), NETWORK)),
+    ("network: questions limited", During(faults.questions_limited("network"), NETWORK, stored=True)),
     ("business: connections limited", During(faults.connections_limited("business"), BUSINESS)),
-    ("network: connections limited", During(faults.connections_limited("network"), NETWORK)),
+    ("network: connections limited", During(faults.connections_limited("network"), NETWORK, stored=True)),
     ("business: queries killed", During(faults.queries_killed("business"), ())),
-    ("network: queries killed", During(faults.queries_killed("network"), ())),
+    ("network: queries killed", During(faults.queries_killed("network"), (), stored=True)),
     ("business: tables locked", During(faults.tables_locked("business"), BUSINESS)),
-    ("network: tables locked", During(faults.tables_locked("network"), NETWORK)),
+    ("network: tables locked", During(faults.tables_locked("network"), NETWORK, stored=True)),
     ("both: read-only", During(faults.read_only, ())),
     ("both: hung for 30 s", During(faults.hung, (*BUSINESS, *NETWORK), seconds=30.0)),
 )
@@ -72,7 +72,10 @@ async def test_a_full_disk_costs_no_message(tmp_path: Path, request: pytest.Fixt
             "TIDINGS_HANDSET_DB_URL": f"sqlite+aiosqlite:///{tmp_path}/robots/robots.db",
         }
         told_by = {"business": BUSINESS, "network": NETWORK, "robots": ()}
-        phases = [(f"{name}: disk full", During(disk.full, told_by[name])) for name, disk in disks.items()]
+        phases = [
+            (f"{name}: disk full", During(disk.full, told_by[name], stored=name == "network"))
+            for name, disk in disks.items()
+        ]
         await _run("disk", tmp_path, request, None, environment, phases)
 
 
