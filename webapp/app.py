@@ -14,6 +14,7 @@ from webapp.account.schemas import CodeRequest, ShardsChange, TwoStep, Verificat
 from webapp.application_settings.schemas import Changes
 from webapp.backup.schemas import BackupRequest, RestoreRequest
 from webapp.business_encryption.schemas import BusinessEncryption
+from webapp.compliance.schemas import Compliance
 from webapp.contacts.schemas import Acknowledgement, Contacts
 from webapp.errors import APIError
 from webapp.groups.schemas import Participants, Subject
@@ -32,6 +33,7 @@ _BODIES = (
     BusinessProfile,
     Changes,
     CodeRequest,
+    Compliance,
     Contacts,
     Definition,
     Login,

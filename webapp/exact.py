@@ -108,6 +108,12 @@ def either(*names: str) -> JsonDict:
     return {"anyOf": choices}
 
 
+def either_or_both(*names: str) -> JsonDict:
+    """For `json_schema_extra` of a model that needs at least one of these fields."""
+    choices: list[JsonValue] = [{"required": [name], "properties": {name: _SAID}} for name in names]
+    return {"anyOf": choices}
+
+
 def given(*names: str) -> JsonDict:
     """For `json_schema_extra` of a model that needs fields which are not required by their type."""
     return {"allOf": [{"required": [*names], "properties": dict.fromkeys(names, _SAID)}]}

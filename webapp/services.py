@@ -18,6 +18,7 @@ import webapp.application_settings.routes
 import webapp.backup.routes
 import webapp.business_encryption.routes
 import webapp.certificates.routes
+import webapp.compliance.routes
 import webapp.contacts.routes
 import webapp.garbage.routes
 import webapp.groups.routes
@@ -46,6 +47,7 @@ from webapp.application_settings.service import Settings as ApplicationSettings
 from webapp.backup.service import Backups
 from webapp.business_encryption.service import BusinessEncryption
 from webapp.certificates.service import Certificates
+from webapp.compliance.service import ComplianceInfo
 from webapp.contacts.service import Contacts
 from webapp.coreapp_link import CoreappLinks, DatabaseShardMap, FixedShardMap, ShardMap
 from webapp.garbage.service import Collections
@@ -145,6 +147,7 @@ def assemble(settings: Settings, database: Database, shard_map: ShardMap, hasher
             webapp.templates.routes.routes(templates, gate, max_body=max_body),
             webapp.account.routes.routes(Account(database, links, hasher), gate, max_body=max_body),
             webapp.profile.routes.routes(Profile(database), gate, max_body=max_body),
+            webapp.compliance.routes.routes(ComplianceInfo(database), gate, max_body=max_body),
             webapp.business_encryption.routes.routes(BusinessEncryption(database), gate, max_body=max_body),
             webapp.backup.routes.routes(Backups(database, links, safe, guard, clock), gate, max_body=max_body),
             webapp.media_providers.routes.routes(MediaProviders(database, safe), gate, max_body=max_body),

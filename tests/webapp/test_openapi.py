@@ -46,6 +46,8 @@ ENDPOINTS = {
     ("delete", "/v1/settings/profile/photo"),
     ("get", "/v1/settings/business/profile"),
     ("post", "/v1/settings/business/profile"),
+    ("get", "/v1/settings/business/compliance_info"),
+    ("post", "/v1/settings/business/compliance_info"),
     ("get", "/v1/settings/business/whatsapp_business_encryption"),
     ("post", "/v1/settings/business/whatsapp_business_encryption"),
     ("post", "/v1/settings/backup"),

@@ -12,7 +12,7 @@ from tidings.storage import types
 from tidings.storage.business_tables import metadata
 from tidings.storage.database import insert_or_ignore
 
-# photo is empty while there is none; business: `BusinessProfile` as JSON.
+# photo is empty while there is none; business: `BusinessProfile` as JSON; compliance: `Compliance` as JSON.
 table = sa.Table(
     "profiles",
     metadata,
@@ -43,6 +43,34 @@ class BusinessProfile:
     email: str = ""
     vertical: str = ""
     websites: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Contact:
+    """How somebody is reached; empty where that is not known. Named as in the API."""
+
+    email: str = ""
+    landline_number: str = ""
+    mobile_number: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Officer(Contact):
+    """Whom complaints go to."""
+
+    name: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Compliance:
+    """The legal entity, named as in the API."""
+
+    entity_name: str = ""
+    entity_type: str = ""
+    entity_type_custom: str = ""
+    is_registered: bool = False
+    customer_care_details: Contact = Contact()
+    grievance_officer_details: Officer = Officer()
 
 
 async def find_about(connection: AsyncConnection, account: str) -> str:
@@ -83,6 +111,18 @@ async def find_business(connection: AsyncConnection, account: str) -> BusinessPr
 async def set_business(connection: AsyncConnection, account: str, profile: BusinessProfile) -> None:
     """Keep a business profile."""
     await _change(connection, account, business=msgspec.json.encode(profile).decode())
+
+
+async def find_compliance(connection: AsyncConnection, account: str) -> Compliance | None:
+    """What the business says of itself by law; `None` when nothing was set."""
+    document = (await connection.execute(sa.select(table.c.compliance).where(table.c.account == account))).scalar()
+    return None if document is None else msgspec.json.decode(document, type=Compliance)
+
+
+async def set_compliance(connection: AsyncConnection, account: str, compliance: Compliance | None) -> None:
+    """Keep it, or nothing."""
+    kept = None if compliance is None else msgspec.json.encode(compliance).decode()
+    await _change(connection, account, compliance=kept)
 
 
 async def _change(connection: AsyncConnection, account: str, **values: object) -> None:

@@ -25,6 +25,8 @@ from webapp.business_encryption import service as business_encryption
 from webapp.business_encryption.schemas import BusinessEncryption
 from webapp.certificates import pem
 from webapp.certificates.pem import MAX_PEM, Bundle, RenewIt, Wrong
+from webapp.compliance.schemas import Compliance
+from webapp.compliance.service import as_kept
 from webapp.errors import PARAMETER_INVALID, FixRequest, Problem
 from webapp.exact import Matches
 from webapp.media_providers.schemas import MediaProviders
@@ -67,6 +69,7 @@ class _Parts(Body):
     settings: Changes
     about: profile.About
     business: profile.BusinessProfile
+    compliance: Compliance | None
     providers: MediaProviders
     stickerpacks: Annotated[list[_StickerPack], pydantic.Field(max_length=MAX_PACKS)]
 
@@ -104,6 +107,7 @@ def _check(found: Contents, account: str, now: datetime.datetime) -> Checked:
             providers=_providers(parts.providers),
             stickerpacks=[_pack(account, pack) for pack in parts.stickerpacks],
             flows_key=None if found.flows_key is None else _flows_key(found.flows_key),
+            compliance=None if parts.compliance is None else as_kept(parts.compliance),
         ),
         outdated,
     )
@@ -118,6 +122,7 @@ def _as_posted(found: Contents, account: str) -> dict[str, Any]:
         "settings": _decode("settings", found.settings),
         "about": {"text": found.about},
         "business": dataclasses.asdict(found.business),
+        "compliance": None if found.compliance is None else dataclasses.asdict(found.compliance),
         "providers": [
             {"name": entry.name, "type": entry.kind, "config": _decode(f"providers[{index}].config", entry.config)}
             for index, entry in enumerate(found.providers)

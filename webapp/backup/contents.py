@@ -16,7 +16,7 @@ from tidings.storage import (
 )
 from tidings.storage.database import Connection
 from tidings.storage.media_providers import MediaProvider
-from tidings.storage.profiles import BusinessProfile, Photo
+from tidings.storage.profiles import BusinessProfile, Compliance, Photo
 from tidings.storage.stickerpacks import Pack, Sticker
 
 VERSION = 1
@@ -59,6 +59,7 @@ class Contents(msgspec.Struct):
     stickerpacks: list[StickerPack]
     # Later than the rest: backups that were made before have none.
     flows_key: bytes | None = None
+    compliance: Compliance | None = None
 
 
 async def read(connection: Connection, safe: Safe, account: str, keys: str) -> Contents:
@@ -89,6 +90,7 @@ async def read(connection: Connection, safe: Safe, account: str, keys: str) -> C
         ],
         stickerpacks=packs,
         flows_key=await certificates.find_certificate(connection, account, certificates.FLOWS_KEY),
+        compliance=await profiles.find_compliance(connection, account),
     )
 
 
@@ -106,6 +108,7 @@ async def write(
     await profiles.set_about(connection, account, contents.about)
     await profiles.set_business(connection, account, contents.business)
     await profiles.set_photo(connection, account, contents.photo)
+    await profiles.set_compliance(connection, account, contents.compliance)
     external = None if contents.external is None else safe.seal(account, certificates.EXTERNAL, contents.external)
     kept = [(certificates.WEBHOOK_CA, contents.webhook_ca), (certificates.FLOWS_KEY, contents.flows_key)]
     if not keep_external:

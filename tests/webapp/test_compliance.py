@@ -1,0 +1,52 @@
+"""`GET` and `POST /v1/settings/business/compliance_info`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.webapp.conftest import Served, body, check_headers, code, errors
+from tests.webapp.roles import check_is_for_administrators
+
+PATH = "/v1/settings/business/compliance_info"
+CASES = body("compliance")
+
+
+async def told(api: Served) -> Any:
+    answer = await api.http.get(PATH)
+    assert answer.status_code == 200
+    check_headers(answer)
+    return answer.json()["settings"]["business"]["compliance_info"]
+
+
+async def test_what_was_posted_is_told_and_the_next_takes_its_place(api: Served) -> None:
+    assert await told(api) == CASES["none_told"]
+    for posted, expected in (("full", "full"), ("least", "least_told")):
+        answer = await api.http.post(PATH, json=CASES[posted])
+        assert (answer.status_code, set(answer.json())) == (200, {"meta"})
+        assert await told(api) == CASES[expected]
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=case["case"]) for case in CASES["wrong"]])
+async def test_what_is_wrong_is_told_by_its_field_and_changes_nothing(api: Served, case: dict[str, Any]) -> None:
+    await api.http.post(PATH, json=CASES["least"])
+    answer = await api.http.post(PATH, json=CASES["full"] | case["change"])
+    assert code(answer) == (400, case["code"])
+    assert errors(answer)[0]["details"].startswith(case["details"])
+    assert await told(api) == CASES["least_told"]
+
+
+async def test_it_is_for_administrators(api: Served) -> None:
+    await check_is_for_administrators(api, "GET", PATH)
+    await check_is_for_administrators(api, "POST", PATH, json=CASES["full"])
+
+
+async def test_a_backup_has_it(api: Served) -> None:
+    await api.http.post(PATH, json=CASES["full"])
+    answer = await api.http.post("/v1/settings/backup", json={"password": "Tidings-2026!"})
+    data = answer.json()["settings"]["data"]
+    await api.http.post(PATH, json=CASES["least"])
+    answer = await api.http.post("/v1/settings/restore", json={"password": "Tidings-2026!", "data": data})
+    assert answer.status_code == 200, answer.text
+    assert await told(api) == CASES["full"]

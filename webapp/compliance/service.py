@@ -1,0 +1,46 @@
+"""Keeping what a business says of itself."""
+
+from __future__ import annotations
+
+import logging
+
+from tidings.storage import profiles
+from tidings.storage.database import Database
+from tidings.storage.profiles import Compliance, Contact, Officer
+from webapp.compliance import schemas
+from webapp.tokens import Caller
+
+log = logging.getLogger(__name__)
+
+
+class ComplianceInfo:
+    """That of the caller's account."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def find(self, caller: Caller) -> Compliance:
+        """Empty where nothing was set."""
+        async with self._database.reading() as connection:
+            return await profiles.find_compliance(connection, caller.account) or Compliance()
+
+    async def set(self, caller: Caller, given: schemas.Compliance) -> None:
+        """Keep it in the place of what was there."""
+        kept = as_kept(given)
+        await self._database.persist(
+            lambda connection: profiles.set_compliance(connection, caller.account, kept), patience=5.0
+        )
+        log.info("compliance.changed", extra={"username": caller.username})
+
+
+def as_kept(given: schemas.Compliance) -> Compliance:
+    """Checked fields in the form in which they are stored."""
+    care, officer = given.customer_care_details, given.grievance_officer_details
+    return Compliance(
+        given.entity_name,
+        given.entity_type,
+        given.entity_type_custom or "",
+        given.is_registered is not False,
+        Contact(care.email or "", care.landline_number or "", care.mobile_number or ""),
+        Officer(officer.email or "", officer.landline_number or "", officer.mobile_number or "", officer.name),
+    )
