@@ -12,7 +12,7 @@ _SIGNATURE = 64
 
 
 class OwnDevice:
-    """A registered number with its private keys in memory.
+    """A registered number with its private keys in memory, of each kind in the order in which they were made.
 
     One-time pre-keys leave memory and table when the session that they opened is committed.
     """
@@ -33,6 +33,29 @@ class OwnDevice:
         self.signed_prekeys: dict[int, e2ee.SignedPreKey] = {}
         self.prekeys: dict[int, e2ee.PreKey] = {}
         self.kyber_prekeys: dict[int, e2ee.KyberPreKey] = {}
+        self.next_key_id = 1
+
+    @property
+    def signed_prekey(self) -> e2ee.SignedPreKey:
+        """The newest."""
+        return self.signed_prekeys[next(reversed(self.signed_prekeys))]
+
+    @property
+    def kyber_prekey(self) -> e2ee.KyberPreKey:
+        """The newest."""
+        return self.kyber_prekeys[next(reversed(self.kyber_prekeys))]
+
+    def take_key_ids(self, count: int) -> list[int]:
+        """Ids for new pre-keys, of whatever kinds; the next ones are others."""
+        used = self.signed_prekeys.keys() | self.kyber_prekeys.keys() | self.prekeys.keys()
+        ids = e2ee.free_key_ids(self.next_key_id, count, used)
+        self.next_key_id = ids[-1] + 1
+        return ids
+
+    def find_next_key_id(self) -> None:
+        """Go on after the highest id, for a device that does not know where it was."""
+        used = self.signed_prekeys.keys() | self.kyber_prekeys.keys() | self.prekeys.keys()
+        self.next_key_id = max(used, default=0) + 1
 
 
 def private_prekeys(device: OwnDevice) -> list[tuple[str, int, bytes]]:

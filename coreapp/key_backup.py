@@ -32,11 +32,14 @@ class Keys(msgspec.Struct):
     registration_id: int
     identity: bytes
     prekeys: list[_PreKey]
+    next_key_id: int = 0
 
     @classmethod
     def of(cls, device: OwnDevice) -> Keys:
         prekeys = [_PreKey(*entry) for entry in account.private_prekeys(device)]
-        return cls(_VERSION, device.number, device.registration_id, device.identity.private, prekeys)
+        return cls(
+            _VERSION, device.number, device.registration_id, device.identity.private, prekeys, device.next_key_id
+        )
 
     def device(self, sealer: e2ee.Sealer) -> OwnDevice:
         """A device with these keys, without a token."""
@@ -44,6 +47,9 @@ class Keys(msgspec.Struct):
         device = OwnDevice(self.number, "", self.registration_id, identity, sealer)
         for key in self.prekeys:
             account.add_prekey(device, key.kind, key.key_id, key.blob)
+        device.next_key_id = self.next_key_id
+        if not device.next_key_id:
+            device.find_next_key_id()
         return device
 
 

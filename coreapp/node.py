@@ -138,7 +138,7 @@ class Node:
         device = await self.desk.device(lease, ended)
         if device is None:
             return
-        shard = Shard(self._settings, self._database, lease, device, self._registrar, self._clock)
+        shard = Shard(self._settings, self._database, lease, device, self._clock)
         await shard.open()
         self.shard = shard
         self.owned.set()

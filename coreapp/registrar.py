@@ -67,8 +67,9 @@ class Registrar:
         """
         sealer, wrapped = self._new_sealer()
         device = OwnDevice(number, "", secrets.randbelow(16380) + 1, e2ee.IdentityKeyPair.generate(), sealer)
-        device.signed_prekeys[1] = e2ee.SignedPreKey.generate(device.identity, 1)
-        device.kyber_prekeys[1] = e2ee.KyberPreKey.generate(device.identity, 1)
+        signed_id, kyber_id = device.take_key_ids(2)
+        device.signed_prekeys[signed_id] = e2ee.SignedPreKey.generate(device.identity, signed_id)
+        device.kyber_prekeys[kyber_id] = e2ee.KyberPreKey.generate(device.identity, kyber_id)
         await self._begin(database, lease, device, wrapped, code)
 
     async def restore(self, database: Database, lease: Lease, keys: Keys) -> None:
@@ -104,22 +105,10 @@ class Registrar:
         await self._announce(database, lease, registration, sealer, begun, bearer=bearer)
         return True
 
-    async def upload_prekeys(self, database: Database, lease: Lease, device: OwnDevice) -> None:
-        """Make new one-time pre-keys, keep them, then hand their public halves to the network. Raises `LeaseLost`."""
-        start = max(device.prekeys, default=0) + secrets.randbelow(1000) + 1
-        fresh = [e2ee.PreKey.generate(start + n) for n in range(ONE_TIME_PREKEYS)]
-        rows = [account.sealed(device, accounts.ONE_TIME, key.key_id, key.public + key.private) for key in fresh]
-        await database.persist(shards.fenced(lease, lambda connection: accounts.add_prekeys(connection, rows)))
-        device.prekeys.update({key.key_id: key for key in fresh})
-        body = {"prekeys": directory_api.one_time_bodies(fresh), "epoch": lease.epoch}
-        await self.directory.call("PUT", f"/v1/keys/{device.number}", body, device.token)
-        log.info("account.prekeys_uploaded", extra={"number": device.number, "count": len(fresh)})
-
     async def _begin(self, database: Database, lease: Lease, device: OwnDevice, wrapped: bytes, code: str) -> None:
-        start = max(device.prekeys, default=0) + 1
-        fresh = range(start, start + ONE_TIME_PREKEYS)
+        fresh = device.take_key_ids(ONE_TIME_PREKEYS)
         device.prekeys.update({key_id: e2ee.PreKey.generate(key_id) for key_id in fresh})
-        registration = _Registration(Keys.of(device), list(fresh), secrets.token_urlsafe(32))
+        registration = _Registration(Keys.of(device), fresh, secrets.token_urlsafe(32))
         sealed = device.sealer.seal(msgspec.json.encode(registration), context=_context(device.number))
         begun = Pending(device.number, bool(code), wrapped, sealed)
         await database.persist(shards.fenced(lease, lambda connection: registrations.begin(connection, begun)))
@@ -143,14 +132,12 @@ class Registrar:
     ) -> None:
         """Register, and put it in force here."""
         device = registration.keys.device(sealer)
-        signed = device.signed_prekeys[max(device.signed_prekeys)]
-        kyber = device.kyber_prekeys[max(device.kyber_prekeys)]
         body: dict[str, object] = {
             "number": device.number,
             "registration_id": device.registration_id,
             "identity_key": directory_api.text(device.identity.public),
-            "signed_prekey": directory_api.signed_body(signed),
-            "kyber_prekey": directory_api.signed_body(kyber),
+            "signed_prekey": directory_api.signed_body(device.signed_prekey),
+            "kyber_prekey": directory_api.signed_body(device.kyber_prekey),
             "prekeys": directory_api.one_time_bodies(device.prekeys[key_id] for key_id in registration.one_time),
             "token": registration.token,
             "epoch": lease.epoch,
@@ -166,7 +153,7 @@ class Registrar:
         device.token = str(answer["token"])
 
         async def work(connection: Connection) -> None:
-            await self._keep(connection, device, begun.data_key)
+            await self._keep(connection, device, begun.data_key, registration.one_time)
             await sessions.clear(connection, device.number)
             await sender_keys.clear(connection, device.number)
             await registrations.end_pending(connection, device.number)
@@ -190,6 +177,9 @@ class Registrar:
         for key in kept:
             blob = sealer.open(key.sealed, (number, "", key.kind, key.key_id))
             account.add_prekey(device, key.kind, key.key_id, blob)
+        device.next_key_id = found.next_key_id
+        if not device.next_key_id:
+            device.find_next_key_id()
         return device
 
     def _sealer(self, wrapped: bytes) -> e2ee.Sealer:
@@ -199,8 +189,9 @@ class Registrar:
         wrapped = e2ee.wrap_data_key(self.master_key, _DATA_KEY_ID, e2ee.generate_data_key())
         return self._sealer(wrapped), wrapped
 
-    async def _keep(self, connection: Connection, device: OwnDevice, wrapped: bytes) -> None:
-        seal, number = device.sealer.seal, device.number
+    async def _keep(self, connection: Connection, device: OwnDevice, wrapped: bytes, one_time: Sequence[int]) -> None:
+        """one_time: the ids that the network has; the other one-time keys are of an earlier registration."""
+        seal, number, now = device.sealer.seal, device.number, int(time.time() * 1000)
         await accounts.add_account(
             connection,
             accounts.Account(
@@ -209,11 +200,21 @@ class Registrar:
                 seal(device.identity.private, context=(number, "", "account", "identity_key")),
                 seal(device.token.encode(), context=(number, "", "account", "device_token")),
                 wrapped,
+                device.next_key_id,
             ),
         )
-        rows = [account.sealed(device, *entry) for entry in account.private_prekeys(device)]
+        in_use = {
+            (accounts.SIGNED, device.signed_prekey.key_id),
+            (accounts.KYBER, device.kyber_prekey.key_id),
+            *((accounts.ONE_TIME, key_id) for key_id in one_time),
+        }
+        rows = []
+        for entry in account.private_prekeys(device):
+            made = now if entry[:2] in in_use else now - 1
+            retired = 0 if entry[:2] in in_use else now
+            rows.append(dataclasses.replace(account.sealed(device, *entry), created_at=made, retired_at=retired))
         await accounts.add_prekeys(connection, rows)
-        await registrations.note_registered(connection, number, int(time.time() * 1000))
+        await registrations.note_registered(connection, number, now)
 
 
 def _context(number: str) -> tuple[str, str, str, str]:

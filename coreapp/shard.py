@@ -14,6 +14,7 @@ from coreapp.account import OwnDevice
 from coreapp.admission import Admission, Gate
 from coreapp.config import Config
 from coreapp.contact_book import ContactBook
+from coreapp.directory_api import DirectoryApi
 from coreapp.encryption import Encryption
 from coreapp.errors import Refused
 from coreapp.garbage import KEYS, MEDIA, MESSAGE, GarbageCollector, KeyCollector, MessageCollector
@@ -25,11 +26,11 @@ from coreapp.job_queue import JobCount, JobQueue
 from coreapp.journal import Journal
 from coreapp.media.assembly import ShardMedia
 from coreapp.network_link import NetworkLink
+from coreapp.prekey_upkeep import PreKeyUpkeep
 from coreapp.progress import ProgressBook
 from coreapp.read_marks import ReadMarks
 from coreapp.read_receipts import ReadReceipts
 from coreapp.receiving.events import Events
-from coreapp.registrar import Registrar
 from coreapp.session_store import SessionStore
 from coreapp.settings import Settings
 from coreapp.status_delay import StatusDelay
@@ -48,7 +49,7 @@ from tidings.runtime.clock import Clock
 from tidings.storage import callbacks, jobs, messages, shards, threads
 from tidings.storage.callbacks import Callback
 from tidings.storage.database import Database
-from tidings.storage.shards import Lease, LeaseLost
+from tidings.storage.shards import Lease
 
 log = logging.getLogger(__name__)
 
@@ -66,16 +67,13 @@ class Shard:
         database: Database,
         lease: Lease,
         device: OwnDevice,
-        registrar: Registrar,
         clock: Clock,
     ) -> None:
         self.lease = lease
         self._settings = settings
         self._database = database
         self._device = device
-        self._registrar = registrar
         self._clock = clock
-        self._background: set[asyncio.Task[None]] = set()
         self.config = Config(database, device.number, any_2xx=settings.accept_any_2xx)
 
     async def open(self) -> None:
@@ -268,6 +266,7 @@ class Shard:
             shard=number,
             node=settings.node,
         )
+        self.prekey_upkeep = PreKeyUpkeep(database, self.lease, device, DirectoryApi(settings.network_http), clock)
         self.link.listen(self)
         await self.queue.start(pending)
         self.jobs.resume(left)
@@ -285,6 +284,7 @@ class Shard:
             self.config,
             self.deliveries,
             self.garbage,
+            self.prekey_upkeep,
             self.media.downloads,
             self.link,
         )
@@ -296,8 +296,6 @@ class Shard:
             raise
         finally:
             EPOCH.labels(self.lease.shard).set(0)
-            for task in self._background:
-                task.cancel()
             await self.contacts.close()
             await self._keys.close()
             await self.media.close()
@@ -337,19 +335,7 @@ class Shard:
         self.events.delivered(delivery)
 
     def prekeys_low(self, remaining: int) -> None:
-        if not self._background:
-            task = asyncio.create_task(self._refill(remaining))
-            self._background.add(task)
-            task.add_done_callback(self._background.discard)
-
-    async def _refill(self, remaining: int) -> None:
-        try:
-            await self._registrar.upload_prekeys(self._database, self.lease, self._device)
-        except LeaseLost as lost:
-            self.journal.fail(lost)
-        except Exception as error:
-            # The servers say again that they are low.
-            log.warning("prekeys.upload_failed", extra={"remaining": remaining, "error": repr(error)})
+        self.prekey_upkeep.low()
 
     def _finished(self, ids: Sequence[str], committed: asyncio.Future[None]) -> None:
         self.jobs.finished(ids, committed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 from network.devices import schemas, signatures
@@ -26,6 +27,14 @@ def kyber_rows(number: str, keys: Sequence[schemas.KyberPreKey]) -> list[prekeys
     return [prekeys.KyberPreKey(number, key.key_id, key.public, key.signature) for key in keys]
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Left:
+    """The ids of the one-time keys that a device has left here."""
+
+    prekeys: Sequence[int]
+    kyber_prekeys: Sequence[int]
+
+
 class Keys:
     """Keys of devices that have proved who they are."""
 
@@ -34,7 +43,7 @@ class Keys:
         self._router = router
         self._refills = refills
 
-    async def upload(self, number: str, keys: schemas.Keys) -> Counts:
+    async def upload(self, number: str, keys: schemas.Keys) -> Left:
         """Add one-time keys, replace lasting ones; what is there now. The same upload again changes nothing.
 
         Raises `BadRequest`, `NotFound` and `StaleEpoch`.
@@ -49,7 +58,7 @@ class Keys:
         signatures.require_last_resort(keys, has_one=device.kyber_prekey is not None)
         await signatures.check([("", device.identity_key, keys)])
 
-        async def work(connection: Connection) -> Counts:
+        async def work(connection: Connection) -> Left:
             if keys.signed_prekey is not None:
                 key = keys.signed_prekey
                 await directory.rotate_signed_prekey(connection, number, key.key_id, key.public, key.signature)
@@ -60,15 +69,15 @@ class Keys:
                 )
             await prekeys.put(connection, prekey_rows(number, keys.prekeys))
             await prekeys.put_kyber(connection, kyber_rows(number, keys.kyber_prekeys))
-            left = (await prekeys.count_left(connection, [number]))[number]
-            if max(left.prekeys, left.kyber_prekeys) > MAX_KEPT:
+            left = Left(*await prekeys.list_ids(connection, number))
+            if max(len(left.prekeys), len(left.kyber_prekeys)) > MAX_KEPT:
                 raise BadRequest(f"at most {MAX_KEPT} one-time pre-keys of each kind are kept", reason="too_many")
             return left
 
         left = await self._database.persist(work, patience=20)
-        self._refills.uploaded(number, left)
+        self._refills.uploaded(number, Counts(len(left.prekeys), len(left.kyber_prekeys)))
         return left
 
-    async def count(self, number: str) -> Counts:
+    async def list_left(self, number: str) -> Left:
         """What is there now."""
-        return (await self._database.query(lambda c: prekeys.count_left(c, [number]), patience=20))[number]
+        return Left(*await self._database.query(lambda c: prekeys.list_ids(c, number), patience=20))

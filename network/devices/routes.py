@@ -12,11 +12,10 @@ from network import http, numbers
 from network.devices import schemas
 from network.devices.blocks import Blocks
 from network.devices.codes import Codes
-from network.devices.keys import Keys
+from network.devices.keys import Keys, Left
 from network.devices.registrations import Registrations
 from network.errors import NotFound
 from network.logins import Logins
-from tidings.storage.prekeys import Counts
 
 # 500 devices with 100 one-time pre-keys each come to about 5 MB.
 MAX_BULK_BODY = 8 * 1024 * 1024
@@ -77,12 +76,12 @@ def make_routes(service: Service) -> APIRouter:
     async def upload_keys(request: Request, number: str) -> JSONResponse:
         await _authenticate(request, number)
         body = await http.read_body(request, schemas.Keys)
-        return JSONResponse(_counts(await service.keys.upload(number, body)))
+        return JSONResponse(_left(await service.keys.upload(number, body)))
 
     @routes.get("/keys/{number}")
     async def count_keys(request: Request, number: str) -> JSONResponse:
         await _authenticate(request, number)
-        return JSONResponse(_counts(await service.keys.count(number)))
+        return JSONResponse(_left(await service.keys.list_left(number)))
 
     @routes.put("/blocks/{number}/{other}")
     async def block(request: Request, number: str, other: str) -> JSONResponse:
@@ -110,5 +109,10 @@ def _require_number(text: str) -> None:
         raise NotFound(f"{text!r} is no number: 7 to 15 digits")
 
 
-def _counts(counts: Counts) -> dict[str, Any]:
-    return {"prekeys": counts.prekeys, "kyber_prekeys": counts.kyber_prekeys}
+def _left(left: Left) -> dict[str, Any]:
+    return {
+        "prekeys": len(left.prekeys),
+        "kyber_prekeys": len(left.kyber_prekeys),
+        "prekey_ids": left.prekeys,
+        "kyber_prekey_ids": left.kyber_prekeys,
+    }

@@ -37,12 +37,21 @@ from tidings.e2ee.errors import (
 from tidings.e2ee.group_messages import DistributionMessage, GroupMessage
 from tidings.e2ee.identity import IdentityKeyPair
 from tidings.e2ee.messages import MESSAGE, PREKEY, VERSION_4, PreKeySignalMessage, SignalMessage
-from tidings.e2ee.prekeys import KyberPreKey, PreKey, PreKeyBundle, SignedPreKey, check_downgrade
+from tidings.e2ee.prekeys import (
+    MAX_KEY_ID,
+    KyberPreKey,
+    PreKey,
+    PreKeyBundle,
+    SignedPreKey,
+    check_downgrade,
+    free_key_ids,
+)
 from tidings.e2ee.record import SessionRecord
 from tidings.e2ee.sealing import Keyring, Sealer, generate_data_key, wrap_data_key
 from tidings.e2ee.sender_keys import SenderKeyRecord
 
 __all__ = [
+    "MAX_KEY_ID",
     "MESSAGE",
     "PREKEY",
     "VERSION_4",
@@ -73,6 +82,7 @@ __all__ = [
     "UntrustedIdentity",
     "attachments",
     "check_downgrade",
+    "free_key_ids",
     "generate_data_key",
     "wrap_data_key",
 ]

@@ -2,9 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
+from typing import Final
 
 from tidings.e2ee import curve, errors, identity, kem, messages, xeddsa
+
+MAX_KEY_ID: Final = 0xFFFFFF  # of our own keys; official clients take 24 bits for theirs
+
+
+def free_key_ids(first: int, count: int, used: Collection[int]) -> list[int]:
+    """The next `count` ids from `first` on that no kept key has, from 1 again after `MAX_KEY_ID`. 0 is no id of ours.
+
+    Raises ValueError when there are not so many.
+    """
+    if count > MAX_KEY_ID - len(used):
+        raise ValueError("too many pre-keys are kept")
+    found: list[int] = []
+    key_id = first
+    while len(found) < count:
+        if not 0 < key_id <= MAX_KEY_ID:
+            key_id = 1
+        if key_id not in used:
+            found.append(key_id)
+        key_id += 1
+    return found
 
 
 @dataclass(frozen=True, slots=True)

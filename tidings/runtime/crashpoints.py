@@ -18,6 +18,7 @@ AFTER_STORE_BEFORE_ACCEPTED = "after-store-before-accepted"
 AFTER_SEAL_BEFORE_COMMIT = "after-seal-before-commit"
 AFTER_FILE_BEFORE_ROW = "after-file-before-row"
 AFTER_REGISTRATION_BEFORE_COMMIT = "after-registration-before-commit"
+AFTER_KEYS_BEFORE_UPLOAD = "after-keys-before-upload"
 
 ALL = (
     AFTER_COMMIT_BEFORE_REPLY,
@@ -29,6 +30,7 @@ ALL = (
     AFTER_SEAL_BEFORE_COMMIT,
     AFTER_FILE_BEFORE_ROW,
     AFTER_REGISTRATION_BEFORE_COMMIT,
+    AFTER_KEYS_BEFORE_UPLOAD,
 )
 
 _armed: str | None = None

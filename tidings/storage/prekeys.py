@@ -165,6 +165,16 @@ async def count_left(connection: AsyncConnection, numbers: Sequence[str]) -> dic
     return {number: Counts(ordinary.get(number, 0), post_quantum.get(number, 0)) for number in numbers}
 
 
+async def list_ids(connection: AsyncConnection, number: str) -> tuple[list[int], list[int]]:
+    """The ids of the one-time keys that a number has left: ordinary ones, Kyber ones."""
+    found = [
+        await connection.execute(sa.select(keys.c.key_id).where(keys.c.number == number).order_by(keys.c.key_id))
+        for keys in (table, kyber)
+    ]
+    ordinary, post_quantum = (list(rows.scalars()) for rows in found)
+    return ordinary, post_quantum
+
+
 async def drop(connection: AsyncConnection, numbers: Sequence[str]) -> None:
     """Delete all one-time keys of these numbers."""
     if numbers:

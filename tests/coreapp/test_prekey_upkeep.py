@@ -1,0 +1,194 @@
+"""The business's own pre-keys: rotated weekly, kept for a month, pruned, and numbered in 24 bits."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coreapp.directory_api import DirectoryApi
+from coreapp.errors import UpstreamUnreached
+from coreapp.prekey_upkeep import KEPT_MS, ROTATION_MS
+from tests.conftest import DatabaseFactory
+from tests.coreapp.conftest import BUSINESS, Killed, Running, World
+from tests.coreapp.real_network import RealNetwork, real_network
+from tidings import e2ee
+from tidings.runtime import crashpoints
+from tidings.runtime.clock import ManualClock
+from tidings.storage import accounts, directory, prekeys, shards
+from tidings.storage.accounts import OwnPreKey
+
+WEEK, MONTH = ROTATION_MS / 1000, KEPT_MS / 1000
+
+
+async def start(world: World, network: RealNetwork, clock: ManualClock) -> Running:
+    return await world.start(clock=clock, network_tcp=network.tcp, network_http=network.http)
+
+
+async def rows(world: World) -> list[OwnPreKey]:
+    async with world.database.reading() as connection:
+        return list(await accounts.list_prekeys(connection, BUSINESS))
+
+
+def of_kind(found: list[OwnPreKey], kind: str) -> list[int]:
+    return [key.key_id for key in found if key.kind == kind]
+
+
+async def at_the_network(network: RealNetwork) -> tuple[int, int | None]:
+    """The ids of the signed and Kyber pre-keys there."""
+    async with network.database.reading() as connection:
+        found = (await directory.list_registrations(connection, [BUSINESS]))[BUSINESS]
+    return found.signed_prekey_id, found.kyber_prekey_id
+
+
+async def test_lasting_keys_are_replaced_weekly_and_old_ones_go_after_a_month(
+    world: World, database_factory: DatabaseFactory, tmp_path: Path
+) -> None:
+    clock = ManualClock(time.time())
+    async with real_network(world, database_factory, tmp_path) as network:
+        running = await start(world, network, clock)
+        upkeep, device = running.shard.prekey_upkeep, running.shard._device
+        first = await at_the_network(network)
+        await upkeep.run_once()
+        assert await at_the_network(network) == first
+        clock.advance(WEEK + 600)
+        await upkeep.run_once()
+        second = await at_the_network(network)
+        assert second[0] not in first
+        assert second == (device.signed_prekey.key_id, device.kyber_prekey.key_id)
+        assert set(device.signed_prekeys) == {first[0], second[0]}
+        for _ in range(4):
+            clock.advance(WEEK)
+            await upkeep.run_once()
+            assert first[0] in device.signed_prekeys
+        clock.advance(WEEK)
+        await upkeep.run_once()
+        assert first[0] not in device.signed_prekeys
+        assert first[1] not in device.kyber_prekeys
+        kept = await rows(world)
+        assert of_kind(kept, accounts.SIGNED) == list(device.signed_prekeys)
+        assert of_kind(kept, accounts.KYBER) == list(device.kyber_prekeys)
+        assert len(device.signed_prekeys) == 6
+        await running.stopped()
+
+
+async def test_one_time_keys_that_were_handed_out_and_never_used_go_after_a_month(
+    world: World, database_factory: DatabaseFactory, tmp_path: Path
+) -> None:
+    clock = ManualClock(time.time())
+    async with real_network(world, database_factory, tmp_path) as network:
+        running = await start(world, network, clock)
+        upkeep, device = running.shard.prekey_upkeep, running.shard._device
+        async with network.database.transaction() as connection:
+            ordinary, _ = await prekeys.take_one_each(connection, [BUSINESS])
+        taken = ordinary[BUSINESS].key_id
+        clock.advance(WEEK + 600)
+        await upkeep.run_once()
+        retired = [key.key_id for key in await rows(world) if key.kind == accounts.ONE_TIME and key.retired_at]
+        assert retired == [taken]
+        clock.advance(MONTH - 600)
+        await upkeep.run_once()
+        assert taken in device.prekeys
+        clock.advance(WEEK + 600)
+        await upkeep.run_once()
+        assert taken not in device.prekeys
+        assert taken not in of_kind(await rows(world), accounts.ONE_TIME)
+        # Those that the network still has are there however old they are.
+        assert len(device.prekeys) == 99
+        await running.stopped()
+
+
+async def test_a_rotation_that_dies_before_its_upload_is_finished_by_the_next_owner(
+    world: World, database_factory: DatabaseFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = ManualClock(time.time())
+    async with real_network(world, database_factory, tmp_path) as network:
+        running = await start(world, network, clock)
+        before = await at_the_network(network)
+        clock.advance(WEEK + 600)
+        with monkeypatch.context() as patch:
+
+            def reach(name: str) -> None:
+                if name == crashpoints.AFTER_KEYS_BEFORE_UPLOAD:
+                    raise Killed(name)
+
+            patch.setattr(crashpoints, "reach", reach)
+            with pytest.raises(Killed):
+                await running.shard.prekey_upkeep.run_once()
+        made = running.shard._device.signed_prekey.key_id
+        assert await at_the_network(network) == before
+        await running.stopped()
+        again = await start(world, network, clock)
+        await again.shard.prekey_upkeep.run_once()
+        assert (await at_the_network(network))[0] == made
+        assert all(key.uploaded for key in await rows(world))
+        await again.stopped()
+
+
+async def test_keys_are_uploaded_again_until_the_network_has_them(
+    world: World, database_factory: DatabaseFactory, tmp_path: Path
+) -> None:
+    clock = ManualClock(time.time())
+    async with real_network(world, database_factory, tmp_path) as network:
+        running = await start(world, network, clock)
+        upkeep = running.shard.prekey_upkeep
+        clock.advance(WEEK + 600)
+        there, upkeep._directory = upkeep._directory, DirectoryApi("http://127.0.0.1:1")
+        for _ in range(3):
+            with pytest.raises(UpstreamUnreached):
+                await upkeep.run_once()
+        upkeep._directory = there
+        await upkeep.run_once()
+        assert len(running.shard._device.signed_prekeys) == 2
+        assert (await at_the_network(network))[0] == running.shard._device.signed_prekey.key_id
+        await running.stopped()
+
+
+async def test_an_owner_that_has_lost_its_lease_makes_no_keys(world: World) -> None:
+    clock = ManualClock(time.time())
+    running = await world.start(clock=clock)
+    upkeep = running.shard.prekey_upkeep
+    upkeep._lease = dataclasses.replace(upkeep._lease, epoch=upkeep._lease.epoch - 1)
+    before = await rows(world)
+    upkeep._low = True
+    with pytest.raises(shards.LeaseLost):
+        await upkeep.run_once()
+    clock.advance(WEEK + 600)
+    with pytest.raises(shards.LeaseLost):
+        await upkeep.run_once()
+    assert await rows(world) == before
+    assert not world.network.uploads
+
+
+async def test_ids_go_round_at_24_bits_and_pass_over_those_that_are_kept(world: World) -> None:
+    running = await world.start()
+    upkeep, device = running.shard.prekey_upkeep, running.shard._device
+    kept = set(device.prekeys) | set(device.signed_prekeys) | set(device.kyber_prekeys)
+    device.next_key_id = e2ee.MAX_KEY_ID - 49
+    upkeep._low = True
+    await upkeep.run_once()
+    uploaded = [key["key_id"] for key in world.network.uploads[-1]["prekeys"]]
+    assert uploaded[:50] == list(range(e2ee.MAX_KEY_ID - 49, e2ee.MAX_KEY_ID + 1))
+    assert min(uploaded[50:]) == max(kept) + 1
+    async with world.database.reading() as connection:
+        found = await accounts.find_account(connection, BUSINESS)
+    assert found is not None
+    assert found.next_key_id == uploaded[-1] + 1
+
+
+def test_free_ids_are_refused_when_there_are_none() -> None:
+    class Everything:
+        def __len__(self) -> int:
+            return e2ee.MAX_KEY_ID
+
+        def __contains__(self, key_id: object) -> bool:
+            return True
+
+        def __iter__(self) -> Any:
+            return iter(())
+
+    with pytest.raises(ValueError, match="too many"):
+        e2ee.free_key_ids(1, 1, Everything())
