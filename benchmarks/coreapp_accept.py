@@ -309,7 +309,7 @@ async def measure(options: argparse.Namespace) -> dict[str, float]:
                 accept_any_2xx=False,
                 require_pq=False,
                 media_dir=Path(folder) / "media",
-                status_delay=0.0,
+                status_delay=options.status_delay,
                 outgoing=OutgoingSettings(addresses.LOOPBACK),
             )
             node = Node(settings, database, SystemClock(), lambda: "127.0.0.1:0")
@@ -367,6 +367,7 @@ def main() -> None:
     parser.add_argument("--messages", type=int, default=5000)
     parser.add_argument("--recipients", type=int, default=200)
     parser.add_argument("--concurrency", type=int, default=24, help="POSTs in flight")
+    parser.add_argument("--status-delay", type=float, default=0.0, help="seconds; 0 as in the other benchmarks")
     parser.add_argument("--limit", type=float, default=0.0, help="fail above so many µs a message; 0 is no limit")
     parser.add_argument("--profile", action="store_true")
     parser.add_argument("--sort", default="tottime")
