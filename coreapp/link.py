@@ -110,7 +110,7 @@ class LinkHandler:
             status = "connected" if shard.link.connected else "connecting"
             if self._databases is not None and not await self._databases.are_alive():
                 status = "disconnected"
-            return core.Health(question.n, status, self._node, [shard.lease.shard], shard.audience.dropped)
+            return core.Health(question.n, status, self._node, [shard.lease.shard], shard.callbacks.audience.dropped)
         if self._desk is not None and isinstance(question, _ABOUT_THE_NUMBER):
             return await _ask_desk(self._desk, question)
         if shard is None and self._waits_for_code():
@@ -150,7 +150,7 @@ class LinkHandler:
             shard.garbage.ask(question.kind)
             return core.Done(question.n)
         if isinstance(question, core.ReplayCallbacks):
-            return core.Replayed(question.n, await shard.replay(question.seqs))
+            return core.Replayed(question.n, await shard.callbacks.replay(question.seqs))
         raise Refused(codes.INTERNAL_ERROR, f"unknown question {type(question).__name__}")
 
     def _waits_for_code(self) -> bool:

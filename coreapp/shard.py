@@ -9,14 +9,12 @@ from typing import Any
 
 from prometheus_client import Gauge
 
-from coreapp import codes
 from coreapp.account import OwnDevice
 from coreapp.admission import Admission, Gate
 from coreapp.config import Config
 from coreapp.contact_book import ContactBook
 from coreapp.directory_api import DirectoryApi
 from coreapp.encryption import Encryption
-from coreapp.errors import Refused
 from coreapp.garbage import KEYS, MEDIA, MESSAGE, GarbageCollector, KeyCollector, MessageCollector
 from coreapp.groups.assembly import ShardGroups
 from coreapp.idempotency import IdempotencyKeys
@@ -33,21 +31,15 @@ from coreapp.read_receipts import ReadReceipts
 from coreapp.receiving.events import Events
 from coreapp.session_store import SessionStore
 from coreapp.settings import Settings
-from coreapp.status_delay import StatusDelay
 from coreapp.status_reports import StatusReports
 from coreapp.threads import Threads
 from coreapp.transmission import Transmitter
 from coreapp.upstream import Delivery
-from coreapp.webhook.audience import Audience
-from coreapp.webhook.delivery import Deliveries
-from coreapp.webhook.queue import CallbackQueue
-from coreapp.webhook.rows import CallbackRows
-from coreapp.webhook.status_rows import StatusRows
+from coreapp.webhook.assembly import ShardCallbacks
 from tidings.outgoing.guard import Guard
 from tidings.runtime import service
 from tidings.runtime.clock import Clock
-from tidings.storage import callbacks, jobs, messages, shards, threads
-from tidings.storage.callbacks import Callback
+from tidings.storage import jobs, messages, shards, threads
 from tidings.storage.database import Database
 from tidings.storage.shards import Lease
 
@@ -87,32 +79,19 @@ class Shard:
         )
         async with database.reading() as connection:
             left = await jobs.list_jobs(connection, number)
-            pending = await callbacks.count_pending(connection, number)
-            last_seq = await callbacks.highest_seq(connection)
             progress_rows = await messages.list_progress(connection, account, [job.id for job in left])
 
         self.guard = Guard(settings.outgoing)
         self.link = NetworkLink(*settings.network_tcp, device.number, device.token, epoch=self.lease.epoch)
-        self.queue = CallbackQueue(settings.callback_queue_limit, clock, self._load_callbacks)
-        self.audience = Audience(
-            lambda: bool(self.config.target().url),
-            self.queue.__len__,
-            settings.callback_queue_limit,
-            refuses=settings.refuses_unheard,
+        self.callbacks = await ShardCallbacks.read(settings, database, self.lease, self.config, clock, account=account)
+        self.queue, delay = self.callbacks.queue, self.callbacks.delay
+        self.journal = Journal(
+            database, self.lease, last_seq=self.callbacks.last_seq, committed=self.callbacks.committed
         )
-        self.config.on_change(self.audience.settings_changed)
-        delay = StatusDelay(settings.status_delay, clock)
-
-        def committed(new: Sequence[Callback]) -> None:
-            delay.committed(new)
-            self.queue.offer(new)
-
-        self.journal = Journal(database, self.lease, last_seq=last_seq, committed=committed)
         progress = ProgressBook()
         progress.hold([job.id for job in left])
         progress.load(progress_rows)
-        rows = CallbackRows(lambda: self.config.wishes().persist, clock, account=account, shard=number)
-        status_rows = StatusRows(rows, progress, delay, self.audience)
+        status_rows = self.callbacks.status_rows(progress)
         reports = StatusReports(
             progress, self.config.wishes, status_rows, clock, account=account, names=settings.conversations
         )
@@ -183,7 +162,7 @@ class Shard:
             Gate("job", settings.job_queue_limit),
             count,
             Gate("callback", settings.callback_queue_limit),
-            self.audience.pressing,
+            self.callbacks.audience.pressing,
         )
         read_receipts = ReadReceipts(
             admission, count, self.journal, progress, self.transmitter, clock, account=account, shard=number
@@ -243,16 +222,7 @@ class Shard:
             clock,
             shard=number,
         )
-        self.deliveries = Deliveries(
-            self.queue,
-            self.journal,
-            self.config.target,
-            settings.webhook_key,
-            self.guard,
-            clock,
-            timeout=settings.webhook_timeout,
-        )
-        self.config.on_change(self.deliveries.kick)
+        self.deliveries = self.callbacks.deliveries(self.journal, self.guard)
         self.garbage = GarbageCollector(
             {
                 MESSAGE: MessageCollector(database, self.lease, clock),
@@ -268,12 +238,12 @@ class Shard:
         )
         self.prekey_upkeep = PreKeyUpkeep(database, self.lease, device, DirectoryApi(settings.network_http), clock)
         self.link.listen(self)
-        await self.queue.start(pending)
+        await self.callbacks.start()
         self.jobs.resume(left)
         EPOCH.labels(number).set(self.lease.epoch)
         log.info(
             "shard.opened",
-            extra={"shard": number, "epoch": self.lease.epoch, "jobs": len(left), "callbacks": pending},
+            extra={"shard": number, "epoch": self.lease.epoch, "jobs": len(left), "callbacks": self.callbacks.pending},
         )
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -305,20 +275,6 @@ class Shard:
             await self.queue.close()
             await self.journal.close()
 
-    async def replay(self, seqs: Sequence[int]) -> int:
-        """Bring dead letters back into the queue, those named or up to 1,000 of all; returns how many.
-
-        Raises `Refused` while the queue is at its limit, and `LeaseLost`.
-        """
-        if len(self.queue) >= self._settings.callback_queue_limit:
-            raise Refused(codes.OVERLOADED, "the callback queue is at its limit", retry_after=5)
-        return await self.queue.bring_back(lambda: self._revive(seqs))
-
-    async def _revive(self, seqs: Sequence[int]) -> Sequence[Callback]:
-        async with self._database.transaction() as connection:
-            await shards.fence(connection, self.lease)
-            return await callbacks.take_dead(connection, self.lease.shard, int(self._clock.now() * 1000), seqs or None)
-
     # What the servers tell us, handed to whom it concerns.
 
     def connected(self) -> None:
@@ -340,11 +296,6 @@ class Shard:
     def _finished(self, ids: Sequence[str], committed: asyncio.Future[None]) -> None:
         self.jobs.finished(ids, committed)
         self.groups.lane.finished(ids)
-
-    async def _load_callbacks(self, after: int, limit: int) -> Sequence[Callback]:
-        return await self._database.query(
-            lambda connection: callbacks.list_pending(connection, self.lease.shard, after=after, limit=limit)
-        )
 
 
 class _JournalWatch:

@@ -37,6 +37,8 @@ PAGE = 2000
 RETRY_SECONDS = 1.0  # after a page could not be loaded
 # Seconds between two looks at what is due: so long may a callback be late, and there are no more timers than that.
 SPACING = 0.02
+# Seconds, more than any status is held: one that seems to be held for longer is due, the clock was set back.
+LONGEST_HOLD = 120.0
 
 LoadPage = Callable[[int, int], Awaitable[Sequence[Callback]]]
 
@@ -182,7 +184,7 @@ class CallbackQueue:
 
     def _place(self, callback: Callback) -> bool:
         """Make it ready if it is due; is it?"""
-        if callback.due_at > self._clock.now() * 1000:
+        if not _is_due(callback, self._clock.now()):
             heapq.heappush(self._parked, (callback.due_at, callback.seq, callback))
             if self._parked[0][2] is callback:
                 self._set_alarm()
@@ -212,8 +214,8 @@ class CallbackQueue:
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
-        now = self._clock.now() * 1000
-        while self._parked and self._parked[0][0] <= now:
+        now = self._clock.now()
+        while self._parked and _is_due(self._parked[0][2], now):
             callback = heapq.heappop(self._parked)[2]
             self._ready.append(callback)
             self._held_count -= self._held.pop(callback.subject, 0)
@@ -257,3 +259,9 @@ class CallbackQueue:
                     # Nothing there and nothing came while we looked: the count was too high.
                     self._in_database = 0
         self._measure()
+
+
+def _is_due(callback: Callback, now: float) -> bool:
+    """May it be posted? now: Unix seconds."""
+    wait = callback.due_at / 1000 - now
+    return wait <= 0 or (wait > LONGEST_HOLD and not callback.attempt)

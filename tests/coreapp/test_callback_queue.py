@@ -213,6 +213,22 @@ async def test_held_callbacks_are_counted_apart_and_age_from_when_they_are_due()
     assert measured()[2] == 0
 
 
+async def test_nothing_is_held_for_as_long_as_the_clock_was_set_back() -> None:
+    clock = ManualClock()
+    queue = CallbackQueue(10, clock, Table().load)
+    await queue.start(0)
+    tried = row(1, "tried", due_at=int((clock.now() + 9000) * 1000))
+    tried.attempt = 1
+    queue.offer([tried, row(2, "held", due_at=int((clock.now() + 1) * 1000))])
+    clock.advance(-3600)
+    queue.release_due()
+    assert (await queue.take()).seq == 2
+    queue.offer([row(3, "committed before", due_at=int((clock.now() + 3601) * 1000))])
+    assert (await queue.take()).seq == 3
+    assert not queue._ready
+    await queue.close()
+
+
 async def test_callbacks_that_are_held_share_one_timer(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = ManualClock()
     now = int(clock.now() * 1000)

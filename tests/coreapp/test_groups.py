@@ -66,7 +66,7 @@ async def test_without_a_webhook_the_statuses_of_a_groups_message_are_dropped_be
         # The creation of the group and both who joined.
         await soon(lambda: len(shard.queue) == 3)
         await scene.sent(group)
-        await soon(lambda: shard.audience.dropped == 5)
+        await soon(lambda: shard.callbacks.audience.dropped == 5)
         assert len(shard.queue) == 3
 
 
