@@ -22,6 +22,7 @@ from webapp.media_providers.schemas import MediaProviders
 from webapp.messages.schemas import Marking, Message
 from webapp.profile.schemas import About, BusinessProfile
 from webapp.stickerpacks.schemas import NewSticker, NewStickerpack, StickerChange, StickerpackChange
+from webapp.templates.importing import Import
 from webapp.templates.schemas import Definition
 from webapp.users.schemas import Login, NewPassword, NewUser
 
@@ -36,6 +37,7 @@ _BODIES = (
     Compliance,
     Contacts,
     Definition,
+    Import,
     Login,
     Marking,
     MediaProviders,

@@ -9,6 +9,7 @@ import pytest
 
 from tests.cli.test_main import assert_one_line, run
 
+EXPORTED = Path(__file__).parents[1] / "data" / "api" / "templates_exported.json"
 DEFINITIONS = Path(__file__).parents[1] / "data" / "api" / "templates_good.json"
 
 
@@ -39,3 +40,19 @@ def test_templates_are_made_listed_and_deleted(data: dict[str, str], tmp_path: P
     wrong.write_text("{")
     assert_one_line(run("template", "create", str(wrong), **data), 1, ".*is no JSON")
     assert_one_line(run("template", "create", str(tmp_path / "none"), **data), 1, ".*cannot be read")
+
+
+def test_an_export_is_imported_as_a_whole_or_what_of_it_can_be_kept(data: dict[str, str], tmp_path: Path) -> None:
+    exported = json.loads(EXPORTED.read_text())
+    exported["data"][2]["components"] = []
+    wrong = tmp_path / "wrong.json"
+    wrong.write_text(json.dumps(exported))
+    failed = run("template", "import", str(wrong), **data)
+    assert failed.returncode == 1
+    assert failed.stdout == "refused  data[2] (old in en): components: should have one BODY\n"
+    assert "nothing was imported: 1 of 4 templates cannot be kept" in failed.stderr
+    assert run("template", "list", **data).stdout == "0 templates\n"
+    partly = run("template", "import", str(wrong), "--partial", **data)
+    assert (partly.returncode, partly.stdout.splitlines()[-1]) == (1, "3 imported, 0 there already, 1 refused")
+    whole = run("template", "import", str(EXPORTED), **data)
+    assert (whole.returncode, whole.stdout) == (0, "1 imported, 3 there already, 0 refused\n")

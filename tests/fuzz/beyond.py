@@ -142,6 +142,12 @@ KNOWN: tuple[Known, ...] = (
         "tests/webapp/test_templates.py",
     ),
     _rejected(
+        "POST /v1/configs/templates/import",
+        r"^data\[[0-9]+\] ",
+        "each line is a definition or is told why not",
+        "tests/webapp/test_templates.py",
+    ),
+    _rejected(
         "DELETE /v1/configs/templates/.*",
         "^name: should be the name of a template$",
         "a name that nothing can have",

@@ -19,6 +19,7 @@ ENDPOINTS = {
     ("delete", "/v1/media/{media_id}"),
     ("get", "/v1/configs/templates"),
     ("post", "/v1/configs/templates"),
+    ("post", "/v1/configs/templates/import"),
     ("delete", "/v1/configs/templates/{name}"),
     ("post", "/v1/contacts"),
     ("get", "/v1/contacts/{wa_id}/identity"),

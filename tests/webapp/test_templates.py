@@ -86,6 +86,65 @@ async def test_without_a_namespace_the_accounts_own_is_meant(api: Served, coreap
     assert code(await api.http.post("/v1/messages", json=sending())) == (400, 1008)
 
 
+async def test_an_export_is_kept_as_a_whole_and_again_without_a_change(api: Served, coreapp: FakeCoreapp) -> None:
+    exported = body("templates_exported")
+    answer = await api.http.post(f"{PATH}/import", json=exported)
+    assert answer.status_code == 201, answer.text
+    made = {(one["name"], one["language"]): one for one in answer.json()["templates"]}
+    assert [(one["category"], one["status"]) for one in made.values()] == [
+        ("UTILITY", "APPROVED"),
+        ("AUTHENTICATION", "APPROVED"),
+        ("UTILITY", "IN_APPEAL"),
+        ("UTILITY", "APPROVED"),
+    ]
+    assert made["code", "pt_BR"]["components"][2]["buttons"] == [
+        {
+            "type": "OTP",
+            "text": "Copy code",
+            "otp_type": "ONE_TAP",
+            "autofill_text": "Autofill",
+            "package_name": "com.example.app",
+            "signature_hash": "K8a/AINcGX7",
+        }
+    ]
+    assert made["order_update", "en_US"]["parameter_format"] == "NAMED"
+    again = await api.http.post(f"{PATH}/import", json=exported)
+    assert (again.status_code, again.json()["templates"]) == (201, answer.json()["templates"])
+    sent = sending("old", "de")
+    sent["template"]["components"] = [{"type": "body", "parameters": {"type": "text", "text": "5"}}]
+    assert (await api.http.post("/v1/messages", json=sent)).status_code == 201
+    assert code(await api.http.post("/v1/messages", json=sending("old", "en"))) == (404, 2001)
+
+
+async def test_an_export_with_a_line_that_cannot_be_kept_is_refused_by_its_lines(api: Served) -> None:
+    assert (await api.http.post(PATH, json=PLAIN | {"namespace": "ns"})).status_code == 201
+    good = {"name": "good", "language": "en", "category": "UTILITY", "components": PLAIN["components"]}
+    called = {"type": "BUTTONS", "buttons": [{"type": "VOICE_CALL", "text": "Call"}]}
+    lines = [
+        good,
+        good | {"name": "calling", "components": [*PLAIN["components"], called]},
+        good,
+        PLAIN | {"components": [{"type": "BODY", "text": "Changed"}]},
+        "nothing",
+    ]
+    answer = await api.http.post(f"{PATH}/import", json={"data": lines, "namespace": "ns"})
+    assert answer.status_code == 400
+    assert [(error["code"], error["details"][:70]) for error in errors(answer)] == [
+        (1009, "data[1] (calling in en): components[1].buttons[0].type: should be 'QUIC"[:70]),
+        (1009, "data[2] (good in en): is there twice"),
+        (1004, "data[3] (plain in en_US): there is another one of this name in this language and namespace"[:70]),
+        (1009, "data[4] (no template): body: should be a JSON object"),
+    ]
+    assert [one["name"] for one in (await api.http.get(PATH)).json()["templates"]] == ["plain"]
+    changed = {"data": [lines[0], lines[3]], "namespace": "ns", "replace": True}
+    assert (await api.http.post(f"{PATH}/import", json=changed)).status_code == 201
+    listed = (await api.http.get(PATH)).json()["templates"]
+    assert [(one["name"], one["components"][0]["text"]) for one in listed] == [
+        ("good", "Welcome!"),
+        ("plain", "Changed"),
+    ]
+
+
 async def test_a_name_is_taken_once_in_each_language(api: Served) -> None:
     assert (await api.http.post(PATH, json=PLAIN)).status_code == 201
     assert code(await api.http.post(PATH, json=PLAIN)) == (400, 1004)

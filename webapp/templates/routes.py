@@ -9,6 +9,7 @@ from webapp.errors import PARAMETER_INVALID, FixRequest
 from webapp.gate import Gate
 from webapp.openapi import MetaAnswer
 from webapp.templates import schemas
+from webapp.templates.importing import Import
 from webapp.templates.service import Templates
 
 PATH = "/v1/configs/templates"
@@ -40,6 +41,19 @@ def routes(templates: Templates, gate: Gate, *, max_body: int) -> APIRouter:
         definition = await bodies.read(request, schemas.Definition, limit=max_body)
         created = await templates.create(caller, definition)
         return answers.answer({"templates": [schemas.describe(created)]}, status=201)
+
+    @router.post(
+        PATH + "/import",
+        summary="Create the templates of an export of the Graph API, all or none",
+        status_code=201,
+        response_model=schemas.TemplatesAnswer,
+        openapi_extra=openapi.operation(openapi.BEARER, Import),
+    )
+    async def import_templates(request: Request) -> Response:
+        caller = await gate.administrator(request)
+        wanted = await bodies.read(request, Import, limit=max_body)
+        kept = await templates.import_all(caller, wanted)
+        return answers.answer({"templates": [schemas.describe(template) for template in kept]}, status=201)
 
     @router.delete(
         PATH + "/{name}",

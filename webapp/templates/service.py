@@ -9,9 +9,11 @@ from collections.abc import Mapping, Sequence
 from tidings.runtime import service
 from tidings.runtime.clock import Clock
 from tidings.storage import templates
-from tidings.storage.database import Database
+from tidings.storage.database import Connection, Database
 from tidings.storage.templates import Template
 from webapp.errors import ALREADY_EXISTS, NOT_FOUND, FixRequest
+from webapp.templates import importing
+from webapp.templates.importing import Import
 from webapp.templates.schemas import Definition
 from webapp.tokens import Caller
 
@@ -67,6 +69,27 @@ class Templates:
             "template.created", extra={"template": row.name, "language": row.language, "username": caller.username}
         )
         return row
+
+    async def import_all(self, caller: Caller, wanted: Import) -> Sequence[Template]:
+        """All of an export's templates, in its order but for those that were there as they are, which come last.
+
+        Raises `FixRequest` that names each one that cannot be kept; then none is.
+        """
+        now = int(self._clock.now() * 1000)
+
+        async def work(connection: Connection) -> importing.Plan:
+            await templates.lock(connection, caller.account)
+            existing = await templates.list_templates(connection, caller.account)
+            found = importing.plan(wanted, caller.account, existing, now)
+            if not found.refused:
+                await templates.put_templates(connection, caller.account, found.keep)
+            return found
+
+        done = await self._database.persist(work, patience=5.0)
+        done.require_all()
+        await self.run_once()
+        log.info("templates.imported", extra={"templates": len(done.keep), "username": caller.username})
+        return [*done.keep, *done.unchanged]
 
     async def delete(self, caller: Caller, name: str, language: str | None, namespace: str | None) -> None:
         """In one language or in all, in one namespace or in all. Raises `FixRequest` when there is none."""

@@ -1,4 +1,4 @@
-"""`tidings template`: make, list and delete the templates of messages."""
+"""`tidings template`: make, import, list and delete the templates of messages."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
+import pydantic
 
 from tidings.cli import guard
 from tidings.runtime import settings
@@ -20,9 +21,11 @@ from tidings.storage.database import Connection, Database
 from tidings.wire.decoding import UNREADABLE
 from webapp import bodies
 from webapp.errors import FixRequest
+from webapp.templates.importing import Import, Plan, plan
 from webapp.templates.schemas import Definition, describe
 
 Value = TypeVar("Value")
+Model = TypeVar("Model", bound=pydantic.BaseModel)
 Work = Callable[[Connection], Awaitable[Value]]
 
 
@@ -31,6 +34,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     create = actions.add_parser("create", help="make a template from a JSON file")
     create.add_argument("file", metavar="FILE", help="one definition, or a list of them; - reads standard input")
+    importing = actions.add_parser("import", help="make all templates of an export of the Graph API, or none")
+    importing.add_argument("file", metavar="FILE", help='{"data": [...]} or the list alone; - reads standard input')
+    importing.add_argument("--namespace", help="of those that name none (default: the account's own)")
+    importing.add_argument("--replace", action="store_true", help="also those that are there and differ")
+    importing.add_argument("--partial", action="store_true", help="what can be kept, although the rest cannot")
     listing = actions.add_parser("list", help="list the templates")
     listing.add_argument("--json", action="store_true", help="as definitions that `create` takes")
     delete = actions.add_parser("delete", help="delete a template")
@@ -47,27 +55,60 @@ def run(options: argparse.Namespace) -> int:
     env.check()
     if options.action == "create":
         return _create(where, account, options.file)
+    if options.action == "import":
+        return _import(where, account, options)
     if options.action == "list":
         return _list(where, account, as_json=options.json)
     return _delete(where, account, options.name, options.language, options.namespace)
 
 
 def _create(where: settings.DatabaseSettings, account: str, file: str) -> int:
-    try:
-        found = msgspec.json.decode(sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes())
-        definitions = [bodies.check(Definition, one) for one in (found if isinstance(found, list) else [found])]
-    except OSError as error:
-        raise guard.Failure(f"{file} cannot be read: {error.strerror}") from error
-    except UNREADABLE as error:
-        raise guard.Failure(f"{file} is no JSON: {error}") from error
-    except FixRequest as error:
-        raise guard.Failure("; ".join(problem.details for problem in error.problems)) from error
+    found = _read(file)
+    definitions = [_checked(Definition, one) for one in (found if isinstance(found, list) else [found])]
     for definition in definitions:
         row = definition.row(account, int(time.time() * 1000))
         if not asyncio.run(_change(where, lambda connection, row=row: templates.add_template(connection, row))):  # type: ignore[misc]
             raise guard.Failure(f"there is a template {row.name} in {row.language} already")
         print(f"{row.name}  {row.language}  {row.status}  namespace {row.namespace}")
     return 0
+
+
+def _import(where: settings.DatabaseSettings, account: str, options: argparse.Namespace) -> int:
+    found = _read(options.file)
+    data = found.get("data") if isinstance(found, dict) else found
+    wanted = _checked(Import, {"data": data, "namespace": options.namespace, "replace": options.replace})
+
+    async def work(connection: Connection) -> Plan:
+        await templates.lock(connection, account)
+        existing = await templates.list_templates(connection, account)
+        made = plan(wanted, account, existing, int(time.time() * 1000))
+        if options.partial or not made.refused:
+            await templates.put_templates(connection, account, made.keep)
+        return made
+
+    made = asyncio.run(_change(where, work))
+    for line in made.refused:
+        print(f"refused  {line}")
+    if made.refused and not options.partial:
+        raise guard.Failure(f"nothing was imported: {len(made.refused)} of {len(wanted.data)} templates cannot be kept")
+    print(f"{len(made.keep)} imported, {len(made.unchanged)} there already, {len(made.refused)} refused")
+    return 1 if made.refused else 0
+
+
+def _read(file: str) -> Any:
+    try:
+        return msgspec.json.decode(sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes())
+    except OSError as error:
+        raise guard.Failure(f"{file} cannot be read: {error.strerror}") from error
+    except UNREADABLE as error:
+        raise guard.Failure(f"{file} is no JSON: {error}") from error
+
+
+def _checked(model: type[Model], value: object) -> Model:
+    try:
+        return bodies.check(model, value)
+    except FixRequest as error:
+        raise guard.Failure("; ".join(problem.details for problem in error.problems)) from error
 
 
 def _list(where: settings.DatabaseSettings, account: str, *, as_json: bool) -> int:

@@ -1,0 +1,172 @@
+"""Templates as the Graph API exports them: what of a file can be kept, and why the rest cannot."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+from urllib.parse import parse_qs, urlsplit
+
+import pydantic
+
+from tidings.storage.templates import Key, Template
+from webapp import bodies
+from webapp.bodies import Body
+from webapp.errors import ALREADY_EXISTS, PARAMETER_INVALID, FixRequest, Problem
+from webapp.templates.schemas import Definition, Namespace
+
+MAX_TEMPLATES = 1000
+
+# Of the years before the three categories of today.
+_CATEGORIES = {"TRANSACTIONAL": "UTILITY", "OTP": "AUTHENTICATION", "AUTO_REPLY": "UTILITY"} | dict.fromkeys(
+    (
+        "ACCOUNT_UPDATE",
+        "PAYMENT_UPDATE",
+        "PERSONAL_FINANCE_UPDATE",
+        "SHIPPING_UPDATE",
+        "RESERVATION_UPDATE",
+        "ISSUE_RESOLUTION",
+        "APPOINTMENT_UPDATE",
+        "TRANSPORTATION_UPDATE",
+        "TICKET_UPDATE",
+        "ALERT_UPDATE",
+    ),
+    "UTILITY",
+)
+# What a button with a one-time password looks like in an export.
+_CODE_HOST, _CODE_PATH = "www.whatsapp.com", "/otp/code/"
+
+
+class Import(Body):
+    """An export: all of its templates are kept, or none."""
+
+    model_config = pydantic.ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "data": [
+                        {
+                            "name": "greeting",
+                            "language": "en_US",
+                            "status": "APPROVED",
+                            "category": "MARKETING",
+                            "components": [{"type": "BODY", "text": "Hello", "example": {"body_text": [["x"]]}}],
+                        }
+                    ]
+                }
+            ]
+        }
+    )
+
+    data: Annotated[list[Any], pydantic.Field(max_length=MAX_TEMPLATES)]
+    namespace: Namespace | None = None
+    replace: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Refused:
+    """One line of an export that cannot be kept. place: counted from 0."""
+
+    place: int
+    name: str
+    problem: Problem
+
+    def __str__(self) -> str:
+        return f"data[{self.place}] ({self.name}): {self.problem.details}"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Plan:
+    """keep: what is new or other than it was; unchanged: what is there as it is."""
+
+    keep: Sequence[Template]
+    unchanged: Sequence[Template]
+    refused: Sequence[Refused]
+
+    def require_all(self) -> None:
+        """Raises `FixRequest` that names each line that is refused."""
+        if self.refused:
+            raise FixRequest([Problem(entry.problem.code, str(entry)) for entry in self.refused])
+
+
+def plan(wanted: Import, account: str, existing: Sequence[Template], now: int) -> Plan:
+    """What is to be done. existing: the account's templates; now: Unix milliseconds."""
+    there = {template.key: template for template in existing}
+    seen: set[Key] = set()
+    keep: list[Template] = []
+    unchanged: list[Template] = []
+    refused: list[Refused] = []
+    for place, entry in enumerate(wanted.data):
+        try:
+            row = bodies.check(Definition, _definition(entry, wanted.namespace)).row(account, now)
+        except FixRequest as error:
+            details = "; ".join(problem.details for problem in error.problems)
+            refused.append(Refused(place, _name_of(entry), Problem(error.problems[0].code, details)))
+            continue
+        old = there.get(row.key)
+        if row.key in seen:
+            problem = Problem(PARAMETER_INVALID, "is there twice")
+            refused.append(Refused(place, _name_of(entry), problem))
+        elif old is not None and dataclasses.replace(row, created_at=old.created_at) == old:
+            unchanged.append(old)
+        elif old is not None and not wanted.replace:
+            problem = Problem(ALREADY_EXISTS, "there is another one of this name in this language and namespace")
+            refused.append(Refused(place, _name_of(entry), problem))
+        else:
+            keep.append(row)
+        seen.add(row.key)
+    return Plan(keep, unchanged, refused)
+
+
+def _name_of(entry: Any) -> str:
+    if not isinstance(entry, Mapping):
+        return "no template"
+    return f"{str(entry.get('name'))[:100]} in {str(entry.get('language'))[:20]}"
+
+
+def _definition(entry: Any, namespace: str | None) -> Any:
+    """An exported template in the form of a definition; what is none stays as it is."""
+    if not isinstance(entry, dict):
+        return entry
+    category = entry.get("category")
+    changed: dict[str, Any] = (
+        {"category": _CATEGORIES.get(str(category).upper(), category)} if category is not None else {}
+    )
+    if namespace is not None and entry.get("namespace") is None:
+        changed["namespace"] = namespace
+    parts = entry.get("components")
+    if changed.get("category") == "AUTHENTICATION" and isinstance(parts, list):
+        changed["components"] = [_with_codes(part) for part in parts]
+    return {**entry, **changed}
+
+
+def _with_codes(part: Any) -> Any:
+    if not isinstance(part, dict) or not isinstance(part.get("buttons"), list):
+        return part
+    return {**part, "buttons": [_code_button(button) for button in part["buttons"]]}
+
+
+def _code_button(button: Any) -> Any:
+    """A button that is exported as a link to the vendor's page for one-time passwords."""
+    url = button.get("url") if isinstance(button, dict) else None
+    if not isinstance(url, str):
+        return button
+    try:
+        parts = urlsplit(url)
+        said = {name: values[0] for name, values in parse_qs(parts.query).items()}
+    except ValueError:
+        return button
+    if (parts.hostname, parts.path) != (_CODE_HOST, _CODE_PATH) or "otp_type" not in said:
+        return button
+    made = {"type": "OTP", "otp_type": said["otp_type"], "text": button.get("text")}
+    for name, field in (
+        ("cta_display_name", "autofill_text"),
+        ("package_name", "package_name"),
+        ("signature_hash", "signature_hash"),
+    ):
+        if name in said:
+            made[field] = said[name]
+    if made["otp_type"] == "ZERO_TAP":
+        # Nobody could have exported it without.
+        made["zero_tap_terms_accepted"] = True
+    return made
