@@ -15,7 +15,7 @@ from coreapp.journal import Change, Journal
 from coreapp.webhook import bodies
 from tidings.runtime.clock import Clock
 from tidings.runtime.service import Wakeup
-from tidings.storage import idempotency, messages, shards
+from tidings.storage import callbacks, group_messages, idempotency, messages, shards, threads
 from tidings.storage.application_settings import ApplicationSettings
 from tidings.storage.callbacks import Callback
 from tidings.storage.database import Connection, Database
@@ -23,19 +23,24 @@ from tidings.storage.shards import Lease, LeaseLost
 
 log = logging.getLogger(__name__)
 
-MESSAGE, MEDIA, KEYS = "message", "media", "keys"
+MESSAGE, MEDIA = "message", "media"
+# Collected by themselves only, whatever the settings say.
+UNUSED_MEDIA, KEYS, UNREAD, GROUP_UNREAD, DEAD_CALLBACKS = "unused_media", "keys", "unread", "group_unread", "callbacks"
 
 # Milliseconds that a message is kept: one that is read or failed, since nothing can become of it any more, and one that
 # is delivered or was received, of which something can.
-FINAL_MS = 24 * 3600 * 1000
-SETTLED_MS = 30 * FINAL_MS
+DAY_MS = 24 * 3600 * 1000
+FINAL_MS = DAY_MS
+SETTLED_MS = 30 * DAY_MS
 INTERVAL = 3600.0  # seconds between two passes by itself
+FIRST = 60.0  # seconds to the first one: a shard that is opened every hour is kept clean, too
 PAGE = 1_000  # rows that one transaction looks at
 PAUSE = 0.01  # seconds between two pages, for those who send meanwhile
 
 DELETED = Counter("tidings_garbage_deleted_total", "Rows or files deleted", ["kind"])
 
 Collector = Callable[[], Awaitable[int]]
+DeletePage = Callable[[Connection, int, int], Awaitable[int]]
 
 
 class MessageCollector:
@@ -71,27 +76,61 @@ class MessageCollector:
         )
 
 
-class KeyCollector:
-    """Deletes idempotency keys that are out of date."""
+class OldRows:
+    """Deletes the rows of one kind that are older than an age, a page at a time."""
 
-    def __init__(self, database: Database, lease: Lease, clock: Clock) -> None:
+    def __init__(
+        self, kind: str, delete: DeletePage, age_ms: int, database: Database, lease: Lease, clock: Clock
+    ) -> None:
+        """delete: of the rows before a time (Unix milliseconds) at most so many; returns how many it were."""
+        self._delete = delete
+        self._age_ms = age_ms
         self._database = database
         self._lease = lease
         self._clock = clock
+        self._deleted = DELETED.labels(kind)
 
     async def __call__(self) -> int:
         """How many were deleted. Raises `LeaseLost`."""
-        before = int(self._clock.now() * 1000) - idempotency.LIFETIME_MS
+        before = int(self._clock.now() * 1000) - self._age_ms
         total = 0
         while True:
             deleted = await self._database.persist(
-                shards.fenced(self._lease, lambda connection: idempotency.delete_older(connection, before, PAGE))
+                shards.fenced(self._lease, lambda connection: self._delete(connection, before, PAGE))
             )
             total += deleted
-            DELETED.labels(KEYS).inc(deleted)
+            self._deleted.inc(deleted)
             if deleted < PAGE:
                 return total
             await asyncio.sleep(PAUSE)
+
+
+def old_rows(
+    database: Database, lease: Lease, clock: Clock, *, account: str, unread_days: int, dead_callback_days: int
+) -> dict[str, Collector]:
+    """Of what a shard keeps and nobody asks for any more, by kind. Dead callbacks stay with 0 days."""
+    shard = lease.shard
+
+    def collector(kind: str, delete: DeletePage, age_ms: int) -> Collector:
+        return OldRows(kind, delete, age_ms, database, lease, clock)
+
+    async def unread(connection: Connection, before: int, limit: int) -> int:
+        return await threads.delete_unread_before(connection, account, before, limit)
+
+    async def group_unread(connection: Connection, before: int, limit: int) -> int:
+        return await group_messages.delete_unread_before(connection, account, before, limit)
+
+    async def dead(connection: Connection, before: int, limit: int) -> int:
+        return await callbacks.delete_dead_before(connection, shard, before, limit)
+
+    made = {
+        KEYS: collector(KEYS, idempotency.delete_older, idempotency.LIFETIME_MS),
+        UNREAD: collector(UNREAD, unread, unread_days * DAY_MS),
+        GROUP_UNREAD: collector(GROUP_UNREAD, group_unread, unread_days * DAY_MS),
+    }
+    if dead_callback_days:
+        made[DEAD_CALLBACKS] = collector(DEAD_CALLBACKS, dead, dead_callback_days * DAY_MS)
+    return made
 
 
 class GarbageCollector:
@@ -110,7 +149,8 @@ class GarbageCollector:
         shard: int,
         node: str,
     ) -> None:
-        """collectors: by kind: `message` and `media` run by themselves as the settings want, `keys` always.
+        """collectors: by kind: `message` and `media` run by themselves as the settings want, all others always, but
+        `unused_media` only where `media` does not.
 
         node: as the report calls this process.
         """
@@ -126,7 +166,7 @@ class GarbageCollector:
 
     def ask(self, kind: str) -> None:
         """Collect soon, and report to the webhook. Raises `Refused` for a kind that is not collected here."""
-        if kind not in self._collectors or kind == KEYS:
+        if kind not in self._collectors or kind not in (MESSAGE, MEDIA):
             raise Refused(codes.SERVICE_NOT_READY, f"{kind} is not collected here")
         self._asked[kind] = None
         self._look.kick()
@@ -134,19 +174,22 @@ class GarbageCollector:
     async def run(self, stop: asyncio.Event) -> None:
         stopping = asyncio.create_task(self._kick_at(stop))
         try:
+            interval = FIRST
             while not stop.is_set():
-                by_itself = not await self._look.wait(INTERVAL)
+                by_itself = not await self._look.wait(interval)
                 if not stop.is_set():
                     await self.run_once(by_itself=by_itself)
+                if by_itself:
+                    interval = INTERVAL
         finally:
             stopping.cancel()
 
     async def run_once(self, *, by_itself: bool) -> None:
         """Do what was asked; by itself what the settings want, without a report."""
         wanted = self._settings().garbagecollector_enable
-        enabled = ((MESSAGE, wanted.messages), (MEDIA, wanted.media), (KEYS, True))
-        for kind in [kind for kind, on in enabled if on and by_itself]:
-            if kind in self._collectors and kind not in self._asked:
+        chosen = {MESSAGE: wanted.messages, MEDIA: wanted.media, UNUSED_MEDIA: not wanted.media}
+        for kind in self._collectors if by_itself else ():
+            if chosen.get(kind, True) and kind not in self._asked:
                 await self._collect(kind)
         while self._asked:
             kind = next(iter(self._asked))

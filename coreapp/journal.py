@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -31,6 +32,8 @@ from tidings.storage import (
     threads,
 )
 from tidings.storage.database import Connection, Database
+
+log = logging.getLogger(__name__)
 
 # Seconds between two commits of changes that nobody waits for. A small transaction costs as much CPU as fifty rows, so
 # at low rates receipts and marks wait for the next message; an idle shard commits at once.
@@ -260,9 +263,24 @@ class _Merged:
             else:
                 self.sending[key] = half
 
+    async def _drop_void(self, connection: Connection) -> None:
+        """Callbacks about a message of which memory knows no longer whose it is: void unless it is their author's."""
+        doubtful = [callback for callback in self.callbacks if callback.author]
+        authors: dict[tuple[str, str], str] = {}
+        for account in {callback.account for callback in doubtful}:
+            asked = [callback.subject for callback in doubtful if callback.account == account]
+            for row in await messages.list_progress(connection, account, asked):
+                if row.status in (messages.Status.RECEIVED, messages.Status.MARKED_READ):
+                    authors[account, row.id] = row.peer
+        void = {c.seq for c in doubtful if authors.get((c.account, c.subject)) != c.author}
+        if void:
+            log.warning("callbacks.not_of_their_author", extra={"count": len(void)})
+            self.callbacks = [callback for callback in self.callbacks if callback.seq not in void]
+
     async def execute(self, connection: Connection, lease: shards.Lease) -> None:
         await shards.fence(connection, lease)
         await messages.add(connection, self.messages)
+        await self._drop_void(connection)
         await idempotency.save(connection, self.used_keys)
         await jobs.enqueue(connection, list(self.jobs.values()))
         await jobs.finish(connection, self.finished_jobs)

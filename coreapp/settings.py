@@ -42,6 +42,8 @@ class Settings:
     outgoing:            where webhooks and media links may lead.
     media_dir:           of files, the same for every Webapp and Coreapp; media_reserve: bytes that stay free there.
     media_transfers:     uploads to the network, and downloads from it, at the same time.
+    media_days, unread_days, dead_callback_days: that unused files, unread messages and dead letters are kept; 0 is for
+                         ever.
     media_link_timeout:  seconds for one link; media_link_cache: seconds that what was fetched serves other messages.
     invite_url:          what stands before the code in the invitation to a group. Devices need the code alone, so the
                          default leads nowhere.
@@ -80,6 +82,9 @@ class Settings:
     outgoing: OutgoingSettings = outgoing.ONLY_PUBLIC
     media_reserve: int = 0
     media_transfers: int = 4
+    media_days: int = 90
+    unread_days: int = 30
+    dead_callback_days: int = 30
     media_link_timeout: float = 60.0
     media_link_cache: float = 600.0
     invite_url: str = "https://join.tidings.invalid"
@@ -136,6 +141,9 @@ def read(env: Environment) -> Settings:
         outgoing=outgoing.read(env, loopback=env.flag("TIDINGS_EMBEDDED")),
         media_reserve=env.integer("TIDINGS_MEDIA_RESERVE_MB", 100, low=0) * 1024 * 1024,
         media_transfers=env.integer("TIDINGS_MEDIA_TRANSFERS", 4, low=1, high=64),
+        media_days=env.integer("TIDINGS_MEDIA_DAYS", 90, high=36_500),
+        unread_days=env.integer("TIDINGS_UNREAD_DAYS", 30, low=1, high=36_500),
+        dead_callback_days=env.integer("TIDINGS_DEAD_CALLBACKS_DAYS", 30, high=36_500),
         media_link_timeout=env.number("TIDINGS_MEDIA_LINK_TIMEOUT_S", 60.0, low=0.1, high=600.0),
         media_link_cache=env.number("TIDINGS_MEDIA_LINK_CACHE_S", 600.0, low=0.0, high=86_400.0),
         invite_url=invite_url,

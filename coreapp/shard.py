@@ -15,7 +15,7 @@ from coreapp.config import Config
 from coreapp.contact_book import ContactBook
 from coreapp.directory_api import DirectoryApi
 from coreapp.encryption import Encryption
-from coreapp.garbage import KEYS, MEDIA, MESSAGE, GarbageCollector, KeyCollector, MessageCollector
+from coreapp.garbage import MEDIA, MESSAGE, UNUSED_MEDIA, GarbageCollector, MessageCollector, old_rows
 from coreapp.groups.assembly import ShardGroups
 from coreapp.idempotency import IdempotencyKeys
 from coreapp.identities import Identities
@@ -39,13 +39,12 @@ from coreapp.webhook.assembly import ShardCallbacks
 from tidings.outgoing.guard import Guard
 from tidings.runtime import service
 from tidings.runtime.clock import Clock
-from tidings.storage import jobs, messages, shards, threads
+from tidings.storage import jobs, messages
 from tidings.storage.database import Database
 from tidings.storage.shards import Lease
 
 log = logging.getLogger(__name__)
 
-UNREAD_DAYS = 30  # that a message stays unread; marking it later is answered and tells nobody
 
 EPOCH = Gauge("tidings_shard_epoch", "Epoch under which this process owns the shard; 0 when it does not", ["shard"])
 
@@ -73,10 +72,6 @@ class Shard:
         settings, database, device, clock = self._settings, self._database, self._device, self._clock
         account, number = device.number, self.lease.shard
         await self.config.load()
-        forgotten = int((clock.now() - UNREAD_DAYS * 86_400) * 1000)
-        await database.persist(
-            shards.fenced(self.lease, lambda connection: threads.delete_unread_before(connection, account, forgotten))
-        )
         async with database.reading() as connection:
             left = await jobs.list_jobs(connection, number)
             progress_rows = await messages.list_progress(connection, account, [job.id for job in left])
@@ -182,7 +177,6 @@ class Shard:
             clock,
             lease=self.lease,
             left=left,
-            forgotten=forgotten,
             invite_url=settings.invite_url,
         )
         self.jobs = JobQueue(
@@ -227,7 +221,15 @@ class Shard:
             {
                 MESSAGE: MessageCollector(database, self.lease, clock),
                 MEDIA: self.media.collector,
-                KEYS: KeyCollector(database, self.lease, clock),
+                UNUSED_MEDIA: self.media.unused_collector,
+                **old_rows(
+                    database,
+                    self.lease,
+                    clock,
+                    account=account,
+                    unread_days=settings.unread_days,
+                    dead_callback_days=settings.dead_callback_days,
+                ),
             },
             lambda: self.config.settings,
             self.journal,

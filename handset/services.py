@@ -59,7 +59,7 @@ async def run_robots(settings: RobotsSettings, stop: asyncio.Event, ready: async
     clock = SystemClock()
     database = Database(settings.database, FAMILY)
     with lock.only_one(settings.data_dir, robots.FLEET):
-        shown_log = ShownLog(settings.log_path, clock)
+        shown_log = ShownLog(settings.log_path, clock, limit=settings.log_limit)
         try:
             await schema.prepare(database, migrate=settings.embedded)
             async with NetworkApi(settings.http_url) as api:

@@ -20,7 +20,7 @@ class RobotsSettings:
     """One process with robots.
 
     kinds:       the behaviours that run; per_kind: robots of each.
-    log_path:    the JSON lines of what was shown.
+    log_path:    the JSON lines of what was shown; log_limit: bytes of one such file, 0 for no limit.
     block:       the number that robots of the blocking kind block.
     prekeys:     one-time pre-keys that each robot keeps on the network.
     connections: over which they are logged in.
@@ -41,6 +41,7 @@ class RobotsSettings:
     connections: int
     embedded: bool
     prefixes: tuple[str, ...] = PREFIXES
+    log_limit: int = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -88,6 +89,7 @@ def read_robots(env: Environment) -> RobotsSettings:
         per_kind=env.integer("TIDINGS_ROBOTS_PER_KIND", 100, low=1, high=MAX_PER_KIND),
         kinds=tuple(dict.fromkeys(kinds)),
         log_path=Path(env.text("TIDINGS_ROBOTS_LOG", str(data_dir / "robots.jsonl"))).expanduser().absolute(),
+        log_limit=env.integer("TIDINGS_ROBOTS_LOG_MB", 16) * 1024 * 1024,
         block=block,
         prekeys=env.integer("TIDINGS_ROBOTS_PREKEYS", 5, low=0, high=100),
         connections=env.integer("TIDINGS_ROBOTS_CONNECTIONS", 2, low=1, high=64),

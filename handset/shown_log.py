@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 from collections.abc import Sequence
@@ -11,6 +12,8 @@ import msgspec
 
 from handset.behaviours import Message
 from tidings.runtime.clock import Clock
+
+LIMIT = 16 * 1024 * 1024
 
 
 class Line(msgspec.Struct, gc=False):
@@ -28,17 +31,24 @@ _decoder = msgspec.json.Decoder(Line)
 
 
 class ShownLog:
-    """An append-only file that this process alone writes.
+    """An append-only file that this process alone writes; beyond `limit` bytes it becomes `<path>.1`, and a new one
+    starts. What is asked for is far younger than the end of both.
 
     A line that a crash tore off is removed when the file is opened, so that its message is shown again in full.
     """
 
-    def __init__(self, path: Path, clock: Clock) -> None:
+    def __init__(self, path: Path, clock: Clock, *, limit: int = LIMIT) -> None:
+        """limit: bytes; 0 for none."""
         path.parent.mkdir(parents=True, exist_ok=True)
         self._path = path
+        self._before = path.with_name(path.name + ".1")
         self._clock = clock
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        self._limit = limit
+        self._file = self._open()
         _remove_torn_line(self._file)
+
+    def _open(self) -> int:
+        return os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
 
     def append(self, messages: Sequence[Message]) -> None:
         now = round(self._clock.now(), 3)
@@ -50,19 +60,24 @@ class ShownLog:
         view = memoryview(bytes(lines))
         while view:
             view = view[os.write(self._file, view) :]
+        if self._limit and os.fstat(self._file).st_size > self._limit:
+            self._path.replace(self._before)
+            os.close(self._file)
+            self._file = self._open()
 
     def list_shown(self, messages: Sequence[Message]) -> set[tuple[str, str]]:
-        """Which of these are in the file, as (number, id). Reads the whole file."""
+        """Which of these are in the file or in the one before it, as (number, id). Reads both."""
         wanted = {(message.number, message.id) for message in messages}
         found = set()
-        with self._path.open("rb") as file:
-            for raw in file:
-                try:
-                    line = _decoder.decode(raw)
-                except msgspec.MsgspecError:
-                    continue
-                if (line.number, line.id) in wanted:
-                    found.add((line.number, line.id))
+        for path in (self._before, self._path):
+            with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
+                for raw in file:
+                    try:
+                        line = _decoder.decode(raw)
+                    except msgspec.MsgspecError:
+                        continue
+                    if (line.number, line.id) in wanted:
+                        found.add((line.number, line.id))
         return found
 
     def close(self) -> None:

@@ -61,6 +61,7 @@ class Installation:
             "TIDINGS_DATA_DIR": str(self.data_dir),
             "TIDINGS_WEBHOOK_SECRET": self.webhook_secret,
             "TIDINGS_ROBOTS_LOG": str(self.robots_log),
+            "TIDINGS_ROBOTS_LOG_MB": "0",
             "TIDINGS_API_ADDRESS": f"127.0.0.1:{self.api_port}",
             "TIDINGS_NETWORK_HTTP_ADDRESS": f"127.0.0.1:{ports[0]}",
             "TIDINGS_NETWORK_HTTP_URL": f"http://127.0.0.1:{ports[0]}",

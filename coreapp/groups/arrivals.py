@@ -98,7 +98,7 @@ class Arrivals:
         self._used: dict[tuple[str, str], e2ee.SenderKeyRecord] = {}
         self._dropped: list[tuple[str, str]] = []
         self._unread: list[Unread] = []
-        self._read: list[str] = []
+        self._withdrawn: dict[str, list[str]] = {}
         # For when it is on disk.
         self._unfinished: list[str] = []
         self._lacking: list[tuple[str, str]] = []
@@ -127,9 +127,9 @@ class Arrivals:
         """A message for people came in a group: unread as yet."""
         self._unread.append(Unread(delivery.id, self._account, delivery.group, delivery.sender, delivery.timestamp))
 
-    def withdrawn(self, message_id: str) -> None:
-        """A message was taken back."""
-        self._read.append(message_id)
+    def withdrawn(self, author: str, message_id: str) -> None:
+        """A message was taken back, if it is that author's."""
+        self._withdrawn.setdefault(author, []).append(message_id)
 
     def understood(self, message: inbound.Inbound, sender: str, group_id: str) -> inbound.Inbound:
         """A message as it is for people: what is between devices goes where it belongs, and leaves `null`.
@@ -232,7 +232,7 @@ class Arrivals:
             dropped_peer_keys=self._dropped,
             receipts=list(self.steps.changed.values()),
             unread=self._unread,
-            read_messages=self._read,
+            withdrawn=self._withdrawn,
         )
         return made or None
 

@@ -24,7 +24,7 @@ from coreapp.read_receipts import ReadReceipts
 from coreapp.status_reports import Wishes
 from coreapp.webhook.status_rows import StatusRows
 from tidings.runtime.clock import Clock
-from tidings.storage import group_messages, groups, sender_keys, shards
+from tidings.storage import groups, sender_keys
 from tidings.storage.database import Database
 from tidings.storage.group_changes import GroupChanges
 from tidings.storage.groups import Group
@@ -54,17 +54,10 @@ class ShardGroups:
         *,
         lease: Lease,
         left: Sequence[Job],
-        forgotten: int,
         invite_url: str,
     ) -> ShardGroups:
-        """With what the last owner left on disk, its jobs among it, and without what came before `forgotten`.
-
-        Raises `LeaseLost`.
-        """
+        """With what the last owner left on disk, its jobs among it."""
         account, shard = device.number, lease.shard
-        await database.persist(
-            shards.fenced(lease, lambda connection: group_messages.delete_unread_before(connection, account, forgotten))
-        )
         async with database.reading() as connection:
             known = await groups.list_groups(connection, account)
             under_way = await sender_keys.list_under_way(connection, account)

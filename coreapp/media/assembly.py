@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from coreapp.account import OwnDevice
 from coreapp.encryption import Encryption, Outlet
+from coreapp.garbage import DAY_MS
 from coreapp.journal import Journal
 from coreapp.media.blobs import NetworkBlobs
 from coreapp.media.collector import MediaCollector
@@ -27,7 +28,8 @@ from tidings.storage.shards import Lease
 
 class ShardMedia:
     """lane: of messages with files; downloads: of files that recipients sent; preparation: for whoever encrypts a
-    content by other ways than the lane; collector: of files that nobody uses."""
+    content by other ways than the lane; collector: of files that nobody uses; unused_collector: of those that nobody
+    has used for longer, whatever the settings say."""
 
     def __init__(
         self,
@@ -76,6 +78,9 @@ class ShardMedia:
             at_once=settings.media_transfers,
         )
         self.collector = MediaCollector(database, lease, files, clock, account=account)
+        self.unused_collector = MediaCollector(
+            database, lease, files, clock, account=account, unused_ms=settings.media_days * DAY_MS
+        )
 
     async def close(self) -> None:
         """Leave the messages that wait to the next owner; the downloads must have been stopped."""

@@ -1,4 +1,4 @@
-"""Deleting files that nobody uses: those not used for 30 days, and those that belong to no row."""
+"""Deleting files that nobody uses: those not used for so many days, and those that belong to no row."""
 
 from __future__ import annotations
 
@@ -26,12 +26,16 @@ class MediaCollector:
     A file that is in use is never without its row: rows are touched before they are used.
     """
 
-    def __init__(self, database: Database, lease: Lease, files: Files, clock: Clock, *, account: str) -> None:
+    def __init__(
+        self, database: Database, lease: Lease, files: Files, clock: Clock, *, account: str, unused_ms: int = UNUSED_MS
+    ) -> None:
+        """unused_ms: since its last use a file is kept for so long; 0 for ever."""
         self._database = database
         self._lease = lease
         self._files = files
         self._clock = clock
         self._account = account
+        self._unused_ms = unused_ms
 
     async def __call__(self) -> int:
         """How many files were deleted. Raises `LeaseLost`."""
@@ -40,7 +44,9 @@ class MediaCollector:
         return deleted
 
     async def _delete_unused(self) -> int:
-        before = int(self._clock.now() * 1000) - UNUSED_MS
+        if not self._unused_ms:
+            return 0
+        before = int(self._clock.now() * 1000) - self._unused_ms
         after, total = "", 0
         while True:
             page = await self._database.query(

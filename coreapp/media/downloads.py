@@ -127,18 +127,18 @@ class Downloads:
             self._waiting.offer(downloads)
             self._look.kick()
 
-    def withdraw(self, message_id: str, fresh: list[Download]) -> Callback | None:
+    def withdraw(self, message_id: str, sender: str, fresh: list[Download]) -> Callback | None:
         """The sender takes the message back: its callback, without the file, when it was still waiting for it.
 
         fresh: downloads that are not yet committed; one that is among them is taken out.
         The caller commits the callback together with the end of the download, and then calls `ended`.
         """
         for new in fresh:
-            if new.id == message_id:
+            if new.id == message_id and new.sender == sender:
                 fresh.remove(new)
                 return self._callback(new, *self._read(new))
         download = self._waiting.find(message_id)
-        if download is None or message_id in self._ending:
+        if download is None or download.sender != sender or message_id in self._ending:
             return None
         self._ending.add(message_id)
         return self._callback(download, *self._read(download))

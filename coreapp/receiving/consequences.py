@@ -78,9 +78,11 @@ class Consequences:
         self.heard[delivery.sender] = delivery.timestamp
         self.unread.append(Unread(self._account, delivery.sender, delivery.id, delivery.timestamp))
 
-    def post(self, subject: str, kind: str, body: bytes, request_id: str = "") -> None:
-        """The webhook hears of it, after what it hears already."""
-        self.callbacks.append(self._rows.make(subject, kind, body, request_id=request_id))
+    def post(self, subject: str, kind: str, body: bytes, request_id: str = "", *, author: str = "") -> None:
+        """The webhook hears of it, after what it hears already; with `author`, if it is about a message of theirs."""
+        callback = self._rows.make(subject, kind, body, request_id=request_id)
+        callback.author = author
+        self.callbacks.append(callback)
 
     def change(self, reports: StatusReports, store: SessionStore, contacts: ContactBook) -> Change | None:
         """What is to be committed, if anything is. Nothing else may run between this and the journal's `put`."""

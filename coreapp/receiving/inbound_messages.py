@@ -88,7 +88,6 @@ class InboundMessages:
             return
         count(delivery, "received")
         if isinstance(message.content, inbound.Deleted):
-            consequences.arrivals.withdrawn(message.content.id)
             self._withdraw(delivery, message.content.id, consequences)
             return
         if isinstance(message.content, inbound.System) and not self._wishes().number_changes:
@@ -131,15 +130,21 @@ class InboundMessages:
         consequences.post(delivery.id, "error", body, request_id(delivery))
 
     def _withdraw(self, delivery: Delivery, message_id: str, consequences: Consequences) -> None:
-        """The sender takes back a message of theirs. That it is theirs is known as long as it is in the progress book;
-        ids cannot be guessed."""
-        if ids.made_at(message_id) is not None or self._progress.peer(message_id) not in (None, delivery.sender):
+        """The sender takes back a message of theirs.
+
+        One that is not in the progress book, after a restart say, is looked up by the journal: nothing may wait here.
+        """
+        author = self._progress.peer(message_id)
+        if ids.made_at(message_id) is not None or author not in (None, delivery.sender):
             log.warning("event.not_theirs", extra={"id": message_id, "from": delivery.sender})
             return
+        consequences.arrivals.withdrawn(delivery.sender, message_id)
         consequences.withdrawn.setdefault(delivery.sender, []).append(message_id)
-        waiting = self._downloads.withdraw(message_id, consequences.downloads)
+        waiting = self._downloads.withdraw(message_id, delivery.sender, consequences.downloads)
         if waiting is not None:
             consequences.ended_downloads.append(message_id)
             consequences.callbacks.append(waiting)
         body = bodies.deleted(message_id, delivery.sender, delivery.timestamp // 1000)
-        consequences.post(message_id, "status_change", body, request_id(delivery))
+        consequences.post(
+            message_id, "status_change", body, request_id(delivery), author=delivery.sender if author is None else ""
+        )

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from coreapp.garbage import KeyCollector
+from coreapp.garbage import old_rows
 from coreapp.identities import Identities
 from coreapp.media.pointers import Source
 from network.session import Session
@@ -182,7 +182,7 @@ async def test_whatever_a_late_owner_writes_is_refused(world: World) -> None:
     attempts: list[Callable[[], Any]] = [
         identities.open,
         functools.partial(stored.find, Source(row.id)),
-        KeyCollector(world.database, late, clock),
+        *old_rows(world.database, late, clock, account=BUSINESS, unread_days=30, dead_callback_days=30).values(),
         shard.open,
     ]
     for attempt in attempts:

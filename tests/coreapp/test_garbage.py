@@ -7,12 +7,23 @@ from typing import Any
 import pytest
 
 from coreapp.errors import Refused
-from coreapp.garbage import FINAL_MS, SETTLED_MS, GarbageCollector, MessageCollector
+from coreapp.garbage import (
+    DEAD_CALLBACKS,
+    FINAL_MS,
+    GROUP_UNREAD,
+    KEYS,
+    SETTLED_MS,
+    UNREAD,
+    GarbageCollector,
+    MessageCollector,
+    old_rows,
+)
 from tests.coreapp.conftest import BUSINESS, World
 from tidings.runtime.clock import ManualClock, SystemClock
-from tidings.storage import messages, shards
+from tidings.storage import callbacks, group_messages, messages, shards, threads
 from tidings.storage.application_settings import ApplicationSettings
 from tidings.storage.application_settings import GarbageCollector as Wanted
+from tidings.storage.callbacks import Callback
 from tidings.storage.messages import Message, Status
 from tidings.storage.shards import LeaseLost
 from tidings.wire import core
@@ -94,6 +105,36 @@ async def test_the_webhook_is_told_what_was_deleted(world: World) -> None:
         "services": [{"message": {"gc": {"messages_deleted": 3, "status": "complete", "node": "first"}}}]
     }
     assert await left(world) == set()
+
+
+async def test_what_is_old_and_asked_for_by_nobody_goes_page_by_page_and_the_rest_stays(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("coreapp.garbage.PAGE", 2)
+    held = await lease(world)
+    old, fresh = NOW - 30 * DAY - 1, NOW - 30 * DAY + 1
+    async with world.database.transaction() as connection:
+        for n in range(5):
+            await threads.add_unread(connection, [threads.Unread(BUSINESS, f"1{n}", f"old{n}", old)])
+            await group_messages.add_unread(connection, [group_messages.Unread(f"g{n}", BUSINESS, "g", "1", old)])
+            await callbacks.bury(connection, [Callback(n + 1, 0, BUSINESS, "m", "service", b"{}", old)])
+        await threads.add_unread(connection, [threads.Unread(BUSINESS, "1", "new", fresh)])
+        await group_messages.add_unread(connection, [group_messages.Unread("new", BUSINESS, "g", "1", fresh)])
+        await callbacks.bury(connection, [Callback(99, 0, BUSINESS, "m", "service", b"{}", fresh)])
+    clock = ManualClock(NOW / 1000)
+    collectors = old_rows(world.database, held, clock, account=BUSINESS, unread_days=30, dead_callback_days=30)
+    assert {kind: await collect() for kind, collect in collectors.items()} == {
+        KEYS: 0,
+        UNREAD: 5,
+        GROUP_UNREAD: 5,
+        DEAD_CALLBACKS: 5,
+    }
+    async with world.database.reading() as connection:
+        assert await threads.list_unread(connection, BUSINESS, "1", "new", limit=9) == ["new"]
+        assert len(await group_messages.list_unread(connection, BUSINESS, "new", limit=9)) == 1
+        assert [row.seq for row in await callbacks.list_dead(connection)] == [99]
+    kept = old_rows(world.database, held, clock, account=BUSINESS, unread_days=30, dead_callback_days=0)
+    assert DEAD_CALLBACKS not in kept
 
 
 class Fake:

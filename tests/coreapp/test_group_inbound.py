@@ -16,6 +16,7 @@ from tests.coreapp.conftest import BUSINESS, World
 from tests.coreapp.group_scene import ANN, BEN, CAT, Member, Scene, group_scene
 from tests.coreapp.signals import soon
 from tidings import e2ee
+from tidings.runtime.lru import LRU
 from tidings.storage import group_messages, sender_keys
 from tidings.wire import core
 from tidings.wire import device as frames
@@ -210,6 +211,20 @@ async def test_a_withdrawn_group_message_is_told_of_and_is_unread_no_longer(scen
     await scene.hears(lambda: [entry["status"] for entry in scene.bodies("statuses") if entry["id"] == "a1"] != [])
     async with scene.world.database.reading() as connection:
         assert await group_messages.list_unread(connection, BUSINESS, "a1", limit=9) == ()
+
+
+async def test_a_group_message_is_taken_back_by_its_author_alone(scene: Scene) -> None:
+    group, (ann, ben) = await talking(scene, ANN, BEN)
+    await ann.say(group, "a1", text("mine"))
+    await scene.hears(lambda: len(received(scene)) == 1)
+    scene.running.shard.events._progress._entries = LRU(1)
+    await ben.say(group, "b1", {"type": "deleted", "deleted": {"id": "a1"}})
+    ben.whisper("b2", {"type": "deleted", "deleted": {"id": "a1"}})
+    await ben.say(group, "b3", text("done"))
+    await scene.hears(lambda: len(received(scene)) == 2)
+    assert [entry for entry in scene.bodies("statuses") if entry["status"] == "deleted"] == []
+    async with scene.world.database.reading() as connection:
+        assert len(await group_messages.list_unread(connection, BUSINESS, "a1", limit=9)) == 1
 
 
 async def test_a_group_that_is_heard_of_while_a_batch_is_read_does_no_harm(scene: Scene) -> None:

@@ -12,7 +12,7 @@ from tests.coreapp import media_scene as scene
 from tests.coreapp.conftest import BUSINESS, World
 from tests.coreapp.test_garbage import lease
 from tidings.runtime.clock import ManualClock, SystemClock
-from tidings.storage import media, shards
+from tidings.storage import media, shards, stickerpacks
 from tidings.storage.shards import LeaseLost
 from tidings.wire import core
 
@@ -104,3 +104,22 @@ async def test_the_webhook_is_told_how_many_items_were_deleted(world: World) -> 
         "services": [{"media": {"gc": {"items_deleted": 2, "status": "complete", "node": "first"}}}]
     }
     assert names(world) == set()
+
+
+async def test_by_default_what_was_not_used_for_90_days_goes_but_not_what_packs_name(world: World) -> None:
+    old, named, fresh = [
+        await scene.upload(world, used_at=now_ms() - days * 24 * 3600 * 1000) for days in (91, 400, 89)
+    ]
+    async with world.database.transaction() as connection:
+        await connection.execute(
+            stickerpacks.stickers.insert().values(pack="p", position=0, image_data_id=named.id, emojis="")
+        )
+    running = await world.start()
+    await running.shard.garbage.run_once(by_itself=True)
+    await running.stopped()
+    assert names(world) == {named.file, fresh.file}
+    assert await scene.find(world, old.id) is None
+    forever = MediaCollector(
+        world.database, await lease(world), scene.files(world), SystemClock(), account=BUSINESS, unused_ms=0
+    )
+    assert await forever() == 0

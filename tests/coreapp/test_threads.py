@@ -13,6 +13,7 @@ from tests.coreapp.conftest import BUSINESS, Running, World
 from tests.coreapp.phones import Phone
 from tests.coreapp.scripted_network import HOLD
 from tidings.runtime.clock import ManualClock
+from tidings.runtime.lru import LRU
 from tidings.storage import jobs, messages
 from tidings.storage.messages import Status
 from tidings.wire import core
@@ -207,3 +208,51 @@ async def test_the_category_of_a_template_names_its_conversation_also_after_a_re
     expected = "marketing" if names is Names.CATEGORY else "business_initiated"
     assert [status["conversation"]["origin"]["type"] for status in told] == [expected] * 2
     assert [status["pricing"]["category"] for status in told] == [expected] * 2
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_only_its_own_sender_takes_a_message_back_after_a_restart_too(world: World, restarted: bool) -> None:
+    running, phone = await started(world)
+    other = world.network.phones[OTHER]
+    await write(world, phone, "a", "b")
+    if restarted:
+        await running.stopped()
+        running = await world.start(node="second")
+        await world.connected(running)
+    else:
+        running.shard.events._progress._entries = LRU(1)
+    for n, (who, target) in enumerate(((other, "a"), (other, "never"), (phone, "a"), (phone, "never"), (other, "b"))):
+        await write(world, who, f"del-{n}", content=json.dumps({"type": "deleted", "deleted": {"id": target}}).encode())
+    await write(world, phone, "c", timestamp=NOW + 9)
+    await mark(running, "c")
+    await world.sink.signals.until(lambda: ("c", "received") in world.sink.labels())
+    await world.network.signals.until(lambda: bool(receipts(world)))
+    await running.stopped()
+    assert [post.label for post in world.sink.taken() if post.label[1] == "deleted"] == [("a", "deleted")]
+    assert [(to, sorted(refs)) for to, refs in receipts(world)] == [(NUMBER, ["b", "c"])]
+
+
+async def test_receipts_for_others_messages_mean_nothing_after_a_restart_too(world: World) -> None:
+    running, phone = await started(world)
+    await write(world, phone, "a")
+    ours = (await running.client.send(NUMBER)).id
+    await world.sink.signals.until(lambda: (ours, "sent") in world.sink.labels())
+    await running.stopped()
+    again = await world.start(node="second")
+    await world.connected(again)
+    for n, sender in enumerate((OTHER, NUMBER)):
+        for kind in (frames.DELIVERED, frames.READ, frames.EXPIRED):
+            if (sender, kind) != (NUMBER, frames.EXPIRED):
+                world.network.deliver(sender, kind, id=f"r-{n}-{kind}", refs=(ours, "a"), timestamp=(NOW + n) * 1000)
+        await world.network.signals.until(lambda n=n: f"r-{n}-read" in world.network.acknowledged)  # type: ignore[misc]
+    await world.sink.signals.until(lambda: (ours, "read") in world.sink.labels())
+    await again.stopped()
+    assert world.sink.statuses_of(ours) == ["sent", "delivered", "read"]
+    assert world.sink.statuses_of("a") == ["received"]
+    times = {
+        entry["timestamp"]
+        for post in world.sink.taken()
+        for entry in post.body.get("statuses", ())
+        if entry["id"] == ours and entry["status"] != "sent"
+    }
+    assert times == {str(NOW + 1)}

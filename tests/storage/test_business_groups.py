@@ -121,7 +121,8 @@ async def test_what_is_unread_in_a_group_up_to_a_message_is_found(database: Data
         assert await group_messages.list_unread(connection, ME, "in-3", limit=1) == [one(3)]
         assert await group_messages.list_unread(connection, ME, "in-1", limit=10) == ()
     async with database.transaction() as connection:
-        assert await group_messages.delete_unread_before(connection, ME, 1004) == 2
+        assert await group_messages.delete_unread_before(connection, ME, 1004, 1) == 1
+        assert await group_messages.delete_unread_before(connection, ME, 1004, 5) == 1
         assert await group_messages.list_unread(connection, ME, "in-4", limit=10) == [one(4)]
 
 

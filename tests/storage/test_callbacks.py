@@ -66,3 +66,26 @@ async def test_dead_letters_are_set_apart_and_come_back_with_their_seq(database_
         assert [row.seq for row in await callbacks.take_dead(connection, 0, 2000)] == [1, 3]
         assert await callbacks.take_dead(connection, 0, 2000) == []
         assert await callbacks.take_dead(connection, 0, 2000, []) == []
+
+
+async def test_old_dead_letters_of_one_shard_go_in_steps_and_replayed_ones_stay(
+    database_factory: DatabaseFactory,
+) -> None:
+    database = await database_factory("business")
+    day = 24 * 3600 * 1000
+    old = [dataclasses.replace(callback(day * 1000 << 5 | n), created_at=day) for n in range(3)]
+    waiting, replayed, other, fresh = (
+        dataclasses.replace(callback(day * 1000 << 5 | 3), created_at=day),
+        dataclasses.replace(callback(day * 1000 << 5 | 4), created_at=3 * day),
+        dataclasses.replace(callback(day * 1000 << 5 | 5, 1), created_at=day),
+        dataclasses.replace(callback(3 * day * 1000 << 5), created_at=3 * day),
+    )
+    async with database.transaction() as connection:
+        await callbacks.enqueue(connection, [waiting])
+        await callbacks.bury(connection, [*old, replayed, other, fresh])
+        deleted = [await callbacks.delete_dead_before(connection, 0, 2 * day, 2) for _ in range(3)]
+        left = [row.seq for row in await callbacks.list_dead(connection)]
+        pending = await callbacks.count_pending(connection, 0)
+    assert deleted == [2, 1, 0]
+    assert left == [replayed.seq, other.seq, fresh.seq]
+    assert pending == 1

@@ -66,6 +66,7 @@ class Callback:
     last_error: str = ""
     request_id: str = ""
     volatile: bool = False  # in memory only: `callback_persist` is off
+    author: str = ""  # in memory only: void unless its subject is a message of this recipient; empty for always valid
 
     @property
     def event_id(self) -> str:
@@ -212,3 +213,19 @@ async def take_dead(
     for row in rows:
         row.attempt, row.due_at, row.created_at, row.last_error = 0, 0, now, ""
     return rows
+
+
+async def delete_dead_before(connection: AsyncConnection, shard: int, before: int, limit: int) -> int:
+    """Forget dead letters of a shard that are of before `before` (Unix milliseconds), at most `limit`; how many."""
+    query = (
+        sa.select(table.c.seq)
+        # A `seq` tells microseconds, with 5 bits behind them: only the old end of the index is read.
+        .where(table.c.shard == shard, table.c.state == int(State.DEAD), table.c.seq < before * 1000 << 5)
+        .where(table.c.created_at < before)
+        .order_by(table.c.seq)
+        .limit(limit)
+    )
+    seqs = [row[0] for row in await connection.execute(query)]
+    for page in pages(seqs):
+        await connection.execute(table.delete().where(table.c.seq.in_(page), table.c.state == int(State.DEAD)))
+    return len(seqs)

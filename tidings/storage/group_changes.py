@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -20,6 +20,7 @@ class GroupChanges:
     cleared_holders:   groups whose own key is new: whoever had the old one has none; `holders` are written after that.
     dropped_peer_keys: (group, sender) of keys that are forgotten.
     read_messages:     ids of messages that are unread no longer.
+    withdrawn:         by author, ids of messages that are unread no longer if they are that author's.
     """
 
     account: str
@@ -32,6 +33,7 @@ class GroupChanges:
     receipts: Sequence[Receipt] = ()
     unread: Sequence[Unread] = ()
     read_messages: Sequence[str] = ()
+    withdrawn: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
 
     def __bool__(self) -> bool:
         return any(getattr(self, field.name) for field in dataclasses.fields(self) if field.name != "account")
@@ -51,6 +53,8 @@ async def execute(connection: AsyncConnection, changes: Iterable[GroupChanges]) 
     await group_messages.save_receipts(connection, list(merged.receipts.values()))
     await group_messages.add_unread(connection, merged.unread)
     await group_messages.delete_unread(connection, merged.read)
+    for author, ids in merged.withdrawn.items():
+        await group_messages.delete_unread(connection, ids, author=author)
 
 
 class _Merged:
@@ -64,6 +68,7 @@ class _Merged:
         self.receipts: dict[tuple[str, str], Receipt] = {}
         self.unread: list[Unread] = []
         self.read: list[str] = []
+        self.withdrawn: dict[str, list[str]] = {}
         for change in changes:
             self._add(change)
 
@@ -90,3 +95,5 @@ class _Merged:
                 self.receipts[receipt.message_id, receipt.member] = receipt
         self.unread += change.unread
         self.read += change.read_messages
+        for author, ids in change.withdrawn.items():
+            self.withdrawn.setdefault(author, []).extend(ids)

@@ -117,15 +117,21 @@ async def list_unread(connection: AsyncConnection, account: str, until: str, *, 
     return [Unread(*row) for row in rows]
 
 
-async def delete_unread(connection: AsyncConnection, ids: Sequence[str]) -> None:
-    """These are read, or withdrawn."""
+async def delete_unread(connection: AsyncConnection, ids: Sequence[str], *, author: str | None = None) -> None:
+    """These are read, or withdrawn: those of `author` alone, where one is given."""
+    theirs = () if author is None else (unread.c.author == author,)
     for page in pages(ids):
-        await connection.execute(unread.delete().where(unread.c.id.in_(page)))
+        await connection.execute(unread.delete().where(unread.c.id.in_(page), *theirs))
 
 
-async def delete_unread_before(connection: AsyncConnection, account: str, before: int) -> int:
-    """Forget what came before `before` (Unix milliseconds); returns how many there were."""
-    deleted = await connection.execute(
-        unread.delete().where(unread.c.account == account, unread.c.received_at < before)
+async def delete_unread_before(connection: AsyncConnection, account: str, before: int, limit: int) -> int:
+    """Forget what came before `before` (Unix milliseconds), at most `limit`; returns how many there were."""
+    rows = await connection.execute(
+        sa.select(unread.c.id)
+        .where(unread.c.account == account, unread.c.received_at < before)
+        .order_by(unread.c.received_at)
+        .limit(limit)
     )
-    return int(deleted.rowcount)
+    found = [row[0] for row in rows]
+    await delete_unread(connection, found)
+    return len(found)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from tidings.storage import types
+from tidings.storage import stickerpacks, types
 from tidings.storage.business_tables import metadata
 from tidings.storage.database import any_of, insert_or_ignore, pages
 
@@ -113,10 +113,14 @@ async def set_blob(connection: AsyncConnection, media_id: str, sealed: bytes, ex
 async def list_unused(
     connection: AsyncConnection, account: str, before: int, *, after: str = "", limit: int = 1000
 ) -> Sequence[Media]:
-    """Files of an account last used before a time, in the order of their ids, from the one behind `after`."""
+    """Files of an account last used before a time, in the order of their ids, from the one behind `after`.
+
+    Those of stickers in packs are in use for as long as their pack is.
+    """
     query = (
         sa.select(*_COLUMNS)
         .where(table.c.account == account, table.c.used_at < before, table.c.id > after)
+        .where(table.c.id.not_in(sa.select(stickerpacks.stickers.c.image_data_id)))
         .order_by(table.c.id)
         .limit(limit)
     )

@@ -100,9 +100,16 @@ async def delete_unread(connection: AsyncConnection, account: str, ids_by_peer: 
             )
 
 
-async def delete_unread_before(connection: AsyncConnection, account: str, before: int) -> int:
-    """Forget what came before `before` (Unix milliseconds); returns how many there were."""
-    deleted = await connection.execute(
-        unread.delete().where(unread.c.account == account, unread.c.received_at < before)
+async def delete_unread_before(connection: AsyncConnection, account: str, before: int, limit: int) -> int:
+    """Forget what came before `before` (Unix milliseconds), at most `limit`; returns how many there were."""
+    rows = await connection.execute(
+        sa.select(unread.c.peer, unread.c.id)
+        .where(unread.c.account == account, unread.c.received_at < before)
+        .order_by(unread.c.received_at)
+        .limit(limit)
     )
-    return int(deleted.rowcount)
+    found: dict[str, list[str]] = {}
+    for peer, message_id in rows:
+        found.setdefault(peer, []).append(message_id)
+    await delete_unread(connection, account, found)
+    return sum(map(len, found.values()))

@@ -1,0 +1,32 @@
+"""What robots have shown is on record, and the record has an end."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from handset.behaviours import Message
+from handset.shown_log import ShownLog
+from tidings.runtime.clock import ManualClock
+
+
+def message(number: int) -> Message:
+    return Message("15550110001", "15550000000", f"m{number}", number, 1, 1_000, "text", "hello")
+
+
+def test_the_record_is_two_files_of_bounded_size_and_both_are_known(tmp_path: Path) -> None:
+    path = tmp_path / "robots.jsonl"
+    record = ShownLog(path, ManualClock(), limit=1000)
+    for number in range(50):
+        record.append([message(number)])
+        assert record.list_shown([message(number), message(99)]) == {("15550110001", f"m{number}")}
+    record.close()
+    assert {entry.name for entry in tmp_path.iterdir()} == {"robots.jsonl", "robots.jsonl.1"}
+    assert max(entry.stat().st_size for entry in tmp_path.iterdir()) < 1300
+    kept = [json.loads(line)["id"] for name in (".1", "") for line in Path(f"{path}{name}").read_text().splitlines()]
+    assert kept == [f"m{number}" for number in range(50 - len(kept), 50)]
+    again = ShownLog(path, ManualClock(), limit=0)
+    for number in range(100):
+        again.append([message(number)])
+    again.close()
+    assert path.stat().st_size > 10_000
