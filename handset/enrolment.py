@@ -6,6 +6,7 @@ Killed in between, a device is registered again at the next start, with the iden
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 from collections.abc import Iterable, Sequence
 
@@ -14,8 +15,10 @@ from handset.devices import Device
 from handset.keys import KeySet
 from handset.network_api import NetworkApi
 from handset.vault import Vault
+from tidings.runtime.clock import Clock, SystemClock
 from tidings.runtime.service import wait_for
 from tidings.storage import handset as storage
+from tidings.storage import handset_prekeys
 from tidings.storage.database import Database
 
 log = logging.getLogger(__name__)
@@ -23,17 +26,24 @@ log = logging.getLogger(__name__)
 RETRY_SECONDS = 0.25
 MAX_RETRY_SECONDS = 5.0
 UPLOADS_IN_FLIGHT = 8
+ROTATED_AT_A_TIME = 50
+# Milliseconds: the age at which lasting pre-keys are replaced, and how long keys out of use are kept.
+ROTATION_MS = 7 * 24 * 3600 * 1000
+KEPT_MS = 30 * 24 * 3600 * 1000
 KEYS_IN_A_SLICE = 50  # devices whose keys are made without letting go of the event loop
 
 
 class Enrolment:
     """The devices of one fleet."""
 
-    def __init__(self, fleet: str, database: Database, vault: Vault, api: NetworkApi) -> None:
+    def __init__(
+        self, fleet: str, database: Database, vault: Vault, api: NetworkApi, clock: Clock | None = None
+    ) -> None:
         self._fleet = fleet
         self._database = database
         self._vault = vault
         self._api = api
+        self._clock = clock or SystemClock()
 
     async def load(self) -> dict[str, Device]:
         """The devices that are stored, by number. Raises `e2ee.CorruptState` under another master key."""
@@ -77,13 +87,41 @@ class Enrolment:
 
     async def refill(self, wanted: Iterable[tuple[Device, int, int]]) -> None:
         """Make, store and upload more one-time pre-keys: (device, how many, how many Kyber ones)."""
+        wishes = list(wanted)
+        used = await self._used([device for device, _, _ in wishes])
         made = [
-            (device, keys.make(device, one_time=count, kyber_one_time=kyber, whole=False))
-            for device, count, kyber in wanted
+            (
+                device,
+                keys.make(device, one_time=count, kyber_one_time=kyber, whole=False, used=used[device.number]),
+            )
+            for device, count, kyber in wishes
         ]
         await self._commit([device for device, _ in made], [key_set for _, key_set in made])
         for start in range(0, len(made), UPLOADS_IN_FLIGHT):
             await asyncio.gather(*(self._api.put_keys(*entry) for entry in made[start : start + UPLOADS_IN_FLIGHT]))
+
+    async def list_due(self, after: str) -> Sequence[str]:
+        """The next numbers of devices whose lasting pre-keys are to be replaced."""
+        before = self._now() - ROTATION_MS
+        async with self._database.reading() as connection:
+            return await handset_prekeys.list_due(connection, self._fleet, before, after=after, limit=ROTATED_AT_A_TIME)
+
+    async def rotate(self, devices: Sequence[Device]) -> Sequence[Device]:
+        """Replace the signed and the last-resort Kyber pre-key of devices, and forget what is out of use for long.
+
+        New keys count as out of use until the network says that it has them: a rotation that is killed in between is
+        made again with other keys, and those are kept in case that they came there. Raises `NetworkAway`. Returns those
+        whom the network refuses.
+        """
+        used = await self._used(devices)
+        made = [(device, keys.make(device, one_time=0, whole=True, used=used[device.number])) for device in devices]
+        await self._commit([device for device, _ in made], [key_set for _, key_set in made], in_use=False)
+        refused: list[Device] = []
+        for start in range(0, len(made), UPLOADS_IN_FLIGHT):
+            part = made[start : start + UPLOADS_IN_FLIGHT]
+            taken = await asyncio.gather(*(self._rotate(*entry) for entry in part))
+            refused += [device for (device, _), was_taken in zip(part, taken, strict=True) if not was_taken]
+        return refused
 
     async def block(self, devices: Sequence[Device], other: str) -> None:
         """Have these devices block a number, where they do not yet."""
@@ -98,19 +136,49 @@ class Enrolment:
             await self._save(chunk)
 
     async def _store_keys(self, devices: Sequence[Device], one_time: int, kyber_one_time: int) -> list[KeySet]:
+        used = await self._used(devices)
         made: list[KeySet] = []
         for count, device in enumerate(devices, 1):
-            made.append(keys.make(device, one_time=one_time, kyber_one_time=kyber_one_time, whole=True))
+            kept = used[device.number]
+            made.append(keys.make(device, one_time=one_time, kyber_one_time=kyber_one_time, whole=True, used=kept))
             if count % KEYS_IN_A_SLICE == 0:
                 await asyncio.sleep(0)
         await self._commit(devices, made)
         return made
 
-    async def _commit(self, devices: Sequence[Device], made: Sequence[KeySet]) -> None:
+    async def _rotate(self, device: Device, made: KeySet) -> bool:
+        try:
+            answer = await self._api.put_keys(device, made)
+        except (errors.Unauthorized, errors.Rejected) as error:
+            log.warning("prekeys.refused", extra={"number": device.number, "error": str(error)})
+            return False
+        assert made.signed is not None
+        assert made.kyber_last is not None
+        lasting, now = [made.signed.key_id, made.kyber_last.key_id], self._now()
+        async with self._database.transaction() as connection:
+            await handset_prekeys.replace_lasting(connection, device.number, lasting, now)
+            if "prekey_ids" in answer:
+                left = [*answer["prekey_ids"], *answer["kyber_prekey_ids"]]
+                await handset_prekeys.retire_one_time(connection, device.number, left, now)
+            await handset_prekeys.delete_retired(connection, device.number, now - KEPT_MS)
+        return True
+
+    async def _used(self, devices: Sequence[Device]) -> dict[str, set[int]]:
+        """The ids that devices keep keys of."""
+        async with self._database.reading() as connection:
+            return await handset_prekeys.list_key_ids(connection, [device.number for device in devices])
+
+    def _now(self) -> int:
+        return int(self._clock.now() * 1000)
+
+    async def _commit(self, devices: Sequence[Device], made: Sequence[KeySet], *, in_use: bool = True) -> None:
+        now = self._now()
         rows = [self._vault.device_row(device, self._fleet) for device in devices]
         prekeys: list[storage.PreKey] = []
         for device, key_set in zip(devices, made, strict=True):
-            prekeys += keys.rows(self._vault, device.number, key_set)
+            prekeys += keys.rows(self._vault, device.number, key_set, now)
+        if not in_use:
+            prekeys = [dataclasses.replace(row, retired_at=now) for row in prekeys]
         async with self._database.transaction() as connection:
             await storage.save_devices(connection, rows)
             await storage.add_prekeys(connection, prekeys)

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import secrets
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from handset.devices import Device
 from handset.vault import Vault
 from tidings import e2ee
 from tidings.storage import handset as storage
 
-MAX_KEY_ID = 0xFFFFFF
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class KeySet:
-    """Keys of one device that the network does not have yet. `signed` and `kyber_last` only at a registration."""
+    """Keys of one device that the network does not have yet. `signed` and `kyber_last` only where they are replaced."""
 
     signed: e2ee.SignedPreKey | None
     kyber_last: e2ee.KyberPreKey | None
@@ -29,16 +27,14 @@ def new_device(number: str) -> Device:
     return Device(number, secrets.randbelow(16380) + 1, e2ee.IdentityKeyPair.generate(), None, 1)
 
 
-def make(device: Device, *, one_time: int, kyber_one_time: int = 0, whole: bool) -> KeySet:
+def make(device: Device, *, one_time: int, kyber_one_time: int = 0, whole: bool, used: Collection[int] = ()) -> KeySet:
     """Fresh pre-keys, about 60 µs for each one-time key and 500 µs for a `whole` set, with signed and last-resort key.
 
-    Moves `device.next_key_id`; store the device's row together with the keys before anything is uploaded.
+    used: the ids of the keys that are kept, which are passed over; ids go round at 24 bits. Moves `device.next_key_id`:
+    store the device's row together with the keys before anything is uploaded.
     """
-    first = device.next_key_id
-    count = one_time + kyber_one_time + (2 if whole else 0)
-    if first + count > MAX_KEY_ID:
-        first = 1
-    ids = iter(range(first, first + count))
+    chosen = e2ee.free_key_ids(device.next_key_id, one_time + kyber_one_time + (2 if whole else 0), used)
+    ids = iter(chosen)
     signed = e2ee.SignedPreKey.generate(device.identity, next(ids)) if whole else None
     kyber_last = e2ee.KyberPreKey.generate(device.identity, next(ids)) if whole else None
     keys = KeySet(
@@ -47,16 +43,17 @@ def make(device: Device, *, one_time: int, kyber_one_time: int = 0, whole: bool)
         [e2ee.PreKey.generate(next(ids)) for _ in range(one_time)],
         [e2ee.KyberPreKey.generate(device.identity, next(ids)) for _ in range(kyber_one_time)],
     )
-    device.next_key_id = first + count
+    if chosen:
+        device.next_key_id = chosen[-1] + 1
     return keys
 
 
-def rows(vault: Vault, number: str, keys: KeySet) -> list[storage.PreKey]:
-    """The private parts, sealed."""
+def rows(vault: Vault, number: str, keys: KeySet, now: int) -> list[storage.PreKey]:
+    """The private parts, sealed, as made at `now` (Unix milliseconds)."""
     made = vault.prekey_rows(number, storage.ONE_TIME, keys.one_time)
     made += vault.prekey_rows(number, storage.KYBER_ONE_TIME, keys.kyber_one_time)
     if keys.signed is not None:
         made += vault.prekey_rows(number, storage.SIGNED, [keys.signed])
     if keys.kyber_last is not None:
         made += vault.prekey_rows(number, storage.KYBER_LAST, [keys.kyber_last])
-    return made
+    return [dataclasses.replace(row, created_at=now) for row in made]

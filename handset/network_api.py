@@ -66,14 +66,19 @@ class NetworkApi:
         answer = await self._call("POST", "/v1/registrations/bulk", body, registration_key)
         return {str(entry["number"]): str(entry["token"]) for entry in answer["registrations"]}
 
-    async def put_keys(self, device: Device, keys: KeySet) -> None:
-        """Upload more one-time pre-keys."""
+    async def put_keys(self, device: Device, keys: KeySet) -> dict[str, Any]:
+        """Upload more one-time pre-keys, or newer lasting ones; the answer says what the network has now."""
         body: dict[str, Any] = {}
+        if keys.signed is not None:
+            body["signed_prekey"] = _signed(keys.signed)
+        if keys.kyber_last is not None:
+            body["kyber_prekey"] = _signed(keys.kyber_last)
         if keys.one_time:
             body["prekeys"] = [_key(key) for key in keys.one_time]
         if keys.kyber_one_time:
             body["kyber_prekeys"] = [_signed(key) for key in keys.kyber_one_time]
-        await self._call("PUT", f"/v1/keys/{device.number}", body, device.token or "")
+        answer: dict[str, Any] = await self._call("PUT", f"/v1/keys/{device.number}", body, device.token or "")
+        return answer
 
     async def block(self, device: Device, other: str) -> None:
         """Nothing of `other` reaches this device any more."""

@@ -17,6 +17,7 @@ from handset.network_api import NetworkApi
 from handset.refill import Refill
 from handset.robots import Robots
 from handset.roster import Roster
+from handset.rotation import Rotation
 from handset.settings import FAMILY, RobotsSettings
 from handset.shown_log import ShownLog
 from handset.vault import Vault
@@ -109,7 +110,8 @@ async def _run(
     roster.log_in = fleet.log_in
     log.info("robots.started", extra={"registered": len(devices), "online": len(online), "log": settings.log_path})
     announcing = asyncio.create_task(_announce(fleet, ready, len(online)), name="announce")
-    services: list[Service] = [refill, roster, checker, invitations, fleet]
+    rotation = Rotation(enrolment, {device.number: device for device in devices})
+    services: list[Service] = [refill, rotation, roster, checker, invitations, fleet]
     try:
         await run_services(services, stop)
     finally:

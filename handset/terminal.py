@@ -15,6 +15,7 @@ from handset.groups.api import GroupApi
 from handset.keyboard import Keyboard
 from handset.network_api import NetworkApi
 from handset.refill import Refill
+from handset.rotation import Rotation
 from handset.screen import Screen, Write
 from handset.services import websocket_dial
 from handset.settings import FAMILY, TerminalSettings
@@ -123,6 +124,7 @@ class _Terminal:
         shelf = Shelf(self._api, device, self._settings.files, self._write)
         screen = Screen(self._shown_log, self._write, peers, shelf, {group.group_id: group.subject for group in groups})
         refill = Refill(self._enrolment, one_time=ONE_TIME_PREKEYS, kyber_one_time=KYBER_PREKEYS)
+        rotation = Rotation(self._enrolment, {device.number: device})
         fleet = Fleet(
             self._fleet,
             self._database,
@@ -138,7 +140,7 @@ class _Terminal:
         )
         self._write(f"This is +{self._number}. {HELP}")
         ending = asyncio.Event()
-        running = [asyncio.create_task(service.run(ending)) for service in (refill, fleet)]
+        running = [asyncio.create_task(service.run(ending)) for service in (refill, rotation, fleet)]
         reading = asyncio.create_task(self._read(fleet, screen, shelf))
         stopping = asyncio.create_task(self._stop.wait())
         try:

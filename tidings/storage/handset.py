@@ -50,12 +50,18 @@ class Device:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PreKey:
-    """The private part of one pre-key, sealed."""
+    """The private part of one pre-key, sealed.
+
+    created_at: Unix milliseconds. retired_at: Unix milliseconds since when nobody new is given it, as far as we know:
+    it was replaced, is gone from the network, or is not there yet. 0 for one in use.
+    """
 
     number: str
     key_id: int
     kind: str
     sealed: bytes
+    created_at: int = 0
+    retired_at: int = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -148,7 +154,7 @@ async def add_prekeys(connection: AsyncConnection, rows: Sequence[PreKey]) -> No
     if rows:
         await connection.execute(
             prekeys.insert(),
-            [{"number": p.number, "key_id": p.key_id, "kind": p.kind, "sealed": p.sealed} for p in rows],
+            [dataclasses.asdict(row) for row in rows],
         )
 
 

@@ -27,6 +27,8 @@ prekeys = sa.Table(
     sa.Column("key_id", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("kind", types.key(12), nullable=False),
     sa.Column("sealed", types.blob(), nullable=False),
+    sa.Column("created_at", types.milliseconds(), nullable=False),
+    sa.Column("retired_at", types.milliseconds(), nullable=False),
     mysql_engine="InnoDB",
 )
 

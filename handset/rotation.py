@@ -1,0 +1,55 @@
+"""Replaces the lasting pre-keys of a fleet when they are a week old."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+
+from handset import errors
+from handset.devices import Device
+from handset.enrolment import Enrolment
+from tidings.runtime.service import wait_for
+from tidings.storage import outages
+
+log = logging.getLogger(__name__)
+
+INTERVAL = 3600.0  # seconds between two looks
+
+
+class Rotation:
+    """A service."""
+
+    name = "rotation"
+
+    def __init__(self, enrolment: Enrolment, devices: Mapping[str, Device]) -> None:
+        """devices: those of the fleet, by number."""
+        self._enrolment = enrolment
+        self._devices = devices
+        # Those whom the network refused; not tried again in the life of this process.
+        self._refused: set[str] = set()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        while not stop.is_set():
+            try:
+                await self.run_once(stop)
+            except errors.HandsetError as error:
+                log.warning("prekeys.not_rotated", extra={"error": str(error)})
+            except Exception as error:
+                if not outages.is_outage(error):
+                    raise
+                log.warning("prekeys.not_rotated", extra={"error": repr(error)[:200]})
+            await wait_for(stop, INTERVAL)
+
+    async def run_once(self, stop: asyncio.Event) -> int:
+        """Rotate whoever is due; of how many devices. Raises `NetworkAway`."""
+        rotated, after = 0, ""
+        while not stop.is_set() and (page := await self._enrolment.list_due(after)):
+            after = page[-1]
+            due = [self._devices[number] for number in page if number in self._devices.keys() - self._refused]
+            refused = await self._enrolment.rotate(due)
+            self._refused.update(device.number for device in refused)
+            rotated += len(due) - len(refused)
+        if rotated:
+            log.info("prekeys.rotated", extra={"devices": rotated})
+        return rotated

@@ -1,0 +1,125 @@
+"""Recipients' pre-keys: lasting ones replaced weekly, old ones kept for a month, ids of 24 bits."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from handset import errors, keys
+from handset.devices import Device
+from handset.enrolment import KEPT_MS, ROTATION_MS, Enrolment
+from handset.network_api import NetworkApi
+from handset.rotation import Rotation
+from handset.vault import Vault
+from tests.conftest import DatabaseFactory
+from tests.handset.conftest import SECRETS, LiveNetwork
+from tidings import e2ee
+from tidings.runtime.clock import ManualClock
+from tidings.storage import handset as storage
+from tidings.storage.database import Database
+from tidings.storage.handset_tables import prekeys
+
+NUMBERS = [f"1555011000{n}" for n in range(3)]
+WEEK, MONTH = ROTATION_MS / 1000, KEPT_MS / 1000
+
+
+class Fleet:
+    """Some registered devices, and the service that rotates their keys."""
+
+    def __init__(self, database: Database, api: NetworkApi) -> None:
+        self.database = database
+        self.clock = ManualClock(time.time())
+        self.enrolment = Enrolment("test", database, Vault(SECRETS.master_key), api, self.clock)
+        self.devices = {number: keys.new_device(number) for number in NUMBERS}
+        self.rotation = Rotation(self.enrolment, self.devices)
+        self.api = api
+
+    async def pass_(self) -> int:
+        return await self.rotation.run_once(asyncio.Event())
+
+    async def kept(self, device: Device, kind: str) -> list[int]:
+        async with self.database.reading() as connection:
+            rows = await connection.execute(
+                sa.select(prekeys.c.key_id)
+                .where(prekeys.c.number == device.number, prekeys.c.kind == kind)
+                .order_by(prekeys.c.created_at, prekeys.c.key_id)
+            )
+            return list(rows.scalars())
+
+
+@pytest.fixture
+async def fleet(live_network: LiveNetwork, database_factory: DatabaseFactory) -> AsyncIterator[Fleet]:
+    database = await database_factory("handset")
+    async with NetworkApi(live_network.http_url) as api:
+        fleet = Fleet(database, api)
+        await fleet.enrolment.register_many(
+            list(fleet.devices.values()),
+            one_time=3,
+            registration_key=SECRETS.registration_key,
+            stop=asyncio.Event(),
+        )
+        yield fleet
+
+
+async def left(fleet: Fleet, device: Device) -> Any:
+    return await fleet.api.call("GET", f"/v1/keys/{device.number}", device)
+
+
+async def test_lasting_keys_are_replaced_weekly_and_go_a_month_later(fleet: Fleet) -> None:
+    assert await fleet.pass_() == 0
+    device = fleet.devices[NUMBERS[0]]
+    first = (await fleet.kept(device, storage.SIGNED), await fleet.kept(device, storage.KYBER_LAST))
+    fleet.clock.advance(WEEK + 1)
+    assert await fleet.pass_() == len(NUMBERS)
+    assert await fleet.pass_() == 0
+    assert len(await fleet.kept(device, storage.SIGNED)) == 2
+    for _ in range(4):
+        fleet.clock.advance(WEEK + 1)
+        await fleet.pass_()
+    assert first[0][0] in await fleet.kept(device, storage.SIGNED)
+    fleet.clock.advance(WEEK + 1)
+    await fleet.pass_()
+    assert first[0][0] not in await fleet.kept(device, storage.SIGNED)
+    assert first[1][0] not in await fleet.kept(device, storage.KYBER_LAST)
+    # One-time keys that the network still has stay.
+    assert await fleet.kept(device, storage.ONE_TIME) == (await left(fleet, device))["prekey_ids"]
+
+
+async def test_a_rotation_that_dies_before_the_network_has_its_keys_is_made_again(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fleet.clock.advance(WEEK + 1)
+    with monkeypatch.context() as patch:
+
+        async def away(*_: Any) -> Any:
+            raise errors.NetworkAway("cut")
+
+        patch.setattr(fleet.api, "put_keys", away)
+        with pytest.raises(errors.NetworkAway):
+            await fleet.pass_()
+    device = fleet.devices[NUMBERS[0]]
+    assert len(await fleet.kept(device, storage.SIGNED)) == 2
+    assert await fleet.pass_() == len(NUMBERS)
+    assert len(await fleet.kept(device, storage.SIGNED)) == 3
+
+
+async def test_one_whom_the_network_refuses_holds_up_nobody(fleet: Fleet) -> None:
+    fleet.devices[NUMBERS[0]].token = "void"
+    fleet.clock.advance(WEEK + 1)
+    assert await fleet.pass_() == len(NUMBERS) - 1
+    assert await fleet.pass_() == 0
+
+
+async def test_ids_go_round_at_24_bits_and_pass_over_those_that_are_kept(fleet: Fleet) -> None:
+    device = fleet.devices[NUMBERS[0]]
+    kept = device.next_key_id
+    device.next_key_id = e2ee.MAX_KEY_ID - 1
+    await fleet.enrolment.refill([(device, 4, 0)])
+    ids = (await left(fleet, device))["prekey_ids"]
+    assert ids[-2:] == [e2ee.MAX_KEY_ID - 1, e2ee.MAX_KEY_ID]
+    assert device.next_key_id == kept + 2
