@@ -69,7 +69,7 @@ async def test_of_two_at_the_same_time_one_is_told_to_wait(world: World) -> None
 
 async def test_a_refused_request_leaves_its_key_free(world: World) -> None:
     world.add_phones(PHONE)
-    running = await world.start()
+    running = await world.start(check_unknown=False)
     await world.connected(running)
     refused = await send(running.client, "k1")
     assert isinstance(refused, core.Refused)
