@@ -295,6 +295,13 @@ class CoreappUnreachable(CoreappAway):
         super().__init__(details, retry_after=1)
 
 
+class FileDamaged(APIError):
+    """A file on our disk is not what was stored; nothing of it is handed out."""
+
+    def __init__(self) -> None:
+        super().__init__([Problem(INTERNAL_ERROR, "the file is damaged: it is not what was stored")])
+
+
 class DatabaseFailed(APIError):
     """The database is away or refuses."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 import logging
 import os
@@ -25,7 +26,7 @@ from tidings.media import kinds
 from tidings.storage import media
 from tidings.storage.database import Database
 from webapp.media import routes, service, transfer
-from webapp.media.service import TOUCH_AFTER_MS
+from webapp.media.service import DAMAGED, IN_MEMORY, TOUCH_AFTER_MS
 
 PATH = "/v1/media"
 ACCOUNT = "15550000000"
@@ -282,14 +283,39 @@ async def test_the_file_of_another_account_is_not_found(served_api: Served, data
     assert code(await served_api.http.delete(f"{PATH}/{media_id}")) == (404, 1006)
 
 
-async def test_a_row_whose_file_is_gone_or_cut_is_not_found(served_api: Served) -> None:
+async def test_a_row_whose_file_is_gone_is_not_found(served_api: Served) -> None:
     media_id = await upload(served_api)
     [name] = on_disk(served_api)
-    os.truncate(served_api.settings.media_dir / name, 3)
-    assert code(await served_api.http.get(f"{PATH}/{media_id}")) == (404, 1006)
     os.unlink(served_api.settings.media_dir / name)
     assert code(await served_api.http.get(f"{PATH}/{media_id}")) == (404, 1006)
     assert (await served_api.http.delete(f"{PATH}/{media_id}")).status_code == 200
+
+
+@pytest.mark.parametrize("size", [1, 1000, IN_MEMORY, IN_MEMORY + 1])
+async def test_nothing_of_a_file_that_is_not_what_was_stored_is_handed_out(served_api: Served, size: int) -> None:
+    content = os.urandom(size)
+    media_id = await upload(served_api, content, "application/octet-stream")
+    [name] = on_disk(served_api)
+    path = served_api.settings.media_dir / name
+    assert (await served_api.http.get(f"{PATH}/{media_id}")).content == content
+    counted = DAMAGED._value.get()
+    for damaged in (content[:-1], content + b"x", content[:-1] + bytes([content[-1] ^ 1])):
+        path.write_bytes(damaged)
+        answer = await served_api.http.get(f"{PATH}/{media_id}")
+        assert code(answer) == (500, 1014)
+        assert errors(answer)[0]["details"] == "the file is damaged: it is not what was stored"
+        assert (await served_api.http.head(f"{PATH}/{media_id}")).status_code == 500
+    assert DAMAGED._value.get() == counted + 6
+    path.write_bytes(content)
+    assert (await served_api.http.get(f"{PATH}/{media_id}")).content == content
+
+
+async def test_a_file_is_what_it_was_said_to_be_whatever_it_begins_with(served_api: Served) -> None:
+    for kind, sample in itertools.product(("text/plain", "text/html", "application/x-thing"), SAMPLES.values()):
+        media_id = await upload(served_api, sample, kind)
+        found = await served_api.http.get(f"{PATH}/{media_id}")
+        assert (found.headers["Content-Type"], found.headers["X-Content-Type-Options"]) == (kind, "nosniff")
+        assert found.content == sample
 
 
 async def test_fetching_and_sending_count_as_uses(served_api: Served, database: Database) -> None:
