@@ -12,9 +12,9 @@ down_revision = "0002"
 
 
 def upgrade() -> None:
+    zero = sa.text("0")
+    op.add_column("handset_prekeys", sa.Column("created_at", types.milliseconds(), nullable=False, server_default=zero))
     # Those that are there count as made now.
-    now = sa.text(str(int(time.time() * 1000)))
-    op.add_column("handset_prekeys", sa.Column("created_at", types.milliseconds(), nullable=False, server_default=now))
-    op.add_column(
-        "handset_prekeys", sa.Column("retired_at", types.milliseconds(), nullable=False, server_default=sa.text("0"))
-    )
+    made_now = sa.text("UPDATE handset_prekeys SET created_at = :now WHERE created_at = 0")
+    op.execute(made_now.bindparams(now=int(time.time() * 1000)))
+    op.add_column("handset_prekeys", sa.Column("retired_at", types.milliseconds(), nullable=False, server_default=zero))
