@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from prometheus_client import Counter, Gauge
 
-from coreapp import codes
+from coreapp import codes, statistics
 from coreapp.admission import Admission
 from coreapp.contact_book import ContactBook
 from coreapp.encryption import Encryption, Outlet
@@ -170,6 +170,7 @@ class JobQueue:
         else:
             self._media.enter(job, question.content, has_media=question.has_media)
         await committed
+        statistics.persisted(question.kind).inc()
         self._delay.answered(message_id)
         crashpoints.reach(crashpoints.AFTER_COMMIT_BEFORE_REPLY)
         if half is not None:

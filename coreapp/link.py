@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
+import time
 from collections.abc import Callable
 from typing import Any
 
 from prometheus_client import generate_latest
 
-from coreapp import codes
+from coreapp import codes, statistics
 from coreapp.desk import AccountDesk
 from coreapp.errors import KeyInUse, OutcomeUnknown, Refused
 from coreapp.health import Databases
@@ -74,6 +75,15 @@ class LinkHandler:
         log.info("link.closed", extra={"peer": connection.peer, "reason": reason})
 
     async def _answer(self, connection: wire.Connection, question: Any) -> None:
+        started = time.perf_counter()
+        answer = await self._try(question)
+        result = str(answer.code) if isinstance(answer, core.Refused) else "ok"
+        took = statistics.answered(type(question).__name__, result)
+        took.observe((time.perf_counter() - started) * 1000)
+        connection.send(answer)
+
+    async def _try(self, question: Any) -> core.Answer:
+        answer: core.Answer
         try:
             answer = await self._ask(question)
         except Refused as refused:
@@ -97,7 +107,7 @@ class LinkHandler:
             else:
                 log.exception("link.question_failed", extra={"question": type(question).__name__})
                 answer = core.Refused(question.n, codes.INTERNAL_ERROR, "the Coreapp could not do this")
-        connection.send(answer)
+        return answer
 
     async def _ask(self, question: Any) -> core.Answer:
         shard = self._shard()

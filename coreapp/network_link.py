@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from prometheus_client import Gauge, Histogram
 
+from coreapp import statistics
 from coreapp.errors import UpstreamAway, UpstreamRefused
 from coreapp.upstream import Delivery, Envelope, Listener
 from tidings import e2ee
@@ -215,11 +217,16 @@ class NetworkLink:
         logging_in = call == "login"
         if not self._logged_in and not logging_in:
             raise UpstreamAway("not logged in")
-        with CALLS.labels(call).time():
-            try:
-                answer = await self._requests.ask(self._connection, make, timeout=CALL_TIMEOUT)
-            except (wire.Disconnected, TimeoutError) as error:
-                raise UpstreamAway(str(error)) from error
+        started, result = time.perf_counter(), "away"
+        try:
+            answer = await self._requests.ask(self._connection, make, timeout=CALL_TIMEOUT)
+            result = answer.reason if isinstance(answer, frames.Failed) else "ok"
+        except (wire.Disconnected, TimeoutError) as error:
+            raise UpstreamAway(str(error)) from error
+        finally:
+            took = time.perf_counter() - started
+            CALLS.labels(call).observe(took)
+            statistics.CALLED.labels(call, result).observe(took * 1000)
         if isinstance(answer, frames.Failed):
             # Unauthorized after a login: another Coreapp has just logged in with our number. It says nothing of what
             # was asked.

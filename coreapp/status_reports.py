@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from coreapp import ids
+from coreapp import ids, statistics
 from coreapp.conversations import Names, conversation_of, origin_of
 from coreapp.groups.names import is_group
 from coreapp.progress import ProgressBook
@@ -81,14 +81,14 @@ class StatusReports:
                 continue
             report.statuses[message_id] = steps[-1]
             peer = self._progress.peer(message_id) or ""
+            kind, accepted_at = self._progress.kind(message_id), ids.made_at(message_id) or now
             for step in steps:
+                statistics.reached(step, kind, now - accepted_at)
                 if not wishes.wants(step) or self._rows.drops():
                     continue
                 conversation = None
                 if wishes.conversations and not is_group(peer) and (step is Status.SENT or step is second):
-                    kind, category = self._progress.kind(message_id), self._progress.category(message_id)
-                    origin = origin_of(kind, category, self._names)
-                    accepted_at = ids.made_at(message_id) or now
+                    origin = origin_of(kind, self._progress.category(message_id), self._names)
                     conversation = conversation_of(self._account, peer, origin, accepted_at)
                 body = bodies.status(message_id, peer, step, int(timestamp or now), error, conversation)
                 report.callbacks.append(self._rows.make(message_id, body, int(now * 1000)))

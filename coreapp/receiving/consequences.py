@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from coreapp import statistics
 from coreapp.contact_book import ContactBook
 from coreapp.groups import receipts
 from coreapp.groups.arrivals import Arrivals
@@ -59,6 +60,7 @@ class Consequences:
 
     def received(self, delivery: Delivery, kind: str, request_id: str = "") -> None:
         """A message came, and is known from now on: one with its id is a repetition."""
+        statistics.received(kind).inc()
         self._progress.remember(delivery.id, delivery.sender, Status.RECEIVED, kind, request_id)
         self._messages.append(
             Message(

@@ -90,6 +90,8 @@ ENDPOINTS = {
     ("get", "/v1/stats"),
     ("get", "/v1/stats/app"),
     ("get", "/v1/stats/db"),
+    ("get", "/v1/stats/app/internal"),
+    ("get", "/v1/stats/db/internal"),
     ("get", "/v1/health"),
     ("get", "/metrics"),
     ("get", "/v1/metrics"),

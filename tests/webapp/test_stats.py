@@ -81,10 +81,41 @@ async def test_the_coreapps_counts_have_the_known_names_in_json(api: Served) -> 
         assert found["callback_requests"]["data"][0] == {"labels": labels, "value": 3}
         assert found["callback_requests_duration_ms_count"]["data"][0] == {"labels": labels, "value": 3}
         assert found["callback_requests_duration_ms_sum"]["data"][0] == {"labels": labels, "value": 12.5}
-        by_store = {"labels": {"db": "business", "request": "commit"}}
+        by_store = {"labels": {"db": "messageStore", "request": "commit"}}
         assert found["db_request_duration_us_count"]["data"] == [by_store | {"value": 4}]
         assert found["db_request_duration_us_sum"]["data"] == [by_store | {"value": 20_000}]
         assert not any("created" in name for name in found)
+
+
+async def test_the_other_known_names_count_what_ours_do(api: Served) -> None:
+    found = (await api.http.get(APP)).json()["stats"]["app"]
+
+    def counted(name: str) -> Any:
+        return [(sample["labels"], sample["value"]) for sample in found[name]["data"]]
+
+    assert counted("pending_callbacks") == [({}, 7)]
+    assert counted("pending_messages") == [({}, 3)]
+    assert counted("concurrent_rate_limit_triggered") == [({}, 5)]
+    asked = {"method": "AcceptMessage", "result": "ok"}
+    assert counted("endpoint_requests") == counted("endpoint_requests_duration_ms_count") == [(asked, 9)]
+    assert counted("endpoint_requests_duration_ms_sum") == [(asked, 18)]
+    assert counted("internal_server_requests_duration_ms_count")[0] == ({"operation": "login", "result": "ok"}, 2)
+    assert counted("internal_server_conn_duration_ms_count") == [({"result": "ok"}, 2)]
+    assert counted("internal_server_conn_duration_ms_sum") == [({"result": "ok"}, 30)]
+    assert counted("media_uploads") == [({"result": "stored"}, 4)]
+    assert counted("in_message_from_server") == [({"type": "prekey"}, 6)]
+
+
+async def test_each_node_is_told_by_its_name(api: Served) -> None:
+    for path, under in ((APP, "app"), (DB, "db")):
+        plain = (await api.http.get(path)).json()["stats"][under]
+        found = (await api.http.get(f"{path}/internal")).json()["stats"][under]
+        assert len(found) == 1
+        (node,) = found
+        assert node
+        assert found[node].keys() == plain.keys()
+        text = families(await api.http.get(f"{path}/internal", params={"format": "prometheus"}))
+        assert all(sample.labels["node"] == node for family in text.values() for sample in family.samples)
 
 
 async def test_the_coreapps_counts_in_text(api: Served) -> None:
@@ -151,6 +182,7 @@ async def fill(database: Database) -> None:
                 message(2, "text", Status.DELIVERED),
                 message(3, "image", Status.SENT),
                 message(4, "", Status.ACCEPTED),
+                message(5, "null", Status.RECEIVED),
             ],
         )
 

@@ -5,12 +5,29 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from prometheus_client import Metric
-from prometheus_client.core import GaugeMetricFamily, SummaryMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, SummaryMetricFamily
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 _CALLBACKS, _CALLBACK_TIME = "callback_requests", "callback_requests_duration_ms_sum"
 _TRANSACTIONS = "tidings_db_transaction_seconds"
+_ANSWERS, _CALLS = "endpoint_requests_duration_ms", "internal_server_requests_duration_ms"
+_EVENTS = "tidings_events"
+# Theirs, and ours that counts the same.
+_SAME = {"pending_callbacks": "callback_queue_size", "pending_messages": "tidings_job_queue_size"}
+_SUMMED = {"concurrent_rate_limit_triggered": "tidings_admission_refused"}
+_RESULTS = {"media_uploads": "tidings_media_uploads", "media_downloads": "tidings_media_downloads"}
+# Of deliveries from the servers, those that carry a message of a recipient.
+_CARRIERS = frozenset({"prekey", "message", "group"})
+# The original's store for each family of tables; every transaction of ours may be about several of its stores.
+_STORES = {"business": "messageStore"}
+# Of messages; there are others between devices that no client knows.
+_TYPES = frozenset(
+    {
+        *("text", "image", "audio", "voice", "video", "document", "sticker", "location", "contacts", "interactive"),
+        *("template", "hsm", "button", "order", "reaction", "system", "ephemeral", "unknown"),
+    }
+)
 
 
 def read_coreapp(text: str) -> list[Metric]:
@@ -18,7 +35,22 @@ def read_coreapp(text: str) -> list[Metric]:
     families = {
         family.name: family for family in text_string_to_metric_families(text) if not family.name.endswith("_created")
     }
-    known: list[Metric] = []
+    known: list[Metric] = [
+        GaugeMetricFamily(name, families[ours].documentation, value=families[ours].samples[0].value)
+        for name, ours in _SAME.items()
+        if ours in families
+    ]
+    for name, ours in _SUMMED.items():
+        if ours in families:
+            total = sum(sample.value for sample in _totals(families[ours]))
+            known.append(CounterMetricFamily(name, families[ours].documentation, value=total))
+    if _ANSWERS in families:
+        known.append(_counts(families[_ANSWERS]))
+    if _CALLS in families:
+        known.append(_connections(families[_CALLS]))
+    known += [_by_result(name, families[ours]) for name, ours in _RESULTS.items() if ours in families]
+    if _EVENTS in families:
+        known.append(_from_server(families[_EVENTS]))
     if _CALLBACKS in families and _CALLBACK_TIME in families:
         known.append(_callback_durations(families[_CALLBACKS], families.pop(_CALLBACK_TIME)))
     if _TRANSACTIONS in families:
@@ -38,7 +70,8 @@ def messages(counts: Mapping[str, int]) -> Metric:
     """`db_messages`. counts: by type."""
     family = GaugeMetricFamily("db_messages", "Messages in the database", labels=["type"])
     for kind in sorted(counts):
-        family.add_metric([kind or "undefined"], counts[kind])
+        if not kind or kind in _TYPES:
+            family.add_metric([kind or "undefined"], counts[kind])
     return family
 
 
@@ -66,7 +99,47 @@ def _request_durations(transactions: Metric) -> Metric:
         if part in ("_count", "_sum"):
             by_family.setdefault(sample.labels.get("family", ""), {})[part] = sample.value
     for name, parts in by_family.items():
-        family.add_metric([name, "commit"], int(parts.get("_count", 0)), parts.get("_sum", 0.0) * 1e6)
+        family.add_metric(
+            [_STORES.get(name, name), "commit"], int(parts.get("_count", 0)), parts.get("_sum", 0.0) * 1e6
+        )
+    return family
+
+
+def _counts(answers: Metric) -> Metric:
+    family = CounterMetricFamily("endpoint_requests", answers.documentation, labels=["method", "result"])
+    for sample in answers.samples:
+        if sample.name.endswith("_count"):
+            family.add_metric([sample.labels["method"], sample.labels["result"]], sample.value)
+    return family
+
+
+def _connections(calls: Metric) -> Metric:
+    family = SummaryMetricFamily("internal_server_conn_duration_ms", "Logins at the servers", labels=["result"])
+    parts: dict[str, dict[str, float]] = {}
+    for sample in calls.samples:
+        if sample.labels.get("operation") == "login":
+            parts.setdefault(sample.labels["result"], {})[sample.name.rpartition("_")[2]] = sample.value
+    for result, values in parts.items():
+        family.add_metric([result], int(values.get("count", 0)), values.get("sum", 0.0))
+    return family
+
+
+def _by_result(name: str, ours: Metric) -> Metric:
+    family = CounterMetricFamily(name, ours.documentation, labels=["result"])
+    for sample in _totals(ours):
+        family.add_metric([sample.labels["result"]], sample.value)
+    return family
+
+
+def _from_server(events: Metric) -> Metric:
+    family = CounterMetricFamily("in_message_from_server", "Messages of recipients that arrived", labels=["type"])
+    counted: dict[str, float] = {}
+    for sample in _totals(events):
+        kind = sample.labels["kind"]
+        if kind in _CARRIERS:
+            counted[kind] = counted.get(kind, 0.0) + sample.value
+    for kind, value in counted.items():
+        family.add_metric([kind], value)
     return family
 
 

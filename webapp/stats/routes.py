@@ -1,4 +1,4 @@
-"""`GET /v1/stats`, `/v1/stats/app` and `/v1/stats/db`."""
+"""`GET /v1/stats`, `/v1/stats/app` and `/v1/stats/db`, and their forms for each node."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from fastapi import APIRouter, Request, Response
 
 from webapp import exposition, openapi
 from webapp.gate import Gate
+from webapp.metrics.service import NODE
 from webapp.stats.service import Stats
 
 
@@ -27,6 +28,30 @@ def routes(stats: Stats, gate: Gate) -> APIRouter:
             responses=exposition.OPENAPI,
             openapi_extra=operation,
         )
+
+    @router.get(
+        "/v1/stats/app/internal",
+        summary="What each Coreapp counts, by its name",
+        response_class=Response,
+        responses=exposition.OPENAPI,
+        openapi_extra=operation,
+    )
+    async def get_app_by_node(request: Request, format: exposition.Parameter = None) -> Response:
+        await gate.monitor(request)
+        form = exposition.choose(request, format)
+        return exposition.answer(form, ("stats", "app"), await stats.app_by_node())
+
+    @router.get(
+        "/v1/stats/db/internal",
+        summary="What is in the database, by who counted it",
+        response_class=Response,
+        responses=exposition.OPENAPI,
+        openapi_extra=operation,
+    )
+    async def get_db_by_node(request: Request, format: exposition.Parameter = None) -> Response:
+        await gate.monitor(request)
+        form = exposition.choose(request, format)
+        return exposition.answer(form, ("stats", "db"), {NODE: (await stats.db())[""]})
 
     @router.get(
         "/v1/stats/db",

@@ -61,6 +61,12 @@ class Stats:
             if not isinstance(answer, CoreappAway)
         }
 
+    async def app_by_node(self) -> Mapping[str, Sequence[Metric]]:
+        """As `app`, under its name also where there is one Coreapp only."""
+        found = await self.app()
+        only = self._coreapps.coreapps()
+        return {(only[0].node or only[0].address) if not name and only else name: kept for name, kept in found.items()}
+
     async def db(self) -> Mapping[str, Sequence[Metric]]:
         """What is in the database, `BELIEVED` seconds old at most."""
         # One at a time: whoever comes meanwhile gets what the first one finds.

@@ -1,0 +1,30 @@
+"""Counts under the original's own names, for what is told of messages and of the questions of Webapps."""
+
+from __future__ import annotations
+
+import functools
+
+from prometheus_client import Counter, Summary
+
+from tidings.storage.messages import Status
+
+PERSISTED = Counter("out_message_persisted", "Messages accepted, by type", ["type"])
+REACHED = Counter("out_message_status", "Statuses that messages reached", ["status"])
+SENT = Summary("out_message_sent_duration_ms", "From the acceptance of a message until the servers have it", ["type"])
+RECEIVED = Counter("in_message_persisted", "Messages of recipients that were kept, by type", ["type"])
+ANSWERED = Summary("endpoint_requests_duration_ms", "Questions of Webapps and their time", ["method", "result"])
+CALLED = Summary("internal_server_requests_duration_ms", "Calls to the servers and their time", ["operation", "result"])
+
+# To look labels up costs more than to count; there are few of each.
+persisted = functools.cache(PERSISTED.labels)
+received = functools.lru_cache(256)(RECEIVED.labels)
+answered = functools.cache(ANSWERED.labels)
+_sent = functools.cache(SENT.labels)
+_statuses = {status: REACHED.labels(status.name.lower()) for status in Status if Status.SENT <= status <= Status.FAILED}
+
+
+def reached(status: Status, kind: str, seconds: float) -> None:
+    """A message of this type got so far, so many seconds after it was accepted."""
+    _statuses[status].inc()
+    if status is Status.SENT:
+        _sent(kind).observe(max(0.0, seconds) * 1000)
