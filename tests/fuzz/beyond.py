@@ -142,6 +142,26 @@ KNOWN: tuple[Known, ...] = (
         "tests/webapp/test_templates.py",
     ),
     _rejected(
+        "POST /v1/configs/templates",
+        r"^components: (text is missing in (BODY|FOOTER)|should have (one button|nothing but|no FOOTER|a HEADER|a BODY)"
+        r"|has a button of type OTP|has the gap )",
+        "what components are to each other, to the category and to the format of parameters",
+        "tests/webapp/test_templates.py",
+    ),
+    _rejected(
+        "POST /v1/configs/templates",
+        r"^components\[[0-9]\]\.cards(: should have the same|\[[0-9]\]\.components: (has two|should have one HEADER))"
+        r"|: (flow_id or flow_name|supported_apps) is missing, which|: zero_tap_terms_accepted should be",
+        "cards that are compared, fields that need each other",
+        "tests/webapp/test_templates.py",
+    ),
+    _rejected(
+        "POST /v1/messages",
+        r"^template\.namespace: is missing|^template\.components.*: index is missing, the template has",
+        "it depends on the templates",
+        "tests/webapp/test_message_types.py",
+    ),
+    _rejected(
         "POST /v1/configs/templates/import",
         r"^data\[[0-9]+\] ",
         "each line is a definition or is told why not",
@@ -196,7 +216,7 @@ KNOWN: tuple[Known, ...] = (
     ),
     _rejected(
         "POST /v1/messages",
-        r"^template\.components: names the same",
+        r"^template\.components.*: names the same",
         "entries are compared",
         "tests/webapp/test_message_types.py",
     ),
