@@ -6,10 +6,12 @@ import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import aiosqlite
 import pytest
 import sqlalchemy as sa
 
 from tidings.runtime.settings import DatabaseSettings
+from tidings.storage import sqlite_driver
 from tidings.storage.database import Database
 
 table = sa.Table("things", sa.MetaData(), sa.Column("id", sa.Integer, primary_key=True), sa.Column("name", sa.String))
@@ -64,3 +66,16 @@ async def test_a_transaction_cancelled_at_any_turn_of_the_loop_leaves_no_lock_be
             count = (await connection.execute(sa.select(sa.func.count()).select_from(table))).scalar()
             assert count is not None
             assert count % 2 == 0
+
+
+async def test_a_connection_whose_end_is_cancelled_twice_ends_all_the_same(tmp_path: Path) -> None:
+    connection = await aiosqlite.connect(tmp_path / "file.db")
+    sqlite_driver.install(connection)
+    closing = asyncio.create_task(connection.close())
+    started = asyncio.get_running_loop().create_future()
+    asyncio.get_running_loop().call_soon(started.set_result, None)
+    await started
+    connection.stop()
+    closing.cancel()
+    done, _ = await asyncio.wait([closing], timeout=10)
+    assert done

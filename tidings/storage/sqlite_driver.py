@@ -1,4 +1,4 @@
-"""Makes the SQLite driver cheaper: one trip to its thread for each statement instead of three or four.
+"""Makes the SQLite driver cheaper, one trip to its thread for each statement instead of three or four, and sure to end.
 
 A trip costs about 100 µs of CPU, more than most statements. The cursors here make, run, read out and close the real
 cursor in one trip; they hold whole results, and know only what SQLAlchemy asks of a cursor that is not streaming.
@@ -6,6 +6,7 @@ cursor in one trip; they hold whole results, and know only what SQLAlchemy asks 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -65,8 +66,12 @@ class Cursor:
 
 
 def install(driver: Any) -> None:
-    """Give an `aiosqlite.Connection` these cursors; and no trip for a rollback when there is nothing to roll back."""
-    rollback = driver.rollback
+    """Give an `aiosqlite.Connection` these cursors, no trip for a rollback with nothing to roll back, and one end.
+
+    Whoever is cancelled twice while its connection is closed ends it a second time; the driver would wait for ever for
+    its thread, which has gone at the first.
+    """
+    rollback, stop = driver.rollback, functools.cache(driver.stop)
     trips = Trips()
 
     async def rollback_if_begun() -> None:
@@ -76,3 +81,4 @@ def install(driver: Any) -> None:
 
     driver.cursor = lambda: Cursor(driver, trips)
     driver.rollback = rollback_if_begun
+    driver.stop = stop
