@@ -38,6 +38,7 @@ KINDS = {e2ee.PREKEY: frames.PREKEY, e2ee.MESSAGE: frames.MESSAGE}
 MAX_FETCH = 100  # recipients in one round of the lane
 YIELD_EVERY = 4  # set-ups between two turns of the event loop: about 2 ms
 RETRY_SECONDS = 0.5
+RENEW = "renew"  # kind of a job that is `NEW` and has to go on another session than the one at hand when it enters
 
 # Of a recipient whose keys are others than before, until the business has taken them.
 CHANGED = (codes.USER_CHANGED, "the recipient's identity has changed and is not acknowledged")
@@ -84,6 +85,8 @@ class Encryption:
         self._require_pq = require_pq
         # Jobs whose recipient is in the lane, by recipient, with their contents. Bounded by the job queue's limit.
         self._waiting: dict[str, list[tuple[Job, bytes]]] = {}
+        # Of those recipients whose session is to be replaced: its base key, `None` for whichever there is.
+        self._outdated: dict[str, bytes | None] = {}
         self._lane: Batcher[str, None] = Batcher("session-lane", self._round, max_size=MAX_FETCH, max_in_flight=2)
         self._closing = asyncio.Event()
         self._groups: Lane | None = None
@@ -125,10 +128,15 @@ class Encryption:
     def enter_lane(self, job: Job, content: bytes) -> None:
         """Queue a job for a session; it is on disk as `NEW`, or in the journal already.
 
-        It must enter before anything else is accepted, so that later messages to its peer line up behind it.
+        It must enter before anything else is accepted, so that later messages to its peer line up behind it. One of the
+        kind `RENEW` has a new session opened, on which goes all that waits for the peer; one that asks for messages
+        again has nothing to encrypt and only keeps its place.
         """
         if self._closing.is_set():
             return
+        if job.kind == RENEW and job.peer not in self._outdated:
+            record = self._store.at_hand(job.peer)
+            self._outdated[job.peer] = record.base_key if record is not None else None
         if is_group(job.peer):
             assert self._groups is not None, "serve_groups() comes first"
             self._groups.enter_lane(job, content)
@@ -141,10 +149,19 @@ class Encryption:
         WAITING.set(len(self._waiting))
         self._line_up(job.peer)
 
+    def is_renewing(self, peer: str) -> bool:
+        """Is a new session with this peer on its way?"""
+        return peer in self._outdated
+
+    @property
+    def renewals(self) -> int:
+        """How many sessions are being replaced."""
+        return len(self._outdated)
+
     def turn_away(self, peer: str) -> None:
         """The peer's identity changed: what waits for it fails, where that needs to be acknowledged."""
         if self._identities.blocks(peer):
-            self._outlet.fail([job for job, _ in self._waiting.pop(peer, ())], *CHANGED)
+            self._outlet.fail([job for job, _ in self._take(peer)], *CHANGED)
             WAITING.set(len(self._waiting))
 
     async def close(self) -> None:
@@ -167,8 +184,23 @@ class Encryption:
         return self._store.seal_sending(job.peer, record)
 
     def _encrypt_job(self, job: Job, content: bytes, record: e2ee.SessionRecord) -> None:
+        if job.kind == frames.RETRY:
+            job.state, job.body = State.ENCRYPTED, content
+            return
         kind, body = record.encrypt(content)
         job.state, job.kind, job.body = State.ENCRYPTED, KINDS[kind], body
+
+    def _take(self, peer: str) -> Sequence[tuple[Job, bytes]]:
+        """Take what waits for a peer out of the lane."""
+        self._outdated.pop(peer, None)
+        return self._waiting.pop(peer, [])
+
+    def _is_outdated(self, peer: str, record: e2ee.SessionRecord) -> bool:
+        """Is this session the one that is to be replaced?"""
+        if peer not in self._outdated:
+            return False
+        outdated = self._outdated[peer]
+        return outdated is None or outdated == record.base_key
 
     async def _round(self, peers: Sequence[str]) -> Sequence[None]:
         self._store.pin(peers)
@@ -182,9 +214,10 @@ class Encryption:
     async def _serve(self, peers: Sequence[str]) -> None:
         drops = {peer: self._store.drops(peer) for peer in peers}
         await self._store.load(peers)
-        missing = [peer for peer in peers if self._store.at_hand(peer) is None]
+        missing = [peer for peer in peers if (r := self._store.at_hand(peer)) is None or self._is_outdated(peer, r)]
         await self._identities.load(missing if self._identities.is_complete else peers)
         bundles = await self._fetch(missing) if missing else {}
+        asked = set(missing)
         opened: dict[str, e2ee.SessionRecord] = {}
         weaker: set[str] = set()
         for count, peer in enumerate(missing, 1):
@@ -193,9 +226,9 @@ class Encryption:
                 log.error("session.downgraded", extra={"peer": peer})
                 weaker.add(peer)
                 continue
-            record = self._open_session(peer, bundle)
-            if record is not None:
-                opened[peer] = record
+            fresh = self._open_session(peer, bundle)
+            if fresh is not None:
+                opened[peer] = fresh
             if count % YIELD_EVERY == 0:
                 await asyncio.sleep(0)
         # From here to the journal nothing else runs: what is encrypted first is committed and sent first.
@@ -204,18 +237,21 @@ class Encryption:
         whole: list[sessions.Session] = []
         halves: list[sessions.SendingHalf] = []
         for peer in peers:
-            record = self._store.at_hand(peer)
-            is_new = record is None
-            if record is None:
-                if self._store.drops(peer) != drops[peer]:
-                    # The peer registered anew while we asked: what we have may be made with its old keys.
+            record = before = self._store.at_hand(peer)
+            is_new = before is None or self._is_outdated(peer, before)
+            if is_new:
+                if self._store.drops(peer) != drops[peer] or peer not in asked:
+                    # The peer registered anew while we asked: what we have may be made with its old keys. Or we have
+                    # not asked, since only now the session is to be replaced.
                     self._again(peer)
                     continue
-                record = opened.get(peer)
-                if record is not None:
-                    kyber = record.version >= e2ee.VERSION_4
-                    self._identities.learn(peer, record.remote_identity, learnt, kyber=kyber)
-            waiting = self._waiting.pop(peer, [])
+                fresh = opened.get(peer)
+                if fresh is not None:
+                    record = self._replaced(peer, before, fresh, learnt)
+                else:
+                    # An outdated session is better than none.
+                    is_new = False
+            waiting = self._take(peer)
             if not waiting:
                 continue
             if self._identities.blocks(peer):
@@ -287,6 +323,17 @@ class Encryption:
                 return {k: v for peer in peers for k, v in (await self._fetch([peer])).items()}
             await service.wait_for(self._closing, RETRY_SECONDS)
         return {}
+
+    def _replaced(
+        self, peer: str, before: e2ee.SessionRecord | None, fresh: e2ee.SessionRecord, learnt: Learnt
+    ) -> e2ee.SessionRecord:
+        """A session that was opened, in the place of the one before; what is under way on that can still be read."""
+        identity = before.remote_identity if before is not None else None
+        kyber = fresh.version >= e2ee.VERSION_4
+        self._identities.learn(peer, fresh.remote_identity, learnt, before=identity, kyber=kyber)
+        if before is not None and identity == fresh.remote_identity:
+            fresh.supersede(before)
+        return fresh
 
     def _open_session(self, peer: str, bundle: e2ee.PreKeyBundle | None) -> e2ee.SessionRecord | None:
         if bundle is None:

@@ -44,7 +44,7 @@ DeletePage = Callable[[Connection, int, int], Awaitable[int]]
 
 
 class MessageCollector:
-    """Deletes old messages of one shard, a page at a time. Their contents were never kept."""
+    """Deletes old messages of one shard, a page at a time."""
 
     def __init__(self, database: Database, lease: Lease, clock: Clock) -> None:
         self._database = database

@@ -15,6 +15,7 @@ _TIME_LENGTH = 8
 _RANDOM_LENGTH = 15
 _RANDOM_LIMIT = 62**_RANDOM_LENGTH
 _STEP = 2**32
+_REPETITION = "~"  # in no id that we make
 
 
 def _milliseconds() -> int:
@@ -69,6 +70,26 @@ def made_at(message_id: str) -> float | None:
             return None
         milliseconds = milliseconds * 62 + value
     return milliseconds / 1000
+
+
+def bound(seconds: float) -> str:
+    """What comes before every id of a message that is made at this Unix time or later, and after all earlier ones."""
+    return _PREFIX + _base62(int(seconds * 1000), _TIME_LENGTH)
+
+
+def repetition(message_id: str, attempt: int) -> str:
+    """The id of the envelope in which a message of ours goes out again: servers drop one that has the same id."""
+    return f"{message_id}{_REPETITION}{attempt}"
+
+
+def is_repetition(envelope_id: str) -> bool:
+    """Was it made by `repetition`? For envelopes of ours only."""
+    return _REPETITION in envelope_id
+
+
+def message_of(envelope_id: str) -> str:
+    """The message of ours that goes, or goes again, in this envelope of ours."""
+    return envelope_id.partition(_REPETITION)[0]
 
 
 def _base62(number: int, length: int) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from prometheus_client import Counter, Gauge
 
-from coreapp import codes, statistics
+from coreapp import codes, ids, statistics
 from coreapp.admission import Admission
 from coreapp.contact_book import ContactBook
 from coreapp.encryption import Encryption, Outlet
@@ -20,6 +20,8 @@ from coreapp.ids import MessageIds
 from coreapp.journal import Change, Journal
 from coreapp.media.lane import MediaLane
 from coreapp.progress import ProgressBook
+from coreapp.repeating.keeping import Keeping
+from coreapp.repeating.letters import Posting
 from coreapp.status_delay import StatusDelay
 from coreapp.status_reports import StatusReports
 from coreapp.threads import Threads
@@ -76,6 +78,8 @@ class JobQueue:
         media: MediaLane,
         identities: Identities,
         groups: GroupDesk,
+        keeping: Keeping,
+        posting: Posting,
         clock: Clock,
         *,
         account: str,
@@ -95,6 +99,8 @@ class JobQueue:
         self._media = media
         self._identities = identities
         self._groups = groups
+        self._keeping = keeping
+        self._posting = posting
         self._clock = clock
         self._account = account
         self._shard = shard
@@ -146,6 +152,9 @@ class JobQueue:
         if half is None:
             # As it came: pointers to files would not outlive a long wait.
             self._encryption.seal_content(job, question.content)
+        if question.recipient_type != GROUP:
+            content = question.content if ready is None else ready
+            message.kept = self._keeping.keep(message_id, job.peer, content, encrypted=half is not None)
         crashpoints.reach(crashpoints.AFTER_SEAL_BEFORE_COMMIT)
         committed = self._journal.put(
             Change(
@@ -224,7 +233,8 @@ class JobQueue:
     def finished(self, message_ids: Sequence[str], committed: asyncio.Future[None]) -> None:
         """These jobs have left the queue, as `committed` will have written."""
         self._count.remove(len(message_ids))
-        committed.add_done_callback(lambda _: self._progress.release(message_ids))
+        held = [ids.message_of(envelope_id) for envelope_id in message_ids]
+        committed.add_done_callback(lambda _: self._progress.release(held))
 
     def resume(self, jobs: Sequence[Job]) -> None:
         """Take up the jobs that an earlier owner left: ciphertexts go out as they are, contents to the lanes.
@@ -238,7 +248,7 @@ class JobQueue:
                 self._outlet.offer((job,), inherited=True)
                 continue
             try:
-                self._media.resume(job, self._encryption.unseal_content(job))
+                self._posting.enter(job, self._encryption.unseal_content(job))
             except e2ee.CorruptState:
                 unreadable.append(job)
         if unreadable:

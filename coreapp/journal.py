@@ -30,6 +30,7 @@ from tidings.storage import (
     sessions,
     shards,
     threads,
+    undecrypted,
 )
 from tidings.storage.database import Connection, Database
 
@@ -52,6 +53,8 @@ class Change:
     heard:            recipients who wrote, with the Unix milliseconds.
     read_messages:    by recipient, those of theirs that are unread no longer.
     new_callbacks:    their `seq` is given by the journal, in the order of commits.
+    kept: by message, what it takes to send it again; renamed: messages whose type is known only now.
+    new_undecrypted: messages that were asked for again; ended_undecrypted: that came, or were told of.
     acknowledged_identities: (peer, hash), void when the peer has another hash by then; acknowledges_all: of everybody.
     new_media:        files that are in their directory already; new_downloads: messages whose file is to be fetched.
     """
@@ -65,6 +68,10 @@ class Change:
     dropped_sessions: Sequence[str] = ()
     used_prekeys: Sequence[int] = ()
     statuses: Mapping[str, messages.Status] | None = None
+    kept: Mapping[str, bytes] | None = None
+    renamed: Mapping[str, str] | None = None
+    new_undecrypted: Sequence[undecrypted.Undecrypted] = ()
+    ended_undecrypted: Sequence[str] = ()
     checked_contacts: Sequence[contacts.Contact] = ()
     heard: Mapping[str, int] | None = None
     unread_messages: Sequence[threads.Unread] = ()
@@ -178,6 +185,10 @@ class _Merged:
         self.jobs: dict[str, jobs.Job] = {}
         self.finished_jobs: list[str] = []
         self.statuses: dict[str, messages.Status] = {}
+        self.kept: dict[str, bytes] = {}
+        self.renamed: dict[str, str] = {}
+        self.new_undecrypted: list[undecrypted.Undecrypted] = []
+        self.ended_undecrypted: list[str] = []
         self.contacts: dict[tuple[str, str], contacts.Contact] = {}
         self.heard: dict[str, dict[str, int]] = {}
         self.unread: list[threads.Unread] = []
@@ -230,6 +241,10 @@ class _Merged:
         self.finished_jobs += change.finished_jobs
         for message_id, status in (change.statuses or {}).items():
             self.statuses[message_id] = max(status, self.statuses.get(message_id, status))
+        self.kept.update(change.kept or {})
+        self.renamed.update(change.renamed or {})
+        self.new_undecrypted += change.new_undecrypted
+        self.ended_undecrypted += change.ended_undecrypted
         for contact in change.checked_contacts:
             self.contacts[contact.account, contact.wa_id] = contact
         if change.heard:
@@ -292,6 +307,10 @@ class _Merged:
             await accounts.delete_prekeys(connection, account, accounts.ONE_TIME, key_ids)
         if self.statuses:
             await messages.advance(connection, self.statuses)
+        await messages.keep(connection, self.kept)
+        await messages.change_kinds(connection, self.renamed)
+        await undecrypted.add(connection, self.new_undecrypted)
+        await undecrypted.delete(connection, self.ended_undecrypted)
         await contacts.save(connection, list(self.contacts.values()))
         for account, heard in self.heard.items():
             await threads.save_heard(connection, account, heard)

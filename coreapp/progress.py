@@ -99,6 +99,10 @@ class ProgressBook:
         entry = self._entries.get(message_id)
         return entry[0] if entry else None
 
+    def status(self, message_id: str) -> Status:
+        """How far a message that is held got; `RECEIVED` when nothing is known of it."""
+        return self._held[message_id].status
+
     def kind(self, message_id: str) -> str:
         """The type of a message that is held; empty when nothing is known of it."""
         return self._held[message_id].kind

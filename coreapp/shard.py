@@ -9,6 +9,7 @@ from typing import Any
 
 from prometheus_client import Gauge
 
+from coreapp import ids
 from coreapp.account import OwnDevice
 from coreapp.admission import Admission, Gate
 from coreapp.config import Config
@@ -29,6 +30,8 @@ from coreapp.progress import ProgressBook
 from coreapp.read_marks import ReadMarks
 from coreapp.read_receipts import ReadReceipts
 from coreapp.receiving.events import Events
+from coreapp.repeating.assembly import ShardRepeating
+from coreapp.repeating.collector import KEPT, KeptCollector
 from coreapp.session_store import SessionStore
 from coreapp.settings import Settings
 from coreapp.status_reports import StatusReports
@@ -74,7 +77,8 @@ class Shard:
         await self.config.load()
         async with database.reading() as connection:
             left = await jobs.list_jobs(connection, number)
-            progress_rows = await messages.list_progress(connection, account, [job.id for job in left])
+            under_way = [ids.message_of(job.id) for job in left]
+            progress_rows = await messages.list_progress(connection, account, list(dict.fromkeys(under_way)))
 
         self.guard = Guard(settings.outgoing)
         self.link = NetworkLink(*settings.network_tcp, device.number, device.token, epoch=self.lease.epoch)
@@ -84,7 +88,7 @@ class Shard:
             database, self.lease, last_seq=self.callbacks.last_seq, committed=self.callbacks.committed
         )
         progress = ProgressBook()
-        progress.hold([job.id for job in left])
+        progress.hold(under_way)
         progress.load(progress_rows)
         status_rows = self.callbacks.status_rows(progress)
         reports = StatusReports(
@@ -179,6 +183,19 @@ class Shard:
             left=left,
             invite_url=settings.invite_url,
         )
+        self.repeating = await ShardRepeating.read(
+            database,
+            device,
+            store,
+            self.encryption,
+            self.media.lane,
+            self.journal,
+            progress,
+            count,
+            lambda: reports.persist,
+            clock,
+            shard=number,
+        )
         self.jobs = JobQueue(
             admission,
             count,
@@ -194,6 +211,8 @@ class Shard:
             self.media.lane,
             self.identities,
             self.groups.desk,
+            self.repeating.keeping,
+            self.repeating.posting,
             clock,
             account=account,
             shard=number,
@@ -212,6 +231,7 @@ class Shard:
             self.groups.events,
             self.identities,
             self.contacts,
+            self.repeating,
             self.config.wishes,
             clock,
             shard=number,
@@ -230,6 +250,7 @@ class Shard:
                     unread_days=settings.unread_days,
                     dead_callback_days=settings.dead_callback_days,
                 ),
+                KEPT: KeptCollector(database, self.lease, clock),
             },
             lambda: self.config.settings,
             self.journal,
@@ -258,6 +279,7 @@ class Shard:
             self.garbage,
             self.prekey_upkeep,
             self.media.downloads,
+            self.repeating.asked_again,
             self.link,
         )
         try:

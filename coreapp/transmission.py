@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 from prometheus_client import Counter
 
-from coreapp import codes
+from coreapp import codes, ids
 from coreapp.groups import outgoing
 from coreapp.journal import Change, Journal
 from coreapp.status_reports import Reached, StatusReports
@@ -101,12 +101,12 @@ class Transmitter:
             self._send(job)
         self._pump()
 
-    def accepted(self, ids: Sequence[str]) -> None:
+    def accepted(self, envelope_ids: Sequence[str]) -> None:
         """Safe with the servers: the job is done, the message is sent."""
-        done = [job for message_id in ids if (job := self._answered(message_id)) is not None]
+        done = [job for envelope_id in envelope_ids if (job := self._answered(envelope_id)) is not None]
         if done:
             crashpoints.reach(crashpoints.AFTER_SEND_BEFORE_MARK)
-            self._end(done, [(job.id, Status.SENT, None, None) for job in done])
+            self._end(done, [(ids.message_of(job.id), Status.SENT, None, None) for job in done])
             self._accepted.inc(len(done))
         self._pump()
 
@@ -153,22 +153,22 @@ class Transmitter:
             self.fail(stale, *CHANGED)
 
     def fail(self, jobs: Sequence[Job], code: int, details: str) -> None:
-        """End jobs without sending them; their messages get the status failed."""
-        self._end(jobs, [(job.id, Status.FAILED, None, (code, details)) for job in jobs])
+        """End jobs without sending them; their messages get the status failed, those also that were sent before."""
+        self._end(jobs, [(ids.message_of(job.id), Status.FAILED, None, (code, details)) for job in jobs])
 
     def settle(self, jobs: Sequence[Job]) -> None:
         """End jobs that nobody is there to be sent, or wants to be: their messages get the status sent."""
-        self._end(jobs, [(job.id, Status.SENT, None, None) for job in jobs])
+        self._end(jobs, [(ids.message_of(job.id), Status.SENT, None, None) for job in jobs])
 
     def _end(self, jobs: Sequence[Job], reached: Sequence[Reached]) -> None:
         if not jobs:
             return
         report = self._reports.report(reached)
-        ids = [job.id for job in jobs]
+        finished = [job.id for job in jobs]
         committed = self._journal.put(
-            Change(self._account, finished_jobs=ids, statuses=report.statuses, new_callbacks=report.callbacks)
+            Change(self._account, finished_jobs=finished, statuses=report.statuses, new_callbacks=report.callbacks)
         )
-        self._finished(ids, committed)
+        self._finished(finished, committed)
 
     def _answered(self, message_id: str) -> Job | None:
         job = self._unanswered.pop(message_id, None)
@@ -204,10 +204,11 @@ class Transmitter:
     def _send(self, job: Job) -> None:
         if job.kind in outgoing.KINDS:
             self._upstream.send(outgoing.envelope_of(job))
-        elif job.kind == device.READ:
-            # A receipt has nothing to encrypt: its body is the list of the messages that it is about.
+        elif job.kind in (device.READ, device.RETRY):
+            # Nothing in it is to be encrypted: the body is the list of the messages that it is about.
             self._upstream.send(
                 Envelope(job.id, job.peer, job.kind, refs=tuple(_decode_refs(job.body)), trace=job.request_id)
             )
         else:
-            self._upstream.send(Envelope(job.id, job.peer, job.kind, job.body, trace=job.request_id))
+            refs = (ids.message_of(job.id),) if ids.is_repetition(job.id) else ()
+            self._upstream.send(Envelope(job.id, job.peer, job.kind, job.body, refs=refs, trace=job.request_id))

@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from tidings import e2ee
+from tidings.wire import device
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Envelope:
-    """What is sent: kind as in `tidings.wire.device`, body the ciphertext, refs the ids that a receipt is about.
+    """What is sent: kind as in `tidings.wire.device`, body the ciphertext, refs the ids that it is about or repeats.
 
     trace: the request id that goes with it; group: of a receipt, the group that its messages were sent to; epoch: of a
     group message, the group's as its sender knows it.
@@ -43,6 +44,16 @@ class Delivery:
     receipt: object
     trace: str = ""
     group: str = ""
+
+    @property
+    def message_id(self) -> str:
+        """Of the message in it: its own id, or that of the message which it repeats."""
+        return device.message_of(self.id, self.kind, self.refs)
+
+    @property
+    def is_repetition(self) -> bool:
+        """Does it repeat a message that we asked for again?"""
+        return self.message_id != self.id
 
 
 class Upstream(Protocol):

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from handset.receiving import RECEIVED, Arrival, Digest, Outgoing, PeerKey, Step
+from handset.items import Arrival, Outgoing
+from handset.receiving import RECEIVED, Digest, PeerKey, Step
 from handset.seen import Key, Seen
 from tidings import e2ee
+from tidings.storage import handset as storage
+from tidings.storage.database import Connection
 from tidings.wire import device as wire
 
 # `None` stands for the chores.
@@ -19,21 +22,31 @@ def not_seen(items: Sequence[Item], seen: Seen) -> dict[Key, Arrival]:
     for item in items:
         if not isinstance(item, Arrival):
             continue
-        key = (item.device.number, item.frame.sender, item.frame.id)
+        key = key_of(item)
         first = fresh.get(key)
         if first is not None:
             first.attempt += 1
             RECEIVED.labels("duplicate").inc()
-        elif key in seen:
+        elif key in seen and not is_repetition(item):
             RECEIVED.labels("duplicate").inc()
         else:
             fresh[key] = item
     return fresh
 
 
+def key_of(arrival: Arrival) -> Key:
+    """Under which the message in a delivery is known."""
+    return arrival.device.number, arrival.frame.sender, arrival.frame.message_id
+
+
+def is_repetition(arrival: Arrival) -> bool:
+    """Does it repeat a message that was asked for again? Then that may be one that could not be decrypted."""
+    return arrival.frame.message_id != arrival.frame.id
+
+
 def peers_of(arrivals: Iterable[Arrival], items: Sequence[Item]) -> set[PeerKey]:
     """Whose sessions this is about."""
-    by_keys = (wire.MESSAGE, wire.PREKEY, wire.IDENTITY)
+    by_keys = (wire.MESSAGE, wire.PREKEY, wire.IDENTITY, wire.RETRY)
     wanted = {(a.device.number, a.frame.sender) for a in arrivals if a.frame.kind in by_keys}
     wanted.update((item.device.number, item.peer) for item in items if isinstance(item, Outgoing))
     return wanted
@@ -55,3 +68,18 @@ def prekeys_of(arrivals: Iterable[Arrival], digest: Digest) -> set[tuple[str, in
             named = (first.signed_prekey_id, first.prekey_id, first.kyber_prekey_id)
             wanted.update((number, key_id) for key_id in named if key_id is not None)
     return wanted
+
+
+async def recognise(connection: Connection, fresh: dict[Key, Arrival], digest: Digest) -> None:
+    """Leave of repetitions those of messages that could not be decrypted, or never came."""
+    repeated = [key for key, arrival in fresh.items() if is_repetition(arrival)]
+    if not repeated:
+        return
+    known = await storage.list_kinds(connection, [key[2] for key in repeated])
+    for key in repeated:
+        kind, received_at = known.get(key, (storage.UNREADABLE, None))
+        if kind != storage.UNREADABLE:
+            RECEIVED.labels("duplicate").inc()
+            del fresh[key]
+        elif received_at is not None:
+            digest.unreadable[key] = received_at

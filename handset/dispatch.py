@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import heapq
 from collections.abc import Collection, Iterable, Sequence
 
@@ -20,6 +21,8 @@ class Dispatch:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._due: list[tuple[int, int, Device]] = []
+        # Positions of what went out before it was due; each until it would have been.
+        self._hastened: set[int] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._room = asyncio.Event()
         self._empty = asyncio.Event()
@@ -81,11 +84,24 @@ class Dispatch:
         heapq.heappush(self._due, (due, envelope.position, device))
         self._set_timer()
 
+    def hasten(self, device: Device, peer: str, kind: str) -> None:
+        """Send at once what of this kind is held back for a peer."""
+        now = int(self._clock.now() * 1000)
+        for position, held in list(device.outbox.items()):
+            if held.kind == kind and held.peer == peer and held.due_at > now:
+                envelope = device.outbox[position] = dataclasses.replace(held, due_at=0)
+                self._hastened.add(position)
+                if device.channel is not None:
+                    device.channel.offer(device, envelope)
+
     def release_due(self) -> None:
         """Send what was held back until now."""
         now = int(self._clock.now() * 1000)
         while self._due and self._due[0][0] <= now:
             _, position, device = heapq.heappop(self._due)
+            if position in self._hastened:
+                self._hastened.discard(position)
+                continue
             envelope = device.outbox.get(position)
             if envelope is not None and device.channel is not None:
                 device.channel.offer(device, envelope)

@@ -14,13 +14,15 @@ from handset.devices import Device
 from handset.groups.api import GroupApi
 from handset.groups.book import Book
 from handset.groups.groups import Groups
+from handset.items import Arrival, Outgoing
+from handset.keys import bundle_of
 from handset.link import Dial, Link, Peer
 from handset.mailroom import Mailroom
-from handset.receiving import Arrival, Digest, Outgoing, Step
+from handset.receiving import Digest, Step
 from handset.vault import Vault
 from tidings import e2ee
+from tidings.runtime.allowance import Allowance
 from tidings.runtime.clock import Clock, SystemClock
-from tidings.runtime.lru import LRU
 from tidings.runtime.service import wait_for
 from tidings.storage import handset as storage
 from tidings.storage import outages
@@ -30,7 +32,9 @@ from tidings.wire import device as wire
 log = logging.getLogger(__name__)
 
 MAX_TO_HEAL = 1000  # peers; one more is dropped, its next unreadable message asks again
-HEAL_SECONDS = 3600.0  # between two new sessions with the same peer
+MAX_HEALS = 3  # new sessions with the same peer ...
+HEAL_PERIOD = 3600.0  # ... in so many seconds
+HEAL_AGAIN = 5.0  # seconds after which another is tried when the network was away
 MAX_DELAY = 5.0
 OPEN_SECONDS = 5.0  # for the store to open, before a send is given up
 
@@ -81,7 +85,10 @@ class Fleet:
         }
         self._waiting_for = set(self._links)
         self._to_heal: OrderedDict[tuple[str, str], Device] = OrderedDict()
-        self._healed: LRU[tuple[str, str], float] = LRU(MAX_TO_HEAL)
+        self._healing: tuple[str, str] | None = None
+        self._heals: Allowance[tuple[str, str]] = Allowance(
+            self._clock, limit=MAX_HEALS, period=HEAL_PERIOD, remembered=10 * MAX_TO_HEAL
+        )
         self._heal_wakeup = asyncio.Event()
 
     @property
@@ -173,7 +180,7 @@ class Fleet:
         missing: list[str] = []
         for peer, id_ in zip(
             peers,
-            await asyncio.gather(*(mailroom.send(Outgoing(device, peer, plaintext)) for peer in peers)),
+            await asyncio.gather(*(mailroom.send(Outgoing(device, peer, plaintext, kept=False)) for peer in peers)),
             strict=True,
         ):
             if id_ is None:
@@ -182,7 +189,7 @@ class Fleet:
                 sent.append(id_)
         if missing:
             for bundle in await self._link_of[device.number].fetch(device, missing):
-                outgoing = Outgoing(device, bundle.number, plaintext, _bundle(bundle))
+                outgoing = Outgoing(device, bundle.number, plaintext, bundle_of(bundle), kept=False)
                 try:
                     id_ = await mailroom.send(outgoing)
                 except e2ee.E2EEError as error:
@@ -220,13 +227,13 @@ class Fleet:
         if self._mailroom is not None:
             self._mailroom.release_due()
 
-    async def _send(self, device: Device, peer: str, plaintext: bytes, *, anew: bool = False) -> str:
+    async def _send(self, device: Device, peer: str, plaintext: bytes, *, anew: bool = False, kept: bool = True) -> str:
         mailroom = await self._open_mailroom()
         sent = None if anew else await mailroom.send(Outgoing(device, peer, plaintext))
         if sent is None:
             bundle = await self._fetch(device, peer)
             try:
-                sent = await mailroom.send(Outgoing(device, peer, plaintext, bundle, anew))
+                sent = await mailroom.send(Outgoing(device, peer, plaintext, bundle, anew, kept))
             except e2ee.E2EEError as error:
                 raise errors.NoSuchNumber(f"the keys of {peer} cannot be used: {error}") from error
         assert sent is not None
@@ -246,28 +253,35 @@ class Fleet:
         bundles = await self._link_of[device.number].fetch(device, [peer])
         if not bundles:
             raise errors.NoSuchNumber(f"{peer} is not registered")
-        return _bundle(bundles[0])
+        return bundle_of(bundles[0])
 
-    def _heal(self, device: Device, peer: str) -> None:
-        """A message of this peer could not be read: give it a new session, if that was not tried lately."""
+    def _heal(self, device: Device, peer: str, answered: bool) -> None:
+        """A message of this peer could not be read, or one of ours by it: give it a new session, a few times an hour.
+
+        answered: the peer has, on the session at hand. Where it has not, it may not have had it yet.
+        """
         key = (device.number, peer)
-        last = self._healed.get(key)
-        now = self._clock.monotonic()
-        if (last is None or now - last > HEAL_SECONDS) and len(self._to_heal) < MAX_TO_HEAL:
-            self._healed.put(key, now)
+        if key in self._to_heal or key == self._healing or len(self._to_heal) >= MAX_TO_HEAL:
+            return
+        if (answered or not self._heals.used(key)) and self._heals.take(key):
             self._to_heal[key] = device
             self._heal_wakeup.set()
 
     async def _heal_peers(self, stop: asyncio.Event) -> None:
         while not stop.is_set():
             while self._to_heal and not stop.is_set():
-                (number, peer), device = self._to_heal.popitem(last=False)
+                self._healing, device = self._to_heal.popitem(last=False)
+                number, peer = self._healing
                 try:
-                    await self._send(device, peer, content.EMPTY, anew=True)
+                    await self._send(device, peer, content.EMPTY, anew=True, kept=False)
                     log.info("session.renewed", extra={"number": number, "peer": peer})
                 except errors.HandsetError as error:
-                    self._healed.drop((number, peer))
                     log.warning("session.not_renewed", extra={"number": number, "peer": peer, "error": str(error)})
+                    if not isinstance(error, errors.NoSuchNumber):
+                        self._to_heal[self._healing] = device
+                        await wait_for(stop, HEAL_AGAIN)
+                finally:
+                    self._healing = None
             self._heal_wakeup.clear()
             if not stop.is_set():
                 await self._heal_wakeup.wait()
@@ -331,18 +345,3 @@ class Fleet:
         self._waiting_for.discard(link)
         if not self._waiting_for:
             self.ready.set()
-
-
-def _bundle(found: wire.Bundle) -> e2ee.PreKeyBundle:
-    return e2ee.PreKeyBundle(
-        registration_id=found.registration_id,
-        identity_key=found.identity_key,
-        signed_prekey_id=found.signed_prekey_id,
-        signed_prekey=found.signed_prekey,
-        signed_prekey_signature=found.signed_prekey_signature,
-        prekey_id=found.prekey_id,
-        prekey=found.prekey,
-        kyber_prekey_id=found.kyber_prekey_id,
-        kyber_prekey=found.kyber_prekey,
-        kyber_prekey_signature=found.kyber_prekey_signature,
-    )

@@ -13,17 +13,22 @@ from handset.batch import Item
 from handset.devices import Device
 from handset.dispatch import Dispatch
 from handset.groups.book import Book
+from handset.items import Arrival, Outgoing
 from handset.posting import Positions, Post
-from handset.receiving import RECEIVED, Arrival, Digest, Outgoing, Step
+from handset.receiving import RECEIVED, Digest, PeerKey, Step
+from handset.repeating import KEPT, KEPT_MS, Repeats
 from handset.seen import Seen
 from handset.sessions import Sessions
 from handset.vault import Vault
 from tidings import e2ee
 from tidings.runtime import crashpoints
+from tidings.runtime.allowance import Allowance
 from tidings.runtime.batcher import Batcher
 from tidings.runtime.clock import Clock
 from tidings.storage import handset as storage
+from tidings.storage import handset_sent
 from tidings.storage.database import Database
+from tidings.storage.handset_sent import Sent
 from tidings.wire import device as wire
 
 log = logging.getLogger(__name__)
@@ -34,6 +39,7 @@ SPACING = 0.05  # seconds between two commits of a steady stream
 CHORE_SECONDS = 0.5  # how long an accepted envelope may stay in the table
 INBOX_DAYS = 45  # longer than the network keeps an envelope, so that none that comes again is forgotten
 PAGE = 1000
+MAX_ASKED = 500  # messages that one peer is asked for again in an hour
 
 _HIDDEN = (storage.EMPTY, storage.UNREADABLE, storage.CONTROL)
 _CHORES = None
@@ -57,10 +63,11 @@ class Mailroom:
         vault: Vault,
         application: Application,
         clock: Clock,
-        heal: Callable[[Device, str], None],
+        heal: Callable[[Device, str, bool], None],
         keys_wanted: KeysWanted,
         positions: Positions,
         seen: Seen,
+        waiting: Sequence[Sent],
     ) -> None:
         self._database = database
         self._fleet = fleet
@@ -74,6 +81,8 @@ class Mailroom:
         self._seen = seen
         self._sessions = Sessions(devices, vault)
         self.book = Book(vault)
+        self._repeats = Repeats(fleet, vault, waiting, positions.outbox)
+        self._requests: Allowance[PeerKey] = Allowance(clock, limit=MAX_ASKED, period=3600.0, remembered=10_000)
         self._receipt_ids = ids.Sequence()
         self._dispatch = Dispatch(clock)
         self._chores: asyncio.TimerHandle | None = None
@@ -94,7 +103,7 @@ class Mailroom:
         vault: Vault,
         application: Application,
         clock: Clock,
-        heal: Callable[[Device, str], None],
+        heal: Callable[[Device, str, bool], None],
         keys_wanted: KeysWanted,
     ) -> Mailroom:
         """Load what was left: the outboxes into their devices, and show what is on disk and was not shown."""
@@ -105,6 +114,9 @@ class Mailroom:
             )
             recent = await storage.list_recent(connection, fleet, SEEN_IN_MEMORY)
             envelopes = await storage.list_envelopes(connection, fleet)
+            old = int(clock.now() * 1000) - KEPT_MS
+            await handset_sent.delete_old(connection, fleet, before=old, position=outbox - KEPT)
+            waiting = await handset_sent.list_waiting(connection, fleet)
         mailroom = cls(
             database,
             fleet,
@@ -116,6 +128,7 @@ class Mailroom:
             keys_wanted,
             Positions(max(inbox, shown), outbox),
             Seen(recent, SEEN_IN_MEMORY),
+            waiting,
         )
         for device in devices.values():
             device.outbox.clear()
@@ -123,6 +136,9 @@ class Mailroom:
         mailroom._shown = mailroom._shown_saved = shown
         await mailroom._show_left(shown)
         mailroom._schedule_chores()
+        for number, peer in mailroom._repeats.peers:
+            if number in devices:
+                heal(devices[number], peer, True)
         return mailroom
 
     @property
@@ -205,46 +221,65 @@ class Mailroom:
 
     async def _commit(self, items: Sequence[Item]) -> list[Any]:
         post = Post(self._fleet, self._vault, self._positions, self._receipt_ids, self._clock.now())
-        digest = Digest(self._fleet, self._vault, self.book, self._application.actions, self._positions, post)
+        digest = Digest(
+            self._fleet,
+            self._vault,
+            self.book,
+            self._repeats,
+            self._application.actions,
+            self._requests.take,
+            self._positions,
+            post,
+        )
         accepted, shown = self._dispatch.accepted, self._shown
         results: list[Any] = []
         async with self._database.transaction() as connection:
             fresh = batch.not_seen(items, self._seen)
             if fresh and not self._seen.complete:
-                for key in await storage.list_known(connection, [key[2] for key in fresh]):
-                    fresh.pop(key, None)
+                asked = [key[2] for key, arrival in fresh.items() if not batch.is_repetition(arrival)]
+                for key in await storage.list_known(connection, asked):
+                    if key in fresh and not batch.is_repetition(fresh[key]):
+                        del fresh[key]
+            await batch.recognise(connection, fresh, digest)
             await self._sessions.load(connection, batch.peers_of(fresh.values(), items), digest)
             prekeys = batch.prekeys_of(fresh.values(), digest)
             if prekeys:
                 rows = await storage.list_prekeys(connection, prekeys)
-                digest.prekeys = {(row.number, row.key_id): row for row in rows}
+                digest.first_messages.prekeys = {(row.number, row.key_id): row for row in rows}
             to_groups = [a for a in fresh.values() if a.frame.kind == wire.GROUP]
             await self.book.load(connection, {(a.device.number, a.frame.group, a.frame.sender) for a in to_groups})
 
             for item in items:
                 if isinstance(item, Arrival):
-                    key = (item.device.number, item.frame.sender, item.frame.id)
-                    if fresh.get(key) is item:
+                    if fresh.get(batch.key_of(item)) is item:
                         digest.receive(item)
                         while digest.work:
                             await digest.work.pop(0)(connection)
                     results.append(None)
                 elif isinstance(item, Step):
                     results.append(await item.work(connection, digest))
+                elif item is not None:
+                    results.append(_send(digest, item))
+                    if item.anew and isinstance(results[-1], str):
+                        await digest.release(connection, device=item.device, peer=item.peer)
                 else:
-                    results.append(_send(digest, item) if item is not None else None)
+                    results.append(None)
 
             envelopes = digest.post.envelopes()
+            await storage.delete_unreadable(connection, digest.readable)
             await storage.add_messages(connection, digest.messages)
+            await handset_sent.add(connection, digest.sent)
             await self.book.save(connection)
             await self._sessions.save(connection, digest)
             await storage.add_envelopes(connection, [envelope for _, envelope in envelopes])
-            if digest.used_prekeys:
-                await storage.delete_prekeys(connection, digest.used_prekeys)
+            if digest.first_messages.used:
+                await storage.delete_prekeys(connection, digest.first_messages.used)
             chores = self._chores is None or any(item is _CHORES for item in items)
             done = len(accepted) if chores else 0
             if done:
                 await storage.delete_envelopes(connection, self._fleet, accepted[:done])
+            if chores:
+                await self._repeats.prune(connection, self._positions.outbox)
             if chores and shown != self._shown_saved:
                 await storage.save_shown(connection, self._fleet, shown)
         if chores:
@@ -274,8 +309,11 @@ class Mailroom:
         for first, numbers in acks.values():
             first.peer.send(wire.Ack(numbers))
         self._dispatch.post(envelopes)
-        for device, peer in digest.to_heal:
-            self._heal(device, peer)
+        for item in items:
+            if isinstance(item, Outgoing) and item.anew:
+                self._dispatch.hasten(item.device, item.peer, wire.RETRY)
+        for device, peer, answered in digest.to_heal:
+            self._heal(device, peer, answered)
         self._keys_wanted(digest.to_ask, digest.to_give)
         if self._dispatch.accepted or self._shown != self._shown_saved:
             self._schedule_chores()

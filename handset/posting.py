@@ -12,6 +12,8 @@ from tidings.storage import handset as storage
 from tidings.wire import device as wire
 
 MAX_REFS = 100  # receipts in one envelope
+# Seconds after which messages are asked for at the latest. They wait for a new session, on which they can come.
+ASK_AFTER = 2.0
 
 # number, peer, kind, group
 _Shared = tuple[str, str, str, str]
@@ -39,18 +41,35 @@ class Post:
 
     def envelopes(self) -> list[tuple[Device, storage.Envelope]]:
         """All of them, by position."""
-        for (_, peer, kind, group), (device, position, refs) in self._receipts.items():
-            self._add_receipt(device, position, peer, kind, group, 0, refs)
-        self._receipts.clear()
+        for key in list(self._receipts):
+            self._flush(key)
         self._envelopes.sort(key=_position)
         return self._envelopes
 
-    def message(self, device: Device, peer: str, kind: str, body: bytes) -> str:
-        """The id under which it goes out."""
-        message_id = ids.make(self._now)
-        envelope = storage.Envelope(self._fleet, self._next(), device.number, peer, message_id, kind, 0, body, ())
+    def message(
+        self, device: Device, peer: str, kind: str, body: bytes, *, envelope_id: str = "", repeats: str = ""
+    ) -> storage.Envelope:
+        """As it goes out, under a new id unless one is given; repeats: the message that it repeats."""
+        id_, refs = envelope_id or ids.make(self._now), (repeats,) if repeats else ()
+        envelope = storage.Envelope(self._fleet, self._next(), device.number, peer, id_, kind, 0, body, refs)
         self._envelopes.append((device, envelope))
-        return message_id
+        return envelope
+
+    def request(self, device: Device, peer: str, message_id: str) -> None:
+        """Ask the peer for a message that could not be decrypted; those of one batch share an envelope."""
+        key = (device.number, peer, wire.RETRY, "")
+        collected = self._receipts.get(key)
+        if collected is not None and len(collected[2]) >= MAX_REFS:
+            self._flush(key)
+            collected = None
+        if collected is None:
+            collected = self._receipts[key] = (device, self._next(), [])
+        collected[2].append(message_id)
+
+    @property
+    def now(self) -> int:
+        """Unix milliseconds at which all this happens."""
+        return int(self._now * 1000)
 
     def to_group(
         self, device: Device, group: str, epoch: int, body: bytes, plaintext: bytes, message_id: str = ""
@@ -73,11 +92,17 @@ class Post:
         key = (device.number, message.peer, receipt.kind, message.group)
         collected = self._receipts.get(key)
         if collected is not None and len(collected[2]) >= MAX_REFS:
-            self._add_receipt(device, collected[1], message.peer, receipt.kind, message.group, 0, collected[2])
+            self._flush(key)
             collected = None
         if collected is None:
             collected = self._receipts[key] = (device, self._next(), [])
         collected[2].append(message.id)
+
+    def _flush(self, key: _Shared) -> None:
+        device, position, refs = self._receipts.pop(key)
+        _, peer, kind, group = key
+        due = int((self._now + ASK_AFTER) * 1000) if kind == wire.RETRY else 0
+        self._add_receipt(device, position, peer, kind, group, due, refs)
 
     def _add_receipt(
         self, device: Device, position: int, peer: str, kind: str, group: str, due: int, refs: Sequence[str]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from prometheus_client import Counter
@@ -13,13 +13,18 @@ from prometheus_client import Counter
 from handset import behaviours, composing, content
 from handset.application import Notice
 from handset.devices import Device
+from handset.first_messages import FirstMessages
 from handset.groups import contents
 from handset.groups.book import Book
+from handset.items import Arrival, Outgoing
 from handset.posting import Positions, Post
+from handset.repeating import Repeats, Repetition
+from handset.seen import Key
 from handset.vault import Vault
 from tidings import e2ee
 from tidings.storage import handset as storage
 from tidings.storage.database import Connection
+from tidings.storage.handset_sent import Sent
 from tidings.wire import device as wire
 
 log = logging.getLogger(__name__)
@@ -29,29 +34,7 @@ SESSIONS = Counter("tidings_handset_sessions_total", "Sessions set up", ["by"])
 
 PeerKey = tuple[str, str]  # number, peer
 
-
-@dataclasses.dataclass(slots=True, eq=False)
-class Arrival:
-    """One delivery; acknowledged on `peer` as soon as what it says is on disk."""
-
-    peer: Any
-    device: Device
-    frame: wire.Deliver
-    attempt: int = 1
-
-
-@dataclasses.dataclass(slots=True, eq=False)
-class Outgoing:
-    """One message of our own. Without a session and without a bundle it is not sent, and its result is `None`.
-
-    anew: set a session up from the bundle even though there is one.
-    """
-
-    device: Device
-    peer: str
-    plaintext: bytes
-    bundle: e2ee.PreKeyBundle | None = None
-    anew: bool = False
+_KINDS = {e2ee.PREKEY: wire.PREKEY, e2ee.MESSAGE: wire.MESSAGE}
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -66,9 +49,11 @@ class Digest:
     with the sessions it was given.
 
     sessions: those that exist, of everybody in the batch; changed in place.
-    prekeys:  those that the batch's first messages name, as far as they exist.
+    first_messages: what sets sessions up.
     post:     what is to be sent.
     work:     what the last delivery asks for within the transaction, before the next one is looked at.
+    unreadable: when messages were received (Unix milliseconds) that could not be decrypted, and are repeated here.
+    to_heal: peers that need a new session, and have they answered on the one at hand?
     to_ask, to_give: peers whose key of a group we lack, and who lack ours.
     """
 
@@ -77,25 +62,31 @@ class Digest:
         fleet: str,
         vault: Vault,
         book: Book,
+        repeats: Repeats,
         decide: Callable[[behaviours.Message], Sequence[behaviours.Action]],
+        may_ask: Callable[[PeerKey], bool],
         positions: Positions,
         post: Post,
     ) -> None:
         self._fleet = fleet
         self._vault = vault
         self._book = book
+        self._repeats = repeats
         self._decide = decide
+        self._may_ask = may_ask
         self._positions = positions
         self.post = post
         self.sessions: dict[PeerKey, e2ee.SessionRecord] = {}
-        self.prekeys: Mapping[tuple[str, int], storage.PreKey] = {}
+        self.first_messages = FirstMessages(vault)
         self.changed: dict[PeerKey, e2ee.SessionRecord] = {}
         self.dropped: set[PeerKey] = set()
-        self.used_prekeys: list[tuple[str, int]] = []
         self.messages: list[storage.Message] = []
         self.shown: list[behaviours.Message] = []
         self.notices: list[Notice] = []
-        self.to_heal: list[tuple[Device, str]] = []
+        self.unreadable: dict[Key, int] = {}
+        self.readable: list[Key] = []
+        self.sent: list[Sent] = []
+        self.to_heal: list[tuple[Device, str, bool]] = []
         self.work: list[Callable[[Connection], Awaitable[None]]] = []
         self.to_ask: list[tuple[Device, str, str]] = []
         self.to_give: list[tuple[Device, str, str]] = []
@@ -111,6 +102,8 @@ class Digest:
         elif kind in (wire.DELIVERED, wire.READ, wire.EXPIRED):
             refs = tuple(frame.refs)
             self.notices.append(Notice(arrival.device.number, frame.sender, kind, refs, group=frame.group))
+        elif kind == wire.RETRY:
+            self.work.append(functools.partial(self._send_again, device=arrival.device, frame=frame))
         elif kind == wire.GROUP_CHANGED:
             self._follow(arrival)
         elif kind == wire.IDENTITY:
@@ -130,7 +123,30 @@ class Digest:
             record = self._initiate(outgoing.device, record, outgoing.bundle)
         if record is None:
             return None
-        return self._encrypt(outgoing.device, outgoing.peer, record, outgoing.plaintext)
+        return self._encrypt(outgoing.device, outgoing.peer, record, outgoing.plaintext, kept=outgoing.kept)
+
+    async def release(self, connection: Connection, *, device: Device, peer: str) -> None:
+        """Send again, on the session that has just been set up, what waited for that."""
+        record = self.sessions[device.number, peer]
+        self._repeat(device, peer, record, await self._repeats.release(connection, device.number, peer, record))
+
+    async def _send_again(self, connection: Connection, *, device: Device, frame: wire.Deliver) -> None:
+        """The peer could not decrypt messages of ours."""
+        peer = frame.sender
+        record = self.sessions.get((device.number, peer))
+        ready, waits = await self._repeats.asked_for(
+            connection, device.number, peer, frame.refs, asked_by=frame.id, record=record
+        )
+        if record is not None:
+            self._repeat(device, peer, record, ready)
+        if waits:
+            self.to_heal.append((device, peer, True))
+
+    def _repeat(self, device: Device, peer: str, record: e2ee.SessionRecord, repetitions: Sequence[Repetition]) -> None:
+        for again in repetitions:
+            kind, body = record.encrypt(again.plaintext)
+            self._keep(device, peer, record)
+            self.post.message(device, peer, _KINDS[kind], body, envelope_id=again.envelope_id, repeats=again.id)
 
     def _initiate(
         self, device: Device, existing: e2ee.SessionRecord | None, bundle: e2ee.PreKeyBundle
@@ -141,10 +157,16 @@ class Digest:
         except e2ee.UntrustedIdentity:
             return e2ee.SessionRecord.initiate(device.identity, device.registration_id, bundle)
 
-    def _encrypt(self, device: Device, peer: str, record: e2ee.SessionRecord, plaintext: bytes) -> str:
+    def _encrypt(
+        self, device: Device, peer: str, record: e2ee.SessionRecord, plaintext: bytes, *, kept: bool = True
+    ) -> str:
         kind, body = record.encrypt(plaintext)
         self._keep(device, peer, record)
-        return self.post.message(device, peer, wire.PREKEY if kind == e2ee.PREKEY else wire.MESSAGE, body)
+        made = self.post.message(device, peer, _KINDS[kind], body)
+        if kept:
+            row = self._repeats.keep(made.position, device.number, peer, made.id, plaintext, record, self.post.now)
+            self.sent.append(row)
+        return made.id
 
     def _keep(self, device: Device, peer: str, record: e2ee.SessionRecord) -> None:
         key = (device.number, peer)
@@ -160,6 +182,8 @@ class Digest:
             self._unreadable(arrival, error)
             return
         self._keep(device, frame.sender, record)
+        if record is not before:
+            self.work.append(functools.partial(self.release, device=device, peer=frame.sender))
         try:
             inside = content.decode(plaintext)
         except content.NotUnderstood as error:
@@ -175,7 +199,7 @@ class Digest:
             replied = self._act(device, record, self._show(arrival, inside, plaintext))
         if record is not before and not replied:
             # Until it reads an answer, the initiator repeats the key exchange in every message.
-            self._encrypt(device, frame.sender, record, content.EMPTY)
+            self._encrypt(device, frame.sender, record, content.EMPTY, kept=False)
 
     def _decrypt_for_group(self, arrival: Arrival) -> None:
         frame = arrival.frame
@@ -200,10 +224,10 @@ class Digest:
             stored = storage.TEXT if inside.context is None else storage.ANSWER
         if stored != storage.TEXT:
             raw = plaintext.decode(errors="replace")
-        position = self._store(arrival, stored, raw or text)
+        row = self._store(arrival, stored, raw or text)
         number, attempt = arrival.device.number, arrival.attempt
         message = behaviours.Message(
-            number, frame.sender, frame.id, position, attempt, frame.timestamp, kind, text, raw, frame.group
+            number, frame.sender, row.id, row.position, attempt, row.received_at, kind, text, raw, frame.group
         )
         self.shown.append(message)
         return message
@@ -271,67 +295,56 @@ class Digest:
             # Trust on first use, and whoever looks is told when a later one differs.
             self._new_identity(device, frame.sender)
             record = None
-        row = self.prekeys.get((device.number, first.signed_prekey_id))
-        if row is None or row.kind != storage.SIGNED:
-            raise e2ee.UnknownPreKey(f"signed pre-key {first.signed_prekey_id}")
-        signed = self._vault.signed(row)
-        one_time, kyber = self._one_time(device, first.prekey_id), self._kyber(device, first.kyber_prekey_id)
-        fresh = e2ee.SessionRecord.respond(
-            record,
-            device.identity,
-            first,
-            signed,
-            self._vault.one_time(one_time) if one_time else None,
-            self._vault.kyber(kyber) if kyber else None,
-        )
-        plaintext = fresh.decrypt(e2ee.PREKEY, frame.body)
+        fresh, plaintext = self.first_messages.read(device, first, frame.body, record)
         SESSIONS.labels("peer").inc()
-        self.used_prekeys += [
-            (used.number, used.key_id) for used in (one_time, kyber) if used and used.kind != storage.KYBER_LAST
-        ]
         return fresh, plaintext
 
-    def _one_time(self, device: Device, key_id: int | None) -> storage.PreKey | None:
-        row = self.prekeys.get((device.number, key_id)) if key_id is not None else None
-        if row is None or row.kind != storage.ONE_TIME or (row.number, row.key_id) in self.used_prekeys:
-            return None
-        return row
-
-    def _kyber(self, device: Device, key_id: int | None) -> storage.PreKey | None:
-        row = self.prekeys.get((device.number, key_id)) if key_id is not None else None
-        if row is None or row.kind not in (storage.KYBER_ONE_TIME, storage.KYBER_LAST):
-            return None
-        return None if (row.number, row.key_id) in self.used_prekeys else row
-
-    def _store(self, arrival: Arrival, kind: str, text: str) -> int:
-        """Put it into the inbox; returns its position."""
+    def _store(self, arrival: Arrival, kind: str, text: str) -> storage.Message:
+        """Put it into the inbox, at the next position."""
         self._positions.inbox += 1
-        position, frame, number = self._positions.inbox, arrival.frame, arrival.device.number
-        self.messages.append(
-            storage.Message(
-                self._fleet, position, number, frame.sender, frame.id, kind, frame.timestamp, text, frame.group
-            )
+        frame, number = arrival.frame, arrival.device.number
+        key = (number, frame.sender, frame.message_id)
+        received_at = frame.timestamp
+        if key in self.unreadable:
+            # When it was written, not when it was written again.
+            received_at = self.unreadable.pop(key)
+            self.readable.append(key)
+        row = storage.Message(
+            self._fleet,
+            self._positions.inbox,
+            *key,
+            kind=kind,
+            received_at=received_at,
+            content=text,
+            group=frame.group,
         )
-        return position
+        self.messages.append(row)
+        return row
 
     def _unreadable(self, arrival: Arrival, error: Exception) -> None:
         """It is acknowledged like any other, or it would be delivered for ever: kept by its id, counted, logged.
 
-        Its sender never sees `delivered`. A session that no longer fits is mended by one of our own making.
+        Its sender never sees `delivered`. A session that no longer fits is mended by one of our own making, and the
+        message is asked for again; of a group the key.
         """
         device, frame = arrival.device, arrival.frame
+        peer, key = (device.number, frame.sender), (device.number, frame.sender, frame.message_id)
         reason = type(error).__name__
         RECEIVED.labels("undecryptable").inc()
-        fields = {"number": device.number, "from": frame.sender, "id": frame.id, "reason": reason, "error": str(error)}
+        fields = {"number": device.number, "from": frame.sender, "id": key[2], "reason": reason, "error": str(error)}
         log.warning("message.undecryptable", extra=fields)
-        self._store(arrival, storage.UNREADABLE, reason)
-        self.notices.append(Notice(device.number, frame.sender, "undecryptable", (frame.id,), reason))
+        if key not in self.unreadable:
+            self._store(arrival, storage.UNREADABLE, reason)
+            self.notices.append(Notice(device.number, frame.sender, "undecryptable", (key[2],), reason))
         if not isinstance(error, e2ee.InvalidMessage | e2ee.NoSession | e2ee.CorruptState):
             return
         if frame.kind == wire.GROUP:
             self.to_ask.append((device, frame.sender, frame.group))
         else:
-            self.to_heal.append((device, frame.sender))
+            record = self.sessions.get(peer)
+            self.to_heal.append((device, frame.sender, record is None or not record.unacknowledged))
+            if self._may_ask(peer):
+                self.post.request(device, frame.sender, key[2])
 
     def _new_identity(self, device: Device, peer: str) -> None:
         self.notices.append(Notice(device.number, peer, "identity"))

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from handset.devices import Device
 from tidings import e2ee
 from tidings.storage import handset as storage
-from tidings.storage import handset_groups
+from tidings.storage import handset_groups, handset_sent
 
 _KEY_ID = 1
 _PUBLIC = 33  # bytes of a typed public key
@@ -95,6 +95,13 @@ class Vault:
 
     def open_draft(self, number: str, group: str, message_id: str, sealed: bytes) -> bytes:
         return self._sealer.open(sealed, (number, group, message_id, "draft"))
+
+    def seal_sent(self, number: str, peer: str, message_id: str, plaintext: bytes) -> bytes:
+        """What was sent to a peer, who may ask for it again."""
+        return self._sealer.seal(plaintext, context=(number, peer, "sent", message_id))
+
+    def open_sent(self, row: handset_sent.Sent) -> bytes:
+        return self._sealer.open(row.content, (row.number, row.peer, "sent", row.id))
 
     def _open_prekey(self, row: storage.PreKey) -> bytes:
         return self._sealer.open(row.sealed, (row.number, "prekey", row.kind, row.key_id))

@@ -39,7 +39,7 @@ MAX_ID = 64
 MAX_REFS = 1000
 # Sends that may be put off at a time when a distant network is played; one more is refused as `overloaded`.
 MAX_DELAYED = 200_000
-_KINDS = frozenset((device.PREKEY, device.MESSAGE, device.DELIVERED, device.READ, device.GROUP))
+_KINDS = frozenset((device.PREKEY, device.MESSAGE, device.DELIVERED, device.READ, device.RETRY, device.GROUP))
 
 
 class Transport(Protocol):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from coreapp import statistics
 from coreapp.contact_book import ContactBook
 from coreapp.groups import receipts
@@ -9,15 +11,18 @@ from coreapp.groups.arrivals import Arrivals
 from coreapp.identities import Learnt
 from coreapp.journal import Change
 from coreapp.progress import ProgressBook
+from coreapp.repeating.letters import Letter
 from coreapp.session_store import SessionStore
 from coreapp.status_reports import Reached, StatusReports
 from coreapp.upstream import Delivery
 from coreapp.webhook.rows import CallbackRows
 from tidings import e2ee
 from tidings.storage.callbacks import Callback
+from tidings.storage.jobs import Job
 from tidings.storage.media_downloads import Download
 from tidings.storage.messages import Message, Status
 from tidings.storage.threads import Unread
+from tidings.storage.undecrypted import Undecrypted
 
 
 class Consequences:
@@ -25,7 +30,7 @@ class Consequences:
 
     arrivals: what the batch changes in groups; security: does a message say whose keys it came with, as the batch
     began; records: the sessions that were used; registered: who has new keys; withdrawn: by sender, messages that were
-    taken back.
+    taken back; lost: by sender, messages that are asked for again; kept: as of `Change`; letters: to be sent.
     """
 
     def __init__(
@@ -56,15 +61,21 @@ class Consequences:
         self.learnt = Learnt()
         self.downloads: list[Download] = []
         self.ended_downloads: list[str] = []
+        self.lost: dict[str, list[str]] = {}
+        self.kept: dict[str, bytes] = {}
+        self.letters: list[Letter] = []
+        self._waited_for: list[Undecrypted] = []
+        self._came: list[str] = []
+        self._renamed: dict[str, str] = {}
         self._messages: list[Message] = []
 
     def received(self, delivery: Delivery, kind: str, request_id: str = "") -> None:
         """A message came, and is known from now on: one with its id is a repetition."""
         statistics.received(kind).inc()
-        self._progress.remember(delivery.id, delivery.sender, Status.RECEIVED, kind, request_id)
+        self._progress.remember(delivery.message_id, delivery.sender, Status.RECEIVED, kind, request_id)
         self._messages.append(
             Message(
-                delivery.id,
+                delivery.message_id,
                 self._account,
                 self._shard,
                 delivery.sender,
@@ -75,10 +86,23 @@ class Consequences:
             )
         )
 
+    def recovered(self, delivery: Delivery, kind: str, request_id: str = "") -> None:
+        """A message came again that could not be decrypted before: what it is stands in the place of what it was."""
+        statistics.received(kind).inc()
+        self._progress.remember(delivery.message_id, delivery.sender, Status.RECEIVED, kind, request_id)
+        self._renamed[delivery.message_id] = kind
+        self._came.append(delivery.message_id)
+
+    def asked_again(self, sender: str, message_id: str, waited_for: Undecrypted | None = None) -> None:
+        """A message that could not be decrypted is asked for; waited_for: before the webhook hears of it."""
+        self.lost.setdefault(sender, []).append(message_id)
+        if waited_for is not None:
+            self._waited_for.append(waited_for)
+
     def left_unread(self, delivery: Delivery) -> None:
         """A recipient wrote something to be read: it opens the window, and waits to be marked."""
         self.heard[delivery.sender] = delivery.timestamp
-        self.unread.append(Unread(self._account, delivery.sender, delivery.id, delivery.timestamp))
+        self.unread.append(Unread(self._account, delivery.sender, delivery.message_id, delivery.timestamp))
 
     def post(self, subject: str, kind: str, body: bytes, request_id: str = "", *, author: str = "") -> None:
         """The webhook hears of it, after what it hears already; with `author`, if it is about a message of theirs."""
@@ -86,19 +110,28 @@ class Consequences:
         callback.author = author
         self.callbacks.append(callback)
 
-    def change(self, reports: StatusReports, store: SessionStore, contacts: ContactBook) -> Change | None:
-        """What is to be committed, if anything is. Nothing else may run between this and the journal's `put`."""
+    def change(
+        self, reports: StatusReports, store: SessionStore, contacts: ContactBook, jobs: Sequence[Job]
+    ) -> Change | None:
+        """What is to be committed, if anything is. Nothing else may run between this and the journal's `put`.
+
+        jobs: those of the letters.
+        """
         report = reports.report(self.reached)
         groups = self.arrivals.changes()
         checked = contacts.met((*self.heard, *self.registered))
-        if not (
-            report.statuses or self._messages or self.records or self.dropped or groups or self.learnt.rows or checked
-        ):
+        told = report.statuses or self._messages or self._renamed or jobs
+        if not (told or self.records or self.dropped or groups or self.learnt.rows or checked):
             return None
         steps = self.arrivals.steps
         return Change(
             self._account,
             new_messages=self._messages,
+            enqueued_jobs=jobs,
+            kept=self.kept,
+            renamed=self._renamed,
+            new_undecrypted=self._waited_for,
+            ended_undecrypted=self._came,
             whole_sessions=[store.seal_whole(peer, record) for peer, record in self.records.items()],
             dropped_sessions=self.dropped,
             used_prekeys=self.used_prekeys,

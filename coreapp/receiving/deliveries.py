@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from prometheus_client import Counter
 
+from coreapp import ids
 from coreapp.upstream import Delivery
 from tidings.storage.messages import Status
 from tidings.wire import device as frames
@@ -21,13 +22,18 @@ _SANE_ID = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 
 def subjects(delivery: Delivery) -> Sequence[str]:
     """The messages that a delivery is about; ids that none of ours or of the network's can be are left out."""
-    found = delivery.refs if delivery.kind in STATUSES else (delivery.id,)
+    if delivery.kind == frames.EXPIRED:
+        found: Sequence[str] = [ids.message_of(envelope_id) for envelope_id in delivery.refs]
+    elif delivery.kind in STATUSES or delivery.kind == frames.RETRY:
+        found = delivery.refs
+    else:
+        found = (delivery.message_id,)
     return [message_id for message_id in found if 0 < len(message_id) <= MAX_ID and message_id.isascii()]
 
 
 def by_session(deliveries: Sequence[Delivery]) -> Sequence[str]:
-    """The senders of what is read in a session, or ends one."""
-    kinds = (frames.PREKEY, frames.MESSAGE, frames.IDENTITY)
+    """The senders of what is read in a session, ends one, or asks for another."""
+    kinds = (frames.PREKEY, frames.MESSAGE, frames.IDENTITY, frames.RETRY)
     return list({delivery.sender for delivery in deliveries if delivery.kind in kinds})
 
 

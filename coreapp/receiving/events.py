@@ -28,6 +28,7 @@ from coreapp.receiving.group_notices import GroupNotices
 from coreapp.receiving.inbound_messages import InboundMessages
 from coreapp.receiving.key_changes import KeyChanges
 from coreapp.receiving.receipts import Receipts
+from coreapp.repeating.assembly import ShardRepeating
 from coreapp.session_store import SessionStore
 from coreapp.status_reports import StatusReports
 from coreapp.threads import Threads
@@ -77,6 +78,7 @@ class Events:
         groups: GroupEvents,
         identities: Identities,
         contacts: ContactBook,
+        repeating: ShardRepeating,
         wishes: Callable[[], Wishes],
         clock: Clock,
         *,
@@ -94,16 +96,26 @@ class Events:
         self._groups = groups
         self._identities = identities
         self._contacts = contacts
+        self._repeating = repeating
         self._wishes = wishes
         self._shard = shard
         self._rows = CallbackRows(lambda: reports.persist, clock, account=device.number, shard=shard)
         key_changes = KeyChanges(store, identities)
-        inbound = InboundMessages(progress, Decryption(device, store, key_changes), downloads, identities, wishes)
+        inbound = InboundMessages(
+            progress,
+            Decryption(device, store, key_changes),
+            downloads,
+            identities,
+            repeating.mending,
+            repeating.asked_again,
+            wishes,
+        )
         self._rooms: Mapping[str, Room] = {
             **dict.fromkeys(told.STATUSES, Receipts(progress).note),
             **dict.fromkeys((frames.PREKEY, frames.MESSAGE, frames.GROUP), inbound.receive),
             frames.GROUP_CHANGED: GroupNotices(progress).note,
             frames.IDENTITY: key_changes.note,
+            frames.RETRY: repeating.resending.answer,
         }
         # Bounded by the window that the network keeps for unacknowledged deliveries.
         self._batcher: Batcher[Delivery, None] = Batcher("events", self._flush, max_size=500, max_in_flight=1)
@@ -138,6 +150,7 @@ class Events:
         try:
             await self._load_progress(about)
             await self._store.load(senders)
+            await self._repeating.resending.load(deliveries)
             arrivals = await self._groups.open(deliveries)
             with self._identities.pinned(senders):
                 security = self._wishes().security
@@ -181,11 +194,14 @@ class Events:
             handled += 1
             if time.perf_counter() >= until:
                 break
-        change = consequences.change(self._reports, self._store, self._contacts)
+        letters = [*consequences.letters, *self._repeating.mending.letters(consequences.lost)]
+        jobs = self._repeating.posting.jobs(letters)
+        change = consequences.change(self._reports, self._store, self._contacts, jobs)
         if change is None:
             consequences.arrivals.committed()
             return handled
         committed = self._journal.put(change)
+        self._repeating.posting.post(letters, jobs)
         self._identities.announce(consequences.learnt, committed)
         await committed
         consequences.arrivals.committed()

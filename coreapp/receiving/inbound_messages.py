@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Callable
 from typing import Protocol
 
-from coreapp import codes, ids
+from coreapp import ids
 from coreapp.identities import Identities, described
 from coreapp.media.downloads import Downloads
 from coreapp.progress import ProgressBook
 from coreapp.receiving.consequences import Consequences
 from coreapp.receiving.decryption import Decryption
 from coreapp.receiving.deliveries import count, request_id, subjects
+from coreapp.repeating.mending import Mending
+from coreapp.repeating.waiting import AskedAgain
 from coreapp.upstream import Delivery
 from coreapp.webhook import bodies, inbound
 from tidings import e2ee
@@ -41,9 +44,13 @@ class InboundMessages:
         decryption: Decryption,
         downloads: Downloads,
         identities: Identities,
+        mending: Mending,
+        asked_again: AskedAgain,
         wishes: Callable[[], Wishes],
     ) -> None:
         self._progress = progress
+        self._mending = mending
+        self._asked_again = asked_again
         self._decryption = decryption
         self._downloads = downloads
         self._identities = identities
@@ -55,9 +62,10 @@ class InboundMessages:
             log.warning("event.unusable_id", extra={"from": delivery.sender})
             count(delivery, "unusable")
             return
-        if delivery.id in self._progress:
-            if self._progress.peer(delivery.id) != delivery.sender:
-                log.warning("event.id_taken", extra={"id": delivery.id, "from": delivery.sender})
+        is_known = delivery.message_id in self._progress
+        if is_known and not self._is_awaited(delivery):
+            if self._progress.peer(delivery.message_id) != delivery.sender:
+                log.warning("event.id_taken", extra={"id": delivery.message_id, "from": delivery.sender})
             count(delivery, "duplicate")
             return
         try:
@@ -69,20 +77,34 @@ class InboundMessages:
             count(delivery, "duplicate")
             return
         except e2ee.E2EEError as error:
-            # Sending it again would not help: it is dropped, and a session that cannot be read is opened anew.
             log.warning(
-                "message.undecryptable", extra={"id": delivery.id, "from": delivery.sender, "error": repr(error)}
+                "message.undecryptable",
+                extra={"id": delivery.message_id, "from": delivery.sender, "error": repr(error)},
             )
             count(delivery, "undecryptable")
-            self._tell_unreadable(delivery, consequences)
+            self._lose(delivery, error, consequences, is_known=is_known)
             return
-        self._take(delivery, plaintext, consequences)
+        if is_known:
+            waited_for = self._asked_again.came(delivery.message_id)
+            if waited_for is not None:
+                # When it was written, not when it was written again.
+                delivery = dataclasses.replace(delivery, timestamp=waited_for.timestamp)
+        self._take(delivery, plaintext, consequences, is_known=is_known)
 
-    def _take(self, delivery: Delivery, plaintext: bytes, consequences: Consequences) -> None:
+    def _is_awaited(self, delivery: Delivery) -> bool:
+        """Does it repeat a message of the same sender that could not be decrypted?"""
+        return (
+            delivery.is_repetition
+            and self._progress.peer(delivery.message_id) == delivery.sender
+            and self._progress.kind(delivery.message_id) == UNREADABLE
+        )
+
+    def _take(self, delivery: Delivery, plaintext: bytes, consequences: Consequences, *, is_known: bool) -> None:
         trace = request_id(delivery)
         group_id = delivery.group if delivery.kind == frames.GROUP else ""
         message = consequences.arrivals.understood(inbound.read(plaintext), delivery.sender, group_id)
-        consequences.received(delivery, message.kind, trace)
+        note = consequences.recovered if is_known else consequences.received
+        note(delivery, message.kind, trace)
         if message.kind == inbound.NULL:
             count(delivery, "null")
             return
@@ -101,7 +123,7 @@ class InboundMessages:
             # Its callback comes with its file.
             consequences.downloads.append(
                 self._downloads.make(
-                    delivery.id,
+                    delivery.message_id,
                     delivery.sender,
                     delivery.timestamp,
                     plaintext,
@@ -112,9 +134,14 @@ class InboundMessages:
             )
             return
         body = bodies.inbound(
-            delivery.id, delivery.sender, delivery.timestamp // 1000, message, identity=identity, group_id=group_id
+            delivery.message_id,
+            delivery.sender,
+            delivery.timestamp // 1000,
+            message,
+            identity=identity,
+            group_id=group_id,
         )
-        consequences.post(delivery.id, "inbound_message", body, trace)
+        consequences.post(delivery.message_id, "inbound_message", body, trace)
 
     def _identity_of(self, delivery: Delivery, consequences: Consequences) -> bodies.DescribedIdentity | None:
         """Whose keys a message came with, where the business wants to know."""
@@ -123,11 +150,20 @@ class InboundMessages:
         identity = self._identities.find(delivery.sender)
         return described(identity) if identity is not None else None
 
-    def _tell_unreadable(self, delivery: Delivery, consequences: Consequences) -> None:
-        """The business hears once that somebody wrote what nobody can read: they may be asked to write again."""
-        consequences.received(delivery, UNREADABLE)
-        body = bodies.errors(codes.GENERIC, f"a message from {delivery.sender} could not be decrypted")
-        consequences.post(delivery.id, "error", body, request_id(delivery))
+    def _lose(self, delivery: Delivery, error: e2ee.E2EEError, consequences: Consequences, *, is_known: bool) -> None:
+        """The sender's device is asked for it again where that can help, and the webhook hears of it if it does not
+        come: once, and at once where nobody is asked. Of a group only the key is asked for."""
+        message_id, sender, trace = delivery.message_id, delivery.sender, request_id(delivery)
+        asks = delivery.kind != frames.GROUP and self._mending.asks_for(sender, error)
+        waited_for = None
+        if not is_known:
+            consequences.received(delivery, UNREADABLE)
+            if asks:
+                waited_for = self._asked_again.wait_for(message_id, sender, delivery.timestamp, trace)
+            if waited_for is None:
+                consequences.callbacks.append(self._asked_again.error(message_id, sender, trace))
+        if asks:
+            consequences.asked_again(sender, message_id, waited_for)
 
     def _withdraw(self, delivery: Delivery, message_id: str, consequences: Consequences) -> None:
         """The sender takes back a message of theirs.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -180,32 +178,6 @@ async def test_what_cannot_be_read_is_dropped_and_what_follows_is_posted(world: 
     await world.sink.signals.until(lambda: ("good", "received") in world.sink.labels())
     await running.stopped()
     assert [label for label in world.sink.labels() if label[1] == "received"] == [("good", "received")]
-
-
-async def test_the_business_hears_once_of_a_message_that_cannot_be_decrypted(world: World) -> None:
-    running, _, _ = await with_session(world)
-    told = {
-        "errors": [
-            {"code": 500, "title": "Generic error", "details": f"a message from {NUMBER} could not be decrypted"}
-        ]
-    }
-
-    def heard() -> dict[str, dict[str, Any]]:
-        """By event: what was posted when the owner was killed may come again."""
-        return {post.event_id: post.body for post in world.sink.taken() if "errors" in post.body}
-
-    for id in ("bad-1", "bad-1", "bad-2"):
-        world.network.deliver(NUMBER, frames.MESSAGE, id=id, body=b"\x33garbage")
-    await acknowledged(world, "bad-1", "bad-2")
-    await world.sink.signals.until(lambda: len(heard()) == 2)
-    await running.killed()
-    # Its acknowledgement was lost: it comes again, to the next owner.
-    running = await world.start(node="second")
-    await world.connected(running)
-    world.network.deliver(NUMBER, frames.MESSAGE, id="bad-1", body=b"\x33garbage")
-    world.network.deliver(NUMBER, frames.MESSAGE, id="bad-3", body=b"\x33garbage")
-    await world.sink.signals.until(lambda: len(heard()) == 3)
-    assert list(heard().values()) == [told] * 3
 
 
 @pytest.mark.parametrize(

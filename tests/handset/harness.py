@@ -102,7 +102,9 @@ class Bench:
             for number in numbers:
                 device, self.keys[number] = make_device(number)
                 await storage.save_devices(connection, [VAULT.device_row(device, "fleet")])
-                await storage.add_prekeys(connection, keys.rows(VAULT, number, self.keys[number]))
+                await storage.add_prekeys(
+                    connection, keys.rows(VAULT, number, self.keys[number], int(self.clock.now() * 1000))
+                )
 
     async def close(self) -> None:
         await self.network.close()

@@ -263,11 +263,12 @@ async def test_an_undecryptable_message_is_acked_kept_by_its_id_and_answered_by_
         world.network.bundles = [_bundle(business)]
         garbage = wire.Deliver(0, READER, business.number, "broken", wire.MESSAGE, 1, b"3garbage")
         await world.network.until_acked(world.network.deliver(garbage))
-        sends = await world.network.until_sent(1)
+        sends = await world.network.until_sent(2)
         assert not world.phone.shown
-        assert not receipts(world)
         assert [notice.event for notice in world.phone.notices] == ["undecryptable"]
-        assert sends[0].kind == wire.PREKEY
+        # First the session, on which it can come, then what is asked for.
+        assert [send.kind for send in sends] == [wire.PREKEY, wire.RETRY]
+        assert receipts(world) == [(wire.RETRY, "broken")]
         assert [(m.id, m.kind) for m in await world.inbox()] == [("broken", storage.UNREADABLE)]
         await world.network.until_acked(world.network.deliver(garbage))
         assert len(world.phone.notices) == 1

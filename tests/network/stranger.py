@@ -13,7 +13,7 @@ import json
 import secrets
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import websockets
@@ -59,6 +59,10 @@ class Stranger:
         self._token = ""
         self._sessions: dict[str, e2ee.SessionRecord] = {}
         self._handled: set[tuple[str, str]] = set()
+        self._lost: set[tuple[str, str]] = set()
+        # What was sent: to whom, and on the session with which base key.
+        self._texts: dict[str, tuple[str, Frame, bytes]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
         self.shown: list[tuple[str, str, Frame]] = []
         self.statuses: dict[str, list[str]] = {}
         self.refused: dict[str, str] = {}
@@ -236,27 +240,59 @@ class Stranger:
         if peer not in self._sessions:
             answer = await self.ask({"t": "check", "number": self.number, "numbers": [peer]})
             assert answer["registered"] == [peer], answer
-            answer = await self.ask({"t": "fetch", "number": self.number, "numbers": [peer]})
-            (bundle,) = answer["bundles"]
-            record = e2ee.SessionRecord.initiate(self._identity, self._registration_id, _bundle(bundle))
-            self._sessions[peer] = record
-        send = self._encrypt(peer, {"type": "text", "text": {"body": text}})
+            await self._set_up(peer)
+        content = {"type": "text", "text": {"body": text}}
+        send = self._encrypt(peer, content)
+        self._texts[send["id"]] = peer, content, self._sessions[peer].base_key
         await self._post(send)
         return str(send["id"])
+
+    def forget_sessions(self) -> None:
+        """What a broken disk does."""
+        self._sessions.clear()
+
+    async def _set_up(self, peer: str) -> None:
+        answer = await self.ask({"t": "fetch", "number": self.number, "numbers": [peer]})
+        (bundle,) = answer["bundles"]
+        record = e2ee.SessionRecord.initiate(self._identity, self._registration_id, _bundle(bundle))
+        self._sessions[peer] = record
+
+    async def _mend(self, peer: str, lost: str) -> None:
+        await self._set_up(peer)
+        await self._post(self._encrypt(peer, {"type": "null"}))
+        await self._post(self._store("retry", peer, refs=[lost]))
+
+    async def _repeat(self, peer: str, asked_for: list[str]) -> None:
+        for message_id in asked_for:
+            recipient, content, session = self._texts.get(message_id, ("", {}, b""))
+            if recipient == peer:
+                if self._sessions[peer].base_key == session:
+                    await self._set_up(peer)
+                self._texts[message_id] = peer, content, self._sessions[peer].base_key
+                await self._post(self._encrypt(peer, content, refs=[message_id]))
 
     async def read(self, peer: str, message_id: str) -> None:
         """A person has seen it."""
         await self._post(self._store("read", peer, refs=[message_id]))
 
     async def _receive(self, frame: Frame) -> None:
-        key = (frame["from"], frame["id"])
+        repeats = frame.get("refs") if frame["kind"] in ("prekey", "message") else None
+        key = (frame["from"], repeats[0] if repeats else frame["id"])
         answers: list[Frame] = []
-        if key in self._handled:
+        later: list[Coroutine[Any, Any, None]] = []
+        if key in self._handled and not (repeats and key in self._lost):
             self.duplicates += 1
         else:
             # From here to `add` nothing waits: this is the transaction.
             if frame["kind"] in ("prekey", "message"):
-                answers = self._decrypt(frame)
+                try:
+                    answers = self._decrypt(frame, key[1])
+                    self._lost.discard(key)
+                except e2ee.E2EEError:
+                    self._lost.add(key)
+                    later.append(self._mend(*key))
+            elif frame["kind"] == "retry":
+                later.append(self._repeat(frame["from"], frame["refs"]))
             elif frame["kind"] in ("delivered", "read", "expired"):
                 for message_id in frame["refs"]:
                     self.statuses.setdefault(message_id, []).append(frame["kind"])
@@ -268,8 +304,10 @@ class Stranger:
         await self._put({"t": "ack", "n": [frame["n"]]})
         for answer in answers:
             await self._post(answer)
+        # They ask the network something, and this is who reads its answers.
+        self._tasks |= {asyncio.create_task(work) for work in later}
 
-    def _decrypt(self, frame: Frame) -> list[Frame]:
+    def _decrypt(self, frame: Frame, message_id: str) -> list[Frame]:
         """What is to be sent in answer; it is in the outbox."""
         peer, body = frame["from"], to_bytes(frame["body"])
         record, fresh = self._sessions.get(peer), False
@@ -279,7 +317,8 @@ class Stranger:
             first = e2ee.PreKeySignalMessage.parse(body)
             if record is None or record.needs_setup(first):
                 record, fresh = self._respond(record, first), True
-        assert record is not None
+        if record is None:
+            raise e2ee.NoSession("a message without a session")
         content = json.loads(record.decrypt(kind, body))
         self._sessions[peer] = record
         if fresh:
@@ -287,8 +326,8 @@ class Stranger:
             self._kyber_prekeys.pop(first.kyber_prekey_id or 0, None)
         answers = [self._encrypt(peer, {"type": "null"})] if fresh else []
         if content["type"] != "null":
-            self.shown.append((peer, frame["id"], content))
-            answers.append(self._store("delivered", peer, refs=[frame["id"]]))
+            self.shown.append((peer, message_id, content))
+            answers.append(self._store("delivered", peer, refs=[message_id]))
         return answers
 
     def _respond(self, existing: e2ee.SessionRecord | None, first: e2ee.PreKeySignalMessage) -> e2ee.SessionRecord:
@@ -302,9 +341,9 @@ class Stranger:
             kyber.get(first.kyber_prekey_id or 0),
         )
 
-    def _encrypt(self, peer: str, content: Frame) -> Frame:
+    def _encrypt(self, peer: str, content: Frame, **more: Any) -> Frame:
         kind, body = self._sessions[peer].encrypt(json.dumps(content).encode())
-        return self._store("prekey" if kind == e2ee.PREKEY else "message", peer, body=to_text(body))
+        return self._store("prekey" if kind == e2ee.PREKEY else "message", peer, body=to_text(body), **more)
 
     def _store(self, kind: str, to: str, **more: Any) -> Frame:
         send = {"t": "send", "from": self.number, "to": to, "id": secrets.token_hex(16), "kind": kind, **more}

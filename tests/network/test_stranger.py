@@ -113,6 +113,31 @@ async def test_a_stranger_shows_a_message_once_that_is_delivered_until_it_acknow
     assert texts == list(zip(ids, ("one", "two", "three", "four"), strict=True))
 
 
+async def test_what_a_stranger_could_not_read_it_asks_for_and_shows_once(
+    strangers: tuple[Stranger, Stranger],
+) -> None:
+    business, handset = strangers
+    await handset.connect()
+    await business.connect()
+    await business.write(HANDSET, "Hello")
+    await handset.until(lambda: len(handset.shown) == 1)
+    await handset.write(BUSINESS, "Hello yourself")
+    await business.until(lambda: len(business.shown) == 1)
+    for forgetful, writer, number in ((handset, business, HANDSET), (business, handset, BUSINESS)):
+        before = len(forgetful.shown)
+        forgetful.forget_sessions()
+        message_id = await writer.write(number, "Do you remember me?")
+        await writer.until(lambda w=writer, id=message_id: w.statuses.get(id) == ["delivered"])  # type: ignore[misc]
+        (shown,) = forgetful.shown[before:]
+        assert (shown[1], shown[2]["text"]["body"]) == (message_id, "Do you remember me?")
+        asked = [frame for arrow, frame in writer.frames if arrow == "←" and frame.get("kind") == "retry"]
+        assert [message_id] in [frame["refs"] for frame in asked]
+        # And on from there, on the session that was mended.
+        await writer.write(number, "Good")
+        await forgetful.until(lambda f=forgetful, n=before: len(f.shown) == n + 2)  # type: ignore[misc]
+    assert (business.refused, handset.refused) == ({}, {})
+
+
 async def test_a_stranger_uploads_keys_when_the_network_asks_and_hears_of_refusals_and_new_identities(
     net: Network, strangers: tuple[Stranger, Stranger]
 ) -> None:

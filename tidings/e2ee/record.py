@@ -153,6 +153,11 @@ class SessionRecord:
         return self._sending.remote_registration_id
 
     @property
+    def base_key(self) -> bytes:
+        """33 typed bytes that name the current session: the key with which its initiator set it up."""
+        return self._receiving.base_key if self._receiving is not None else state.base_key_of(self._rest)
+
+    @property
     def unacknowledged(self) -> bool:
         """Whether messages still go out as PreKeySignalMessages, since nothing has been read on this session.
 
@@ -172,6 +177,20 @@ class SessionRecord:
         return self.version == messages.VERSION_4 or any(
             state.SendingHalf.decode(sending).version == messages.VERSION_4 for sending, _ in self._archived
         )
+
+    def supersede(self, existing: SessionRecord) -> None:
+        """Take the sessions of `existing` into the archive of this record, which `initiate` has just made.
+
+        For who sets up at leisure while `existing` is still in use, which ends here: as `initiate(existing=…)` then.
+
+        Raises UntrustedIdentity when `existing` is of another identity.
+        """
+        if existing.remote_identity != self.remote_identity:
+            raise errors.UntrustedIdentity(self.remote_identity)
+        last = existing._decode()
+        self._decode()
+        self._archived = [(existing._sending.encode(), last.encode()), *existing._archived]
+        self._keep_in_bounds()
 
     def encrypt(self, plaintext: bytes) -> tuple[int, bytes]:
         """(kind, body): MESSAGE (2), or PREKEY (3) while `unacknowledged`. Changes the sending half only.

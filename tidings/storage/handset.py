@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage.database import any_of, insert_or_update
-from tidings.storage.handset_tables import devices, inbox, outbox, prekeys, progress, sessions
+from tidings.storage.handset_tables import devices, inbox, outbox, prekeys, progress, sent, sessions
 
 # Kinds of pre-key. The ids of one device's pre-keys are unique across kinds.
 ONE_TIME = "ec"  # deleted in the transaction that stores the session it set up
@@ -251,6 +251,30 @@ async def list_known(connection: AsyncConnection, ids: Sequence[str]) -> set[tup
     return found
 
 
+_KINDS = sa.select(inbox.c.number, inbox.c.peer, inbox.c.id, inbox.c.kind, inbox.c.received_at).where(
+    inbox.c.id.in_(any_of("ids"))
+)
+_DELETE_UNREADABLE = inbox.delete().where(
+    inbox.c.kind == UNREADABLE, sa.tuple_(inbox.c.id, inbox.c.number, inbox.c.peer).in_(any_of("keys"))
+)
+
+
+async def list_kinds(connection: AsyncConnection, ids: Sequence[str]) -> dict[tuple[str, str, str], tuple[str, int]]:
+    """Of the received messages with these ids, by (number, peer, id): the kind, and when they were received."""
+    found: dict[tuple[str, str, str], tuple[str, int]] = {}
+    for start in range(0, len(ids), _CHUNK):
+        rows = await connection.execute(_KINDS, {"ids": ids[start : start + _CHUNK]})
+        found.update(((row[0], row[1], row[2]), (row[3], row[4])) for row in rows)
+    return found
+
+
+async def delete_unreadable(connection: AsyncConnection, keys: Sequence[tuple[str, str, str]]) -> None:
+    """Make room for messages that could not be decrypted before, by (number, peer, id)."""
+    for start in range(0, len(keys), _CHUNK // 3):
+        page = [(id_, number, peer) for number, peer, id_ in keys[start : start + _CHUNK // 3]]
+        await connection.execute(_DELETE_UNREADABLE, {"keys": page})
+
+
 async def list_recent(connection: AsyncConnection, fleet: str, limit: int) -> list[tuple[str, str, str]]:
     """The (number, peer, id) of a fleet's last messages, newest first."""
     rows = await connection.execute(
@@ -328,14 +352,15 @@ async def save_shown(connection: AsyncConnection, fleet: str, position: int) -> 
 
 
 async def find_positions(connection: AsyncConnection, fleet: str) -> tuple[int, int, int]:
-    """The last position of a fleet's inbox and outbox, and up to which position it has shown; 0 for none."""
+    """The last position of a fleet's inbox and of what it sent, and up to which position it has shown; 0 for none."""
     row = (
         await connection.execute(
             sa.select(
                 sa.select(sa.func.max(inbox.c.position)).where(inbox.c.fleet == fleet).scalar_subquery(),
                 sa.select(sa.func.max(outbox.c.position)).where(outbox.c.fleet == fleet).scalar_subquery(),
+                sa.select(sa.func.max(sent.c.position)).where(sent.c.fleet == fleet).scalar_subquery(),
                 sa.select(progress.c.shown).where(progress.c.fleet == fleet).scalar_subquery(),
             )
         )
     ).one()
-    return row[0] or 0, row[1] or 0, row[2] or 0
+    return row[0] or 0, max(row[1] or 0, row[2] or 0), row[3] or 0

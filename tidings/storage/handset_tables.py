@@ -76,6 +76,24 @@ outbox = sa.Table(
     mysql_engine="InnoDB",
 )
 
+sent = sa.Table(
+    "handset_sent",
+    metadata,
+    sa.Column("fleet", types.key(40), primary_key=True),
+    sa.Column("position", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("number", types.key(20), nullable=False),
+    sa.Column("peer", types.key(20), nullable=False),
+    sa.Column("id", types.key(64), nullable=False),
+    sa.Column("content", types.blob(), nullable=False),
+    sa.Column("session", types.fixed_bytes(8), nullable=False),
+    sa.Column("sent_at", types.milliseconds(), nullable=False),
+    sa.Column("attempts", sa.Integer, nullable=False),
+    sa.Column("asked_by", types.key(64), nullable=False),
+    sa.Column("waits", sa.Boolean, nullable=False),
+    sa.Index("handset_sent_by_id", "id"),
+    mysql_engine="InnoDB",
+)
+
 groups = sa.Table(
     "handset_groups",
     metadata,

@@ -1,4 +1,4 @@
-"""Messages and how far they got; their contents are not kept here."""
+"""Messages and how far they got; the content of one to a recipient is kept, sealed, until it is delivered."""
 
 from __future__ import annotations
 
@@ -38,16 +38,17 @@ table = sa.Table(
     sa.Column("created_at", types.milliseconds(), nullable=False),
     sa.Column("request_id", types.key(64), nullable=False),
     sa.Column("category", types.key(16), nullable=False, server_default=""),
+    sa.Column("kept", types.blob()),
     mysql_engine="InnoDB",
 )
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(slots=True)
 class Message:
     """One message in either direction.
 
     created_at: Unix milliseconds; peer: the recipient, or the sender of inbound; category: of the template that it was
-    made from, empty for every other message.
+    made from, empty for every other message; kept: what it takes to send it again, for as long as it is not delivered.
     """
 
     id: str
@@ -59,13 +60,12 @@ class Message:
     created_at: int
     request_id: str
     category: str = ""
+    kept: bytes | None = dataclasses.field(default=None, repr=False)
 
 
-_ADVANCE = (
-    table.update()
-    .where(table.c.id.in_(any_of("ids")), table.c.status < sa.bindparam("reached"))
-    .values(status=sa.bindparam("reached"))
-)
+_TO_ADVANCE = table.update().where(table.c.id.in_(any_of("ids")), table.c.status < sa.bindparam("reached"))
+_ADVANCE = _TO_ADVANCE.values(status=sa.bindparam("reached"))
+_SETTLE = _TO_ADVANCE.values(status=sa.bindparam("reached"), kept=sa.null())
 
 
 async def add(connection: AsyncConnection, messages: Sequence[Message]) -> None:
@@ -84,6 +84,7 @@ async def add(connection: AsyncConnection, messages: Sequence[Message]) -> None:
                     "created_at": m.created_at,
                     "request_id": m.request_id,
                     "category": m.category,
+                    "kept": m.kept,
                 }
                 for m in messages
             ],
@@ -91,13 +92,76 @@ async def add(connection: AsyncConnection, messages: Sequence[Message]) -> None:
 
 
 async def advance(connection: AsyncConnection, statuses: Mapping[str, Status]) -> None:
-    """Raise the status of each message to at least the one given; a status never goes back."""
+    """Raise the status of each message to at least the one given; a status never goes back.
+
+    What is kept of one that is delivered or failed goes with the same statement.
+    """
     by_status: dict[Status, list[str]] = {}
     for message_id, status in statuses.items():
         by_status.setdefault(status, []).append(message_id)
     for status in sorted(by_status):
         for page in pages(by_status[status]):
-            await connection.execute(_ADVANCE, {"ids": page, "reached": int(status)})
+            statement = _ADVANCE if status < Status.DELIVERED else _SETTLE
+            await connection.execute(statement, {"ids": page, "reached": int(status)})
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Kept:
+    """What it takes to send a message again, sealed."""
+
+    id: str
+    peer: str
+    kept: bytes = dataclasses.field(repr=False)
+    request_id: str
+
+
+_KEPT = sa.select(table.c.id, table.c.peer, table.c.kept, table.c.request_id).where(
+    table.c.account == sa.bindparam("account"), table.c.id.in_(any_of("ids")), table.c.kept.is_not(None)
+)
+_KEEP = table.update().where(table.c.id == sa.bindparam("message"), table.c.status < int(Status.DELIVERED))
+_RENAME = table.update().where(table.c.id == sa.bindparam("message"))
+
+
+async def list_kept(connection: AsyncConnection, account: str, ids: Sequence[str]) -> Sequence[Kept]:
+    """Of those of the messages that are kept."""
+    found: list[Kept] = []
+    for page in pages(ids):
+        rows = await connection.execute(_KEPT, {"account": account, "ids": page})
+        found += [Kept(*row) for row in rows]
+    return found
+
+
+async def keep(connection: AsyncConnection, kept: Mapping[str, bytes]) -> None:
+    """Write over what is kept of these messages, unless they are delivered by now."""
+    if kept:
+        await connection.execute(
+            _KEEP.values(kept=sa.bindparam("blob")),
+            [{"message": message_id, "blob": blob} for message_id, blob in kept.items()],
+        )
+
+
+async def change_kinds(connection: AsyncConnection, kinds: Mapping[str, str]) -> None:
+    """Say of what type these messages turned out to be."""
+    if kinds:
+        await connection.execute(
+            _RENAME.values(kind=sa.bindparam("type")),
+            [{"message": message_id, "type": kind} for message_id, kind in kinds.items()],
+        )
+
+
+async def forget_kept(connection: AsyncConnection, shard: int, *, after: str, before: str, limit: int) -> str | None:
+    """Drop what is kept of a shard's messages with ids between the two, `limit` at a time; the last id looked at.
+
+    `None` when there are no more.
+    """
+    query = sa.select(table.c.id, table.c.shard, table.c.kept.is_not(None)).where(
+        table.c.id > after, table.c.id < before
+    )
+    rows = list(await connection.execute(query.order_by(table.c.id).limit(limit)))
+    old = [row[0] for row in rows if row[1] == shard and row[2]]
+    for page in pages(old):
+        await connection.execute(table.update().where(table.c.id.in_(page)).values(kept=sa.null()))
+    return rows[-1][0] if len(rows) == limit else None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

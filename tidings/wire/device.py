@@ -7,6 +7,7 @@ Sends and deliveries are numbered by whoever starts them (`n`, from 1, for each 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import msgspec
@@ -18,6 +19,7 @@ PREKEY = "prekey"  # body: a PreKeySignalMessage
 MESSAGE = "message"  # body: a SignalMessage
 DELIVERED = "delivered"  # refs: ids of messages that the device has stored
 READ = "read"  # refs: ids of messages that a person has seen
+RETRY = "retry"  # refs: ids of messages that the device could not decrypt, and asks for again
 GROUP = "group"  # body: a sender key message, for each other participant of a group
 EXPIRED = "expired"  # refs: ids that reached their time to live undelivered; made by the network itself
 IDENTITY = "identity"  # the sender has registered anew; body: its new identity key; made by the network itself
@@ -46,6 +48,11 @@ IDLE = "idle"
 
 # What a device numbers a frame with, or names a delivery by.
 Number = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+
+
+def message_of(envelope_id: str, kind: str, refs: Sequence[str]) -> str:
+    """The id of the message in an envelope: the envelope's own, or that of the one which it repeats."""
+    return refs[0] if refs and kind in (PREKEY, MESSAGE) else envelope_id
 
 
 class Frame(msgspec.Struct, tag_field="t", omit_defaults=True, gc=False):
@@ -95,6 +102,8 @@ class Send(Frame, tag="send", rename={"sender": "from"}):
 
     id:  chosen by the sender, at most 64 characters; the same (sender, id) sent again is accepted and dropped.
     ttl: seconds until it expires undelivered; 0 means the network's own limit.
+    refs: of `DELIVERED`, `READ` and `RETRY` the messages meant; of a `PREKEY` or `MESSAGE` that was asked for again,
+          the one message that it repeats.
     trace: what both ends log with it, at most 64 printable ASCII characters; the network only carries it.
     group: of a receipt, the group that its messages were sent to.
     epoch: of the kind `group`, whose `to` is a group: the epoch of the group that the sender knows.
@@ -201,6 +210,11 @@ class Deliver(Frame, tag="deliver", rename={"sender": "from"}):
     refs: list[str] = []
     trace: str = ""
     group: str = ""
+
+    @property
+    def message_id(self) -> str:
+        """Of the message in this envelope: the envelope's own, or that of the one which it repeats."""
+        return message_of(self.id, self.kind, self.refs)
 
 
 class PreKeysLow(Frame, tag="prekeys_low"):

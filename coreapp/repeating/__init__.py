@@ -1,0 +1,1 @@
+"""Mending sessions, and sending again what could not be decrypted: what we lost, and what others did."""

@@ -1,0 +1,39 @@
+"""Forgetting the contents of messages that were never delivered."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+
+from coreapp import ids
+from coreapp.garbage import PAGE, PAUSE
+from tidings.runtime.clock import Clock
+from tidings.storage import messages, shards
+from tidings.storage.database import Connection, Database
+from tidings.storage.shards import Lease
+
+KEPT = "kept"
+KEPT_SECONDS = 30 * 86_400  # as long as the network keeps an envelope
+
+
+class KeptCollector:
+    """Those of one shard, a page at a time. Each pass goes on where the last one ended."""
+
+    def __init__(self, database: Database, lease: Lease, clock: Clock) -> None:
+        self._database = database
+        self._lease = lease
+        self._clock = clock
+        self._after = ""
+
+    async def __call__(self) -> int:
+        """0: no row is deleted. Raises `LeaseLost`."""
+        before = ids.bound(self._clock.now() - KEPT_SECONDS)
+        while (last := await self._database.persist(functools.partial(self._page, before=before))) is not None:
+            self._after = last
+            await asyncio.sleep(PAUSE)
+        self._after = max(self._after, before)
+        return 0
+
+    async def _page(self, connection: Connection, *, before: str) -> str | None:
+        await shards.fence(connection, self._lease)
+        return await messages.forget_kept(connection, self._lease.shard, after=self._after, before=before, limit=PAGE)

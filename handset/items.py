@@ -1,0 +1,36 @@
+"""What a mailroom takes: deliveries, and messages of our own."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from handset.devices import Device
+from tidings import e2ee
+from tidings.wire import device as wire
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class Arrival:
+    """One delivery; acknowledged on `peer` as soon as what it says is on disk."""
+
+    peer: Any
+    device: Device
+    frame: wire.Deliver
+    attempt: int = 1
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class Outgoing:
+    """One message of our own. Without a session and without a bundle it is not sent, and its result is `None`.
+
+    anew: set a session up from the bundle even though there is one; what waits for that goes out behind it.
+    kept: can it be asked for again?
+    """
+
+    device: Device
+    peer: str
+    plaintext: bytes
+    bundle: e2ee.PreKeyBundle | None = None
+    anew: bool = False
+    kept: bool = True

@@ -1,0 +1,126 @@
+"""Messages of ours that a peer could not decrypt: kept for a while, and sent again on another session."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Iterable, Sequence
+
+from handset.vault import Vault
+from tidings import e2ee
+from tidings.storage import handset_sent as storage
+from tidings.storage.database import Connection
+from tidings.storage.handset_sent import Sent
+
+log = logging.getLogger(__name__)
+
+KEPT = 100_000  # messages of a fleet
+KEPT_MS = 30 * 86_400_000  # as long as the network keeps an envelope
+MAX_ATTEMPTS = 4  # to send one message again
+MAX_REFS = 100  # of one request
+PRUNE_EVERY = 1_000  # messages
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Repetition:
+    """One message that goes out again."""
+
+    id: str
+    attempt: int
+    plaintext: bytes = dataclasses.field(repr=False)
+
+    @property
+    def envelope_id(self) -> str:
+        """Another than the message's, whose repetition the network would drop."""
+        return f"{self.id}~{self.attempt}"
+
+
+class Repeats:
+    """What a fleet sent. Belongs to one mailroom, and is thrown away with it when a transaction fails.
+
+    Those that wait for a session are known in memory: at most 4 times what is kept.
+    """
+
+    def __init__(self, fleet: str, vault: Vault, waiting: Iterable[Sent], position: int) -> None:
+        """position: the last one in the outbox."""
+        self._fleet = fleet
+        self._vault = vault
+        self._waiting: dict[tuple[str, str], list[str]] = {}
+        for row in waiting:
+            self._waiting.setdefault((row.number, row.peer), []).append(row.id)
+        self._pruned = position
+
+    @property
+    def peers(self) -> Sequence[tuple[str, str]]:
+        """(number, peer) of the messages that wait for a session."""
+        return list(self._waiting)
+
+    def keep(
+        self, position: int, number: str, peer: str, id: str, plaintext: bytes, record: e2ee.SessionRecord, now: int
+    ) -> Sent:
+        """The row of a message that goes out in this session. now: Unix milliseconds."""
+        sealed = self._vault.seal_sent(number, peer, id, plaintext)
+        return Sent(self._fleet, position, number, peer, id, sealed, tag_of(record), now)
+
+    async def asked_for(
+        self,
+        connection: Connection,
+        number: str,
+        peer: str,
+        ids: Sequence[str],
+        *,
+        asked_by: str,
+        record: e2ee.SessionRecord | None,
+    ) -> tuple[Sequence[Repetition], bool]:
+        """What goes out now in this session, and does anything wait for another? Once for each envelope that asks.
+
+        Only what was sent to this very peer, so many times, and never in the session that it was lost in.
+        """
+        tag = tag_of(record)
+        changed: list[Sent] = []
+        ready: list[Repetition] = []
+        waits = False
+        for row in await storage.list_sent(connection, number, ids[:MAX_REFS]):
+            if row.peer != peer or row.asked_by == asked_by or row.attempts >= MAX_ATTEMPTS:
+                continue
+            if record is None or row.session == tag:
+                waits = True
+                self._waiting.setdefault((number, peer), []).append(row.id)
+                changed.append(dataclasses.replace(row, asked_by=asked_by, waits=True))
+            else:
+                row = dataclasses.replace(row, asked_by=asked_by)
+                changed.append(self._again(row, tag, ready))
+        await storage.save(connection, changed)
+        return ready, waits
+
+    async def release(
+        self, connection: Connection, number: str, peer: str, record: e2ee.SessionRecord
+    ) -> Sequence[Repetition]:
+        """What waited for this new session."""
+        ids = self._waiting.pop((number, peer), None)
+        if ids is None:
+            return ()
+        rows = [row for row in await storage.list_sent(connection, number, ids) if row.waits]
+        ready: list[Repetition] = []
+        await storage.save(connection, [self._again(row, tag_of(record), ready) for row in rows])
+        return ready
+
+    async def prune(self, connection: Connection, position: int) -> None:
+        """Forget what is too much. position: the last one in the outbox."""
+        if position - self._pruned >= PRUNE_EVERY:
+            self._pruned = position
+            await storage.delete_below(connection, self._fleet, position - KEPT)
+
+    def _again(self, row: Sent, tag: bytes, ready: list[Repetition]) -> Sent:
+        try:
+            plaintext = self._vault.open_sent(row)
+        except e2ee.CorruptState as error:
+            log.error("sent.unreadable", extra={"number": row.number, "id": row.id, "error": repr(error)})
+        else:
+            ready.append(Repetition(row.id, row.attempts + 1, plaintext))
+        return dataclasses.replace(row, attempts=row.attempts + 1, session=tag, waits=False)
+
+
+def tag_of(record: e2ee.SessionRecord | None) -> bytes:
+    """What tells this session from others with the same peer."""
+    return record.base_key[1:9] if record is not None else bytes(8)

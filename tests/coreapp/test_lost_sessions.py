@@ -1,0 +1,268 @@
+"""The Coreapp, our network and a handset: whoever loses sessions, each message arrives exactly once, both ways."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+
+import sqlalchemy as sa
+
+from handset import keys
+from handset.application import Notice
+from handset.behaviours import Action, Message, Receipt
+from handset.devices import Device
+from handset.enrolment import Enrolment
+from handset.fleet import Fleet
+from handset.network_api import NetworkApi
+from handset.services import tcp_dial
+from handset.vault import Vault
+from tests.conftest import DatabaseFactory
+from tests.coreapp.conftest import BUSINESS, Running, World
+from tests.coreapp.real_network import RealNetwork, real_network
+from tests.coreapp.signals import TIMEOUT, Signals
+from tidings.runtime.settings import DatabaseSettings
+from tidings.storage import handset_tables, schema, sessions
+from tidings.storage.database import Database
+from tidings.wire import core
+from tidings.wire import device as wire
+
+NUMBER = "15550110001"
+
+
+class Person:
+    """A recipient who reads everything; what was shown outlives the fleet."""
+
+    def __init__(self, network: RealNetwork, folder: Path) -> None:
+        self._network = network
+        self.database = Database(
+            DatabaseSettings(f"sqlite+aiosqlite:///{folder / 'person.db'}", pool_size=3), "handset"
+        )
+        self._vault = Vault(bytes(32))
+        self._device: Device | None = None
+        self.signals = Signals()
+        self.shown: list[tuple[str, str]] = []
+        self.notices: list[Notice] = []
+
+    def actions(self, message: Message) -> Sequence[Action]:
+        return (Receipt(wire.DELIVERED), Receipt(wire.READ))
+
+    def show(self, messages: Sequence[Message]) -> None:
+        self.shown += [(message.id, message.text) for message in messages]
+        self.signals.changed()
+
+    def list_shown(self, messages: Sequence[Message]) -> set[tuple[str, str]]:
+        return {(m.number, m.id) for m in messages if (m.id, m.text) in self.shown}
+
+    def notice(self, notice: Notice) -> None:
+        self.notices.append(notice)
+        self.signals.changed()
+
+    async def enrol(self) -> None:
+        await schema.upgrade(self.database)
+        async with NetworkApi(self._network.http) as api:
+            enrolment = Enrolment("person", self.database, self._vault, api)
+            self._device = keys.new_device(NUMBER)
+            await enrolment.register(
+                self._device, one_time=20, kyber_one_time=5, registration_key=self._network.registration_key
+            )
+
+    async def lose_sessions(self) -> None:
+        async with self.database.transaction() as connection:
+            await connection.execute(sa.delete(handset_tables.sessions))
+
+    @contextlib.asynccontextmanager
+    async def online(self) -> AsyncIterator[Fleet]:
+        assert self._device is not None
+        fleet = Fleet("person", self.database, [self._device], self._vault, self, [tcp_dial(self._network.tcp)])
+        stop = asyncio.Event()
+        task = asyncio.create_task(fleet.run(stop))
+        try:
+            async with asyncio.timeout(TIMEOUT):
+                await fleet.ready.wait()
+            yield fleet
+        finally:
+            stop.set()
+            await task
+
+
+class Scene:
+    """All of them."""
+
+    def __init__(self, world: World, network: RealNetwork, person: Person) -> None:
+        self.world = world
+        self.network = network
+        self.person = person
+        self._nodes = 0
+
+    async def start(self) -> Running:
+        self._nodes += 1
+        running = await self.world.start(
+            node=f"node-{self._nodes}", network_tcp=self.network.tcp, network_http=self.network.http
+        )
+        contacts = await running.client.check(NUMBER)
+        while contacts[0].status == "failed":
+            # Not logged in yet.
+            contacts = await running.client.check(NUMBER)
+        return running
+
+    async def send(self, running: Running, text: str) -> str:
+        answer = await running.client.send(NUMBER, text)
+        assert isinstance(answer, core.Accepted), answer
+        return answer.id
+
+    async def until_shown(self, *texts: str) -> None:
+        await self.person.signals.until(lambda: {*texts} <= {text for _, text in self.person.shown})
+
+    async def until_heard(self, *texts: str) -> None:
+        await self.world.sink.signals.until(lambda: {*texts} <= set(self.heard()))
+
+    async def until_status(self, message_id: str, *statuses: str) -> None:
+        await self.world.sink.signals.until(lambda: self.world.sink.statuses_of(message_id) == [*statuses])
+
+    def heard(self) -> list[str]:
+        """The texts that the webhook got, what was posted twice once."""
+        posts = {post.event_id: post.body for post in self.world.sink.taken() if "messages" in post.body}
+        return [body["messages"][0]["text"]["body"] for body in posts.values()]
+
+    def errors(self) -> list[str]:
+        return [str(post.body) for post in self.world.sink.taken() if "errors" in post.body]
+
+    async def forget(self) -> None:
+        """The Coreapp's sessions are deleted while it is down."""
+        async with self.world.database.transaction() as connection:
+            await sessions.clear(connection, BUSINESS)
+
+
+@contextlib.asynccontextmanager
+async def scene(world: World, database_factory: DatabaseFactory, folder: Path) -> AsyncIterator[Scene]:
+    async with real_network(world, database_factory, folder) as network:
+        person = Person(network, folder)
+        await person.enrol()
+        try:
+            yield Scene(world, network, person)
+            await world.close()
+        finally:
+            await person.database.close()
+
+
+async def acquainted(made: Scene, running: Running, fleet: Fleet) -> None:
+    """Both have read from each other."""
+    await made.send(running, "hello")
+    await made.until_shown("hello")
+    await fleet.send(NUMBER, BUSINESS, "hello yourself")
+    await made.until_heard("hello yourself")
+
+
+async def test_what_a_handset_writes_first_after_the_sessions_were_deleted_arrives_once(
+    world: World, database_factory: DatabaseFactory, tmp_path: Path
+) -> None:
+    async with scene(world, database_factory, tmp_path) as made, made.person.online() as fleet:
+        running = await made.start()
+        await acquainted(made, running, fleet)
+        await running.stopped()
+        await made.forget()
+        running = await made.start()
+        texts = [f"first {n}" for n in range(5)]
+        for text in texts:
+            await fleet.send(NUMBER, BUSINESS, text)
+        await made.until_heard(*texts)
+        answer = await made.send(running, "and back")
+        await made.until_status(answer, "sent", "delivered", "read")
+        await fleet.send(NUMBER, BUSINESS, "after")
+        await made.until_heard("after")
+        assert sorted(made.heard()) == sorted(["hello yourself", *texts, "after"])
+        assert made.errors() == []
+
+
+async def test_what_was_written_while_the_coreapp_was_away_and_its_sessions_lost_arrives_once(
+    world: World, database_factory: DatabaseFactory, tmp_path: Path
+) -> None:
+    async with scene(world, database_factory, tmp_path) as made, made.person.online() as fleet:
+        running = await made.start()
+        await acquainted(made, running, fleet)
+        await running.stopped()
+        texts = [f"away {n}" for n in range(30)]
+        for text in texts:
+            await fleet.send(NUMBER, BUSINESS, text)
+        await fleet.wait_until_sent()
+        await made.forget()
+        await made.start()
+        await made.until_heard(*texts)
+        assert sorted(made.heard()) == sorted(["hello yourself", *texts])
+        assert made.errors() == []
+
+
+async def test_what_a_handset_that_lost_its_sessions_could_not_read_is_shown_once(
+    world: World, database_factory: DatabaseFactory, tmp_path: Path
+) -> None:
+    async with scene(world, database_factory, tmp_path) as made:
+        running = await made.start()
+        async with made.person.online() as fleet:
+            await acquainted(made, running, fleet)
+        ids = {text: await made.send(running, text) for text in [f"lost {n}" for n in range(5)]}
+        await made.person.lose_sessions()
+        async with made.person.online() as fleet:
+            await made.until_shown(*ids)
+            for id in ids.values():
+                await made.until_status(id, "sent", "delivered", "read")
+            # The session that was mended carries both ways.
+            await fleet.send(NUMBER, BUSINESS, "thanks")
+            await made.until_heard("thanks")
+        shown = [entry for entry in made.person.shown if entry[1] in ids]
+        assert sorted(shown) == sorted((id, text) for text, id in ids.items())
+        assert made.errors() == []
+
+
+async def test_with_both_sides_lost_all_that_was_written_arrives_once(
+    world: World, database_factory: DatabaseFactory, tmp_path: Path
+) -> None:
+    async with scene(world, database_factory, tmp_path) as made:
+        running = await made.start()
+        async with made.person.online() as fleet:
+            await acquainted(made, running, fleet)
+            await running.stopped()
+            for n in range(3):
+                await fleet.send(NUMBER, BUSINESS, f"to the business {n}")
+            await fleet.wait_until_sent()
+        await made.forget()
+        await made.person.lose_sessions()
+        running = await made.start()
+        ids = [await made.send(running, f"to the person {n}") for n in range(3)]
+        async with made.person.online() as fleet:
+            await made.until_heard(*[f"to the business {n}" for n in range(3)])
+            await made.until_shown(*[f"to the person {n}" for n in range(3)])
+            for id in ids:
+                await made.until_status(id, "sent", "delivered", "read")
+        assert len(made.heard()) == 4
+        assert len(made.person.shown) == 4
+
+
+async def test_killed_again_and_again_while_it_is_mended_nothing_is_lost_or_doubled(
+    world: World, database_factory: DatabaseFactory, tmp_path: Path
+) -> None:
+    async with scene(world, database_factory, tmp_path) as made, made.person.online() as fleet:
+        running = await made.start()
+        await acquainted(made, running, fleet)
+        await running.stopped()
+        await made.forget()
+        texts = [f"text {n}" for n in range(12)]
+        for text in texts:
+            await fleet.send(NUMBER, BUSINESS, text)
+        for moment in range(6):
+            running = await made.start()
+            await soon_after(moment, lambda: len(made.heard()) > 1)
+            await running.killed()
+        await made.start()
+        await made.until_heard(*texts)
+        assert sorted(made.heard()) == sorted(["hello yourself", *texts])
+        assert made.errors() == []
+
+
+async def soon_after(turns: int, done: Callable[[], bool]) -> None:
+    """Some turns of the loop later, each a good deal later than the one before."""
+    for _ in range(turns * turns * 20):
+        if done():
+            return
+        await asyncio.sleep(0)

@@ -1,0 +1,246 @@
+"""What a handset could not decrypt it asks for again and shows once; what a peer could not, it sends again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from handset import mailroom, repeating
+from handset.devices import Device
+from handset.keys import KeySet
+from tests.handset.harness import Bench, bench
+from tests.handset.scripted import BUSINESS, Business
+from tests.handset.test_fleet import READER, _device
+from tidings import e2ee
+from tidings.runtime.clock import ManualClock
+from tidings.storage import handset as storage
+from tidings.storage import handset_sent
+from tidings.wire import device as wire
+
+GARBAGE = b"3garbage"
+
+
+def text(body: str) -> bytes:
+    return msgspec.json.encode({"type": "text", "text": {"body": body}})
+
+
+def garbage(id: str) -> wire.Deliver:
+    return wire.Deliver(0, READER, BUSINESS, id, wire.MESSAGE, 1_600_000_000_000, GARBAGE)
+
+
+def retry(*refs: str, id: str = "retry") -> wire.Deliver:
+    return wire.Deliver(0, READER, BUSINESS, id, wire.RETRY, 1, refs=list(refs))
+
+
+def again(business: Business, body: str, *, id: str, repeats: str) -> wire.Deliver:
+    return msgspec.structs.replace(business.seal_raw(READER, text(body), id), refs=[repeats])
+
+
+def sent(world: Bench, kind: str) -> list[wire.Send]:
+    """The latest of each id, in order."""
+    return [send for send in {send.id: send for send in world.network.sends}.values() if send.kind == kind]
+
+
+def repetitions(world: Bench, id: str) -> list[wire.Send]:
+    both = (wire.PREKEY, wire.MESSAGE)
+    return [s for s in {s.id: s for s in world.network.sends}.values() if s.kind in both and s.refs == [id]]
+
+
+def answered(business: Business, send: wire.Send) -> Any:
+    """What the business reads in a first message to it, in the session that it sets up; it has one key of each kind."""
+    first = e2ee.PreKeySignalMessage.parse(send.body)
+    record = business.sessions.get(READER)
+    if record is None or record.needs_setup(first):
+        signed, kyber = _KEYS[business.number]
+        record = e2ee.SessionRecord.respond(None, business.identity, first, signed, None, kyber)
+        business.sessions[READER] = record
+    return msgspec.json.decode(record.decrypt(e2ee.PREKEY, send.body))
+
+
+_KEYS: dict[str, tuple[e2ee.SignedPreKey, e2ee.KyberPreKey]] = {}
+
+
+def offer(world: Bench, business: Business) -> None:
+    """The network hands out keys of the business's, with which `answered` can do something."""
+    signed = e2ee.SignedPreKey.generate(business.identity, 7)
+    kyber = e2ee.KyberPreKey.generate(business.identity, 8)
+    _KEYS[business.number] = signed, kyber
+    world.network.bundles = [
+        wire.Bundle(
+            business.number,
+            1,
+            business.identity.public,
+            7,
+            signed.public,
+            signed.signature,
+            kyber_prekey_id=8,
+            kyber_prekey=kyber.public,
+            kyber_prekey_signature=kyber.signature,
+        )
+    ]
+
+
+async def with_session(world: Bench) -> tuple[Business, Device, KeySet]:
+    """A business on whose session the device has answered."""
+    business = Business()
+    device = await _device(world, READER)
+    business.open(device, world.keys[READER])
+    await world.network.until_acked(world.network.deliver(business.seal(READER, "hello")))
+    sends = await world.network.until_sent(3)
+    for send in sends:
+        if send.kind == wire.MESSAGE:
+            business.open_sealed(send)
+    return business, device, world.keys[READER]
+
+
+async def test_a_message_that_could_not_be_decrypted_is_asked_for_and_shown_once(tmp_path: Path) -> None:
+    async with bench(tmp_path, READER) as world, world.running():
+        business, _, _ = await with_session(world)
+        offer(world, business)
+        await world.network.until_acked(world.network.deliver(garbage("lost")))
+        await world.network.until(lambda: bool(sent(world, wire.RETRY)))
+        (null,), (request,) = sent(world, wire.PREKEY), sent(world, wire.RETRY)
+        assert world.network.sends.index(null) < world.network.sends.index(request)
+        assert (request.refs, answered(business, null)) == (["lost"], {"type": "null"})
+
+        answer = again(business, "found", id="other", repeats="lost")
+        await world.network.until_acked(*[world.network.deliver(answer) for _ in range(2)])
+        # The lost one itself comes again, too.
+        await world.network.until_acked(world.network.deliver(garbage("lost")))
+        await world.network.until_acked(world.network.deliver(business.seal(READER, "after")))
+        assert [message.text for message in world.phone.shown] == ["hello", "found", "after"]
+        assert world.phone.shown[1].id == "lost"
+        assert world.phone.shown[1].time == 1_600_000_000_000
+        await world.network.until(lambda: any("lost" in send.refs for send in sent(world, wire.READ)))
+        kinds = {message.id: message.kind for message in await world.inbox()}
+        assert kinds["lost"] == storage.TEXT
+        assert "other" not in kinds
+
+
+async def test_after_a_restart_a_repetition_is_still_known_as_such(tmp_path: Path) -> None:
+    async with bench(tmp_path, READER) as world:
+        async with world.running():
+            business, _, _ = await with_session(world)
+            offer(world, business)
+            await world.network.until_acked(world.network.deliver(garbage("lost")))
+            await world.network.until(lambda: bool(sent(world, wire.RETRY)))
+            answered(business, sent(world, wire.PREKEY)[0])
+        answer = again(business, "found", id="other", repeats="lost")
+        for _ in range(2):
+            async with world.running():
+                await world.network.until_acked(world.network.deliver(answer))
+        assert [message.text for message in world.phone.shown] == ["hello", "found"]
+
+
+async def test_a_request_that_was_not_sent_before_the_end_goes_out_at_the_next_start(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with bench(tmp_path, READER, clock=clock) as world:
+        async with world.running():
+            await with_session(world)
+            # No keys are to be had: no session, and nothing to hurry for.
+            await world.network.until_acked(world.network.deliver(garbage("lost")))
+            assert not sent(world, wire.RETRY)
+        clock.advance(2.1)
+        async with world.running():
+            await world.network.until(lambda: bool(sent(world, wire.RETRY)))
+            assert sent(world, wire.RETRY)[0].refs == ["lost"]
+
+
+async def test_garbage_costs_few_sessions_and_a_bounded_number_of_requests(tmp_path: Path) -> None:
+    async with bench(tmp_path, READER, clock=ManualClock()) as world, world.running():
+        business, _, _ = await with_session(world)
+        offer(world, business)
+        for n in range(mailroom.MAX_ASKED + 100):
+            number = world.network.deliver(garbage(f"bad-{n}"))
+            if n % 100 == 0:
+                await world.network.until_acked(number)
+        await world.network.until_acked(number)
+        await world.network.until_acked(world.network.deliver(business.seal(READER, "good")))
+        assert [message.text for message in world.phone.shown] == ["hello", "good"]
+        assert len(sent(world, wire.PREKEY)) <= 3
+        envelopes = await world.outbox()
+        asked = [ref for send in sent(world, wire.RETRY) for ref in send.refs]
+        asked += [ref for envelope in envelopes if envelope.kind == wire.RETRY for ref in envelope.refs]
+        assert len(set(asked)) <= mailroom.MAX_ASKED
+
+
+async def test_a_peer_that_lost_the_session_gets_the_message_again_on_a_new_one(tmp_path: Path) -> None:
+    async with bench(tmp_path, READER) as world, world.running() as fleet:
+        business, _, _ = await with_session(world)
+        offer(world, business)
+        id = await fleet.send(READER, business.number, "precious")
+        await world.network.until(lambda: any(send.id == id for send in world.network.sends))
+        del business.sessions[READER]
+        await world.network.until_acked(*[world.network.deliver(retry(id, "unknown")) for _ in range(2)])
+        await world.network.until(lambda: len(repetitions(world, id)) == 1)
+        null, repeated = sent(world, wire.PREKEY)
+        assert answered(business, null) == {"type": "null"}
+        assert (repeated.id != id, answered(business, repeated)["text"]) == (True, {"body": "precious"})
+
+
+async def test_a_message_goes_again_on_the_session_that_its_peer_has_just_opened(tmp_path: Path) -> None:
+    async with bench(tmp_path, READER) as world, world.running() as fleet:
+        business, device, keys = await with_session(world)
+        ids = [await fleet.send(READER, business.number, f"precious {n}") for n in range(3)]
+        await world.network.until(lambda: {*ids} <= {send.id for send in world.network.sends})
+        business.open(device, keys, one_time=1)
+        await world.network.until_acked(world.network.deliver(business.seal_raw(READER, b'{"type":"null"}', "null")))
+        await world.network.until_acked(world.network.deliver(retry(*ids)))
+        await world.network.until(lambda: all(repetitions(world, id) for id in ids))
+        null = [send for send in world.network.sends if send.kind == wire.MESSAGE][-4]
+        assert business.open_sealed(null) == {"type": "null"}
+        found = [business.open_sealed(send)["text"]["body"] for id in ids for send in repetitions(world, id)]
+        assert found == [f"precious {n}" for n in range(3)]
+
+
+async def test_only_its_recipient_gets_a_message_again_and_a_few_times_only(tmp_path: Path) -> None:
+    async with bench(tmp_path, READER) as world, world.running() as fleet:
+        business, device, keys = await with_session(world)
+        id = await fleet.send(READER, business.number, "precious")
+        thief = msgspec.structs.replace(retry(id, id="thief"), sender="15550199999")
+        await world.network.until_acked(world.network.deliver(thief))
+        assert not repetitions(world, id)
+        for n in range(repeating.MAX_ATTEMPTS + 2):
+            business.open(device, keys, one_time=None)
+            null = business.seal_raw(READER, b'{"type":"null"}', f"null-{n}")
+            await world.network.until_acked(world.network.deliver(null))
+            await world.network.until_acked(world.network.deliver(retry(id, id=f"retry-{n}")))
+        await world.network.until_acked(world.network.deliver(business.seal(READER, "end")))
+        assert len(repetitions(world, id)) == repeating.MAX_ATTEMPTS
+
+
+async def test_what_waits_for_a_session_when_the_fleet_ends_goes_out_at_its_next_start(tmp_path: Path) -> None:
+    async with bench(tmp_path, READER) as world:
+        async with world.running() as fleet:
+            business, _, _ = await with_session(world)
+            id = await fleet.send(READER, business.number, "precious")
+            await world.network.until(lambda: any(send.id == id for send in world.network.sends))
+            # No keys of the business's are to be had.
+            await world.network.until_acked(world.network.deliver(retry(id)))
+            assert not repetitions(world, id)
+        offer(world, business)
+        async with world.running():
+            await world.network.until(lambda: len(repetitions(world, id)) == 1)
+            assert answered(business, repetitions(world, id)[0])["text"] == {"body": "precious"}
+
+
+async def test_what_was_sent_is_kept_for_a_bounded_time_and_number(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(mailroom, "KEPT", 2)
+    clock = ManualClock()
+
+    async def kept(world: Bench, ids: list[str]) -> list[str]:
+        async with world.database.reading() as connection:
+            return [row.id for row in await handset_sent.list_sent(connection, READER, ids)]
+
+    async with bench(tmp_path, READER, clock=clock) as world:
+        async with world.running() as fleet:
+            business, _, _ = await with_session(world)
+            ids = [await fleet.send(READER, business.number, str(n)) for n in range(4)]
+            assert await kept(world, ids) == ids
+        async with world.running():
+            assert await kept(world, ids) == ids[2:]
+        clock.advance(31 * 86_400)
+        async with world.running():
+            assert await kept(world, ids) == []
