@@ -104,6 +104,8 @@ async def test_the_other_known_names_count_what_ours_do(api: Served) -> None:
     assert counted("internal_server_conn_duration_ms_sum") == [({"result": "ok"}, 30)]
     assert counted("media_uploads") == [({"result": "stored"}, 4)]
     assert counted("in_message_from_server") == [({"type": "prekey"}, 6)]
+    assert counted("in_message_decoded") == [({"type": "prekey"}, 5)]
+    assert counted("in_message_persisted") == [({"type": "text"}, 4)]
 
 
 async def test_each_node_is_told_by_its_name(api: Served) -> None:

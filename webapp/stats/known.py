@@ -19,6 +19,8 @@ _SUMMED = {"concurrent_rate_limit_triggered": "tidings_admission_refused"}
 _RESULTS = {"media_uploads": "tidings_media_uploads", "media_downloads": "tidings_media_downloads"}
 # Of deliveries from the servers, those that carry a message of a recipient.
 _CARRIERS = frozenset({"prekey", "message", "group"})
+_UNREADABLE = frozenset({"unusable", "duplicate", "undecryptable"})
+_BY_TYPE = frozenset({"in_message_persisted", "out_message_persisted"})
 # The original's store for each family of tables; every transaction of ours may be about several of its stores.
 _STORES = {"business": "messageStore"}
 # Of messages; there are others between devices that no client knows.
@@ -50,7 +52,10 @@ def read_coreapp(text: str) -> list[Metric]:
         known.append(_connections(families[_CALLS]))
     known += [_by_result(name, families[ours]) for name, ours in _RESULTS.items() if ours in families]
     if _EVENTS in families:
-        known.append(_from_server(families[_EVENTS]))
+        known.append(_arrived("in_message_from_server", families[_EVENTS], but=frozenset()))
+        known.append(_arrived("in_message_decoded", families[_EVENTS], but=_UNREADABLE))
+    for name in _BY_TYPE & families.keys():
+        families[name].samples = [sample for sample in families[name].samples if sample.labels.get("type") in _TYPES]
     if _CALLBACKS in families and _CALLBACK_TIME in families:
         known.append(_callback_durations(families[_CALLBACKS], families.pop(_CALLBACK_TIME)))
     if _TRANSACTIONS in families:
@@ -131,12 +136,13 @@ def _by_result(name: str, ours: Metric) -> Metric:
     return family
 
 
-def _from_server(events: Metric) -> Metric:
-    family = CounterMetricFamily("in_message_from_server", "Messages of recipients that arrived", labels=["type"])
+def _arrived(name: str, events: Metric, but: frozenset[str]) -> Metric:
+    """By the kind of envelope. but: outcomes that do not count."""
+    family = CounterMetricFamily(name, "Messages of recipients that arrived, or were read", labels=["type"])
     counted: dict[str, float] = {}
     for sample in _totals(events):
         kind = sample.labels["kind"]
-        if kind in _CARRIERS:
+        if kind in _CARRIERS and sample.labels["outcome"] not in but:
             counted[kind] = counted.get(kind, 0.0) + sample.value
     for kind, value in counted.items():
         family.add_metric([kind], value)
