@@ -21,8 +21,10 @@ HEALTH_SECONDS = 10.0
 # One call of health may take so long; one that takes longer says nothing.
 HEALTH_TIMEOUT = 5.0
 PASSWORD = "of the fault test"
-# Error 1021 and 1114 come where the server cannot extend a file; a file system this small is filled in a moment.
+# A file system this small is filled in a moment.
 DISK_BYTES = 48 * 1024 * 1024
+# Of a MariaDB, whose log and system tables take most of it.
+MARIADB_DISK_BYTES = 320 * 1024 * 1024
 
 Fault = Callable[[Scene], AbstractAsyncContextManager[None]]
 
@@ -299,14 +301,16 @@ def queries_killed(user: str) -> Fault:
 class Disk:
     """A small file system in memory, which can be filled to the last byte and emptied again. Needs root."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, size: int = DISK_BYTES) -> None:
+        """size: in bytes."""
         self.directory = directory
+        self._size = size
         self._ballast = directory / "ballast"
 
     @contextlib.contextmanager
     def mounted(self) -> Iterator[Disk]:
         self.directory.mkdir()
-        options = f"size={DISK_BYTES},mode=0700"
+        options = f"size={self._size},mode=0700"
         subprocess.run(["mount", "-t", "tmpfs", "-o", options, "none", self.directory], check=True)
         try:
             yield self

@@ -79,6 +79,20 @@ async def test_a_full_disk_costs_no_message(tmp_path: Path, request: pytest.Fixt
         await _run("disk", tmp_path, request, None, environment, phases)
 
 
+@pytest.mark.whole_system
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a file system that is full")
+async def test_a_full_disk_under_mariadb_costs_no_message(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """What fits no file any more is refused (1021, 1114) or waits, as the server sees fit."""
+    with Disk(tmp_path / "mariadb", faults.MARIADB_DISK_BYTES).mounted() as disk:
+        mariadb = MariaDB(flush_log=1, buffer_pool_mb=64, parent=disk.directory)
+        mariadb.start()
+        try:
+            phases = [("mariadb: disk full", During(disk.full, (), seconds=20.0, stored=True))]
+            await _run("mariadb-disk", tmp_path, request, mariadb, {}, phases)
+        finally:
+            mariadb.remove()
+
+
 async def _run(
     title: str,
     directory: Path,

@@ -40,12 +40,21 @@ class MariaDB:
     latest; when this process is itself killed, the kernel kills the server and only the directory is left behind.
 
     flush_log: innodb_flush_log_at_trx_commit; 1 is durable, 0 is fast and loses commits only when the server is killed.
+    parent:    where its directory is made, if not where temporary files are.
     """
 
-    def __init__(self, *, flush_log: int = 1, buffer_pool_mb: int = 128, options: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        *,
+        flush_log: int = 1,
+        buffer_pool_mb: int = 128,
+        options: tuple[str, ...] = (),
+        parent: Path | None = None,
+    ) -> None:
         self._server, self._installer, _ = packages.require(packages.MARIADB)
         self._options = (f"--innodb-flush-log-at-trx-commit={flush_log}", *options)
         self._buffer_pool_mb = buffer_pool_mb
+        self._parent = parent
         self._process: subprocess.Popen[bytes] | None = None
         self.directory: Path | None = None
         self.port = 0
@@ -160,7 +169,7 @@ class MariaDB:
         atexit.unregister(self.remove)
 
     def _install(self) -> None:
-        self.directory = Path(tempfile.mkdtemp(prefix="tidings-mariadb-"))
+        self.directory = Path(tempfile.mkdtemp(prefix="tidings-mariadb-", dir=self._parent))
         atexit.register(self.remove)
         self.port = free_port()
         done = subprocess.run(
