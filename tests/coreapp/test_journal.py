@@ -58,9 +58,9 @@ def outcome_unknown(database: Database, monkeypatch: pytest.MonkeyPatch, times: 
     left = times
 
     @contextlib.asynccontextmanager
-    async def transaction() -> AsyncIterator[Any]:
+    async def transaction(**limits: Any) -> AsyncIterator[Any]:
         nonlocal left
-        async with real() as connection:
+        async with real(**limits) as connection:
             yield connection
         if left:
             left -= 1
@@ -152,11 +152,11 @@ async def test_a_lease_lost_after_a_commit_of_unknown_outcome_is_not_taken_for_n
     real = database.transaction
 
     @contextlib.asynccontextmanager
-    async def transaction() -> AsyncIterator[Any]:
+    async def transaction(**limits: Any) -> AsyncIterator[Any]:
         monkeypatch.setattr(database, "transaction", real)
-        async with real() as connection:
+        async with real(**limits) as connection:
             yield connection
-        async with real() as connection:
+        async with real(**limits) as connection:
             await connection.execute(shards.table.update().values(heartbeat_at=0))
         await a_lease(database, "other")
         raise sa.exc.OperationalError("COMMIT", {}, pymysql.err.OperationalError(2013, "Lost connection"))
