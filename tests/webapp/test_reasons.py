@@ -37,8 +37,10 @@ WRONG = {
 OF_VALIDATORS = re.compile(
     r"valid (string|integer|number|boolean|list|dict|tuple)|Input |Value error|pydantic|msgspec|\bmatch|pattern"
     r"|\^|\$|\[[a-zA-Z0-9]-|\{\d|\\[a-zA-Z]|greater than|less than or|String |List |Tag |Object |\bunion\b|malformed"
+    r"|openapi"
 )
-NAMED = re.compile(r"([A-Za-z_#/-]+|\[\d+\])(\[\d+\]|\.[A-Za-z0-9_]+)*: \S")
+# Of a list of templates, with the template's name in brackets.
+NAMED = re.compile(r"([A-Za-z_#/-]+|\[\d+\])(\[\d+\]|\.[A-Za-z0-9_]+)*( \(.*\))?: \S", re.DOTALL)
 
 
 def without_each_field(value: Any) -> Iterator[Any]:

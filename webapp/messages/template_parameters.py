@@ -10,7 +10,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from webapp.bodies import TAG, Body
 from webapp.errors import PARAMETER_MISSING
-from webapp.exact import Integer, Maybe
+from webapp.exact import Integer, Matches, Maybe
 from webapp.messages.fields import SOURCES, Document, Length, Media, Picture
 from webapp.messages.location import Location
 
@@ -19,7 +19,7 @@ class Currency(Body):
     """`fallback_value` is what is shown; `amount_1000` is the amount times 1,000."""
 
     fallback_value: Annotated[str, Length(1024)]
-    code: Annotated[str, pydantic.Field(pattern="^[A-Za-z]{3}$")]
+    code: Annotated[str, Matches("^[A-Za-z]{3}$", "should be three letters, like EUR")]
     amount_1000: Integer
 
 

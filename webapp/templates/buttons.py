@@ -44,6 +44,7 @@ PackageName = Annotated[
 SignatureHash = Annotated[
     str, Matches(r"^[A-Za-z0-9+/=]{11}$", "should be the 11 characters of an app's signature hash")
 ]
+PhoneNumber = Annotated[str, Matches(r"^\+?[0-9]{5,20}$", "should be 5 to 20 digits, with or without + before them")]
 FlowId = Annotated[
     str,
     pydantic.BeforeValidator(number_as_text),
@@ -80,7 +81,7 @@ class Button(Body):
         ]
         | None
     ) = None
-    phone_number: Annotated[str, pydantic.Field(pattern=r"^\+?[0-9]{5,20}$")] | None = None
+    phone_number: PhoneNumber | None = None
     flow_id: FlowId | None = None
     flow_name: Annotated[str, Length(200)] | None = None
     flow_action: Annotated[Literal["NAVIGATE", "DATA_EXCHANGE"], UPPER] | None = None

@@ -9,6 +9,7 @@ import pydantic
 
 from tidings.storage import templates
 from webapp.bodies import Body
+from webapp.exact import Matches
 from webapp.openapi import Meta
 from webapp.templates import components
 from webapp.templates.buttons import COPY_TEXT, OTP, UPPER
@@ -33,8 +34,19 @@ Status = Literal[
 ]
 Category = Literal["MARKETING", "UTILITY", "AUTHENTICATION"]
 ParameterFormat = Literal["POSITIONAL", "NAMED"]
-Name = Annotated[str, pydantic.Field(pattern="^[a-z0-9_]{1,512}$", examples=["order_confirmation"])]
-Namespace = Annotated[str, pydantic.Field(pattern="^[A-Za-z0-9_-]{1,64}$")]
+Name = Annotated[
+    str,
+    Matches("^[a-z0-9_]{1,512}$", "should be 1 to 512 small letters (a to z), digits or underscores"),
+    pydantic.Field(examples=["order_confirmation"]),
+]
+Namespace = Annotated[
+    str, Matches("^[A-Za-z0-9_-]{1,64}$", "should be 1 to 64 letters (a to z), digits, underscores or hyphens")
+]
+Language = Annotated[
+    str,
+    Matches("^[a-z]{2,3}(_[A-Za-z0-9]{2,4})?$", "should be the code of a language, like en or en_US"),
+    pydantic.Field(examples=["en_US"]),
+]
 
 
 def default_namespace(account: str) -> str:
@@ -67,7 +79,7 @@ class Definition(Body):
     )
 
     name: Name
-    language: Annotated[str, pydantic.Field(pattern="^[a-z]{2,3}(_[A-Za-z0-9]{2,4})?$", examples=["en_US"])]
+    language: Language
     namespace: Namespace | None = None
     category: Annotated[Category, UPPER] = "UTILITY"
     status: Annotated[Status, UPPER] = "APPROVED"
