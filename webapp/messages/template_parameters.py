@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 import pydantic
-from pydantic.config import JsonDict
 from pydantic.json_schema import SkipJsonSchema
 
 from webapp.bodies import TAG, Body
 from webapp.errors import PARAMETER_MISSING
 from webapp.exact import Integer, Matches, Maybe
-from webapp.messages.fields import SOURCES, Document, Length, Media, Picture
+from webapp.messages import flat_media
+from webapp.messages.fields import Document, Length, Picture
+from webapp.messages.flat_media import DocumentBesideType, ImageBesideType, VideoBesideType, is_flat
 from webapp.messages.location import Location
 
 
@@ -74,49 +75,16 @@ class DocumentParameter(Body):
     document: Document
 
 
-def _beside(kind: str) -> JsonDict:
-    """Describes a media object beside its `type`, where there is none under the name of the type."""
-    return {**SOURCES, "not": {"required": [kind], "properties": {kind: {"type": "object"}}}}
-
-
-class ImageBesideType(Picture):
-    """The flat form of a parameter, which some clients send."""
-
-    model_config = pydantic.ConfigDict(json_schema_extra=_beside("image"))
-
-    type: Literal["image"]
-
-
-class VideoBesideType(Picture):
-    """The flat form of a parameter, which some clients send."""
-
-    model_config = pydantic.ConfigDict(json_schema_extra=_beside("video"))
-
-    type: Literal["video"]
-
-
-class DocumentBesideType(Document):
-    """The flat form of a parameter, which some clients send."""
-
-    model_config = pydantic.ConfigDict(json_schema_extra=_beside("document"))
-
-    type: Literal["document"]
-
-
 def _image(flat: ImageBesideType) -> ImageParameter:
-    return ImageParameter(type="image", image=Picture.model_construct(**_media(flat)))
+    return ImageParameter(type="image", image=flat_media.picture(flat))
 
 
 def _video(flat: VideoBesideType) -> VideoParameter:
-    return VideoParameter(type="video", video=Picture.model_construct(**_media(flat)))
+    return VideoParameter(type="video", video=flat_media.picture(flat))
 
 
 def _document(flat: DocumentBesideType) -> DocumentParameter:
-    return DocumentParameter(type="document", document=Document.model_construct(**_media(flat)))
-
-
-def _media(flat: Media) -> dict[str, Any]:
-    return {name: value for name, value in flat if name != "type"}
+    return DocumentParameter(type="document", document=flat_media.document(flat))
 
 
 class LocationParameter(Body):
@@ -173,7 +141,6 @@ ParameterType = Literal[
     "action",
     "limited_time_offer",
 ]
-_FILES = ("image", "video", "document")
 _TYPES = frozenset(ParameterType.__args__)  # type: ignore[attr-defined]
 
 
@@ -187,10 +154,7 @@ def _tag(value: Any) -> str:
     kind = value.get("type") if isinstance(value, dict) else getattr(value, "type", None)
     if not isinstance(kind, str) or kind not in _TYPES:
         return f"{TAG}none"
-    if kind in _FILES and isinstance(value, dict) and not isinstance(value.get(kind), dict):
-        # Where there is neither, the usual form is what is missing.
-        return f"{TAG}{kind} beside" if value.get("id") or value.get("link") else f"{TAG}{kind}"
-    return f"{TAG}{kind}"
+    return f"{TAG}{kind} beside" if is_flat(value) else f"{TAG}{kind}"
 
 
 Parameter = Annotated[

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import pydantic
 
-from webapp.bodies import Body, refusal
+from webapp.bodies import TAG, Body, refusal
 from webapp.errors import HEADER_STRUCTURE, PARAMETER_MISSING
 from webapp.exact import Maybe, needs
+from webapp.messages import flat_media
 from webapp.messages.fields import Document, Length, Picture, absent_without
+from webapp.messages.flat_media import DocumentBesideType, ImageBesideType, VideoBesideType, is_flat
 
 MAX_HEADER = 60
 MAX_BODY = 1024
@@ -27,7 +29,7 @@ class FooterText(Body):
 Footer = Annotated[FooterText | None, *absent_without("text")]
 
 
-class Header(Body):
+class NamedHeader(Body):
     """Text, or a file under the name of its type."""
 
     model_config = pydantic.ConfigDict(
@@ -41,13 +43,40 @@ class Header(Body):
     document: Document | None = None
 
     @pydantic.model_validator(mode="after")
-    def _has_its_content(self) -> Header:
+    def _has_its_content(self) -> NamedHeader:
         if getattr(self, self.type) is None:
             raise refusal(PARAMETER_MISSING, "{kind} is missing, which type {kind} needs", kind=self.type)
         return self
 
 
-def _is_text(header: Header) -> Header:
+def _image(flat: ImageBesideType) -> NamedHeader:
+    return NamedHeader(type="image", image=flat_media.picture(flat))
+
+
+def _video(flat: VideoBesideType) -> NamedHeader:
+    return NamedHeader(type="video", video=flat_media.picture(flat))
+
+
+def _document(flat: DocumentBesideType) -> NamedHeader:
+    return NamedHeader(type="document", document=flat_media.document(flat))
+
+
+def _tag(value: Any) -> str:
+    return f"{TAG}{value['type']} beside" if is_flat(value) else f"{TAG}named"
+
+
+Header = Annotated[
+    Annotated[NamedHeader, pydantic.Tag(f"{TAG}named")]
+    | Annotated[Annotated[ImageBesideType, pydantic.AfterValidator(_image)], pydantic.Tag(f"{TAG}image beside")]
+    | Annotated[Annotated[VideoBesideType, pydantic.AfterValidator(_video)], pydantic.Tag(f"{TAG}video beside")]
+    | Annotated[
+        Annotated[DocumentBesideType, pydantic.AfterValidator(_document)], pydantic.Tag(f"{TAG}document beside")
+    ],
+    pydantic.Discriminator(_tag),
+]
+
+
+def _is_text(header: NamedHeader) -> NamedHeader:
     if header.type != "text":
         raise refusal(HEADER_STRUCTURE, "should be of type text in a message of this type")
     return header
