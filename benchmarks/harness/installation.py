@@ -8,7 +8,7 @@ import secrets
 import shutil
 import sqlite3
 import urllib.request
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -143,17 +143,28 @@ class Installation:
 
     def read_value(self, family: str, question: str) -> Any:
         """The one value that this SQL finds in a family of tables, asked past every process; `None` for no row."""
+        with self._tables(family) as cursor:
+            cursor.execute(question)
+            row = cursor.fetchone()
+        return row[0] if row else None
+
+    def change(self, family: str, statements: Iterable[str]) -> None:
+        """Carry these out on a family of tables, past every process, in one transaction."""
+        with self._tables(family) as cursor:
+            for statement in statements:
+                cursor.execute(statement)
+
+    @contextlib.contextmanager
+    def _tables(self, family: str) -> Iterator[Any]:
+        """A cursor; committed at the end."""
         if self.mariadb is not None:
             with self.mariadb.connect(f"tidings_{family}") as connection, connection.cursor() as cursor:
-                cursor.execute(question)
-                row = cursor.fetchone()
-        else:
-            url = self.common.get(
-                f"TIDINGS_{family.upper()}_DB_URL", f"sqlite+aiosqlite:///{self.data_dir}/{family}.db"
-            )
-            with contextlib.closing(sqlite3.connect(url.partition("///")[2], timeout=30)) as file:
-                row = file.execute(question).fetchone()
-        return row[0] if row else None
+                yield cursor
+                connection.commit()
+            return
+        url = self.common.get(f"TIDINGS_{family.upper()}_DB_URL", f"sqlite+aiosqlite:///{self.data_dir}/{family}.db")
+        with contextlib.closing(sqlite3.connect(url.partition("///")[2], timeout=30)) as file, file:
+            yield file.cursor()
 
     def save(self) -> None:
         """Keep a copy of all state, to which `restore` returns. Nothing may run but the database server."""

@@ -12,6 +12,7 @@ from tidings.runtime import crashpoints
 KILLS = 3
 # Seconds in which a process must reach the point at which it is to die, or a standby take over.
 PATIENCE = 60.0
+_WRITTEN = "SELECT COUNT(*) FROM envelopes WHERE recipient = '15550000000' AND kind = 'message'"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -73,6 +74,48 @@ class PausePastTheLease:
         await _until_owned_by(scene, "coreapp")
 
 
+class LoseSessions:
+    """Kill the Coreapp, delete its sessions as after a restored backup, and start it again: it asks the recipients for
+    what they wrote on those sessions meanwhile. It is killed twice more while it does: once before anybody has heard
+    its request, and once at a random moment while they answer.
+    """
+
+    async def prepare(self, scene: Scene) -> None:
+        pass
+
+    async def disrupt(self, scene: Scene, phase: Phase, duration: float) -> None:
+        coreapp, robots = scene.installation.processes["coreapp"], scene.installation.processes["robots"]
+        await _until(time.monotonic() + scene.rng.uniform(duration / 8, duration / 4))
+        # Mail for the robots piles up, and is answered while the Coreapp is gone.
+        robots.pause()
+        try:
+            await _until(time.monotonic() + 0.5)
+            phase.trouble()
+            await coreapp.kill9()
+        finally:
+            robots.resume()
+        try:
+            await _until_found(scene, "network", _WRITTEN)
+        except TimeoutError:
+            phase.problem = "nobody wrote on the sessions that were lost"
+        await asyncio.to_thread(scene.installation.change, "business", ["DELETE FROM sessions"])
+        robots.pause()
+        try:
+            await coreapp.start()
+            await _until_found(scene, "business", "SELECT COUNT(*) FROM undecrypted_messages")
+        except TimeoutError:
+            phase.problem = "nothing was asked for again"
+        finally:
+            phase.trouble()
+            await coreapp.kill9()
+            robots.resume()
+        await coreapp.start()
+        await _until(time.monotonic() + scene.rng.uniform(0, 1))
+        phase.trouble()
+        await coreapp.kill9()
+        await coreapp.start()
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class CrashAt:
     """The process dies at a named point, reached for the so-manyth time, and is started again."""
@@ -114,6 +157,12 @@ async def _hold_up_the_robots(scene: Scene, ended: asyncio.Task[int]) -> None:
 async def _until_owned_by(scene: Scene, node: str) -> None:
     async with asyncio.timeout(PATIENCE):
         while await asyncio.to_thread(scene.owner) != node:  # noqa: ASYNC110 (only the database can say)
+            await asyncio.sleep(0.05)
+
+
+async def _until_found(scene: Scene, family: str, count: str) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while not await asyncio.to_thread(scene.installation.read_value, family, count):  # noqa: ASYNC110 (as above)
             await asyncio.sleep(0.05)
 
 

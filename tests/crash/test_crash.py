@@ -29,6 +29,7 @@ KILL_PHASES: tuple[tuple[str, Disruption], ...] = (
     ("mariadbd killed 3 times", disruptions.KillMariaDB()),
     ("robots killed 3 times", disruptions.Kill("robots")),
     ("coreapp paused past its lease", disruptions.PausePastTheLease()),
+    ("coreapp's sessions lost, and it killed while it mends them", disruptions.LoseSessions()),
 )
 
 

@@ -247,6 +247,10 @@ class Stranger:
         await self._post(send)
         return str(send["id"])
 
+    async def send_raw(self, peer: str, kind: str, body: str) -> None:
+        """What it takes for a message, whatever it may be."""
+        await self._post(self._store(kind, peer, body=body))
+
     def forget_sessions(self) -> None:
         """What a broken disk does."""
         self._sessions.clear()

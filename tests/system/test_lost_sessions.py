@@ -1,0 +1,157 @@
+"""On real processes, the business loses its sessions: whoever writes first, each message arrives exactly once."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from benchmarks.harness.client import Business
+from benchmarks.harness.installation import Installation
+from tests.handset.test_terminal import ADA, Session, at_the_terminal
+from tests.network.stranger import Stranger, to_text
+from tests.system.test_identity import handset
+from tests.system.webhook import Webhook
+
+pytestmark = pytest.mark.whole_system
+
+BUSINESS, STRANGER = "15550000000", "15550100002"
+PAGE = Path(__file__).parents[2] / "docs" / "operations.md"
+
+
+class Scene:
+    """A business, somebody at our terminal, and a device that was written from the page alone."""
+
+    def __init__(
+        self, installation: Installation, business: Business, webhook: Webhook, ada: Session, stranger: Stranger
+    ) -> None:
+        self.installation = installation
+        self.business = business
+        self.webhook = webhook
+        self.ada = ada
+        self.stranger = stranger
+
+    async def tell(self, to: str, text: str) -> str:
+        body = {"to": to, "type": "text", "text": {"body": text}}
+        message_id: str = (await self.business.must("POST", "/v1/messages", body))["messages"][0]["id"]
+        return message_id
+
+    async def both_write(self, about: str) -> None:
+        """Both recipients, to the business, which has them all."""
+        self.ada.type(f"{about}, from Ada")
+        await self.stranger.write(BUSINESS, f"{about}, from a stranger")
+        for name in ("Ada", "a stranger"):
+            await self.heard(f"{about}, from {name}")
+
+    async def both_are_told(self, about: str) -> None:
+        """By the business; both of them show it, and it hears of that."""
+        ids = [await self.tell(ADA, f"{about}, to Ada"), await self.tell(STRANGER, f"{about}, to a stranger")]
+        await self.ada.until(f"{about}, to Ada")
+        await self.stranger.until(lambda: f"{about}, to a stranger" in self.shown_by_the_stranger())
+        for message_id in ids:
+            await self.webhook.until(lambda body, id=message_id: (id, "delivered") in statuses(body))  # type: ignore[misc]
+
+    async def heard(self, text: str) -> None:
+        await self.webhook.until(lambda body: text in texts([body]))
+
+    def shown_by_the_stranger(self) -> Sequence[str]:
+        return [content["text"]["body"] for _, _, content in self.stranger.shown]
+
+    async def restore(self) -> None:
+        """From a backup that is made just before: every session is gone, the keys and the webhook are the same."""
+        data = (await self.business.must("POST", "/v1/settings/backup", {"password": "sealed"}))["settings"]["data"]
+        await self.business.must("POST", "/v1/settings/restore", {"password": "sealed", "data": data})
+
+    async def delete_sessions(self) -> None:
+        """With the statements of the page for those who run Tidings, word for word."""
+        (script,) = re.findall(r"```sql\n(DELETE FROM sessions;.*?)```", PAGE.read_text(), re.DOTALL)
+        coreapp = self.installation.processes["coreapp"]
+        await coreapp.stop()
+        assert self.installation.read_value("business", "SELECT COUNT(*) FROM sessions") == 2
+        self.installation.change("business", script.split(";\n")[:-1])
+        await coreapp.start()
+
+    def check(self, heard: int, shown: int) -> None:
+        """So many texts got to the business and to each recipient, none twice, and nobody saw an error."""
+        assert not [body for body in self.webhook.bodies if "errors" in body]
+        assert not [status for body in self.webhook.bodies for _, status in statuses(body) if status == "failed"]
+        at_the_business = texts(self.webhook.bodies)
+        assert (len(at_the_business), len(set(at_the_business))) == (heard, heard), at_the_business
+        at_adas = [line for line in self.ada.lines if re.search(rf"\+{BUSINESS}: ", line)]
+        assert (len(at_adas), len(set(at_adas))) == (shown, shown), at_adas
+        at_the_strangers = self.shown_by_the_stranger()
+        assert (len(at_the_strangers), len(set(at_the_strangers))) == (shown, shown), at_the_strangers
+
+
+def statuses(body: dict[str, object]) -> Sequence[tuple[str, str]]:
+    return [(status["id"], status["status"]) for status in body.get("statuses", ())]  # type: ignore[attr-defined]
+
+
+def texts(bodies: Sequence[dict[str, object]]) -> Sequence[str]:
+    return [m["text"]["body"] for body in bodies for m in body.get("messages", ())]  # type: ignore[attr-defined]
+
+
+@contextlib.asynccontextmanager
+async def scene(installation: Installation, webhook: tuple[Webhook, str], folder: Path) -> AsyncIterator[Scene]:
+    """Everybody has read from everybody."""
+    sink, url = webhook
+    await installation.start(("network", "coreapp", "webapp"))
+    business = await installation.business()
+    await business.set_webhook(url)
+    key = json.loads((installation.data_dir / "secrets.json").read_text())["registration_key"]
+    stranger = Stranger(installation.common["TIDINGS_NETWORK_HTTP_URL"], STRANGER, kyber=True)
+    await stranger.register(key=key)
+    await stranger.connect()
+    try:
+        async with at_the_terminal(handset(installation, folder / "ada")) as ada:
+            await ada.until("Connected")
+            await business.check_contacts([ADA, STRANGER])
+            made = Scene(installation, business, sink, ada, stranger)
+            await made.both_are_told("hello")
+            await made.both_write("hello yourself")
+            yield made
+    finally:
+        await stranger.disconnect()
+
+
+async def test_after_a_restore_what_either_side_writes_first_arrives_once(
+    installation: Installation, webhook: tuple[Webhook, str], tmp_path: Path
+) -> None:
+    async with scene(installation, webhook, tmp_path) as made:
+        await made.restore()
+        await made.both_write("first after a restore")
+        await made.both_are_told("answered")
+        await made.restore()
+        await made.both_are_told("first after another")
+        await made.both_write("answered on that")
+        made.check(heard=6, shown=3)
+
+
+async def test_after_sessions_are_deleted_by_the_book_what_either_side_writes_first_arrives_once(
+    installation: Installation, webhook: tuple[Webhook, str], tmp_path: Path
+) -> None:
+    async with scene(installation, webhook, tmp_path) as made:
+        await made.delete_sessions()
+        await made.both_write("first")
+        await made.both_are_told("answered")
+        await made.delete_sessions()
+        await made.both_are_told("first this time")
+        await made.both_write("answered on that")
+        made.check(heard=6, shown=3)
+
+
+async def test_after_garbage_on_lost_sessions_the_first_true_message_arrives_once(
+    installation: Installation, webhook: tuple[Webhook, str], tmp_path: Path
+) -> None:
+    async with scene(installation, webhook, tmp_path) as made:
+        await made.restore()
+        for number in range(200):
+            kind, version = ("prekey", b"\x44") if number % 2 else ("message", b"\x33")
+            await made.stranger.send_raw(BUSINESS, kind, to_text(version + b"garbage %d" % number))
+        await made.both_write("true")
+        await made.both_are_told("answered")
+        made.check(heard=4, shown=2)
