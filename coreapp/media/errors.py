@@ -2,6 +2,7 @@
 
 MediaFailed      tell the business: this message cannot be sent
 SourceFailed     the same for one file, whichever messages name it: the caller knows the field
+DiskAway         try again: the disk is full, or cannot be used now, which says nothing of the file
 DownloadFailed   try again, or when that is no use, tell the business that the file cannot be had
 """
 
@@ -27,6 +28,10 @@ class SourceFailed(CoreappError):
         self.code = code
         self.part = part
         self.why = why
+
+
+class DiskAway(CoreappError):
+    """The disk for media has no room, or cannot be written now; the text is for the operator."""
 
 
 class DownloadFailed(CoreappError):

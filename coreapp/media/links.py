@@ -1,22 +1,27 @@
-"""Files that a message names by link: fetched through the guard, checked, stored in the network, and not kept."""
+"""Files that a message names by link: fetched through the guard, checked, stored in the network, and not kept.
+
+What is wrong with the link or its server fails the message. What is wrong with our disk does not: it waits, as it does
+while the network is away.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import dataclasses
+import errno
 import functools
 import logging
 import ssl
 import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 
 import msgspec
 from prometheus_client import Counter
 
 from coreapp import codes
-from coreapp.media.errors import SourceFailed
+from coreapp.media.errors import DiskAway, SourceFailed
 from coreapp.media.pointers import Source
 from coreapp.media.preparation import Found
 from coreapp.media.uploads import Uploader
@@ -42,7 +47,11 @@ AT_ONCE = 16
 AT_ONCE_FROM_HOST = 4
 TRIES = 3  # of a server that does not answer as it should, all within the time that a link may take
 RETRY_SECONDS = 0.5
+FIRST_WAIT_SECONDS = 0.5  # for the disk
+LAST_WAIT_SECONDS = 15.0
 _GONE = (404, 410)
+# Errors of a connection that say something of our machine and not of the server.
+_OURS = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS}
 
 
 class _TryAgain(Exception):
@@ -80,13 +89,26 @@ class LinkedMedia:
         self._hosts: weakref.WeakValueDictionary[str, asyncio.Semaphore] = weakref.WeakValueDictionary()
 
     async def find(self, source: Source) -> Found:
-        """The pointer of a link's file; waits while the network is away. Raises `SourceFailed`."""
+        """The pointer of a link's file; waits while the network or the disk is away. Raises `SourceFailed`."""
         headers = await self._credentials(source.provider) if source.provider else {}
+        delay = FIRST_WAIT_SECONDS
+        while True:
+            try:
+                return await self._find(source, headers)
+            except DiskAway as error:
+                # It waits outside, without a place: there may be room for a smaller file.
+                _log_disk(source, error)
+            await asyncio.sleep(delay)
+            delay = min(2 * delay, LAST_WAIT_SECONDS)
+
+    async def _find(self, source: Source, headers: Mapping[str, str]) -> Found:
+        """Raises `SourceFailed` and `DiskAway`."""
         from_host = self._hosts.setdefault(_host(source.link), asyncio.Semaphore(AT_ONCE_FROM_HOST))
         # Who waits for a busy host holds no place meanwhile.
         async with contextlib.AsyncExitStack() as turn:
             await turn.enter_async_context(from_host)
             async with self._places:
+                await self._until_room(source)
                 until = self._clock.now() + self._remembered
                 stored, mime_type = await self._fetch(source, headers)
                 try:
@@ -101,8 +123,31 @@ class LinkedMedia:
                         about=_origin(source.link),
                     )
                 finally:
-                    await asyncio.shield(self._files.delete([stored.name]))
+                    await asyncio.shield(self._delete(stored))
         return Found(pointer, until)
+
+    async def _until_room(self, source: Source) -> None:
+        """Wait while not a byte can be kept. It waits in its place, since nobody else could go; no server is asked.
+
+        Raises `DiskAway`.
+        """
+        delay = FIRST_WAIT_SECONDS
+        while True:
+            try:
+                if await asyncio.to_thread(self._files.free):
+                    return
+            except OSError as error:
+                raise DiskAway(repr(error)) from error
+            _log_disk(source, MakeRoom())
+            await asyncio.sleep(delay)
+            delay = min(2 * delay, LAST_WAIT_SECONDS)
+
+    async def _delete(self, stored: Stored) -> None:
+        try:
+            await self._files.delete([stored.name])
+        except OSError as error:
+            # Without a row it is an orphan, which the collector removes.
+            log.error("media.not_deleted", extra={"file": stored.name, "error": repr(error)})
 
     async def _credentials(self, name: str) -> Mapping[str, str]:
         """The header that a provider's configuration says."""
@@ -132,6 +177,9 @@ class LinkedMedia:
             LINKS.labels("failed").inc()
             _log(source, started, failed.why)
             raise
+        except DiskAway:
+            LINKS.labels("disk").inc()
+            raise
         LINKS.labels("fetched").inc()
         _log(source, started, "")
         return found
@@ -148,13 +196,13 @@ class LinkedMedia:
         raise AssertionError("the last try returns or raises")
 
     async def _try(self, source: Source, headers: Mapping[str, str], seconds: float) -> tuple[Stored, str]:
+        """Raises `SourceFailed`, `DiskAway` and `_TryAgain`."""
         limit = kinds.LIMITS[source.kind]
         try:
             async with self._downloader.fetch(source.link, headers, limit=limit, seconds=seconds) as answer:
                 _require_file(answer.status)
                 check = _Real(source, answer.headers.get("content-type", ""))
-                stored = await self._files.write(answer.chunks(), limit=limit, check=check)
-            return stored, check.mime_type
+                return await self._write(_served(answer.chunks()), limit, check), check.mime_type
         except ssl.SSLCertVerificationError:
             # It is a `ValueError` too.
             raise SourceFailed(
@@ -176,16 +224,22 @@ class LinkedMedia:
             raise SourceFailed(code, "link", str(error)) from None
         except SendSomething as error:
             raise SourceFailed(codes.PARAMETER_INVALID, "link", str(error)) from None
-        except MakeRoom as error:
-            log.error("media.disk_full", extra={"directory": str(self._files.directory)})
-            raise SourceFailed(codes.GENERIC, "link", str(error)) from None
         except TimeoutError:
             raise SourceFailed(
                 codes.MEDIA_DOWNLOAD, "link", f"could not be fetched within {self._timeout:g} seconds"
             ) from None
         except OSError as error:
+            if _OURS & {error.errno, getattr(error.__cause__, "errno", None)}:
+                raise DiskAway(repr(error)) from error
             log.info("media.link_failed", extra={"origin": _origin(source.link), "error": repr(error)})
             raise _TryAgain(f"could not be fetched: {type(error).__name__}") from None
+
+    async def _write(self, chunks: AsyncIterator[bytes], limit: int, check: _Real) -> Stored:
+        """`chunks` must raise no `OSError`, so that one is the disk's. Raises `DiskAway`, and the rest of them."""
+        try:
+            return await self._files.write(chunks, limit=limit, check=check)
+        except (MakeRoom, OSError) as error:
+            raise DiskAway(str(error) or repr(error)) from error
 
 
 class _Basic(msgspec.Struct):
@@ -242,6 +296,15 @@ class _Real:
         raise problem
 
 
+async def _served(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """What the server sends. Raises `_TryAgain` where the connection raises `OSError`."""
+    try:
+        async for chunk in chunks:
+            yield chunk
+    except OSError as error:
+        raise _TryAgain(f"could not be fetched: {type(error).__name__}") from error
+
+
 def _require_file(status: int) -> None:
     """Raises `SourceFailed` or `_TryAgain` unless the answer has the file."""
     if status == 200:
@@ -271,6 +334,10 @@ def _origin(link: str) -> str:
         return urls.parse(link).shown
     except ValueError:
         return "no URL"
+
+
+def _log_disk(source: Source, error: Exception) -> None:
+    log.error("media.disk_away", extra={"origin": _origin(source.link), "error": str(error)})
 
 
 def _log(source: Source, started: float, error: str) -> None:

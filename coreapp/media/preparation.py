@@ -41,7 +41,7 @@ class Origin(Protocol):
     """Where files come from."""
 
     async def find(self, source: Source) -> Found:
-        """The pointer of a file; takes as long as the network is away. Raises `SourceFailed`."""
+        """The pointer of a file; takes as long as the network or the disk is away. Raises `SourceFailed`."""
         ...
 
 
@@ -75,7 +75,7 @@ class Preparation:
         return parsed.encoded()
 
     async def prepare(self, content: bytes) -> bytes:
-        """The content with its pointers; waits while the network is away. Raises `MediaFailed`.
+        """The content with its pointers; waits while the network or the disk is away. Raises `MediaFailed`.
 
         May be cancelled: what is under way for others goes on.
         """

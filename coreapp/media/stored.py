@@ -59,7 +59,7 @@ class StoredMedia:
         self._account = account
 
     async def find(self, source: Source) -> Found:
-        """The pointer of a file; waits while the network is away. Raises `SourceFailed` and `LeaseLost`."""
+        """The pointer of a file; waits while the network or the disk is away. Raises `SourceFailed` and `LeaseLost`."""
         found = await self._database.query(lambda connection: media.find(connection, self._account, source.id))
         if found is None:
             raise SourceFailed(codes.NOT_FOUND, "id", f"there is no media {source.id}")

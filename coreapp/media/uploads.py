@@ -44,7 +44,10 @@ class Uploader:
         part: str,
         about: str,
     ) -> tuple[Pointer, int]:
-        """The pointer to a file, and the Unix milliseconds at which it ends. Waits while the network is away.
+        """The pointer to a file, and the Unix milliseconds at which it ends.
+
+        Waits while the network is away, or the file cannot be read now: an error of the disk says nothing of the file,
+        unless the file is not there, or is another one than was stored.
 
         part: the field of a media object that is to blame when it fails; about: for the log.
         Raises `SourceFailed`.
@@ -63,9 +66,12 @@ class Uploader:
                 raise SourceFailed(codes.GENERIC, part, f"the network does not take the file: {error.reason}") from None
             except FileGone:
                 raise SourceFailed(codes.NOT_FOUND, part, "the file is not there any more") from None
-            except (FileDamaged, OSError) as error:
-                log.error("media.unreadable", extra={"media": about, "error": repr(error)})
+            except FileDamaged as error:
+                log.error("media.damaged", extra={"media": about, "error": repr(error)})
                 raise SourceFailed(codes.GENERIC, part, "the file cannot be read") from None
+            except OSError as error:
+                UPLOADS.labels("unreadable").inc()
+                log.error("media.unreadable", extra={"media": about, "error": repr(error)})
             await asyncio.sleep(delay)
             delay = min(2 * delay, LAST_RETRY_SECONDS)
 

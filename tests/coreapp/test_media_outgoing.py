@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+import errno
+import os
+from typing import Any, BinaryIO
 
 import pytest
 
@@ -11,6 +13,7 @@ from coreapp.media import stored, uploads
 from tests.coreapp import media_scene as scene
 from tests.coreapp.conftest import Running, World
 from tests.coreapp.scripted_blobs import DAY
+from tidings.media.files import Files
 from tidings.runtime.clock import ManualClock, SystemClock
 from tidings.storage import jobs, media
 
@@ -216,6 +219,51 @@ async def test_while_the_network_is_away_the_message_waits(world: World) -> None
     del world.network.blobs.statuses["upload"]
     await inbox.until(1)
     assert world.network.blobs.read(inbox.contents[NUMBER][0]["image"]) == scene.PNG
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.EMFILE, errno.ESTALE])
+async def test_while_its_file_cannot_be_read_the_message_waits_and_others_go(
+    world: World, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    running, inbox = await begin(world, NUMBER, OTHER)
+    medium = await scene.upload(world)
+    tries, is_away, loop, open_ = 0, True, asyncio.get_running_loop(), Files.open
+
+    def refuse(files: Files, name: str) -> BinaryIO:
+        nonlocal tries
+        tries += 1
+        loop.call_soon_threadsafe(world.network.signals.changed)
+        if is_away:
+            raise OSError(code, os.strerror(code))
+        return open_(files, name)
+
+    monkeypatch.setattr(Files, "open", refuse)
+    answer = await scene.send_image(running, NUMBER, medium.id)
+    await running.client.send(NUMBER, "behind")
+    await running.client.send(OTHER, "past them")
+    await inbox.until(1)
+    assert inbox.contents[OTHER][0]["text"]["body"] == "past them"
+    await world.network.signals.until(lambda: tries >= 3)
+    assert world.sink.statuses_of(answer.id) == []
+    is_away = False
+    await inbox.until(3)
+    assert [content["type"] for content in inbox.contents[NUMBER]] == ["image", "text"]
+    assert world.network.blobs.read(inbox.contents[NUMBER][0]["image"]) == scene.PNG
+
+
+async def test_a_file_that_is_deleted_while_it_cannot_be_read_fails_the_message(
+    world: World,
+) -> None:
+    running, _ = await begin(world)
+    medium = await scene.upload(world)
+    path = scene.files(world).path(medium.file)
+    # Even root cannot read a directory as a file.
+    path.unlink()
+    path.mkdir()
+    answer = await scene.send_image(running, NUMBER, medium.id)
+    path.rmdir()
+    error = await scene.failure(world, answer.id)
+    assert (error["code"], error["details"]) == (1006, "image.id: the file is not there any more")
 
 
 async def test_a_network_that_refuses_the_file_fails_the_message(world: World) -> None:

@@ -111,7 +111,7 @@ class Guard:
                 failures.append(error)
         if len(failures) == 1:
             raise failures[0]
-        raise ConnectionError(f"none of {len(checked)} addresses can be reached: {failures[0]}")
+        raise ConnectionError(f"none of {len(checked)} addresses can be reached: {failures[0]}") from failures[0]
 
     async def _connect_to(self, address: Resolved, port: int) -> socket.socket:
         if self._proxy is None:

@@ -1,0 +1,211 @@
+"""The disk for media is full, or cannot be used: messages that name a link wait for it, and nobody else does."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import socket
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from coreapp.media import links
+from coreapp.media.pointers import Source
+from tests.coreapp import media_scene as scene
+from tests.coreapp.conftest import Running, World
+from tests.coreapp.signals import Signals
+from tidings.media.files import Files
+
+NUMBER = "15550110001"
+OTHER = "15550110002"
+
+
+class Server:
+    """Somebody's web server, which has one picture."""
+
+    def __init__(self) -> None:
+        self.signals = Signals()
+        self.requests = 0
+        self.url = ""
+
+    async def handle(self, _: web.Request) -> web.Response:
+        self.requests += 1
+        self.signals.changed()
+        return web.Response(body=scene.PNG, content_type="image/png")
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Server]:
+    server = Server()
+    app = web.Application()
+    app.router.add_get("/{path:.*}", server.handle)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    server.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    yield server
+    await runner.cleanup()
+
+
+class Waits:
+    """How often a link was found to wait for the disk."""
+
+    def __init__(self) -> None:
+        self.signals = Signals()
+        self.count = 0
+
+    async def more(self, by: int = 3) -> None:
+        enough = self.count + by
+        await self.signals.until(lambda: self.count >= enough)
+
+
+@pytest.fixture(autouse=True)
+def waits(monkeypatch: pytest.MonkeyPatch) -> Waits:
+    monkeypatch.setattr(links, "FIRST_WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(links, "LAST_WAIT_SECONDS", 0.02)
+    monkeypatch.setattr(links, "RETRY_SECONDS", 0.01)
+    waits, log = Waits(), links._log_disk
+
+    def note(source: Source, error: Exception) -> None:
+        log(source, error)
+        waits.count += 1
+        waits.signals.changed()
+
+    monkeypatch.setattr(links, "_log_disk", note)
+    return waits
+
+
+@contextlib.contextmanager
+def disk(where: Path, size: int) -> Iterator[Path]:
+    """A disk of so many bytes. Only root can have one."""
+    where.mkdir()
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={size}", "tidings-test", where], capture_output=True, check=False
+    )
+    if done.returncode:
+        pytest.skip(f"no disk of our own: {done.stderr.decode().strip()}")
+    try:
+        yield where
+    finally:
+        subprocess.run(["umount", "-l", where], check=True)
+
+
+async def begin(world: World, **more: object) -> tuple[Running, scene.Inbox]:
+    phones = world.add_phones(NUMBER, OTHER)
+    inbox = scene.Inbox(world, *phones)
+    running = await world.start(**more)
+    await world.connected(running)
+    await running.client.check(NUMBER, OTHER)
+    return running, inbox
+
+
+async def send_links(running: Running, server: Server, count: int) -> list[str]:
+    """To one recipient, one behind the other."""
+    sent = []
+    for number in range(count):
+        content = {"type": "image", "image": {"link": f"{server.url}/{number}.png"}}
+        sent.append((await scene.send(running, NUMBER, content)).id)
+    return sent
+
+
+async def all_went(world: World, inbox: scene.Inbox, sent: list[str]) -> None:
+    await world.network.signals.until(lambda: len(inbox.contents[NUMBER]) == len(sent))
+    for content in inbox.contents[NUMBER]:
+        assert world.network.blobs.read(content["image"]) == scene.PNG
+    for message in sent:
+        await world.sink.signals.until(lambda message=message: world.sink.statuses_of(message) == ["sent"])
+
+
+async def test_on_a_full_disk_messages_wait_no_server_is_asked_and_they_go_when_there_is_room(
+    world: World, server: Server, waits: Waits, tmp_path: Path
+) -> None:
+    with disk(tmp_path / "disk", 256 * 1024) as where:
+        ballast = where / "ballast"
+        with contextlib.suppress(OSError):
+            ballast.write_bytes(bytes(512 * 1024))
+        running, inbox = await begin(world, media_dir=where)
+        # More than may be on our disk at once.
+        sent = await send_links(running, server, links.AT_ONCE + 2)
+        await waits.more()
+        await running.client.send(OTHER, "past them")
+        await world.network.signals.until(lambda: bool(inbox.contents[OTHER]))
+        await waits.more()
+        assert server.requests == 0
+        assert all(world.sink.statuses_of(message) == [] for message in sent)
+        ballast.unlink()
+        await all_went(world, inbox, sent)
+        assert [path.name for path in where.iterdir()] == []
+        await running.stopped()
+
+
+async def test_the_reserve_counts_as_full(
+    world: World, server: Server, monkeypatch: pytest.MonkeyPatch, waits: Waits
+) -> None:
+    free = Files.free
+    running, inbox = await begin(world)
+    with monkeypatch.context() as patch:
+        patch.setattr(Files, "free", lambda files: free(Files(files.directory, reserve=2**62)))
+        sent = await send_links(running, server, 1)
+        await waits.more()
+        assert world.sink.statuses_of(sent[0]) == []
+    await all_went(world, inbox, sent)
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC, errno.EROFS, errno.EMFILE])
+async def test_a_disk_that_fails_while_a_file_comes_keeps_the_message_waiting(
+    world: World, server: Server, monkeypatch: pytest.MonkeyPatch, waits: Waits, code: int
+) -> None:
+    running, inbox = await begin(world)
+    fsync, media_dir = os.fsync, world.settings.media_dir
+
+    def refuse(descriptor: int) -> None:
+        if Path(os.readlink(f"/proc/self/fd/{descriptor}")).parent == media_dir:
+            raise OSError(code, os.strerror(code))
+        fsync(descriptor)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", refuse)
+        sent = await send_links(running, server, 1)
+        await server.signals.until(lambda: server.requests > links.TRIES)
+        assert world.sink.statuses_of(sent[0]) == []
+    await all_went(world, inbox, sent)
+    await running.stopped()
+    assert list(media_dir.iterdir()) == []
+
+
+async def test_without_a_descriptor_for_the_connection_the_message_waits(
+    world: World, server: Server, monkeypatch: pytest.MonkeyPatch, waits: Waits
+) -> None:
+    running, inbox = await begin(world)
+    tries = 0
+
+    async def refuse(*_: object) -> socket.socket:
+        nonlocal tries
+        tries += 1
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("tidings.outgoing.guard._dial", refuse)
+        sent = await send_links(running, server, 1)
+        await waits.signals.until(lambda: tries > links.TRIES)
+        assert world.sink.statuses_of(sent[0]) == []
+    await all_went(world, inbox, sent)
+
+
+async def test_a_stop_while_messages_wait_leaves_them_to_the_next_owner(
+    world: World, server: Server, monkeypatch: pytest.MonkeyPatch, waits: Waits
+) -> None:
+    running, inbox = await begin(world)
+    with monkeypatch.context() as patch:
+        patch.setattr(Files, "free", lambda _: 0)
+        sent = await send_links(running, server, 2)
+        await waits.more()
+        async with asyncio.timeout(10):
+            await running.stopped()
+    await world.connected(await world.start())
+    await all_went(world, inbox, sent)
