@@ -131,7 +131,8 @@ class Identities:
         """
         if not self._asks:
             await self._database.persist(
-                shards.fenced(self._lease, lambda connection: identities.acknowledge_all(connection, self._account))
+                shards.fenced(self._lease, lambda connection: identities.acknowledge_all(connection, self._account)),
+                about="keys",
             )
             return
         after = ""

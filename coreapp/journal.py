@@ -32,7 +32,7 @@ from tidings.storage import (
     threads,
     undecrypted,
 )
-from tidings.storage.database import Connection, Database
+from tidings.storage.database import Connection, Database, Subject
 
 log = logging.getLogger(__name__)
 
@@ -157,7 +157,7 @@ class Journal:
 
         self._committing_since = asyncio.get_running_loop().time()
         try:
-            await self._database.persist(work, patience=PATIENCE)
+            await self._database.persist(work, patience=PATIENCE, about=batch.subject)
         except Exception as error:
             self.fail(error)
             if tries > 1:
@@ -175,6 +175,15 @@ class Journal:
         now = (time.time_ns() // 1000) << 5 | self._lease.shard
         self._last_seq = max(now, (self._last_seq >> 5) + 1 << 5 | self._lease.shard)
         return self._last_seq
+
+
+# Of those tables of a batch that are not about messages.
+_SUBJECTS: Mapping[str, Subject] = {
+    **dict.fromkeys(("jobs", "finished_jobs"), "jobs"),
+    "contacts": "contacts",
+    **dict.fromkeys(("whole", "sending", "dropped", "used_prekeys"), "keys"),
+    **dict.fromkeys(("identities", "acknowledged", "kyber", "acknowledges_all"), "keys"),
+}
 
 
 class _Merged:
@@ -277,6 +286,12 @@ class _Merged:
                 self.whole[key] = dataclasses.replace(self.whole[key], sending=half.sending)
             else:
                 self.sending[key] = half
+
+    @property
+    def subject(self) -> Subject:
+        """What the batch is about where that is one thing alone; else messages, which most things are about."""
+        found = {_SUBJECTS.get(table, "messages") for table, rows in vars(self).items() if rows}
+        return found.pop() if len(found) == 1 else "messages"
 
     async def _drop_void(self, connection: Connection) -> None:
         """Callbacks about a message of which memory knows no longer whose it is: void unless it is their author's."""

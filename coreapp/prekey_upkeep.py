@@ -145,7 +145,7 @@ class PreKeyUpkeep:
                 await accounts.retire_one_time(connection, device.number, left, now)
             return await accounts.delete_retired(connection, device.number, now - KEPT_MS)
 
-        deleted = await self._database.persist(shards.fenced(self._lease, work))
+        deleted = await self._database.persist(shards.fenced(self._lease, work), about="keys")
         for kind, key_id in deleted:
             kept: dict[int, object] = {
                 accounts.SIGNED: device.signed_prekeys,
@@ -165,7 +165,7 @@ class PreKeyUpkeep:
             await accounts.add_prekeys(connection, made)
             await accounts.set_next_key_id(connection, device.number, device.next_key_id)
 
-        await self._database.persist(shards.fenced(self._lease, work))
+        await self._database.persist(shards.fenced(self._lease, work), about="keys")
 
     async def _put(self, body: dict[str, object]) -> dict[str, object]:
         body["epoch"] = self._lease.epoch

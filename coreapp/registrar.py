@@ -111,7 +111,9 @@ class Registrar:
         registration = _Registration(Keys.of(device), fresh, secrets.token_urlsafe(32))
         sealed = device.sealer.seal(msgspec.json.encode(registration), context=_context(device.number))
         begun = Pending(device.number, bool(code), wrapped, sealed)
-        await database.persist(shards.fenced(lease, lambda connection: registrations.begin(connection, begun)))
+        await database.persist(
+            shards.fenced(lease, lambda connection: registrations.begin(connection, begun)), about="keys"
+        )
         bearer = "" if code else self.registration_key
         try:
             await self._announce(database, lease, registration, device.sealer, begun, bearer=bearer, code=code)
@@ -158,12 +160,13 @@ class Registrar:
             await sender_keys.clear(connection, device.number)
             await registrations.end_pending(connection, device.number)
 
-        await database.persist(shards.fenced(lease, work))
+        await database.persist(shards.fenced(lease, work), about="keys")
         log.info("account.registered", extra={"number": device.number})
 
     async def _give_up(self, database: Database, lease: Lease, begun: Pending) -> None:
         await database.persist(
-            shards.fenced(lease, lambda connection: registrations.end_pending(connection, begun.account))
+            shards.fenced(lease, lambda connection: registrations.end_pending(connection, begun.account)),
+            about="keys",
         )
 
     def _load(self, found: accounts.Account, kept: Sequence[accounts.OwnPreKey]) -> OwnDevice:

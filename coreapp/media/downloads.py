@@ -37,7 +37,7 @@ from tidings.storage.media_downloads import Download
 
 log = logging.getLogger(__name__)
 
-DOWNLOADS = Counter("tidings_media_downloads_total", "Attempts to fetch a recipient's file", ["result"])
+DOWNLOADS = Counter("tidings_media_downloads_total", "Attempts to fetch a recipient's file", ["type", "result"])
 
 IN_MEMORY = 1_000  # downloads; the rest waits in the table
 RETRY_SECONDS = 1.0  # after a page could not be read
@@ -283,7 +283,7 @@ class Downloads:
         return (self._account, "", "download", message_id)
 
     def _note(self, download: Download, message: inbound.Inbound, started: float, result: str, error: str) -> None:
-        DOWNLOADS.labels(result).inc()
+        DOWNLOADS.labels(message.kind, result).inc()
         log.log(
             logging.WARNING if error else logging.INFO,
             "media.downloaded",

@@ -16,11 +16,12 @@ from coreapp.media.blobs import Blobs
 from coreapp.media.errors import SourceFailed
 from coreapp.media.pointers import Pointer
 from coreapp.media.transfer import Encrypted, FileDamaged, Steps
+from tidings.media import kinds
 from tidings.media.errors import FileGone
 
 log = logging.getLogger(__name__)
 
-UPLOADS = Counter("tidings_media_uploads_total", "Files stored in the network", ["result"])
+UPLOADS = Counter("tidings_media_uploads_total", "Files stored in the network", ["type", "result"])
 
 FIRST_RETRY_SECONDS = 0.5
 LAST_RETRY_SECONDS = 15.0
@@ -52,16 +53,18 @@ class Uploader:
         part: the field of a media object that is to blame when it fails; about: for the log.
         Raises `SourceFailed`.
         """
-        delay = FIRST_RETRY_SECONDS
+        delay, kind = FIRST_RETRY_SECONDS, kinds.kind_of(mime_type)
         while True:
             try:
                 async with self._places:
-                    return await self._try(open_file, size, sha256, mime_type, filename=filename, about=about)
+                    found = await self._try(open_file, size, sha256, mime_type, filename=filename, about=about)
+                UPLOADS.labels(kind, "stored").inc()
+                return found
             except UpstreamAway as error:
-                UPLOADS.labels("away").inc()
+                UPLOADS.labels(kind, "away").inc()
                 log.warning("media.waiting", extra={"media": about, "error": str(error)[:200]})
             except UpstreamRefused as error:
-                UPLOADS.labels("refused").inc()
+                UPLOADS.labels(kind, "refused").inc()
                 log.error("media.refused", extra={"media": about, "error": str(error)[:200]})
                 raise SourceFailed(codes.GENERIC, part, f"the network does not take the file: {error.reason}") from None
             except FileGone:
@@ -70,7 +73,7 @@ class Uploader:
                 log.error("media.damaged", extra={"media": about, "error": repr(error)})
                 raise SourceFailed(codes.GENERIC, part, "the file cannot be read") from None
             except OSError as error:
-                UPLOADS.labels("unreadable").inc()
+                UPLOADS.labels(kind, "unreadable").inc()
                 log.error("media.unreadable", extra={"media": about, "error": repr(error)})
             await asyncio.sleep(delay)
             delay = min(2 * delay, LAST_RETRY_SECONDS)
@@ -86,7 +89,6 @@ class Uploader:
             receipt = await self._blobs.upload(encrypted.chunks(), encrypted.size)
         finally:
             file.close()
-        UPLOADS.labels("stored").inc()
         log.info(
             "media.stored",
             extra={"media": about, "bytes": size, "ms": int((time.monotonic() - started) * 1000)},

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
+from coreapp import statistics
 from coreapp.account import OwnDevice
 from coreapp.contact_book import ContactBook
 from coreapp.groups.arrivals import GroupEvents
@@ -47,6 +48,7 @@ log = logging.getLogger(__name__)
 # makes dearest, a message far ahead in its session, is some 0.1 s more.
 TURN_SECONDS = 0.25
 PAUSE_SECONDS = 0.02  # of others, between two such parts
+_MESSAGES = (frames.PREKEY, frames.MESSAGE, frames.GROUP)
 
 # What follows from one delivery. It goes into the consequences of the batch, and nothing waits.
 Room = Callable[[Delivery, Consequences], None]
@@ -112,13 +114,21 @@ class Events:
         )
         self._rooms: Mapping[str, Room] = {
             **dict.fromkeys(told.STATUSES, Receipts(progress).note),
-            **dict.fromkeys((frames.PREKEY, frames.MESSAGE, frames.GROUP), inbound.receive),
+            **dict.fromkeys(_MESSAGES, inbound.receive),
             frames.GROUP_CHANGED: GroupNotices(progress).note,
             frames.IDENTITY: key_changes.note,
             frames.RETRY: repeating.resending.answer,
         }
         # Bounded by the window that the network keeps for unacknowledged deliveries.
         self._batcher: Batcher[Delivery, None] = Batcher("events", self._flush, max_size=500, max_in_flight=1)
+        # Of the batch that is being handled, what is not on disk yet.
+        self._in_flight: Sequence[Delivery] = ()
+        # Counted when somebody asks, not with each message.
+        statistics.PENDING.set_function(self._count_pending)
+
+    def _count_pending(self) -> int:
+        """Messages of recipients that have arrived and are not on disk yet."""
+        return sum(delivery.kind in _MESSAGES for delivery in (*self._in_flight, *self._batcher.waiting()))
 
     def delivered(self, delivery: Delivery) -> None:
         """Take one delivery; it is acknowledged once its consequences are on disk."""
@@ -127,6 +137,7 @@ class Events:
     async def close(self) -> None:
         """Finish what has arrived."""
         await self._batcher.close()
+        statistics.PENDING.set_function(lambda: 0)
 
     def _handled(self, done: asyncio.Future[None]) -> None:
         """After a failure sessions in memory may be ahead of the disk: the shard has to be opened anew."""
@@ -134,11 +145,14 @@ class Events:
             self._journal.fail(error)
 
     async def _flush(self, deliveries: Sequence[Delivery]) -> Sequence[None]:
-        left = deliveries
-        while left:
-            left = left[await self._take(left) :]
-            if left:
-                await asyncio.sleep(PAUSE_SECONDS)
+        self._in_flight = deliveries
+        try:
+            while self._in_flight:
+                self._in_flight = self._in_flight[await self._take(self._in_flight) :]
+                if self._in_flight:
+                    await asyncio.sleep(PAUSE_SECONDS)
+        finally:
+            self._in_flight = ()
         return [None] * len(deliveries)
 
     async def _take(self, deliveries: Sequence[Delivery]) -> int:

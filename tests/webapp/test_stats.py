@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import socket
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from starlette.applications import Starlette
 
 from tests.webapp.cluster import two
-from tests.webapp.conftest import Serve, Served, check_headers, code
+from tests.webapp.conftest import Serve, Served, body, check_headers, code
 from tests.webapp.fake_coreapp import FakeCoreapp
 from tests.webapp.roles import ordinary
 from tests.webapp.test_coreapp_link import noticed
@@ -81,9 +82,6 @@ async def test_the_coreapps_counts_have_the_known_names_in_json(api: Served) -> 
         assert found["callback_requests"]["data"][0] == {"labels": labels, "value": 3}
         assert found["callback_requests_duration_ms_count"]["data"][0] == {"labels": labels, "value": 3}
         assert found["callback_requests_duration_ms_sum"]["data"][0] == {"labels": labels, "value": 12.5}
-        by_store = {"labels": {"db": "messageStore", "request": "commit"}}
-        assert found["db_request_duration_us_count"]["data"] == [by_store | {"value": 4}]
-        assert found["db_request_duration_us_sum"]["data"] == [by_store | {"value": 20_000}]
         assert not any("created" in name for name in found)
 
 
@@ -102,10 +100,39 @@ async def test_the_other_known_names_count_what_ours_do(api: Served) -> None:
     assert counted("internal_server_requests_duration_ms_count")[0] == ({"operation": "login", "result": "ok"}, 2)
     assert counted("internal_server_conn_duration_ms_count") == [({"result": "ok"}, 2)]
     assert counted("internal_server_conn_duration_ms_sum") == [({"result": "ok"}, 30)]
-    assert counted("media_uploads") == [({"result": "stored"}, 4)]
+    assert counted("media_uploads") == [({"type": "image", "result": "stored"}, 4)]
+    assert counted("media_downloads")[0] == ({"type": "voice", "result": "stored"}, 3)
+    assert [(labels["db"], value) for labels, value in counted("db_request_duration_us_sum")] == [
+        ("messageStore", 20_000),
+        ("contactStore", 4_000),
+        ("axolotlStore", 250_000),
+        ("_jobqueue-messages", 8_000),
+    ]
+    failed = {"db": "messageStore", "request": "commit"}
+    assert counted("db_request_error_duration_us_count") == [(failed, 1)]
+    assert counted("db_request_error_duration_us_sum") == [(failed, 500_000)]
     assert counted("in_message_from_server") == [({"type": "prekey"}, 6)]
     assert counted("in_message_decoded") == [({"type": "prekey"}, 5)]
     assert counted("in_message_persisted") == [({"type": "text"}, 4)]
+
+
+@pytest.mark.parametrize("known", body("stats_names"), ids=operator.itemgetter("name"))
+async def test_each_name_of_the_original_has_its_type_and_labels_in_both_forms(api: Served, known: Any) -> None:
+    name, labels = known["name"], set(known["labels"])
+    entry = (await api.http.get(APP)).json()["stats"]["app"][name]
+    assert entry["type"] == known["type"]
+    assert entry["data"]
+    assert all(sample["labels"].keys() == labels for sample in entry["data"])
+    text = families(await api.http.get(APP, params={"format": "prometheus"}))
+    (family,) = [family for family in text.values() if name in _names_in(family)]
+    assert family.type == ("summary" if name.endswith(("_count", "_sum")) else known["type"])
+    told = [sample for sample in family.samples if sample.name.removesuffix("_total") == name]
+    assert told
+    assert all(sample.labels.keys() == labels for sample in told)
+
+
+def _names_in(family: Metric) -> set[str]:
+    return {sample.name.removesuffix("_total") for sample in family.samples}
 
 
 async def test_each_node_is_told_by_its_name(api: Served) -> None:

@@ -120,6 +120,11 @@ def parse(content_type: str) -> MediaType:
     return MediaType(text, kind, LIMITS[kind])
 
 
+def kind_of(mime_type: str) -> str:
+    """What a file of this type (as `MediaType.text`) is sent as when nothing else is said."""
+    return _KINDS.get(mime_type, DOCUMENT)
+
+
 def may_be_sent_as(mime_type: str, kind: str) -> bool:
     """May a file of this type (as `MediaType.text`) go into a field of that kind? A document may be of any type."""
     return kind == DOCUMENT or _KINDS.get(mime_type) == kind

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import collections
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Generic, TypeVar
 
 from prometheus_client import Counter, Histogram
@@ -102,6 +102,10 @@ class Batcher(Generic[Item, Result]):
             self._timer.cancel()
             self._schedule(loop)
         return future
+
+    def waiting(self) -> Iterator[Item]:
+        """The items that no flush has taken yet, in order."""
+        return (item for item, _ in self._pending)
 
     async def submit(self, item: Item) -> Result:
         """`put` and wait for the result."""

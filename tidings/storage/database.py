@@ -9,11 +9,12 @@ import functools
 import logging
 import math
 import random
+import typing
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import sqlalchemy as sa
-from prometheus_client import Counter, Histogram
+from prometheus_client import Counter, Histogram, Summary
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
@@ -24,6 +25,8 @@ Value = TypeVar("Value")
 
 # What `transaction` and `reading` hand out, for the signatures of code outside this package.
 Connection: TypeAlias = AsyncConnection
+# What a transaction is about, for its counts: messages and all else, addresses, keys and sessions, or the job queue.
+Subject: TypeAlias = Literal["messages", "contacts", "keys", "jobs"]
 # Everything that a question can raise because of the database, for handlers outside this package.
 DatabaseError = sa.exc.SQLAlchemyError
 
@@ -33,8 +36,13 @@ COMMITS = Counter("tidings_db_commits_total", "Transactions committed", ["family
 COMMIT_SECONDS = Histogram(
     "tidings_db_transaction_seconds",
     "From the begin of a writing transaction to the end of its commit",
-    ["family"],
+    ["family", "about"],
     buckets=(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 1, 5),
+)
+FAILED_SECONDS = Summary(
+    "tidings_db_failed_transaction_seconds",
+    "Writing transactions that the database did not take, and their time",
+    ["family", "about"],
 )
 OUTAGES = Counter("tidings_db_retries_total", "Transactions tried again because the database was away", ["family"])
 
@@ -77,7 +85,8 @@ class Database:
         self._deadline = deadline if settings.engine != "sqlite" else math.inf
         self._patience = patience
         self._commits = COMMITS.labels(family)
-        self._seconds = COMMIT_SECONDS.labels(family)
+        self._seconds = {about: COMMIT_SECONDS.labels(family, about) for about in typing.get_args(Subject)}
+        self._failed_seconds = {about: FAILED_SECONDS.labels(family, about) for about in typing.get_args(Subject)}
         self._retries = OUTAGES.labels(family)
         # Loop time of the latest write that met an outage, if none was committed since.
         self._failed_at = -math.inf
@@ -85,8 +94,10 @@ class Database:
         self._probed_at = -math.inf
 
     @contextlib.asynccontextmanager
-    async def transaction(self, *, seconds: float = math.inf) -> AsyncIterator[AsyncConnection]:
-        """A writing transaction: committed when the block ends, rolled back when it raises.
+    async def transaction(
+        self, *, seconds: float = math.inf, about: Subject = "messages"
+    ) -> AsyncIterator[AsyncConnection]:
+        """A writing transaction: committed when the block ends, rolled back when it raises. about: what it counts as.
 
         Raises `Unanswered` when it takes longer than `seconds`, or than the deadline: the wait for a connection counts.
         """
@@ -98,12 +109,15 @@ class Database:
                 if self.settings.commit_delay:
                     await asyncio.sleep(self.settings.commit_delay)
         except Exception as error:
-            if outages.is_outage(error):
+            is_outage = outages.is_outage(error)
+            if is_outage:
                 self._failed_at = loop.time()
+            if is_outage or isinstance(error, DatabaseError):
+                self._failed_seconds[about].observe(loop.time() - started)
             raise
         self._failed_at = -math.inf
         self._commits.inc()
-        self._seconds.observe(loop.time() - started)
+        self._seconds[about].observe(loop.time() - started)
 
     @contextlib.asynccontextmanager
     async def reading(self, *, seconds: float = math.inf) -> AsyncIterator[AsyncConnection]:
@@ -113,13 +127,19 @@ class Database:
             async with connection.begin(), _given_up(connection):
                 yield connection
 
-    async def persist(self, work: Callable[[AsyncConnection], Awaitable[Value]], *, patience: float = 60.0) -> Value:
+    async def persist(
+        self,
+        work: Callable[[AsyncConnection], Awaitable[Value]],
+        *,
+        patience: float = 60.0,
+        about: Subject = "messages",
+    ) -> Value:
         """Run `work` in a writing transaction; while the database is away or busy, try again for `patience` seconds.
 
         A commit whose outcome is unknown is tried again too, so `work` must be idempotent: running it on top of its
         own earlier success must succeed and change nothing. Raises what the last try raised.
         """
-        return await self._patiently(self.transaction, work, patience)
+        return await self._patiently(functools.partial(self.transaction, about=about), work, patience)
 
     async def query(self, work: Callable[[AsyncConnection], Awaitable[Value]], *, patience: float = 60.0) -> Value:
         """Run `work` in a transaction that only reads; tried again as by `persist`."""

@@ -11,6 +11,7 @@ from prometheus_client.samples import Sample
 
 _CALLBACKS, _CALLBACK_TIME = "callback_requests", "callback_requests_duration_ms_sum"
 _TRANSACTIONS = "tidings_db_transaction_seconds"
+_FAILURES = "tidings_db_failed_transaction_seconds"
 _ANSWERS, _CALLS = "endpoint_requests_duration_ms", "internal_server_requests_duration_ms"
 _EVENTS = "tidings_events"
 # Theirs, and ours that counts the same.
@@ -21,8 +22,13 @@ _RESULTS = {"media_uploads": "tidings_media_uploads", "media_downloads": "tiding
 _CARRIERS = frozenset({"prekey", "message", "group"})
 _UNREADABLE = frozenset({"unusable", "duplicate", "undecryptable"})
 _BY_TYPE = frozenset({"in_message_persisted", "out_message_persisted"})
-# The original's store for each family of tables; every transaction of ours may be about several of its stores.
-_STORES = {"business": "messageStore"}
+# The original's store for what a transaction is about; one of ours that is about several counts as one about messages.
+_STORES = {
+    "messages": "messageStore",
+    "contacts": "contactStore",
+    "keys": "axolotlStore",
+    "jobs": "_jobqueue-messages",
+}
 # Of messages; there are others between devices that no client knows.
 _TYPES = frozenset(
     {
@@ -50,7 +56,7 @@ def read_coreapp(text: str) -> list[Metric]:
         known.append(_counts(families[_ANSWERS]))
     if _CALLS in families:
         known.append(_connections(families[_CALLS]))
-    known += [_by_result(name, families[ours]) for name, ours in _RESULTS.items() if ours in families]
+    known += [_by_type_and_result(name, families[ours]) for name, ours in _RESULTS.items() if ours in families]
     if _EVENTS in families:
         known.append(_arrived("in_message_from_server", families[_EVENTS], but=frozenset()))
         known.append(_arrived("in_message_decoded", families[_EVENTS], but=_UNREADABLE))
@@ -59,7 +65,11 @@ def read_coreapp(text: str) -> list[Metric]:
     if _CALLBACKS in families and _CALLBACK_TIME in families:
         known.append(_callback_durations(families[_CALLBACKS], families.pop(_CALLBACK_TIME)))
     if _TRANSACTIONS in families:
-        known.append(_request_durations(families[_TRANSACTIONS]))
+        text = "Transactions and their time"
+        known.append(_request_durations("db_request_duration_us", text, families[_TRANSACTIONS]))
+    if _FAILURES in families:
+        text = "Transactions that failed, and their time"
+        known.append(_request_durations("db_request_error_duration_us", text, families[_FAILURES]))
     return [*known, *families.values()]
 
 
@@ -96,17 +106,15 @@ def _callback_durations(counts: Metric, sums: Metric) -> Metric:
     return family
 
 
-def _request_durations(transactions: Metric) -> Metric:
-    family = SummaryMetricFamily("db_request_duration_us", "Transactions and their time", labels=["db", "request"])
-    by_family: dict[str, dict[str, float]] = {}
+def _request_durations(name: str, text: str, transactions: Metric) -> Metric:
+    family = SummaryMetricFamily(name, text, labels=["db", "request"])
+    by_subject: dict[str, dict[str, float]] = {}
     for sample in transactions.samples:
-        part = sample.name.removeprefix(_TRANSACTIONS)
+        part = sample.name.removeprefix(transactions.name)
         if part in ("_count", "_sum"):
-            by_family.setdefault(sample.labels.get("family", ""), {})[part] = sample.value
-    for name, parts in by_family.items():
-        family.add_metric(
-            [_STORES.get(name, name), "commit"], int(parts.get("_count", 0)), parts.get("_sum", 0.0) * 1e6
-        )
+            by_subject.setdefault(sample.labels["about"], {})[part] = sample.value
+    for about, parts in by_subject.items():
+        family.add_metric([_STORES[about], "commit"], int(parts.get("_count", 0)), parts.get("_sum", 0.0) * 1e6)
     return family
 
 
@@ -129,10 +137,10 @@ def _connections(calls: Metric) -> Metric:
     return family
 
 
-def _by_result(name: str, ours: Metric) -> Metric:
-    family = CounterMetricFamily(name, ours.documentation, labels=["result"])
+def _by_type_and_result(name: str, ours: Metric) -> Metric:
+    family = CounterMetricFamily(name, ours.documentation, labels=["type", "result"])
     for sample in _totals(ours):
-        family.add_metric([sample.labels["result"]], sample.value)
+        family.add_metric([sample.labels["type"], sample.labels["result"]], sample.value)
     return family
 
 

@@ -1,0 +1,150 @@
+"""What a Coreapp counts: messages, statuses, calls and transactions, each once, for the original's names."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from prometheus_client import REGISTRY
+
+from coreapp.journal import Change, Journal
+from tests.conftest import DatabaseFactory
+from tests.coreapp.conftest import World
+from tests.coreapp.test_journal import ACCOUNT, a_job, a_lease, a_message
+from tidings.storage import contacts, sessions
+from tidings.storage.database import Connection
+from tidings.wire import core
+from tidings.wire import device as frames
+from webapp.stats import known
+
+NUMBER, OTHER = "15550110001", "15550110002"
+TEXT = b'{"type":"text","text":{"body":"hi"}}'
+NAMES = json.loads((Path(__file__).parents[1] / "data" / "api" / "stats_names.json").read_text())
+
+
+class Counts:
+    """What was counted since this was made."""
+
+    def __init__(self) -> None:
+        self._before = self._now()
+
+    def of(self, name: str, **labels: str) -> float:
+        key = (name, *sorted(labels.items()))
+        return self._now().get(key, 0.0) - self._before.get(key, 0.0)
+
+    @staticmethod
+    def _now() -> Mapping[tuple[Any, ...], float]:
+        samples = (sample for family in REGISTRY.collect() for sample in family.samples)
+        return {(sample.name, *sorted(sample.labels.items())): sample.value for sample in samples}
+
+
+async def test_messages_their_statuses_and_calls_are_counted_once_with_their_time(world: World) -> None:
+    world.add_phones(NUMBER)
+    world.network.receipts = (frames.DELIVERED, frames.READ, frames.READ)
+    counts = Counts()
+    running = await world.start()
+    await world.connected(running)
+    await running.client.check(NUMBER)
+    for text in ("one", "two"):
+        assert isinstance(await running.client.send(NUMBER, text), core.Accepted)
+    assert isinstance(await running.client.send(OTHER), core.Refused)
+    await world.sink.signals.until(lambda: len(world.sink.taken()) == 6)
+    await running.stopped()
+    assert counts.of("out_message_persisted_total", type="text") == 2
+    assert {name: counts.of("out_message_status_total", status=name) for name in ("sent", "delivered", "read")} == {
+        "sent": 2,
+        "delivered": 2,
+        "read": 2,
+    }
+    assert counts.of("out_message_status_total", status="failed") == 0
+    assert counts.of("out_message_sent_duration_ms_count", type="text") == 2
+    assert counts.of("endpoint_requests_duration_ms_count", method="AcceptMessage", result="ok") == 2
+    assert counts.of("endpoint_requests_duration_ms_count", method="AcceptMessage", result="1013") == 1
+    assert counts.of("endpoint_requests_duration_ms_sum", method="AcceptMessage", result="ok") > 0
+    assert counts.of("internal_server_requests_duration_ms_count", operation="login", result="ok") == 1
+    assert counts.of("internal_server_requests_duration_ms_sum", operation="login", result="ok") > 0
+
+
+async def test_a_message_of_a_recipient_is_pending_until_it_is_on_disk(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (phone,) = world.add_phones(NUMBER)
+    running = await world.start()
+    await world.connected(running)
+    await running.client.check(NUMBER)
+    counts = Counts()
+    begun, go_on = asyncio.Event(), asyncio.Event()
+    real = world.database.transaction
+
+    @contextlib.asynccontextmanager
+    async def held(**options: Any) -> AsyncIterator[Connection]:
+        if counts.of("in_messages_pending_processing"):
+            begun.set()
+        await go_on.wait()
+        async with real(**options) as connection:
+            yield connection
+
+    monkeypatch.setattr(world.database, "transaction", held)
+    kind, body = phone.write(TEXT, world.network.business_bundle())
+    world.network.deliver(NUMBER, kind, id="m1", body=body)
+    world.network.deliver(NUMBER, frames.READ, id="r1", refs=["unknown"])
+    async with asyncio.timeout(10):
+        await begun.wait()
+    assert counts.of("in_messages_pending_processing") == 1
+    go_on.set()
+    await world.network.signals.until(lambda: "m1" in world.network.acknowledged)
+    assert counts.of("in_messages_pending_processing") == 0
+    assert counts.of("in_message_persisted_total", type="text") == 1
+
+
+async def test_a_commit_is_counted_by_what_it_is_about_alone(database_factory: DatabaseFactory) -> None:
+    database = await database_factory("business")
+    journal = Journal(database, await a_lease(database), last_seq=0, committed=lambda _: None)
+    contact = contacts.Contact(ACCOUNT, NUMBER, registered=True, checked_at=1)
+    session = sessions.Session(ACCOUNT, NUMBER, b"whole", b"sending")
+    for about, change in {
+        "contacts": Change(ACCOUNT, checked_contacts=[contact]),
+        "keys": Change(ACCOUNT, whole_sessions=[session]),
+        "jobs": Change(ACCOUNT, enqueued_jobs=[a_job("1")]),
+        "messages": Change(ACCOUNT, checked_contacts=[contact], new_messages=[a_message("1")]),
+    }.items():
+        counts = Counts()
+        await journal.write(change)
+        counted = {
+            subject: counts.of("tidings_db_transaction_seconds_count", family="business", about=subject)
+            for subject in ("messages", "contacts", "keys", "jobs")
+        }
+        assert counted == {**dict.fromkeys(counted, 0), about: 1}
+    await journal.close()
+
+
+async def test_a_transaction_that_fails_is_counted_apart(database_factory: DatabaseFactory) -> None:
+    database = await database_factory("business")
+    counts = Counts()
+    with pytest.raises(sa.exc.DatabaseError):
+        async with database.transaction(about="keys") as connection:
+            await connection.execute(sa.text("SELECT nothing FROM nowhere"))
+    # Whoever uses it gives up: no failure of the database.
+    with contextlib.suppress(KeyError):
+        async with database.transaction(about="keys"):
+            raise KeyError
+    labels = {"family": "business", "about": "keys"}
+    assert counts.of("tidings_db_failed_transaction_seconds_count", **labels) == 1
+    assert counts.of("tidings_db_failed_transaction_seconds_sum", **labels) > 0
+    assert counts.of("tidings_db_transaction_seconds_count", **labels) == 0
+
+
+async def test_a_coreapp_has_each_name_of_the_original(world: World) -> None:
+    running = await world.start()
+    found = known.read_coreapp((await running.client.ask(core.GetMetrics)).text)
+    types = {family.name: family.type for family in found}
+    for entry in NAMES:
+        name = entry["name"]
+        base = name.removesuffix("_count").removesuffix("_sum")
+        assert types.get(base) == (entry["type"] if base == name else "summary"), name
