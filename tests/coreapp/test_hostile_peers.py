@@ -5,19 +5,24 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pytest
+import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from coreapp.journal import Change
 from coreapp.receiving import events
+from coreapp.repeating import mending
 from coreapp.upstream import Delivery
 from tests.coreapp.conftest import BUSINESS, Killed, World
 from tests.coreapp.phones import KINDS, Phone
+from tests.coreapp.signals import TIMEOUT
+from tests.coreapp.test_events import with_session
 from tidings import e2ee
 from tidings.e2ee import chains, record
-from tidings.storage import sessions
+from tidings.runtime.clock import ManualClock
+from tidings.storage import jobs, sessions
 from tidings.wire import device as frames
 
 NUMBER = "15550110001"
@@ -78,6 +83,78 @@ async def test_300_first_messages_far_ahead_leave_a_small_row_and_an_honest_mess
     kind, body = phone.write(TEXT)
     world.network.deliver(NUMBER, kind, id="after", body=body)
     await world.sink.signals.until(lambda: ("after", "received") in world.sink.labels())
+
+
+def hostile_first_messages(phone: Phone, business: e2ee.PreKeyBundle, count: int) -> Iterator[bytes]:
+    """Of each sort that cannot be read: no message at all, for keys that nobody has, with a wrong MAC, of keys that
+    the sender was never known by; and, one in five, a new session that can be read."""
+    nobodys = dataclasses.replace(business, signed_prekey_id=9_999)
+    for n in range(count):
+        somebody = Phone(phone.number)
+        match n % 5:
+            case 0:
+                yield b"\x44garbage %d" % n
+            case 1:
+                yield first_message(phone, nobodys, 0)
+            case 2:
+                yield first_message(phone, business, 0)[:-1] + b"\0"
+            case 3:
+                yield first_message(somebody, business, 0)[:-1] + b"\0"
+            case 4:
+                yield first_message(phone, business, 0)
+
+
+async def test_a_flood_of_first_messages_costs_three_bundles_and_as_many_requests_an_hour_as_the_page_says(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mending, "MAX_ASKED", 150)
+    clock = ManualClock()
+    running, phone, _ = await with_session(world, clock=clock)
+    business = world.network.business_bundle(one_time=None)
+    (other,) = world.add_phones("15550110003")
+    fetched, sent, answered = len(world.network.fetches), len(world.network.sends), 0
+    for hour in (1, 2):
+        for burst in range(4):
+            ids = [f"flood-{hour}-{burst}-{n}" for n in range(50)]
+            for id, body in zip(ids, hostile_first_messages(phone, business, len(ids)), strict=True):
+                world.network.deliver(NUMBER, frames.PREKEY, id=id, body=body)
+            kind, body = other.write(TEXT, business)
+            world.network.deliver(other.number, kind, id=f"true-{hour}-{burst}", body=body)
+            await acknowledged(world, *ids, f"true-{hour}-{burst}")
+            await idle(world)
+            nulls = [send for send in world.network.sends[sent:] if send.kind == frames.PREKEY]
+            if len(nulls) > answered:
+                # They answer on what was opened for them, so that nothing stands in the way of the next.
+                answered = len(nulls)
+                phone.read(nulls[-1].kind, nulls[-1].body)
+                kind, body = phone.write(NULL)
+                world.network.deliver(NUMBER, kind, id=f"answer-{answered}", body=body)
+                await acknowledged(world, f"answer-{answered}")
+        sends = world.network.sends[sent:]
+        asked = [ref for send in sends if send.kind == frames.RETRY for ref in send.refs]
+        assert len(world.network.fetches) - fetched == hour * mending.MAX_RENEWALS
+        assert len([send for send in sends if send.kind == frames.PREKEY]) == hour * mending.MAX_RENEWALS
+        assert (len(asked), len(set(asked))) == (hour * 150, hour * 150)
+        assert {send.kind for send in sends} == {frames.PREKEY, frames.RETRY}
+        clock.advance(mending.PERIOD + 1)
+    await world.sink.signals.until(lambda: len(received(world)) == 8)
+    assert received(world) == {f"true-{hour}-{burst}" for hour in (1, 2) for burst in range(4)}
+    await running.stopped()
+
+
+def received(world: World) -> set[str]:
+    return {id for id, status in world.sink.labels() if status == "received"}
+
+
+async def idle(world: World) -> None:
+    """Everything that follows from what was acknowledged has been sent and taken."""
+    async with asyncio.timeout(TIMEOUT):
+        while await world.database.query(jobs_left):  # noqa: ASYNC110 (only the database can say)
+            await asyncio.sleep(0)
+
+
+async def jobs_left(connection: AsyncConnection) -> int:
+    return int((await connection.execute(sa.select(sa.func.count()).select_from(jobs.table))).scalar_one())
 
 
 async def test_a_batch_that_takes_long_is_committed_and_acknowledged_in_parts_in_order(

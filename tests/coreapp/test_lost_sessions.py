@@ -22,8 +22,7 @@ from tests.conftest import DatabaseFactory
 from tests.coreapp.conftest import BUSINESS, Running, World
 from tests.coreapp.real_network import RealNetwork, real_network
 from tests.coreapp.signals import TIMEOUT, Signals
-from tidings.runtime.settings import DatabaseSettings
-from tidings.storage import handset_tables, schema, sessions
+from tidings.storage import handset_tables, sessions
 from tidings.storage.database import Database
 from tidings.wire import core
 from tidings.wire import device as wire
@@ -34,11 +33,9 @@ NUMBER = "15550110001"
 class Person:
     """A recipient who reads everything; what was shown outlives the fleet."""
 
-    def __init__(self, network: RealNetwork, folder: Path) -> None:
+    def __init__(self, network: RealNetwork, database: Database) -> None:
         self._network = network
-        self.database = Database(
-            DatabaseSettings(f"sqlite+aiosqlite:///{folder / 'person.db'}", pool_size=3), "handset"
-        )
+        self.database = database
         self._vault = Vault(bytes(32))
         self._device: Device | None = None
         self.signals = Signals()
@@ -60,7 +57,6 @@ class Person:
         self.signals.changed()
 
     async def enrol(self) -> None:
-        await schema.upgrade(self.database)
         async with NetworkApi(self._network.http) as api:
             enrolment = Enrolment("person", self.database, self._vault, api)
             self._device = keys.new_device(NUMBER)
@@ -138,13 +134,10 @@ class Scene:
 @contextlib.asynccontextmanager
 async def scene(world: World, database_factory: DatabaseFactory, folder: Path) -> AsyncIterator[Scene]:
     async with real_network(world, database_factory, folder) as network:
-        person = Person(network, folder)
+        person = Person(network, await database_factory("handset"))
         await person.enrol()
-        try:
-            yield Scene(world, network, person)
-            await world.close()
-        finally:
-            await person.database.close()
+        yield Scene(world, network, person)
+        await world.close()
 
 
 async def acquainted(made: Scene, running: Running, fleet: Fleet) -> None:

@@ -1,0 +1,169 @@
+"""What is kept so that messages can be sent again, and what is waited for, on both kinds of database."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from tests.conftest import DatabaseFactory
+from tidings.storage import handset_sent, messages, undecrypted
+from tidings.storage.database import Database
+from tidings.storage.handset_sent import Sent
+from tidings.storage.messages import Kept, Message, Status
+from tidings.storage.undecrypted import Undecrypted
+
+ME, ADA, BOB = "15550000000", "15550110001", "15550110002"
+BLOB = bytes(range(256)) * 128  # as long as a content that is kept may be
+MANY = 33_000  # more than one statement takes
+
+
+# Messages that recipients ask for.
+
+
+def message(id: str, kept: bytes | None = BLOB, *, status: Status = Status.ACCEPTED, shard: int = 0) -> Message:
+    return Message(id, ME, shard, ADA, "text", status, 1_700_000_000_000, "r" * 32, kept=kept)
+
+
+async def kept_of(database: Database, *ids: str, account: str = ME) -> dict[str, bytes]:
+    async with database.reading() as connection:
+        found = await messages.list_kept(connection, account, ids)
+    assert all(row == Kept(row.id, ADA, row.kept, "r" * 32) for row in found)
+    return {row.id: row.kept for row in found}
+
+
+async def test_a_message_is_kept_byte_for_byte_for_its_account_alone(database_factory: DatabaseFactory) -> None:
+    database = await database_factory("business")
+    async with database.transaction() as connection:
+        await messages.add(connection, [message("a"), message("b", None), message("c", b"")])
+        # It comes again, as after a kill: what is there stays.
+        await messages.add(connection, [message("a", b"other")])
+    assert await kept_of(database, "a", "A", "b", "c", "x") == {"a": BLOB, "c": b""}
+    assert await kept_of(database, "a", account="other") == {}
+    assert await kept_of(database) == {}
+
+
+@pytest.mark.parametrize("end", [Status.DELIVERED, Status.READ, Status.FAILED])
+async def test_with_the_end_of_its_way_nothing_is_kept_of_a_message_nor_ever_again(
+    database_factory: DatabaseFactory, end: Status
+) -> None:
+    database = await database_factory("business")
+    async with database.transaction() as connection:
+        await messages.add(connection, [message("a"), message("b"), message("c")])
+        await messages.advance(connection, {"a": Status.SENT, "b": end})
+        await messages.keep(connection, {"a": b"once more", "b": b"too late", "x": b"nobody's"})
+        await messages.keep(connection, {})
+    assert await kept_of(database, "a", "b", "c", "x") == {"a": b"once more", "c": BLOB}
+
+
+async def test_old_contents_are_forgotten_a_page_at_a_time_those_of_the_shard_alone(
+    database_factory: DatabaseFactory,
+) -> None:
+    database = await database_factory("business")
+    ids = [f"m{n:02}" for n in range(10)]
+    async with database.transaction() as connection:
+        await messages.add(connection, [message(id, shard=n % 2) for n, id in enumerate(ids)])
+    after: str | None = "m01"
+    looked: list[str | None] = []
+    while after is not None:
+        async with database.transaction() as connection:
+            after = await messages.forget_kept(connection, 0, after=after, before="m08", limit=3)
+        looked.append(after)
+    assert looked == ["m04", "m07", None]
+    left = await kept_of(database, *ids)
+    assert sorted(left) == [id for id in ids if id not in ("m02", "m04", "m06")]
+
+
+async def test_tens_of_thousands_are_kept_and_found_at_once(database_factory: DatabaseFactory) -> None:
+    database = await database_factory("business")
+    ids = [f"m{n}" for n in range(MANY)]
+    async with database.transaction() as connection:
+        await messages.add(connection, [message(id, b"k") for id in ids])
+    assert len(await kept_of(database, *ids)) == MANY
+
+
+# Messages that recipients are asked for.
+
+
+def lost(id: str, due: int, *, shard: int = 0) -> Undecrypted:
+    return Undecrypted(id, shard, ME, ADA, 1_700_000_000_123, due, "trace")
+
+
+async def test_what_is_waited_for_is_found_again_first_due_first(database_factory: DatabaseFactory) -> None:
+    database = await database_factory("business")
+    rows = [lost("late", 9), lost("b", 5), lost("B", 5), lost("other", 1, shard=1)]
+    async with database.transaction() as connection:
+        await undecrypted.add(connection, rows)
+        # It was delivered twice: it is given up when it was to be.
+        await undecrypted.add(connection, [lost("late", 1)])
+        await undecrypted.add(connection, [])
+    async with database.reading() as connection:
+        assert await undecrypted.list_all(connection, 0) == [rows[2], rows[1], rows[0]]
+        assert await undecrypted.list_all(connection, 1) == [rows[3]]
+        assert await undecrypted.list_all(connection, 2) == []
+
+
+async def test_what_came_or_was_given_up_is_waited_for_no_longer(database_factory: DatabaseFactory) -> None:
+    database = await database_factory("business")
+    ids = [f"m{n}" for n in range(MANY)]
+    async with database.transaction() as connection:
+        await undecrypted.add(connection, [lost(id, 1) for id in [*ids, "stays"]])
+        await undecrypted.delete(connection, [*ids, "unknown"])
+        await undecrypted.delete(connection, [])
+    async with database.reading() as connection:
+        assert await undecrypted.list_all(connection, 0) == [lost("stays", 1)]
+
+
+# What handsets have sent.
+
+
+def sent(position: int, *, fleet: str = "robots", number: str = ADA, id: str = "", at: int = 1_000) -> Sent:
+    return Sent(fleet, position, number, BOB, id or f"m{position}", BLOB, b"\0\xff" * 4, at)
+
+
+async def list_sent(database: Database, *ids: str, number: str = ADA) -> list[Sent]:
+    async with database.reading() as connection:
+        return await handset_sent.list_sent(connection, number, ids)
+
+
+async def test_what_a_handset_sent_is_found_by_its_number_and_id_in_order(database_factory: DatabaseFactory) -> None:
+    database = await database_factory("handset")
+    rows = [sent(2**40), sent(7), sent(8, number=BOB, id="m7"), sent(7, fleet="other", number="1555", id="m7")]
+    async with database.transaction() as connection:
+        await handset_sent.add(connection, rows)
+        await handset_sent.add(connection, [])
+    assert await list_sent(database, f"m{2**40}", "m7", "M7", "x") == [rows[1], rows[0]]
+    assert await list_sent(database, "m7", number=BOB) == [rows[2]]
+    assert await list_sent(database) == []
+
+
+async def test_how_it_was_sent_again_is_noted_and_who_waits_for_a_session_is_known_to_its_fleet(
+    database_factory: DatabaseFactory,
+) -> None:
+    database = await database_factory("handset")
+    rows = [sent(n) for n in (1, 2, 3)] + [sent(2, fleet="other", id="theirs")]
+    again = dataclasses.replace(rows[0], session=b"12345678", attempts=2, asked_by="e" * 64)
+    waiting = dataclasses.replace(rows[1], asked_by="e2", waits=True)
+    async with database.transaction() as connection:
+        await handset_sent.add(connection, rows)
+        await handset_sent.save(connection, [again, waiting])
+        await handset_sent.save(connection, [])
+    assert await list_sent(database, "m1", "m2", "m3") == [again, waiting, rows[2]]
+    assert await list_sent(database, "theirs") == [rows[3]]
+    async with database.reading() as connection:
+        assert await handset_sent.list_waiting(connection, "robots") == [waiting]
+        assert await handset_sent.list_waiting(connection, "other") == []
+
+
+async def test_what_is_old_or_too_much_is_forgotten_of_the_fleet_alone(database_factory: DatabaseFactory) -> None:
+    database = await database_factory("handset")
+    rows = [sent(n, at=at) for n, at in ((1, 900), (2, 100), (3, 900), (4, 900))]
+    theirs = sent(1, fleet="other", id="theirs", at=0)
+    async with database.transaction() as connection:
+        await handset_sent.add(connection, [*rows, theirs])
+        await handset_sent.delete_old(connection, "robots", before=500, position=1)
+    everything = ("m1", "m2", "m3", "m4", "theirs")
+    assert await list_sent(database, *everything) == [theirs, *rows[2:]]
+    async with database.transaction() as connection:
+        await handset_sent.delete_below(connection, "robots", 3)
+    assert await list_sent(database, *everything) == [theirs, rows[3]]
