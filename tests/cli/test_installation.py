@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import pty
 import re
@@ -23,11 +24,14 @@ import pytest
 
 from tests.services.mariadb import MariaDB
 from tidings.cli import demonstration, supervisor
+from tidings.cli.commands import up
 from tidings.cli.demonstration import Demonstration
-from tidings.cli.installation import Installation
+from tidings.cli.installation import Installation, Where
 from tidings.runtime.settings import SettingsError
 
 pytestmark = pytest.mark.whole_system
+
+API_KEY = "a key of the tests"
 
 
 class Console:
@@ -91,6 +95,31 @@ async def test_a_message_goes_all_the_way_and_a_restart_keeps_the_password(
     await installation.close()
     again = await make(variables)
     assert (await again.start()).password_changed
+
+
+async def test_a_number_that_waits_for_its_code_holds_up_no_start(make: Make, console: Console) -> None:
+    # Whoever waited for a lease to run out would wait for longer than a child may take to be ready.
+    installation = await make({"TIDINGS_AUTO_REGISTER": "0", "TIDINGS_LEASE_SECONDS": "120", "WA_API_KEY": API_KEY})
+    where = await installation.start()
+    request = urllib.request.Request(f"{where.api_url}/v1/health", headers={"Authorization": f"Apikey {API_KEY}"})
+    answer = await asyncio.to_thread(lambda: json.load(urllib.request.urlopen(request, timeout=10)))
+    assert answer["health"] == {"gateway_status": "unregistered"}
+
+
+@pytest.mark.parametrize(
+    ("api_url", "said"),
+    [
+        ("http://127.0.0.1:9090", "TIDINGS_API_TLS=1 before this command"),
+        ("https://127.0.0.1:9090", "as the API; POST /v1/certificates/external"),
+    ],
+)
+async def test_the_first_screen_says_how_to_get_https_or_a_certificate_of_ones_own(
+    make: Make, api_url: str, said: str
+) -> None:
+    where = Where(api_url, "http://127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3", "http://127.0.0.1:4", "", 0, (), False)
+    lines = up.describe(where, await make({}), 1.0).splitlines()
+    assert f"  HTTPS          {said}" in lines
+    assert any(api_url in line for line in lines if line.startswith("  API "))
 
 
 async def test_a_killed_child_is_started_again_where_it_was(make: Make, console: Console) -> None:
@@ -173,6 +202,7 @@ def test_what_up_prints_can_be_pasted_and_ctrl_c_stops_it_cleanly(tmp_path: Path
         assert len(children) == 4
         for word in ("is up", "/docs", "/metrics", "admin / secret", "15550110000", "robots.jsonl", "/v1/messages"):
             assert word in said
+        assert "  HTTPS          TIDINGS_API_TLS=1 before this command\n" in said
         pasted = said[said.index("TOKEN=") : said.index("Be a recipient")]
         done = subprocess.run(["bash", "-euc", pasted], capture_output=True, text=True, timeout=60)
         assert '"wa_id":"15550110001"' in done.stdout.replace(" ", ""), done
