@@ -337,9 +337,10 @@ def test_a_terminal_that_goes_and_logs_that_cannot_be_written_stop_no_restart_an
 def test_the_second_sigterm_ends_everything_at_once_though_nothing_can_be_said(tmp_path: Path) -> None:
     with Path("/dev/full").open("wb") as full, up_on(full.fileno(), tmp_path / "data") as (process, _):
         children = children_of(process)
-        children["robots"].suspend()
+        # It is ready for sure when the robots have been started. A child that is not is killed and not waited for.
+        children["network"].suspend()
         process.terminate()
-        # The first one waits for the robots, which do not answer.
+        # The first one waits for the network, which does not answer.
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(1)
         process.terminate()
