@@ -15,6 +15,8 @@ from prometheus_client import REGISTRY
 
 from coreapp.journal import Change, Journal
 from tests.conftest import DatabaseFactory
+from tests.coreapp import media_scene as scene
+from tests.coreapp import test_media_inbound
 from tests.coreapp.conftest import World
 from tests.coreapp.test_journal import ACCOUNT, a_job, a_lease, a_message
 from tidings.storage import contacts, sessions
@@ -101,6 +103,20 @@ async def test_a_message_of_a_recipient_is_pending_until_it_is_on_disk(
     await world.network.signals.until(lambda: "m1" in world.network.acknowledged)
     assert counts.of("in_messages_pending_processing") == 0
     assert counts.of("in_message_persisted_total", type="text") == 1
+
+
+async def test_files_are_counted_by_type_and_result(world: World) -> None:
+    running, phone = await test_media_inbound.begin(world)
+    counts = Counts()
+    # By what the file is: one upload serves messages of several types.
+    medium = await scene.upload(world)
+    await scene.send_image(running, phone.number, medium.id)
+    sent = world.network.blobs.put(b"a voice", "audio/ogg; codecs=opus")
+    test_media_inbound.deliver(world, phone, "in-1", {"type": "voice", "voice": sent})
+    await test_media_inbound.posted(world, "in-1")
+    await world.network.signals.until(lambda: len(world.network.sends) > 1)
+    assert counts.of("tidings_media_uploads_total", type="image", result="stored") == 1
+    assert counts.of("tidings_media_downloads_total", type="voice", result="stored") == 1
 
 
 async def test_a_commit_is_counted_by_what_it_is_about_alone(database_factory: DatabaseFactory) -> None:
