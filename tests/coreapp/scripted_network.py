@@ -109,6 +109,7 @@ class ScriptedNetwork:
         refs: list[str] | None = None,
         timestamp: int = 0,
         trace: str = "",
+        group: str = "",
     ) -> None:
         """Put an envelope into the business's mailbox; it comes at each login until it is acknowledged."""
         frame = frames.Deliver(
@@ -121,6 +122,7 @@ class ScriptedNetwork:
             body,
             refs or [],
             trace=trace,
+            group=group,
         )
         self.mailbox[id] = frame
         self._push(frame)

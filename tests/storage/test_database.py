@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from tests.conftest import DatabaseFactory
 from tests.services.mariadb import MariaDB
 from tidings.runtime.settings import DatabaseSettings
-from tidings.storage import outages, types
+from tidings.storage import messages, outages, types
 from tidings.storage.database import Database, insert_or_ignore, insert_or_update
 
 things = sa.Table(
@@ -366,3 +366,32 @@ def test_a_connection_that_was_closed_within_a_transaction_is_an_outage_on_every
             await database.close()
 
     run(scenario())
+
+
+@pytest.mark.parametrize("strange", ["ü", "\U0001f600" * 64, "\ud7ff\uffff", "x" * 65, "\x7f" * 65])
+async def test_what_no_key_can_be_is_asked_for_and_not_found(database_factory: DatabaseFactory, strange: str) -> None:
+    database = await database_factory("business")
+    async with database.transaction() as connection:
+        await messages.add(connection, [messages.Message("known", "1", 0, "2", "text", messages.Status.SENT, 1, "")])
+    async with database.reading() as connection:
+        for ids in ([strange], ["known", strange], [strange, strange, "known"]):
+            found = await messages.list_progress(connection, "1", ids)
+            assert [row.id for row in found] == [name for name in ids if name == "known"]
+
+
+@pytest.mark.parametrize("database_engine", ["mariadb"])
+async def test_what_no_key_can_be_is_no_row_in_its_stead(database_factory: DatabaseFactory) -> None:
+    database = await database_factory("business")
+    for statement in (
+        sa.insert(messages.table).values(
+            id="ü", account="1", shard=0, peer="2", kind="text", status=1, created_at=1, request_id=""
+        ),
+        sa.update(messages.table).values(id="ü"),
+    ):
+        with pytest.raises(sa.exc.DBAPIError) as refused:
+            async with database.transaction() as connection:
+                await messages.add(
+                    connection, [messages.Message("known", "1", 0, "2", "text", messages.Status.SENT, 1, "")]
+                )
+                await connection.execute(statement)
+        assert outages.refuses_row(refused.value)

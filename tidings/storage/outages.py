@@ -24,10 +24,11 @@ _VALUE_ERRORS = frozenset((
     1048, 1062, 1118, 1153, 1162, 1216, 1217, 1263, 1264, 1265, 1291, 1292, 1300, 1364, 1365, 1366, 1367, 1406, 1411,
     1441, 1451, 1452, 1525, 1557, 1586, 1690, 3140, 3819, 4025,
 ))
-# Of MySQL and MariaDB. Statements that no server would take: syntax, unknown or ambiguous columns, wrong counts.
+# Of MySQL and MariaDB. Statements that no server would take: syntax, unknown or ambiguous columns, wrong counts,
+# texts that cannot be compared.
 _STATEMENT_ERRORS = frozenset((
     1052, 1054, 1055, 1056, 1058, 1063, 1064, 1065, 1066, 1093, 1109, 1110, 1111, 1136, 1149, 1210, 1221, 1222, 1241,
-    1242, 1248, 1305, 1318, 1390,
+    1242, 1248, 1267, 1270, 1271, 1305, 1318, 1390,
 ))
 # fmt: on
 # Of SQLite, without their extensions. `SQLITE_ERROR` is of the statement but for the texts below.

@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql, sqlite
 
 
+class _Key(mysql.VARCHAR):
+    """ASCII text. Text that is not ASCII can be asked for, and nothing is found.
+
+    MariaDB and MySQL refuse to compare it (1267, 1270), which would let whoever names an id end the query. In its place
+    goes a text that is one character too long for the column: no row has it, and no row can be given it.
+    """
+
+    cache_ok = True
+
+    def bind_processor(self, dialect: sa.Dialect) -> Callable[[Any], Any]:
+        assert self.length is not None
+        in_no_row = "\x7f" * (self.length + 1)
+        return lambda value: value if not isinstance(value, str) or value.isascii() else in_no_row
+
+
 def key(length: int) -> sa.types.TypeEngine[str]:
-    """ASCII text compared byte by byte: ids, numbers, names of states."""
-    return sa.String(length).with_variant(
-        mysql.VARCHAR(length, charset="ascii", collation="ascii_bin"), "mysql", "mariadb"
-    )
+    """ASCII text compared byte by byte: ids, numbers, names of states. Any text may be asked for."""
+    return sa.String(length).with_variant(_Key(length, charset="ascii", collation="ascii_bin"), "mysql", "mariadb")
 
 
 def text(length: int) -> sa.types.TypeEngine[str]:

@@ -1,0 +1,158 @@
+"""Whatever recipients and callers may write, in its extremes: no database refuses a row or a question because of it."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import pytest
+
+from tests.coreapp import media_scene as scene
+from tests.coreapp.conftest import BUSINESS, World
+from tests.coreapp.test_hostile_peers import acknowledged
+from tidings.wire import core
+from tidings.wire import device as frames
+
+NUMBER = "15550110001"
+GROUP = "15550110001-1700000000"
+WIDE = "\U0001f600"  # four bytes in UTF-8
+
+# What the network lets through as the ids of messages that an envelope is about.
+STRANGE = [
+    "ü" * 64,
+    WIDE * 64,
+    "\0" * 64,
+    "'",
+    "\\",
+    "%",
+    " ",
+    "",
+    "a ",
+    "\ud7ff\ue000\uffff",
+    "~1",
+    "x~99999",
+    "\x7f" * 64,
+]
+SHA256 = "0" * 64
+
+
+def file(kind: str, **more: Any) -> dict[str, Any]:
+    pointer = {
+        "blob": "b" * 64,
+        "key": base64.b64encode(bytes(64)).decode(),
+        "digest": base64.b64encode(bytes(32)).decode(),
+        "size": 100 * 1024 * 1024,
+    }
+    return {"type": kind, kind: {"mime_type": "image/png", "sha256": SHA256, **pointer, **more}}
+
+
+CONTENTS: list[Any] = [
+    {"type": "text", "text": {"body": WIDE * 4_096}, "profile": {"name": WIDE * 10_000}},
+    {"type": "text", "text": {"body": "\0"}, "profile": {"name": "\0\ud7ff\uffff"}},
+    {"type": WIDE * 64},
+    {"type": "\0"},
+    {"type": "x" * 10_000, "x" * 10_000: {}},
+    {"type": "sender_key_request", "sender_key_request": {"group": "!" * 64}},
+    {"type": "sender_key", "sender_key": {"group": "!" * 64, "distribution": "AAAA"}},
+    {"type": "deleted", "deleted": {"id": "~" * 64}},
+    {"type": "deleted", "deleted": {"id": "~" * 63 + "\n"}},
+    {"type": "reaction", "reaction": {"message_id": "~" * 64, "emoji": "\U0001f468" * 32}},
+    {"type": "system", "system": {"type": "user_changed_number", "new_wa_id": "9" * 20 + "\n", "body": WIDE * 1_024}},
+    {"type": "order", "order": {"catalog_id": WIDE * 100, "product_items": [], "text": "\0" * 1_024}},
+    {"type": "button", "button": {"text": WIDE * 25, "payload": WIDE * 15_000}},
+    {"type": "location", "location": {"latitude": -90, "longitude": 1e-300, "name": WIDE * 1_024}},
+    file("document", filename=WIDE * 10_000, mime_type="a/" + "b" * 127 + "; c=" + '"' + "d" * 120 + '"'),
+    file("document", filename="a." + WIDE * 254, mime_type=WIDE * 255),
+    file("document", filename="\0" * 255, mime_type="\0"),
+    file("sticker", filename="../" * 100, mime_type="", metadata={"emojis": [WIDE * 64] * 20}),
+    file("image", caption=WIDE * 1_024, size=2**63),
+    file("voice", size=-1),
+]
+
+
+@pytest.mark.parametrize("group", ["", GROUP])
+async def test_ids_that_can_be_no_messages_are_passed_over(world: World, group: str) -> None:
+    world.add_phones(NUMBER)
+    running = await world.start()
+    await world.connected(running)
+    kinds = (frames.DELIVERED, frames.READ, frames.RETRY, frames.EXPIRED)
+    for kind in kinds:
+        world.network.deliver(NUMBER, kind, id=kind, refs=STRANGE, group=group)
+    await acknowledged(world, *kinds)
+    assert not running.shard.journal.broken.done()
+
+
+@pytest.mark.parametrize("kind", [frames.PREKEY, frames.MESSAGE, frames.GROUP, frames.GROUP_CHANGED, frames.IDENTITY])
+async def test_an_envelope_with_strange_ids_is_acknowledged(world: World, kind: str) -> None:
+    world.add_phones(NUMBER)
+    running = await world.start()
+    await world.connected(running)
+    for number, ref in enumerate(STRANGE):
+        world.network.deliver(
+            NUMBER, kind, id=f"{number}".rjust(64, "!"), body=b"\0", refs=[ref], trace="~" * 64, group=GROUP
+        )
+    await acknowledged(world, *(f"{number}".rjust(64, "!") for number in range(len(STRANGE))))
+    assert not running.shard.journal.broken.done()
+
+
+async def test_the_longest_and_strangest_contents_are_stored_and_told(world: World) -> None:
+    (phone,) = world.add_phones(NUMBER)
+    running = await world.start()
+    await world.connected(running)
+    names = [f"{number}".rjust(64, "~") for number in range(len(CONTENTS))]
+    for name, content in zip(names, CONTENTS, strict=True):
+        kind, body = phone.write(json.dumps(content).encode(), world.network.business_bundle())
+        world.network.deliver(NUMBER, kind, id=name, body=body, trace="x" * 64, timestamp=2**63 - 1)
+    await acknowledged(world, *names)
+    assert not running.shard.journal.broken.done()
+
+
+async def test_files_of_the_strangest_names_and_types_are_stored(world: World) -> None:
+    (phone,) = world.add_phones(NUMBER)
+    running = await world.start()
+    await world.connected(running)
+    contents = [content for content in CONTENTS if content["type"] == "document"]
+    for number, content in enumerate(contents):
+        pointer = world.network.blobs.put(scene.PNG, "image/png")
+        said = content["document"]
+        sent = {**pointer, "mime_type": said["mime_type"], "filename": said["filename"]}
+        kind, body = phone.write(
+            json.dumps({"type": "document", "document": sent}).encode(), world.network.business_bundle()
+        )
+        world.network.deliver(NUMBER, kind, id=f"file-{number}", body=body)
+    await world.sink.signals.until(lambda: len(world.sink.taken()) >= len(contents))
+    told = [post.body["messages"][0]["document"] for post in world.sink.taken()]
+    assert [document["status"] for document in told] == ["downloaded"] * len(contents)
+    assert not running.shard.journal.broken.done()
+
+
+async def test_files_that_callers_name_strangely_fail_their_messages_alone(world: World) -> None:
+    phones = world.add_phones(NUMBER)
+    inbox = scene.Inbox(world, *phones)
+    running = await world.start()
+    await world.connected(running)
+    await running.client.check(NUMBER)
+    for strange in ("ü", WIDE * 300, "\0", "a "):
+        sent = await scene.send_image(running, NUMBER, strange)
+        error = await scene.failure(world, sent.id)
+        assert (error["code"], error["details"]) == (1006, f"image.id: there is no media {strange}")
+    await running.client.send(NUMBER, "after")
+    await inbox.until(1)
+
+
+@pytest.mark.parametrize("strange", ["ü", WIDE * 300, "\0", "a "])
+async def test_questions_about_what_can_not_be_are_refused(world: World, strange: str) -> None:
+    running = await world.start()
+    await world.connected(running)
+    ask = running.client.ask
+    for answer in (
+        await ask(lambda n: core.MarkRead(n, BUSINESS, strange)),
+        # Of a number the Webapp lets only digits through, 20 at the most.
+        await ask(lambda n: core.GetIdentity(n, BUSINESS, "9" * 20)),
+        await ask(lambda n: core.AcknowledgeIdentity(n, BUSINESS, "9" * 20, strange)),
+        await ask(lambda n: core.AcceptMessage(n, BUSINESS, strange, "text", b"{}", recipient_type="group")),
+        await ask(lambda n: core.AcceptMessage(n, BUSINESS, "9" * 20, "text", b"{}")),
+    ):
+        assert isinstance(answer, core.Refused), answer
+    assert not running.shard.journal.broken.done()

@@ -1,0 +1,37 @@
+"""Names and ids that nothing can have, in every path: 4xx in format, whatever the database is."""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+import pytest
+
+from tests.webapp.conftest import Served, errors
+
+STRANGE = ["ü", "\U0001f600" * 64, "\ud7ff\uffff", "\x7f", "'", "%", "a ", "x" * 300]
+
+
+@pytest.fixture(params=["sqlite", "mariadb"])
+def database_engine(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+async def paths(api: Served) -> list[tuple[str, str]]:
+    """(method, template) of every operation without a body that names something in its path."""
+    found = []
+    for template, methods in (await api.http.get("/openapi.json")).json()["paths"].items():
+        if "{" in template:
+            found += [(method.upper(), template) for method in methods if method in ("get", "head", "delete")]
+    assert len(found) > 10
+    return found
+
+
+async def test_what_no_row_can_be_called_is_answered_as_unknown(api: Served, paths: list[tuple[str, str]]) -> None:
+    for method, template in paths:
+        for strange in STRANGE:
+            parts = [quote(strange, safe="") if "{" in part else part for part in template.split("/")]
+            answer = await api.http.request(method, "/".join(parts))
+            assert 400 <= answer.status_code < 500, (method, template, strange, answer.text)
+            if method != "HEAD":
+                assert errors(answer)
