@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from prometheus_client import Histogram
 
 from network import numbers as telephone
+from network.absences import Absences
 from tidings.storage import directory
 from tidings.storage.database import Connection, Database
 
@@ -25,8 +26,9 @@ class Busy(Exception):
 class Lookups:
     """One check in flight for each asking number; how many askers there are is bounded by the connections."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, absences: Absences) -> None:
         self._database = database
+        self._absences = absences
         self._asking: set[str] = set()
 
     def begin(self, asker: str) -> None:
@@ -39,13 +41,18 @@ class Lookups:
         """The answer is on its way."""
         self._asking.discard(asker)
 
-    async def check(self, numbers: Sequence[str]) -> list[str]:
-        """Those that are registered, in the order asked, each once. Waits while the database is away."""
+    async def check(self, asker: str, numbers: Sequence[str]) -> list[str]:
+        """Those that are registered, in the order asked, each once; of the others the asker hears when they register.
+
+        Waits while the database is away.
+        """
         CHECKED.observe(len(numbers))
         wanted = dict.fromkeys(number for number in numbers if telephone.is_number(number))
 
         async def work(connection: Connection) -> set[str]:
             return await directory.list_registered(connection, wanted)
 
+        self._absences.asked(asker, wanted)
         registered = await self._database.query(work, patience=math.inf)
+        self._absences.found(asker, registered)
         return [number for number in wanted if number in registered]

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable
 
 from network import app
+from network.absences import Absences
 from network.blobs import routes as blob_routes
 from network.blobs.store import Store
 from network.blobs.sweeper import BlobSweeper
@@ -94,11 +95,12 @@ async def _serve(
     delay = Delay(*settings.delay)
     notices = Notices(router, clock, settings.message_ttl)
     chats = Chats(database, notices, clock)
+    absences = Absences()
     backend = Backend(
         router=router,
         copies=Copies(database, notices, clock, settings.message_ttl),
         logins=logins,
-        lookups=Lookups(database),
+        lookups=Lookups(database, absences),
         bundles=Bundles(database, refills),
         refills=refills,
         delay=delay,
@@ -108,7 +110,7 @@ async def _serve(
     blob_store = await _open_blobs(settings, database, clock)
     devices = routes.Service(
         codes=Codes(database, settings.secrets.registration_key, clock),
-        registrations=Registrations(database, router, recipients, logins, notices, chats, clock),
+        registrations=Registrations(database, router, recipients, logins, notices, absences, chats, clock),
         keys=Keys(database, router, refills),
         blocks=Blocks(database, recipients),
         logins=logins,

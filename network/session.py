@@ -232,7 +232,7 @@ class Session:
     async def _check(self, frame: device.Check) -> None:
         try:
             await self._delay.sleep()
-            registered = await self._backend.lookups.check(frame.numbers)
+            registered = await self._backend.lookups.check(frame.number, frame.numbers)
         finally:
             self._backend.lookups.end(frame.number)
         self._transport.send(device.Checked(n=frame.n, registered=registered))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from prometheus_client import Counter
 
 from network import tokens
+from network.absences import Absences
 from network.devices import schemas, signatures
 from network.devices.keys import kyber_rows, prekey_rows
 from network.errors import BadRequest, StaleEpoch
@@ -17,7 +18,7 @@ from network.notices import Notice, Notices
 from network.recipients import Recipients
 from network.router import Router
 from tidings.runtime.clock import Clock
-from tidings.storage import directory, prekeys
+from tidings.storage import directory, outages, prekeys
 from tidings.storage.database import Connection, Database
 from tidings.storage.directory import Registration
 from tidings.wire import device
@@ -32,8 +33,8 @@ class Registrations:
 
     When the identity key is another than before, also than before it unregistered, everybody who has fetched a bundle
     of that number, or whose bundle it has fetched, gets an `identity` envelope with the new key, stored in the same
-    transaction: at most 10,000, the rest learns it from the first message. Envelopes that wait for the number stay,
-    blocks too.
+    transaction: at most 10,000, the rest learns it from the first message. Whoever has lately asked for a number that
+    was not registered gets one, too. Envelopes that wait for the number stay, blocks too.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class Registrations:
         recipients: Recipients,
         logins: Logins,
         notices: Notices,
+        absences: Absences,
         chats: Chats,
         clock: Clock,
     ) -> None:
@@ -51,6 +53,7 @@ class Registrations:
         self._recipients = recipients
         self._logins = logins
         self._notices = notices
+        self._absences = absences
         self._chats = chats
         self._clock = clock
 
@@ -106,6 +109,7 @@ class Registrations:
 
             await self._database.persist(work, patience=20)
         self._changed(numbers)
+        await self._tell_askers({body.number: body.identity_key for body in devices})
         REGISTRATIONS.inc(len(devices))
         log.info("devices.registered", extra={"count": len(devices), "first": numbers[0] if numbers else ""})
         return issued
@@ -126,6 +130,23 @@ class Registrations:
             await self._database.persist(work, patience=20)
         self._changed([number])
         log.info("device.unregistered", extra={"number": number})
+
+    async def _tell_askers(self, keys: Mapping[str, bytes]) -> None:
+        """Those who have asked for these numbers in vain; keys: the new identity keys by number.
+
+        After the commit, so that nobody is missed who asked meanwhile. Whom an outage or our end keeps from hearing of
+        it finds out at the next check.
+        """
+        told = [Notice(device.IDENTITY, who, asker, body=keys[who]) for who, asker in self._absences.take(keys)]
+        if not told:
+            return
+        with self._notices.reservations() as reservations:
+            try:
+                await self._database.persist(lambda connection: reservations.store(connection, told), patience=5)
+            except Exception as error:
+                if not outages.is_outage(error):
+                    raise
+                log.warning("askers.not_told", extra={"count": len(told), "error": outages.brief(error)})
 
     def _changed(self, numbers: Sequence[str]) -> None:
         self._logins.changed()

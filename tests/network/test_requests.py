@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from network.absences import ASKERS, REMEMBERED, Absences
 from tests.network.support import Client, Network
 from tests.network.test_routing import ALICE, BOB, CAROL
 from tidings.wire import device
@@ -153,3 +154,32 @@ async def test_a_distant_network_delays_calls_but_neither_queues_nor_reorders_th
     assert await alice.accepted(200) == sent
     assert [delivery.id for delivery in deliveries] == [f"m{i}" for i in range(200)]
     assert loop.time() - started < 5
+
+
+async def test_whoever_asked_for_a_number_in_vain_hears_when_it_registers(network: Network) -> None:
+    await network.start()
+    await network.register(ALICE, BOB)
+    alice, bob = await network.connect(ALICE), await network.connect(BOB)
+    assert (await alice.ask(lambda n: device.Check(n, ALICE, [CAROL, BOB]))).registered == [BOB]
+    await network.register(CAROL)
+    (notice,) = await alice.deliveries(1)
+    assert (notice.kind, notice.sender, notice.to, len(notice.body)) == (device.IDENTITY, CAROL, ALICE, 33)
+    alice.ack(notice)
+    # Told once, and only those who asked; nor is anybody who found the number.
+    assert (await bob.ask(lambda n: device.Check(n, BOB, [CAROL]))).registered == [CAROL]
+    await network.register(CAROL)
+    await alice.nothing_came()
+    await bob.nothing_came()
+
+
+def test_askers_and_what_they_asked_for_are_bounded() -> None:
+    absences = Absences()
+    for asker in range(ASKERS + 1):
+        absences.asked(f"asker {asker}", [CAROL])
+    assert len(absences.take([CAROL])) == ASKERS
+    assert absences.take([CAROL]) == []
+    absences.asked(ALICE, map(str, range(REMEMBERED + 1)))
+    assert absences.take(["0"]) == []
+    assert absences.take([str(REMEMBERED)]) == [(str(REMEMBERED), ALICE)]
+    absences.found(ALICE, ["1"])
+    assert absences.take(["1"]) == []

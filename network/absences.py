@@ -1,0 +1,46 @@
+"""Who has asked for a number that was not registered, so as to hear of it when it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tidings.runtime.lru import LRU
+
+# Numbers remembered, about 200 bytes each, and askers of each. Those beyond, and those that asked a process which has
+# ended since, find out when they ask again.
+REMEMBERED = 50_000
+ASKERS = 8
+
+_NOBODY: frozenset[str] = frozenset()
+
+
+class Absences:
+    """Askers of numbers that are not in the directory, in memory only."""
+
+    def __init__(self) -> None:
+        self._askers: LRU[str, frozenset[str]] = LRU(REMEMBERED)
+
+    def asked(self, asker: str, numbers: Iterable[str]) -> None:
+        """Call this before the directory is read: whoever registers meanwhile is either found or told of."""
+        for number in numbers:
+            askers = self._askers.get(number) or _NOBODY
+            if len(askers) < ASKERS:
+                self._set(number, askers | {asker})
+
+    def found(self, asker: str, numbers: Iterable[str]) -> None:
+        """These are in the directory, and the asker knows."""
+        for number in numbers:
+            self._set(number, (self._askers.get(number) or _NOBODY) - {asker})
+
+    def take(self, numbers: Iterable[str]) -> list[tuple[str, str]]:
+        """The pairs (number, asker) of these numbers, which are registered now; forgotten here."""
+        pairs = [(number, asker) for number in numbers for asker in sorted(self._askers.get(number) or _NOBODY)]
+        for number, _ in pairs:
+            self._askers.drop(number)
+        return pairs
+
+    def _set(self, number: str, askers: frozenset[str]) -> None:
+        if askers:
+            self._askers.put(number, askers)
+        else:
+            self._askers.drop(number)
