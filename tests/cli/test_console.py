@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pty
 import time
 
+from tests.cli.terminal import open_terminal
 from tidings.cli import console
 from tidings.cli.console import Console
 
@@ -23,7 +23,7 @@ def test_lines_come_in_order_and_close_waits_for_them() -> None:
 
 
 def test_a_terminal_that_is_gone_and_a_full_device_raise_nothing() -> None:
-    ours, theirs = pty.openpty()
+    ours, theirs = open_terminal()
     os.close(ours)
     full = os.open("/dev/full", os.O_WRONLY)
     for descriptor in (theirs, full):

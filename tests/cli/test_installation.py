@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import json
 import os
-import pty
 import re
 import shutil
 import signal
@@ -22,6 +21,7 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.cli.terminal import open_terminal
 from tests.services.mariadb import MariaDB
 from tidings.cli import demonstration, supervisor
 from tidings.cli.commands import up
@@ -317,7 +317,7 @@ def up_on(descriptor: int, data_dir: Path) -> Iterator[tuple[subprocess.Popen[by
 
 
 def test_a_terminal_that_goes_and_logs_that_cannot_be_written_stop_no_restart_and_no_child(tmp_path: Path) -> None:
-    ours, theirs = pty.openpty()
+    ours, theirs = open_terminal()
     with up_on(theirs, tmp_path / "data") as (process, environment):
         os.close(theirs)
         os.close(ours)
