@@ -80,21 +80,15 @@ async def list_unacknowledged(
 
 async def acknowledge(connection: AsyncConnection, account: str, hashes: Sequence[tuple[str, bytes]]) -> None:
     """(peer, hash): these are acknowledged, unless the peer is known by another hash by now."""
-    if hashes:
-        await connection.execute(
-            table.update()
-            .where(
-                table.c.account == account,
-                table.c.peer == sa.bindparam("of_peer"),
-                table.c.hash == sa.bindparam("of_hash", type_=table.c.hash.type),
-            )
-            .values(acknowledged=True),
-            [{"of_peer": peer, "of_hash": hash_} for peer, hash_ in hashes],
-        )
+    await _set(connection, account, hashes, acknowledged=True)
 
 
 async def note_kyber(connection: AsyncConnection, account: str, hashes: Sequence[tuple[str, bytes]]) -> None:
     """(peer, hash): these have post-quantum protection from now on, unless the peer is known by another hash by now."""
+    await _set(connection, account, hashes, had_kyber=True)
+
+
+async def _set(connection: AsyncConnection, account: str, hashes: Sequence[tuple[str, bytes]], **values: bool) -> None:
     if hashes:
         await connection.execute(
             table.update()
@@ -103,7 +97,7 @@ async def note_kyber(connection: AsyncConnection, account: str, hashes: Sequence
                 table.c.peer == sa.bindparam("of_peer"),
                 table.c.hash == sa.bindparam("of_hash", type_=table.c.hash.type),
             )
-            .values(had_kyber=True),
+            .values(values),
             [{"of_peer": peer, "of_hash": hash_} for peer, hash_ in hashes],
         )
 
