@@ -64,4 +64,4 @@ $(VENV)/.dev: pyproject.toml requirements.lock requirements-dev.lock | $(VENV)/b
 
 # The servers that tests start for themselves: installed before they begin, not by several of them at once.
 services: $(VENV)/.dev
-	@$(BIN)/python -m tests.services.packages
+	@$(BIN)/python -m harness.packages

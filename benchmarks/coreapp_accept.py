@@ -34,8 +34,8 @@ from coreapp.link import LinkHandler
 from coreapp.node import Node
 from coreapp.settings import Settings
 from coreapp.webhook import delivery, signature
+from harness.mariadb import MariaDB
 from tests.coreapp.phones import Phone
-from tests.services.mariadb import MariaDB
 from tidings.outgoing import addresses
 from tidings.outgoing.settings import OutgoingSettings
 from tidings.runtime import log

@@ -18,13 +18,13 @@ from pathlib import Path
 import psutil
 import uvloop
 
-from benchmarks.harness import client, ledger, measure, report, workloads
-from benchmarks.harness.client import Business, Sent
-from benchmarks.harness.installation import Installation
-from benchmarks.harness.processes import usage
-from benchmarks.harness.sink import Record
-from benchmarks.harness.sink_process import SinkProcess
-from tests.services.mariadb import MariaDB
+from harness import client, ledger, measure, report, workloads
+from harness.client import Business, Sent
+from harness.installation import Installation
+from harness.mariadb import MariaDB
+from harness.processes import usage
+from harness.sink import Record
+from harness.sink_process import SinkProcess
 
 RESULTS = Path(__file__).parent / "results"
 LIMIT_MB = 300

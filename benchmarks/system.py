@@ -20,14 +20,14 @@ from typing import Any
 
 import uvloop
 
-from benchmarks.harness import client, ledger, measure, report, workloads
-from benchmarks.harness.client import Business, Load
-from benchmarks.harness.installation import Installation
-from benchmarks.harness.processes import Ended
-from benchmarks.harness.sink import Counts, Record
-from benchmarks.harness.sink_process import SinkProcess
-from benchmarks.harness.workloads import Workload
-from tests.services.mariadb import MariaDB
+from harness import client, ledger, measure, report, workloads
+from harness.client import Business, Load
+from harness.installation import Installation
+from harness.mariadb import MariaDB
+from harness.processes import Ended
+from harness.sink import Counts, Record
+from harness.sink_process import SinkProcess
+from harness.workloads import Workload
 
 RESULTS = Path(__file__).parent / "results"
 ENVIRONMENT = {

@@ -13,8 +13,8 @@ import hypothesis
 import psutil
 import pytest
 
-from tests.services import packages
-from tests.services.mariadb import MariaDB
+from harness import packages
+from harness.mariadb import MariaDB
 from tidings.runtime.settings import DatabaseSettings
 from tidings.storage import schema
 from tidings.storage.database import Database

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.services import packages
+from harness import packages
 
 # Brings the program `served`; fails like the real one where another of its kind is at work, and where nobody has
 # fetched the lists of packages.
@@ -26,7 +26,7 @@ rmdir running
 exit $status
 """
 PROGRAM = """
-from tests.services import packages
+from harness import packages
 packages.NEEDED = {"served": "some-package"}
 print(packages.require(["served"])[0])
 """

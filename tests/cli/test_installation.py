@@ -21,8 +21,8 @@ from typing import Any
 import psutil
 import pytest
 
+from harness.mariadb import MariaDB
 from tests.cli.terminal import open_terminal
-from tests.services.mariadb import MariaDB
 from tidings.cli import demonstration, supervisor
 from tidings.cli.commands import up
 from tidings.cli.demonstration import Demonstration

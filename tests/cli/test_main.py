@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.services.mariadb import free_port
+from harness.mariadb import free_port
 from tidings.cli import main as cli
 
 PROCESSES = {"webapp", "coreapp", "network", "handset"}

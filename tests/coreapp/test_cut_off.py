@@ -15,13 +15,13 @@ import sqlalchemy as sa
 from coreapp.garbage import old_rows
 from coreapp.identities import Identities
 from coreapp.media.pointers import Source
+from harness.gate import Gate
 from network.session import Session
 from tests.conftest import DatabaseFactory
 from tests.coreapp import media_scene
 from tests.coreapp.conftest import BUSINESS, Running, World
 from tests.coreapp.real_network import RealNetwork, real_network
 from tests.coreapp.signals import Signals, soon
-from tests.services.gate import Gate
 from tidings.runtime.clock import SystemClock
 from tidings.storage import media
 from tidings.storage.database import Database

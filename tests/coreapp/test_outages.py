@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from coreapp import journal
+from harness.mariadb import MariaDB
 from tests.coreapp.conftest import World
-from tests.services.mariadb import MariaDB
 from tidings.wire import core
 
 NUMBER = "15550110001"

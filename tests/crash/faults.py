@@ -12,9 +12,9 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness.client import Business, NoAnswer
+from harness.client import Business, NoAnswer
+from harness.mariadb import MariaDB
 from tests.crash.scene import Phase, Scene
-from tests.services.mariadb import MariaDB
 
 # The longest that health may take to say that a database cannot be used, in seconds.
 HEALTH_SECONDS = 10.0

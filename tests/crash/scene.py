@@ -9,11 +9,11 @@ import time
 from collections.abc import Sequence
 from typing import Protocol
 
-from benchmarks.harness import client, ledger, measure
-from benchmarks.harness.client import Business, Sent
-from benchmarks.harness.installation import Installation
-from benchmarks.harness.sink import Record
-from benchmarks.harness.sink_process import SinkProcess
+from harness import client, ledger, measure
+from harness.client import Business, Sent
+from harness.installation import Installation
+from harness.sink import Record
+from harness.sink_process import SinkProcess
 
 # Recipients who read, and, one in five, who read and send each text back.
 ROBOTS = 500

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from benchmarks.harness import ledger
+from harness import ledger
 from tests.crash.scene import Phase, Scene, recovery_seconds, verdict
 
 COLUMNS = (

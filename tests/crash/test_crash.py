@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.harness import report
-from benchmarks.harness.client import Business
-from benchmarks.harness.installation import Installation
-from benchmarks.harness.sink_process import SinkProcess
+from harness import report
+from harness.client import Business
+from harness.installation import Installation
+from harness.mariadb import MariaDB
+from harness.sink_process import SinkProcess
 from tests.crash import disruptions, table
 from tests.crash.scene import ENVIRONMENT, Disruption, Scene
-from tests.services.mariadb import MariaDB
 
 RATE = 200.0
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"

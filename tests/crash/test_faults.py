@@ -16,14 +16,14 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.harness import report
-from benchmarks.harness.client import Business
-from benchmarks.harness.installation import Installation
-from benchmarks.harness.sink_process import SinkProcess
+from harness import report
+from harness.client import Business
+from harness.installation import Installation
+from harness.mariadb import MariaDB
+from harness.sink_process import SinkProcess
 from tests.crash import faults, table
 from tests.crash.faults import Disk, During
 from tests.crash.scene import ENVIRONMENT, Scene, recovery_seconds
-from tests.services.mariadb import MariaDB
 
 RATE = 40.0
 # Seconds of load in a phase on top of those of its fault.

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from aiohttp import web
 
-from benchmarks.harness.installation import Installation
+from harness.installation import Installation
 
 API_KEY = "fuzz-the-monitoring-key"
 ECHO, UNKNOWN = "15550140001", "15550160001"

@@ -13,7 +13,7 @@ import urllib.request
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from benchmarks.harness.client import PASSWORD
+from harness.client import PASSWORD
 from tests.fuzz.rig import Target
 
 HERE = Path(__file__).parent

@@ -6,7 +6,7 @@ import json
 import urllib.request
 from typing import Any
 
-from benchmarks.harness import processes
+from harness import processes
 from tests.fuzz.rig import Target
 from tests.fuzz.run import Outcome
 

@@ -13,9 +13,9 @@ import pytest
 
 from handset.behaviours import Behaviour, number_of
 from handset.settings import RobotsSettings
+from harness import spawn
 from tests.handset.business import Recorder, business
 from tests.handset.conftest import SECRETS, LiveNetwork
-from tests.services import spawn
 from tidings.runtime import crashpoints
 
 MESSAGES = 60

@@ -13,6 +13,7 @@ import aiohttp
 import pytest
 import sqlalchemy as sa
 
+from harness.mariadb import MariaDB
 from network.groups import copies
 from network.groups.copies import Group, judge, readers
 from network.mailbox import SqlMailbox
@@ -23,7 +24,6 @@ from tests.network.group_support import ALICE, BOB, CAROL, DAVE, changes, done, 
 from tests.network.support import PATIENCE, REGISTRATION_KEY, Client, Network
 from tests.network.test_outages import PROCESS
 from tests.network.test_routing import ids, stored
-from tests.services.mariadb import MariaDB
 from tidings.runtime import crashpoints
 from tidings.runtime.clock import ManualClock
 from tidings.runtime.settings import DatabaseSettings

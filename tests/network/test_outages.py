@@ -10,11 +10,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from harness.mariadb import MariaDB
 from network.services import Addresses
 from tests.conftest import DatabaseFactory
 from tests.network.support import PATIENCE, REGISTRATION_KEY, Client, Network
 from tests.network.test_routing import ALICE, BOB, CAROL, ids, stored
-from tests.services.mariadb import MariaDB
 from tidings.runtime import crashpoints
 from tidings.runtime.settings import DatabaseSettings
 from tidings.wire import device

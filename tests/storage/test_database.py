@@ -14,8 +14,8 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from harness.mariadb import MariaDB
 from tests.conftest import DatabaseFactory
-from tests.services.mariadb import MariaDB
 from tidings.runtime.settings import DatabaseSettings
 from tidings.storage import messages, outages, types
 from tidings.storage.database import Database, insert_or_ignore, insert_or_update

@@ -20,7 +20,7 @@ import pytest
 import sqlalchemy as sa
 
 import migrations
-from tests.services.mariadb import MariaDB
+from harness.mariadb import MariaDB
 from tidings.runtime.settings import DatabaseSettings
 from tidings.storage import migration_steps, schema
 from tidings.storage.database import Database

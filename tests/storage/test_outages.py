@@ -15,8 +15,8 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from harness.mariadb import MariaDB
 from tests.conftest import DatabaseFactory
-from tests.services.mariadb import MariaDB
 from tests.storage.test_database import create_things, row, stored, things
 from tidings.runtime.settings import DatabaseSettings
 from tidings.storage import database as databases

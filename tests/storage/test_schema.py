@@ -14,8 +14,8 @@ import pytest
 import sqlalchemy as sa
 
 import tidings.storage
+from harness.mariadb import MariaDB
 from tests.conftest import DatabaseFactory
-from tests.services.mariadb import MariaDB
 from tidings.runtime.settings import DatabaseSettings
 from tidings.storage import business_tables, handset_tables, network_tables, schema
 from tidings.storage.database import Database

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from benchmarks.harness.installation import Installation
+from harness.installation import Installation
 from tests.system.webhook import Webhook
 
 

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from benchmarks.harness import client, measure
-from benchmarks.harness.client import Business, Connection, Sent
-from benchmarks.harness.installation import Installation
+from harness import client, measure
+from harness.client import Business, Connection, Sent
+from harness.installation import Installation
 
 pytestmark = pytest.mark.whole_system
 

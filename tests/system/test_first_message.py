@@ -12,11 +12,11 @@ from typing import Any
 import jwt
 import pytest
 
-from benchmarks.harness import ledger
-from benchmarks.harness.client import Business
-from benchmarks.harness.installation import FAMILIES, Installation
-from benchmarks.harness.sink import Record
-from benchmarks.harness.sink_process import SinkProcess
+from harness import ledger
+from harness.client import Business
+from harness.installation import FAMILIES, Installation
+from harness.sink import Record
+from harness.sink_process import SinkProcess
 
 pytestmark = pytest.mark.whole_system
 

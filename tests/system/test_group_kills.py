@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.harness.client import Business, Unexpected
-from benchmarks.harness.installation import Installation
+from harness.client import Business, Unexpected
+from harness.installation import Installation
 from tests.coreapp import webhook_schemas
 from tests.system.webhook import Webhook
 from tidings.runtime import crashpoints

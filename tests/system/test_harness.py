@@ -10,12 +10,12 @@ from typing import ClassVar
 
 import pytest
 
-from benchmarks.harness import client, measure
-from benchmarks.harness.client import Business, NoAnswer, Unexpected
-from benchmarks.harness.sink import Record
-from benchmarks.harness.sink_process import SinkProcess
-from benchmarks.harness.webhook_body import Verifier
 from coreapp.webhook import bodies, inbound, signature
+from harness import client, measure
+from harness.client import Business, NoAnswer, Unexpected
+from harness.sink import Record
+from harness.sink_process import SinkProcess
+from harness.webhook_body import Verifier
 from tidings.storage.messages import Status
 
 SECRET = "whsec_" + "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"  # the example of the specification

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from benchmarks.harness.client import Business
-from benchmarks.harness.installation import Installation
 from handset import settings
 from handset.settings import TerminalSettings
+from harness.client import Business
+from harness.installation import Installation
 from tests.coreapp import webhook_schemas
 from tests.handset.test_terminal import ADA, at_the_terminal
 from tests.system.webhook import Webhook

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from benchmarks.harness import ledger
-from benchmarks.harness.ledger import Reply, Request, Shown, Status
+from harness import ledger
+from harness.ledger import Reply, Request, Shown, Status
 
 # The recipients whose numbers begin so send each text back: here the one of m2.
 ECHOING = "15550110002"

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.harness.client import Business
-from benchmarks.harness.installation import Installation
+from harness.client import Business
+from harness.installation import Installation
 from tests.handset.test_terminal import ADA, Session, at_the_terminal
 from tests.network.stranger import Stranger, to_text
 from tests.system.test_identity import handset

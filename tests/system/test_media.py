@@ -12,8 +12,8 @@ import httpx
 import pytest
 from aiohttp import web
 
-from benchmarks.harness.installation import Installation
 from handset import settings
+from harness.installation import Installation
 from tests.coreapp import webhook_schemas
 from tests.handset.test_terminal import ADA, at_the_terminal
 from tests.media_samples import SAMPLES

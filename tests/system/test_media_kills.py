@@ -11,9 +11,9 @@ import httpx
 import pytest
 from aiohttp import web
 
-from benchmarks.harness.client import Business
-from benchmarks.harness.installation import Installation
 from handset import settings
+from harness.client import Business
+from harness.installation import Installation
 from tests.coreapp.media_scene import read
 from tests.handset.test_terminal import ADA, Session, at_the_terminal
 from tests.system.webhook import Webhook

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.services.mariadb import MariaDB
+from harness.mariadb import MariaDB
 from tests.webapp.conftest import PASSWORD, Serve, basic, code
 from tests.webapp.fake_coreapp import FakeCoreapp
 from tidings.runtime.settings import DatabaseSettings

@@ -14,10 +14,10 @@ from typing import Any, Self
 
 import msgspec
 
-from benchmarks.harness import ledger
-from benchmarks.harness.client import Business
-from benchmarks.harness.processes import Process
-from tests.services.mariadb import MariaDB, free_port
+from harness import ledger
+from harness.client import Business
+from harness.mariadb import MariaDB, free_port
+from harness.processes import Process
 
 # Each needs those before it.
 ORDER = ("network", "robots", "coreapp", "webapp")

@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 
 import psutil
 
-from benchmarks.harness import ledger
-from benchmarks.harness.installation import Installation
-from benchmarks.harness.processes import usage
-from benchmarks.harness.sink import Record
-from tests.services.mariadb import MariaDB
+from harness import ledger
+from harness.installation import Installation
+from harness.mariadb import MariaDB
+from harness.processes import usage
+from harness.sink import Record
 
 # The part of a run that counts as its steady state: without the first and the last tenth.
 STEADY = (0.1, 0.9)

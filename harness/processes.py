@@ -16,7 +16,7 @@ from typing import Any
 
 import psutil
 
-from tests.services import spawn
+from harness import spawn
 
 START_SECONDS = 120.0
 STOP_SECONDS = 30.0

@@ -12,7 +12,7 @@ from typing import Any, cast
 import httptools
 import msgspec
 
-from benchmarks.harness import ledger
+from harness import ledger
 
 PASSWORD = "Tidings-2026!"
 TIMEOUT = 60.0

@@ -17,7 +17,7 @@ from typing import Any
 
 import pymysql
 
-from tests.services import packages, spawn
+from harness import packages, spawn
 
 START_SECONDS = 60.0
 STOP_SECONDS = 30.0

@@ -12,10 +12,10 @@ from typing import Any, Self
 
 import msgspec
 
-from benchmarks.harness.sink import Counts, Record
-from tests.services import spawn
+from harness import spawn
+from harness.sink import Counts, Record
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 
 _decode_records = msgspec.msgpack.Decoder(list[Record]).decode
 
@@ -46,7 +46,7 @@ class SinkProcess:
     async def __aenter__(self) -> Self:
         ours, theirs = socket.socketpair()
         with theirs, (self._directory / "sink.log").open("ab") as log:
-            command = [sys.executable, "-m", "benchmarks.harness.sink", f"--control-fd={theirs.fileno()}"]
+            command = [sys.executable, "-m", "harness.sink", f"--control-fd={theirs.fileno()}"]
             command += [f"--directory={self._directory}", f"--secret={self._secret}"]
             command += [f"--verify-every={self._verify_every}"]
             self._process = spawn.start(command, cwd=ROOT, stdout=log, stderr=log, pass_fds=(theirs.fileno(),))

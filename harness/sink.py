@@ -1,4 +1,4 @@
-"""`python -m benchmarks.harness.sink`: a webhook that takes everything, in a process of its own.
+"""`python -m harness.sink`: a webhook that takes everything, in a process of its own.
 
 The parent holds one end of a socket, `--control-fd`, over which it asks, one JSON object a line:
 
@@ -23,7 +23,7 @@ import httptools
 import msgspec
 import uvloop
 
-from benchmarks.harness.webhook_body import Verifier, decode
+from harness.webhook_body import Verifier, decode
 
 _BITS = {"sent": 1, "delivered": 2, "read": 4}
 _ALL = 7
