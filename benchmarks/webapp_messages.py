@@ -93,7 +93,7 @@ async def measure(options: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory() as directory:
         read, write = os.pipe()
         child = subprocess.Popen(  # noqa: ASYNC220
-            [sys.executable, "-m", "tidings.cli.main", "webapp", f"--ready-fd={write}"],
+            [sys.executable, "-m", "cli.main", "webapp", f"--ready-fd={write}"],
             pass_fds=(write,),
             cwd=Path(__file__).parents[1],
             env=os.environ

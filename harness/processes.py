@@ -52,7 +52,7 @@ class Process:
         try:
             with self.log_path.open("ab") as log:
                 self._process = spawn.start(
-                    [sys.executable, "-m", "tidings.cli.main", self.command, f"--ready-fd={write}"],
+                    [sys.executable, "-m", "cli.main", self.command, f"--ready-fd={write}"],
                     env={**_inherited(), **self.environment, **(extra or {})},
                     stdout=log,
                     stderr=log,

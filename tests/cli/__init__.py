@@ -1,1 +1,1 @@
-"""Tests of tidings.cli."""
+"""Tests of cli."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidings.cli.child_log import ChildLog
+from cli.child_log import ChildLog
 from tidings.runtime import log
 
 INFO, WARNING, ERROR = logging.INFO, logging.WARNING, logging.ERROR

@@ -6,9 +6,9 @@ import contextlib
 import os
 import time
 
+from cli import console
+from cli.console import Console
 from tests.cli.terminal import open_terminal
-from tidings.cli import console
-from tidings.cli.console import Console
 
 
 def test_lines_come_in_order_and_close_waits_for_them() -> None:

@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from tidings.cli import guard
+from cli import guard
 from tidings.runtime.service import ServiceFailed
 from tidings.runtime.settings import SettingsError
 from tidings.storage.schema import PendingMigrations

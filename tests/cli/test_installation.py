@@ -21,12 +21,12 @@ from typing import Any
 import psutil
 import pytest
 
+from cli import demonstration, supervisor
+from cli.commands import up
+from cli.demonstration import Demonstration
+from cli.installation import Installation, Where
 from harness.mariadb import MariaDB
 from tests.cli.terminal import open_terminal
-from tidings.cli import demonstration, supervisor
-from tidings.cli.commands import up
-from tidings.cli.demonstration import Demonstration
-from tidings.cli.installation import Installation, Where
 from tidings.runtime.settings import SettingsError
 
 pytestmark = pytest.mark.whole_system
@@ -175,7 +175,7 @@ async def test_two_installations_do_not_share_a_directory(make: Make) -> None:
 def start_command(name: str, tmp_path: Path) -> subprocess.Popen[str]:
     environment = demonstration.environment(os.environ, tmp_path / "data")
     return subprocess.Popen(
-        [sys.executable, "-m", "tidings.cli.main", name],
+        [sys.executable, "-m", "cli.main", name],
         env={**environment, "TMPDIR": str(tmp_path)},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -265,7 +265,7 @@ def test_an_interrupted_demo_leaves_nothing(tmp_path: Path, number: int, status:
 
 def test_a_demo_that_misses_something_says_what_and_exits_1(tmp_path: Path) -> None:
     process = subprocess.Popen(
-        [sys.executable, "-m", "tidings.cli.main", "demo", "--timeout", "0"],
+        [sys.executable, "-m", "cli.main", "demo", "--timeout", "0"],
         env={**os.environ, "TMPDIR": str(tmp_path)},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -300,7 +300,7 @@ def up_on(descriptor: int, data_dir: Path) -> Iterator[tuple[subprocess.Popen[by
     data_dir.mkdir()
     (data_dir / "logs").write_text("in the way")
     process = subprocess.Popen(
-        [sys.executable, "-m", "tidings.cli.main", "up"],
+        [sys.executable, "-m", "cli.main", "up"],
         env={**environment, "TIDINGS_LOG_LEVEL": "info"},
         stdout=descriptor,
         stderr=descriptor,

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from cli import main as cli
 from harness.mariadb import free_port
-from tidings.cli import main as cli
 
 PROCESSES = {"webapp", "coreapp", "network", "handset"}
 
@@ -21,7 +21,7 @@ PROCESSES = {"webapp", "coreapp", "network", "handset"}
 def run(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("TIDINGS_", "WA"))}
     return subprocess.run(
-        [sys.executable, "-m", "tidings.cli.main", *words],
+        [sys.executable, "-m", "cli.main", *words],
         env={**environment, **variables},
         capture_output=True,
         text=True,
@@ -90,7 +90,7 @@ def test_wrong_use_exits_with_2(words: list[str]) -> None:
     ],
 )
 def test_a_command_loads_no_process_but_its_own(command: str, needed: set[str]) -> None:
-    program = f"import sys, tidings.cli.main, tidings.cli.commands.{command} as c; print(*sys.modules)"
+    program = f"import sys, cli.main, cli.commands.{command} as c; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert {name for name in done.stdout.split() if name in PROCESSES} == needed

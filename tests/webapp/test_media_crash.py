@@ -31,7 +31,7 @@ async def webapp(directory: Path, **variables: str) -> AsyncIterator[tuple[async
     reading, writing = os.pipe()
     process = await asyncio.create_subprocess_exec(
         sys.executable,
-        *("-m", "tidings.cli.main", "webapp", "--ready-fd", str(writing)),
+        *("-m", "cli.main", "webapp", "--ready-fd", str(writing)),
         pass_fds=[writing],
         stderr=asyncio.subprocess.DEVNULL,
         env={
@@ -96,7 +96,7 @@ async def test_the_directory_can_be_elsewhere_and_is_said_when_it_cannot_be_used
     (tmp_path / "file").touch()
     process = await asyncio.create_subprocess_exec(
         sys.executable,
-        *("-m", "tidings.cli.main", "webapp"),
+        *("-m", "cli.main", "webapp"),
         stderr=asyncio.subprocess.PIPE,
         env={
             **os.environ,

@@ -9,9 +9,9 @@ import socket
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tidings.cli import guard
-from tidings.cli.commands import migrate
-from tidings.cli.supervisor import Child, Supervisor
+from cli import guard
+from cli.commands import migrate
+from cli.supervisor import Child, Supervisor
 from tidings.runtime import settings
 from tidings.runtime.settings import DatabaseSettings, Environment
 from tidings.storage import accounts, users

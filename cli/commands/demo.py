@@ -10,8 +10,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from tidings.cli import demonstration, guard, process
-from tidings.cli.installation import Installation
+from cli import demonstration, guard, process
+from cli.installation import Installation
 from tidings.runtime.settings import Environment
 
 

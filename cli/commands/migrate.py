@@ -7,7 +7,7 @@ import asyncio
 import os
 from collections.abc import Callable
 
-from tidings.cli import process
+from cli import process
 from tidings.runtime import settings
 from tidings.storage import schema
 from tidings.storage.database import Database

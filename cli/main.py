@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import Protocol, cast
 
-from tidings.cli import guard
+from cli import guard
 
 COMMANDS = {
     "up": "start everything on this machine and stay until Ctrl-C",
@@ -27,7 +27,7 @@ COMMANDS = {
 
 
 class Command(Protocol):
-    """What a module in `tidings.cli.commands` offers."""
+    """What a module in `cli.commands` offers."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None: ...
 
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     name = parser.parse_args(words[:1]).command
     with guard.one_line(f"tidings {name}") as outcome:
-        command = cast(Command, importlib.import_module(f"tidings.cli.commands.{name}"))
+        command = cast(Command, importlib.import_module(f"cli.commands.{name}"))
         own = argparse.ArgumentParser(prog=f"tidings {name}", description=COMMANDS[name])
         command.add_arguments(own)
         outcome.status = command.run(own.parse_args(words[1:]))

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from tidings.cli import guard, process
+from cli import guard, process
 from tidings.runtime import settings
 from tidings.storage import callbacks, shards
 from tidings.storage.callbacks import Callback

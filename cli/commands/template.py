@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 import pydantic
 
-from tidings.cli import guard
+from cli import guard
 from tidings.runtime import settings
 from tidings.storage import templates
 from tidings.storage.database import Connection, Database

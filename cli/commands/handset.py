@@ -8,8 +8,8 @@ import os
 
 import handset.settings
 import handset.terminal
+from cli import process
 from handset.settings import TerminalSettings
-from tidings.cli import process
 from tidings.runtime import log, service
 from tidings.runtime.settings import Environment
 

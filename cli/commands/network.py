@@ -6,7 +6,7 @@ import argparse
 
 import network.services
 import network.settings
-from tidings.cli import process
+from cli import process
 
 add_arguments = process.add_arguments
 

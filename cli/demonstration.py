@@ -13,8 +13,8 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
-from tidings.cli import guard
-from tidings.cli.installation import ADMINISTRATOR, FIRST_PASSWORD, Where
+from cli import guard
+from cli.installation import ADMINISTRATOR, FIRST_PASSWORD, Where
 from tidings.runtime.settings import DatabaseSettings
 from tidings.storage import handset
 from tidings.storage.database import Database

@@ -8,7 +8,7 @@ import json
 
 from aiohttp import web
 
-from tidings.cli import guard, process
+from cli import guard, process
 from tidings.runtime import service
 
 

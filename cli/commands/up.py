@@ -12,9 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import tidings
-from tidings.cli import process
-from tidings.cli.console import Console
-from tidings.cli.installation import ADMINISTRATOR, FIRST_PASSWORD, Installation, Where
+from cli import process
+from cli.console import Console
+from cli.installation import ADMINISTRATOR, FIRST_PASSWORD, Installation, Where
 from tidings.runtime.settings import Environment
 
 NEW_PASSWORD = "Tidings-2026!"  # noqa: S105

@@ -7,8 +7,8 @@ import asyncio
 
 import handset.services
 import handset.settings
+from cli import process
 from handset.settings import RobotsSettings
-from tidings.cli import process
 
 add_arguments = process.add_arguments
 

@@ -18,8 +18,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tidings.cli import guard
-from tidings.cli.child_log import ChildLog
+from cli import guard
+from cli.child_log import ChildLog
 
 START_SECONDS = 60.0
 STOP_SECONDS = 20.0
@@ -106,7 +106,7 @@ class _Running:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
-                "tidings.cli.main",
+                "cli.main",
                 self.child.command,
                 f"--ready-fd={ready_write}",
                 f"--lifeline-fd={lifeline_read}",
