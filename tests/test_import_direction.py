@@ -73,7 +73,7 @@ def violations(source: str, module: str, *, is_package: bool = False) -> list[st
 
 def product() -> list[Path]:
     return sorted(
-        path for top in (*PROCESSES, "cli", "tidings", "migrations", "harness") for path in (ROOT / top).rglob("*.py")
+        path for top in tops for path in (ROOT / top).rglob("*.py")
     )
 
 
