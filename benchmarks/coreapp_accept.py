@@ -41,7 +41,8 @@ from tidings.outgoing.settings import OutgoingSettings
 from tidings.runtime import log
 from tidings.runtime.clock import SystemClock
 from tidings.runtime.settings import DatabaseSettings, Secrets
-from tidings.storage import application_settings, schema
+from tidings.storage import schema
+from tidings.storage.business import application_settings
 from tidings.storage.database import COMMITS, Database
 from tidings.wire import connection as wire
 from tidings.wire import core

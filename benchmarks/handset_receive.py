@@ -30,9 +30,9 @@ from handset.vault import Vault
 from tests.handset.scripted import Business, ScriptedNetwork, make_device
 from tidings.runtime.clock import SystemClock
 from tidings.runtime.settings import DatabaseSettings
-from tidings.storage import handset as storage
 from tidings.storage import schema
 from tidings.storage.database import Database
+from tidings.storage.handset import mailroom as storage
 from tidings.wire import device as wire
 
 BODY = "x" * 100

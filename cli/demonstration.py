@@ -16,8 +16,8 @@ from aiohttp import web
 from cli import guard
 from cli.installation import ADMINISTRATOR, FIRST_PASSWORD, Where
 from tidings.runtime.settings import DatabaseSettings
-from tidings.storage import handset
 from tidings.storage.database import Database
+from tidings.storage.handset import mailroom
 
 READER = "15550110001"
 ECHO = "15550140001"
@@ -154,12 +154,12 @@ class Demonstration:
 
     async def _look_into_inbox(self) -> None:
         """The text as the recipient's process decrypted and kept it; its own log must have the same fingerprint."""
-        database = Database(DatabaseSettings(f"sqlite+aiosqlite:///{self._data_dir / 'handset.db'}"), "handset")
+        database = Database(DatabaseSettings(f"sqlite+aiosqlite:///{self._data_dir / 'mailroom.db'}"), "handset")
         try:
             while not self._shown:
                 await asyncio.sleep(LOOK_SECONDS)
                 async with database.reading() as connection:
-                    inbox = await handset.list_messages(connection, "robots", 0, 1000)
+                    inbox = await mailroom.list_messages(connection, "robots", 0, 1000)
                 logged = await asyncio.to_thread(_read, Path(self._where.robots_log))
                 for message in inbox:
                     fingerprint = hashlib.sha256(message.content.encode()).hexdigest()

@@ -14,7 +14,7 @@ from cli.commands import migrate
 from cli.supervisor import Child, Supervisor
 from tidings.runtime import settings
 from tidings.runtime.settings import DatabaseSettings, Environment
-from tidings.storage import accounts, users
+from tidings.storage.business import accounts, users
 from tidings.storage.database import Database
 
 ADMINISTRATOR = "admin"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tidings import e2ee
-from tidings.storage import accounts
+from tidings.storage.business import accounts
 
 # A private pre-key is kept as its public half, its private half and, if signed, its signature, end to end.
 _CURVE = 33  # bytes of a typed Curve25519 public key

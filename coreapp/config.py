@@ -10,10 +10,10 @@ from collections.abc import Callable
 from coreapp.webhook.delivery import Target
 from coreapp.webhook.retry import Policy
 from tidings.runtime import service
-from tidings.storage import application_settings, certificates
-from tidings.storage.application_settings import ApplicationSettings
+from tidings.storage.business import application_settings, certificates
+from tidings.storage.business.application_settings import ApplicationSettings
+from tidings.storage.business.messages import Status
 from tidings.storage.database import Database
-from tidings.storage.messages import Status
 
 log = logging.getLogger(__name__)
 

@@ -22,8 +22,8 @@ from coreapp.webhook import bodies
 from tidings.runtime.batcher import Batcher, BatcherFull
 from tidings.runtime.clock import Clock
 from tidings.runtime.lru import LRU
-from tidings.storage import contacts
-from tidings.storage.callbacks import Callback
+from tidings.storage.business import contacts
+from tidings.storage.business.callbacks import Callback
 from tidings.storage.database import Database
 from tidings.wire import core
 

@@ -13,8 +13,8 @@ from coreapp.key_backup import Keys, WrongBackup
 from coreapp.registrar import Registrar
 from tidings.runtime import service
 from tidings.runtime.service import Wakeup
+from tidings.storage.business.shards import Lease, LeaseLost
 from tidings.storage.database import Database
-from tidings.storage.shards import Lease, LeaseLost
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ import httpx
 
 from coreapp.errors import UpstreamAway, UpstreamRefused, UpstreamUnreached
 from tidings import e2ee
-from tidings.storage.shards import LeaseLost
+from tidings.storage.business.shards import LeaseLost
 from tidings.wire import device as frames
 
 TIMEOUT = 30.0  # seconds for a call

@@ -25,8 +25,8 @@ from coreapp.upstream import Upstream
 from tidings import e2ee
 from tidings.runtime import crashpoints, service
 from tidings.runtime.batcher import Batcher, BatcherClosed
-from tidings.storage import sessions
-from tidings.storage.jobs import Job, State
+from tidings.storage.business import sessions
+from tidings.storage.business.jobs import Job, State
 from tidings.wire import device as frames
 
 log = logging.getLogger(__name__)

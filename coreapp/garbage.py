@@ -15,11 +15,11 @@ from coreapp.journal import Change, Journal
 from coreapp.webhook import bodies
 from tidings.runtime.clock import Clock
 from tidings.runtime.service import Wakeup
-from tidings.storage import callbacks, group_messages, idempotency, messages, shards, threads
-from tidings.storage.application_settings import ApplicationSettings
-from tidings.storage.callbacks import Callback
+from tidings.storage.business import callbacks, group_messages, idempotency, messages, service_windows, shards
+from tidings.storage.business.application_settings import ApplicationSettings
+from tidings.storage.business.callbacks import Callback
+from tidings.storage.business.shards import Lease, LeaseLost
 from tidings.storage.database import Connection, Database
-from tidings.storage.shards import Lease, LeaseLost
 
 log = logging.getLogger(__name__)
 
@@ -115,7 +115,7 @@ def old_rows(
         return OldRows(kind, delete, age_ms, database, lease, clock)
 
     async def unread(connection: Connection, before: int, limit: int) -> int:
-        return await threads.delete_unread_before(connection, account, before, limit)
+        return await service_windows.delete_unread_before(connection, account, before, limit)
 
     async def group_unread(connection: Connection, before: int, limit: int) -> int:
         return await group_messages.delete_unread_before(connection, account, before, limit)

@@ -11,9 +11,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from coreapp.errors import KeyInUse
 from tidings.runtime.batcher import Batcher
 from tidings.runtime.clock import Clock
-from tidings.storage import idempotency
+from tidings.storage.business import idempotency
+from tidings.storage.business.idempotency import LIFETIME_MS, MESSAGES, UsedKey
 from tidings.storage.database import Database
-from tidings.storage.idempotency import LIFETIME_MS, MESSAGES, UsedKey
 from tidings.wire import core
 
 PATIENCE = 4.0  # seconds that a caller waits for a database that is away

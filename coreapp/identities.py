@@ -25,11 +25,11 @@ from coreapp.webhook import bodies
 from coreapp.webhook.rows import CallbackRows
 from tidings.runtime.clock import Clock
 from tidings.runtime.lru import LRU
-from tidings.storage import identities, shards
-from tidings.storage.callbacks import Callback
+from tidings.storage.business import identities, shards
+from tidings.storage.business.callbacks import Callback
+from tidings.storage.business.identities import Identity
+from tidings.storage.business.shards import Lease
 from tidings.storage.database import Database
-from tidings.storage.identities import Identity
-from tidings.storage.shards import Lease
 
 log = logging.getLogger(__name__)
 

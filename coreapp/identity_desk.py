@@ -11,7 +11,7 @@ from coreapp.identities import Identities, Learnt
 from coreapp.journal import Change, Journal
 from coreapp.session_store import SessionStore
 from coreapp.upstream import Upstream
-from tidings.storage.identities import Identity
+from tidings.storage.business.identities import Identity
 
 log = logging.getLogger(__name__)
 

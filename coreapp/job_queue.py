@@ -28,8 +28,8 @@ from coreapp.threads import Threads
 from tidings import e2ee
 from tidings.runtime import crashpoints
 from tidings.runtime.clock import Clock
-from tidings.storage.jobs import Job, State
-from tidings.storage.messages import Message, Status
+from tidings.storage.business.jobs import Job, State
+from tidings.storage.business.messages import Message, Status
 from tidings.wire import core
 
 log = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from coreapp.errors import OutcomeUnknown
 from tidings.runtime.batcher import Batcher
-from tidings.storage import (
+from tidings.storage.business import (
     accounts,
     callbacks,
     contacts,
@@ -27,9 +27,9 @@ from tidings.storage import (
     media,
     media_downloads,
     messages,
+    service_windows,
     sessions,
     shards,
-    threads,
     undecrypted,
 )
 from tidings.storage.database import Connection, Database, Subject
@@ -74,7 +74,7 @@ class Change:
     ended_undecrypted: Sequence[str] = ()
     checked_contacts: Sequence[contacts.Contact] = ()
     heard: Mapping[str, int] | None = None
-    unread_messages: Sequence[threads.Unread] = ()
+    unread_messages: Sequence[service_windows.Unread] = ()
     read_messages: Mapping[str, Sequence[str]] | None = None
     new_callbacks: Sequence[callbacks.Callback] = ()
     finished_callbacks: Sequence[int] = ()
@@ -200,7 +200,7 @@ class _Merged:
         self.ended_undecrypted: list[str] = []
         self.contacts: dict[tuple[str, str], contacts.Contact] = {}
         self.heard: dict[str, dict[str, int]] = {}
-        self.unread: list[threads.Unread] = []
+        self.unread: list[service_windows.Unread] = []
         self.read: dict[str, dict[str, list[str]]] = {}
         self.callbacks: list[callbacks.Callback] = []
         self.finished_callbacks: list[int] = []
@@ -328,10 +328,10 @@ class _Merged:
         await undecrypted.delete(connection, self.ended_undecrypted)
         await contacts.save(connection, list(self.contacts.values()))
         for account, heard in self.heard.items():
-            await threads.save_heard(connection, account, heard)
-        await threads.add_unread(connection, self.unread)
+            await service_windows.save_heard(connection, account, heard)
+        await service_windows.add_unread(connection, self.unread)
         for account, read in self.read.items():
-            await threads.delete_unread(connection, account, read)
+            await service_windows.delete_unread(connection, account, read)
         await media.add_all(connection, self.media)
         await media_downloads.enqueue(connection, self.new_downloads)
         await media_downloads.reschedule(connection, self.tried_downloads)

@@ -8,7 +8,7 @@ from coreapp import account
 from coreapp.account import OwnDevice
 from tidings import e2ee
 from tidings.runtime import password_box
-from tidings.storage import accounts
+from tidings.storage.business import accounts
 
 _PURPOSE = "tidings account keys"
 _VERSION = 1

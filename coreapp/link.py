@@ -19,7 +19,7 @@ from coreapp.identities import text_of
 from coreapp.shard import Shard
 from tidings.runtime.batcher import BatcherClosed, BatcherFull
 from tidings.storage import outages
-from tidings.storage.shards import LeaseLost
+from tidings.storage.business.shards import LeaseLost
 from tidings.wire import connection as wire
 from tidings.wire import core
 

@@ -16,7 +16,7 @@ from coreapp.errors import UpstreamAway, UpstreamRefused
 from coreapp.upstream import Delivery, Envelope, Listener
 from tidings import e2ee
 from tidings.runtime import service
-from tidings.storage.shards import LeaseLost
+from tidings.storage.business.shards import LeaseLost
 from tidings.wire import connection as wire
 from tidings.wire import device as frames
 from tidings.wire.requests import Requests

@@ -15,9 +15,10 @@ from coreapp.settings import Settings
 from coreapp.shard import Shard
 from tidings.runtime import service
 from tidings.runtime.clock import Clock
-from tidings.storage import outages, shards
+from tidings.storage import outages
+from tidings.storage.business import shards
+from tidings.storage.business.shards import Lease, LeaseLost
 from tidings.storage.database import Database
-from tidings.storage.shards import Lease, LeaseLost
 
 log = logging.getLogger(__name__)
 

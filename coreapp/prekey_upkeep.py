@@ -21,10 +21,10 @@ from tidings import e2ee
 from tidings.runtime import crashpoints
 from tidings.runtime.clock import Clock
 from tidings.runtime.service import Wakeup
-from tidings.storage import accounts, shards
-from tidings.storage.accounts import OwnPreKey
+from tidings.storage.business import accounts, shards
+from tidings.storage.business.accounts import OwnPreKey
+from tidings.storage.business.shards import Lease, LeaseLost
 from tidings.storage.database import Connection, Database
-from tidings.storage.shards import Lease, LeaseLost
 
 log = logging.getLogger(__name__)
 

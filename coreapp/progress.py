@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Sequence
 
 from tidings.runtime.lru import LRU
-from tidings.storage.messages import Progress, Status
+from tidings.storage.business.messages import Progress, Status
 
 _STEPS = (Status.SENT, Status.DELIVERED, Status.READ)
 

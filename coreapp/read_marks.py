@@ -9,9 +9,9 @@ import msgspec
 from coreapp import codes, ids
 from coreapp.errors import Refused
 from coreapp.read_receipts import MAX_REFS, ReadReceipts, Receipt
-from tidings.storage import messages, threads
+from tidings.storage.business import messages, service_windows
+from tidings.storage.business.messages import Status
 from tidings.storage.database import Database
-from tidings.storage.messages import Status
 from tidings.wire import core
 from tidings.wire import device as frames
 
@@ -43,7 +43,7 @@ class ReadMarks:
             if not found or found[0].status not in (Status.RECEIVED, Status.MARKED_READ):
                 raise Refused(codes.NOT_FOUND, "unknown message")
             peer = found[0].peer
-            unread = await threads.list_unread(connection, self._account, peer, question.id, limit=MAX_REFS)
+            unread = await service_windows.list_unread(connection, self._account, peer, question.id, limit=MAX_REFS)
         if not unread:
             await self._groups.mark(question)
             return

@@ -14,9 +14,9 @@ from coreapp.journal import Change, Journal
 from coreapp.progress import ProgressBook
 from tidings.runtime.clock import Clock
 from tidings.runtime.lru import LRU
-from tidings.storage.group_changes import GroupChanges
-from tidings.storage.jobs import Job, State
-from tidings.storage.messages import Status
+from tidings.storage.business.group_changes import GroupChanges
+from tidings.storage.business.jobs import Job, State
+from tidings.storage.business.messages import Status
 
 MAX_MARKED = 10_000
 MAX_REFS = 100  # messages marked at once; older ones are marked with the next

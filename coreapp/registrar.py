@@ -17,10 +17,10 @@ from coreapp.errors import UpstreamRefused, UpstreamUnreached
 from coreapp.key_backup import Keys
 from tidings import e2ee
 from tidings.runtime import crashpoints
-from tidings.storage import accounts, registrations, sender_keys, sessions, shards
+from tidings.storage.business import accounts, registrations, sender_keys, sessions, shards
+from tidings.storage.business.registrations import Pending
+from tidings.storage.business.shards import Lease
 from tidings.storage.database import Connection, Database
-from tidings.storage.registrations import Pending
-from tidings.storage.shards import Lease
 
 log = logging.getLogger(__name__)
 

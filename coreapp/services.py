@@ -15,7 +15,8 @@ from coreapp.settings import Settings
 from tidings.runtime import service
 from tidings.runtime.clock import SystemClock
 from tidings.runtime.settings import printable
-from tidings.storage import accounts, schema
+from tidings.storage import schema
+from tidings.storage.business import accounts
 from tidings.storage.database import Database
 from tidings.wire import connection as wire
 from tidings.wire import core

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from coreapp.account import OwnDevice
 from tidings import e2ee
 from tidings.runtime.lru import LRU
-from tidings.storage import sessions
+from tidings.storage.business import sessions
 from tidings.storage.database import Database
 
 log = logging.getLogger(__name__)

@@ -42,9 +42,9 @@ from coreapp.webhook.assembly import ShardCallbacks
 from tidings.outgoing.guard import Guard
 from tidings.runtime import service
 from tidings.runtime.clock import Clock
-from tidings.storage import jobs, messages
+from tidings.storage.business import jobs, messages
+from tidings.storage.business.shards import Lease
 from tidings.storage.database import Database
-from tidings.storage.shards import Lease
 
 log = logging.getLogger(__name__)
 

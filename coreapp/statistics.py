@@ -6,7 +6,7 @@ import functools
 
 from prometheus_client import Counter, Gauge, Summary
 
-from tidings.storage.messages import Status
+from tidings.storage.business.messages import Status
 
 PERSISTED = Counter("out_message_persisted", "Messages accepted, by type", ["type"])
 REACHED = Counter("out_message_status", "Statuses that messages reached", ["status"])

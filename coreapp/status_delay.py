@@ -6,7 +6,7 @@ import collections
 from collections.abc import Sequence
 
 from tidings.runtime.clock import Clock
-from tidings.storage.callbacks import Callback
+from tidings.storage.business.callbacks import Callback
 
 # Acceptances answered within the delay. Of more than that the oldest are forgotten: their statuses do not wait.
 LIMIT = 200_000

@@ -13,8 +13,8 @@ from coreapp.progress import ProgressBook
 from coreapp.webhook import bodies
 from coreapp.webhook.status_rows import StatusRows
 from tidings.runtime.clock import Clock
-from tidings.storage.callbacks import Callback
-from tidings.storage.messages import Status
+from tidings.storage.business.callbacks import Callback
+from tidings.storage.business.messages import Status
 
 # message id, status reached, Unix seconds or `None` for now, error code and details for `FAILED`
 Reached = tuple[str, Status, int | None, tuple[int, str] | None]

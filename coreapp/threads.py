@@ -8,7 +8,7 @@ from coreapp.conversations import TEMPLATES
 from tidings.runtime.batcher import Batcher
 from tidings.runtime.clock import Clock
 from tidings.runtime.lru import LRU
-from tidings.storage import threads
+from tidings.storage.business import service_windows
 from tidings.storage.database import Database
 
 WINDOW = 24 * 3600.0  # seconds
@@ -47,7 +47,7 @@ class Threads:
 
     async def _read(self, peers: Sequence[str]) -> Sequence[int]:
         found = await self._database.query(
-            lambda connection: threads.list_heard(connection, self._account, list(dict.fromkeys(peers))),
+            lambda connection: service_windows.list_heard(connection, self._account, list(dict.fromkeys(peers))),
             patience=PATIENCE,
         )
         # One may have written while we read.

@@ -20,8 +20,8 @@ from coreapp.journal import Change, Journal
 from coreapp.status_reports import Reached, StatusReports
 from coreapp.upstream import Envelope, Upstream
 from tidings.runtime import crashpoints
-from tidings.storage.jobs import Job
-from tidings.storage.messages import Status
+from tidings.storage.business.jobs import Job
+from tidings.storage.business.messages import Status
 from tidings.wire import device
 
 log = logging.getLogger(__name__)

@@ -8,8 +8,8 @@ from handset.items import Arrival, Outgoing
 from handset.receiving import RECEIVED, Digest, PeerKey, Step
 from handset.seen import Key, Seen
 from tidings import e2ee
-from tidings.storage import handset as storage
 from tidings.storage.database import Connection
+from tidings.storage.handset import mailroom as storage
 from tidings.wire import device as wire
 
 # `None` stands for the chores.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from tidings import e2ee
-from tidings.storage import handset as storage
+from tidings.storage.handset import mailroom as storage
 
 
 class Channel(Protocol):

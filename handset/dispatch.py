@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from handset.devices import Device
 from tidings.runtime.clock import Clock
-from tidings.storage import handset as storage
+from tidings.storage.handset import mailroom as storage
 
 LIMIT = 50_000  # envelopes; beyond it `wait_for_room` waits until the network accepts some
 RETRY_SECONDS = 1.0  # before an envelope that the network was too busy for is offered again

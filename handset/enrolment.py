@@ -17,9 +17,9 @@ from handset.network_api import NetworkApi
 from handset.vault import Vault
 from tidings.runtime.clock import Clock, SystemClock
 from tidings.runtime.service import wait_for
-from tidings.storage import handset as storage
-from tidings.storage import handset_prekeys
 from tidings.storage.database import Database
+from tidings.storage.handset import mailroom as storage
+from tidings.storage.handset import prekeys as handset_prekeys
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from handset.devices import Device
 from handset.vault import Vault
 from tidings import e2ee
-from tidings.storage import handset as storage
+from tidings.storage.handset import mailroom as storage
 
 
 class FirstMessages:

@@ -24,9 +24,9 @@ from tidings import e2ee
 from tidings.runtime.allowance import Allowance
 from tidings.runtime.clock import Clock, SystemClock
 from tidings.runtime.service import wait_for
-from tidings.storage import handset as storage
 from tidings.storage import outages
 from tidings.storage.database import Connection, Database
+from tidings.storage.handset import mailroom as storage
 from tidings.wire import device as wire
 
 log = logging.getLogger(__name__)

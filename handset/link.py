@@ -15,7 +15,7 @@ from handset import errors
 from handset.devices import Device
 from tidings.runtime.clock import Clock
 from tidings.runtime.service import wait_for
-from tidings.storage import handset as storage
+from tidings.storage.handset import mailroom as storage
 from tidings.wire import device as wire
 from tidings.wire.connection import Handler
 

@@ -25,10 +25,10 @@ from tidings.runtime import crashpoints
 from tidings.runtime.allowance import Allowance
 from tidings.runtime.batcher import Batcher
 from tidings.runtime.clock import Clock
-from tidings.storage import handset as storage
-from tidings.storage import handset_sent
 from tidings.storage.database import Database
-from tidings.storage.handset_sent import Sent
+from tidings.storage.handset import mailroom as storage
+from tidings.storage.handset import sent as handset_sent
+from tidings.storage.handset.sent import Sent
 from tidings.wire import device as wire
 
 log = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from handset import behaviours, ids
 from handset.devices import Device
 from handset.vault import Vault
-from tidings.storage import handset as storage
+from tidings.storage.handset import mailroom as storage
 from tidings.wire import device as wire
 
 MAX_REFS = 100  # receipts in one envelope

@@ -22,9 +22,9 @@ from handset.repeating import Repeats, Repetition
 from handset.seen import Key
 from handset.vault import Vault
 from tidings import e2ee
-from tidings.storage import handset as storage
 from tidings.storage.database import Connection
-from tidings.storage.handset_sent import Sent
+from tidings.storage.handset import mailroom as storage
+from tidings.storage.handset.sent import Sent
 from tidings.wire import device as wire
 
 log = logging.getLogger(__name__)

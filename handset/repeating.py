@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 
 from handset.vault import Vault
 from tidings import e2ee
-from tidings.storage import handset_sent as storage
 from tidings.storage.database import Connection
-from tidings.storage.handset_sent import Sent
+from tidings.storage.handset import sent as storage
+from tidings.storage.handset.sent import Sent
 
 log = logging.getLogger(__name__)
 

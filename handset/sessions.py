@@ -10,8 +10,8 @@ from handset.receiving import Digest, PeerKey
 from handset.vault import Vault
 from tidings import e2ee
 from tidings.runtime.lru import LRU
-from tidings.storage import handset as storage
 from tidings.storage.database import Connection
+from tidings.storage.handset import mailroom as storage
 
 log = logging.getLogger(__name__)
 

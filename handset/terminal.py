@@ -24,9 +24,10 @@ from handset.shown_log import ShownLog
 from handset.vault import Vault
 from tidings.runtime.clock import SystemClock
 from tidings.runtime.service import wait_for
-from tidings.storage import handset as storage
-from tidings.storage import handset_groups, schema
+from tidings.storage import schema
 from tidings.storage.database import Database
+from tidings.storage.handset import groups as handset_groups
+from tidings.storage.handset import mailroom as storage
 
 log = logging.getLogger(__name__)
 

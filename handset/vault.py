@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from handset.devices import Device
 from tidings import e2ee
-from tidings.storage import handset as storage
-from tidings.storage import handset_groups, handset_sent
+from tidings.storage.handset import groups, sent
+from tidings.storage.handset import mailroom as storage
 
 _KEY_ID = 1
 _PUBLIC = 33  # bytes of a typed public key
@@ -79,13 +79,11 @@ class Vault:
             self._sealer.open(row.receiving, (row.number, row.peer, "receiving")),
         )
 
-    def sender_key_row(
-        self, number: str, group: str, sender: str, record: e2ee.SenderKeyRecord
-    ) -> handset_groups.SenderKey:
+    def sender_key_row(self, number: str, group: str, sender: str, record: e2ee.SenderKeyRecord) -> groups.SenderKey:
         sealed = self._sealer.seal(record.to_bytes(), context=(number, group, sender, "sender key"))
-        return handset_groups.SenderKey(number, group, sender, sealed)
+        return groups.SenderKey(number, group, sender, sealed)
 
-    def sender_key(self, row: handset_groups.SenderKey) -> e2ee.SenderKeyRecord:
+    def sender_key(self, row: groups.SenderKey) -> e2ee.SenderKeyRecord:
         state = self._sealer.open(row.record, (row.number, row.group_id, row.sender, "sender key"))
         return e2ee.SenderKeyRecord.from_bytes(state)
 
@@ -100,7 +98,7 @@ class Vault:
         """What was sent to a peer, who may ask for it again."""
         return self._sealer.seal(plaintext, context=(number, peer, "sent", message_id))
 
-    def open_sent(self, row: handset_sent.Sent) -> bytes:
+    def open_sent(self, row: sent.Sent) -> bytes:
         return self._sealer.open(row.content, (row.number, row.peer, "sent", row.id))
 
     def _open_prekey(self, row: storage.PreKey) -> bytes:

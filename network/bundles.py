@@ -10,10 +10,10 @@ from prometheus_client import Counter
 from network import numbers as telephone
 from network.refills import Refills
 from tidings.runtime.batcher import Batcher
-from tidings.storage import directory, prekeys
 from tidings.storage.database import Connection, Database
-from tidings.storage.directory import Registration
-from tidings.storage.prekeys import KyberPreKey, PreKey
+from tidings.storage.network import directory, prekeys
+from tidings.storage.network.directory import Registration
+from tidings.storage.network.prekeys import KyberPreKey, PreKey
 from tidings.wire import device
 
 BUNDLES = Counter("tidings_network_bundles_total", "Bundles handed out", ["one_time"])

@@ -12,9 +12,10 @@ from network.notices import Notice, Notices
 from network.router import Router
 from tidings.runtime.clock import Clock
 from tidings.runtime.service import wait_for
-from tidings.storage import directory, mailbox, network_groups, outages
+from tidings.storage import outages
 from tidings.storage.database import Connection, Database
-from tidings.storage.mailbox import Envelope
+from tidings.storage.network import directory, groups, mailbox
+from tidings.storage.network.mailbox import Envelope
 from tidings.wire import device
 
 log = logging.getLogger(__name__)
@@ -61,7 +62,7 @@ class Expiry:
         """One pass over everything that has expired; how many were removed."""
         now = int(self._clock.now() * 1000)
         if now >= self._forget_at:
-            await self._database.persist(lambda c: network_groups.drop_sends(c, now - self._ttl * 1000), patience=20)
+            await self._database.persist(lambda c: groups.drop_sends(c, now - self._ttl * 1000), patience=20)
             self._forget_at = now + FORGETTING_MS
         if not await self._database.query(lambda c: mailbox.has_expired(c, now), patience=20):
             return 0

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 from network import tokens
 from tidings.runtime.batcher import Batcher
-from tidings.storage import directory, prekeys
 from tidings.storage.database import Connection, Database
-from tidings.storage.prekeys import Counts
+from tidings.storage.network import directory, prekeys
+from tidings.storage.network.prekeys import Counts
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from prometheus_client import Histogram
 
 from network import numbers as telephone
 from network.absences import Absences
-from tidings.storage import directory
 from tidings.storage.database import Connection, Database
+from tidings.storage.network import directory
 
 CHECKED = Histogram(
     "tidings_network_checked_numbers", "Numbers in one check", buckets=(1, 2, 5, 10, 50, 100, 500, 1000, 5000, 10_000)

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from tidings.runtime.batcher import Batcher
-from tidings.storage import mailbox
 from tidings.storage.database import Connection, Database
-from tidings.storage.mailbox import Envelope
+from tidings.storage.network import mailbox
+from tidings.storage.network.mailbox import Envelope
 
 # Pages read at the same time; the other connections of the pool are for writers and for the directory.
 READERS = 4

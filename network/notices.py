@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from network.router import Router
 from tidings.runtime.clock import Clock
-from tidings.storage import mailbox
 from tidings.storage.database import Connection
+from tidings.storage.network import mailbox
 
 
 class Notice(NamedTuple):

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from network.lanes import Lane
 from network.mailbox import MailboxStore
 from tidings.runtime.clock import Clock
-from tidings.storage.mailbox import Envelope
+from tidings.storage.network.mailbox import Envelope
 
 log = logging.getLogger(__name__)
 

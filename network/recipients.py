@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 from tidings.runtime.batcher import Batcher
 from tidings.runtime.lru import LRU
-from tidings.storage import directory
 from tidings.storage.database import Connection, Database
+from tidings.storage.network import directory
 
 # Recipients remembered; about 150 bytes each.
 REMEMBERED = 100_000

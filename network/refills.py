@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Protocol
 
-from tidings.storage.prekeys import Counts
+from tidings.storage.network.prekeys import Counts
 
 # A device that has fewer left than this is told, once until it uploads more, and again when they are used up.
 LOW = 20

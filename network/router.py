@@ -24,7 +24,7 @@ from network.windows import Windows
 from network.writer import Writer
 from tidings.runtime import crashpoints
 from tidings.runtime.clock import Clock
-from tidings.storage import mailbox
+from tidings.storage.network import mailbox
 from tidings.wire import device
 
 ROUTED = Counter("tidings_network_envelopes_total", "Envelopes taken from senders")

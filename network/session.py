@@ -27,7 +27,7 @@ from network.router import Router
 from network.settings import Limits
 from tidings.e2ee import messages
 from tidings.runtime.batcher import BatcherClosed, BatcherFull
-from tidings.storage.prekeys import Counts
+from tidings.storage.network.prekeys import Counts
 from tidings.wire import device
 
 log = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ from typing import Protocol
 import msgspec
 
 from network.lanes import Lane
-from tidings.storage import mailbox
+from tidings.storage.network import mailbox
 from tidings.wire import device
 
 # Bytes that a delivery counts for beside its body: about what the rest of its frame takes, ...

@@ -11,9 +11,9 @@ from typing import Protocol, TypeVar
 from prometheus_client import Histogram
 
 from tidings.runtime.service import Wakeup
-from tidings.storage import shards
+from tidings.storage.business import shards
+from tidings.storage.business.shards import Owner
 from tidings.storage.database import Database
-from tidings.storage.shards import Owner
 from tidings.wire import core
 from webapp.coreapp_peer import Make, Peer
 from webapp.errors import (

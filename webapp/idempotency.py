@@ -13,7 +13,7 @@ import msgspec
 from fastapi import Request
 
 from tidings.runtime.clock import Clock
-from tidings.storage import idempotency
+from tidings.storage.business import idempotency
 from tidings.storage.database import Database
 from webapp import headers
 from webapp.errors import PARAMETER_INVALID, FixRequest, UseAnotherKey

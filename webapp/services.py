@@ -39,7 +39,8 @@ from tidings.runtime import service
 from tidings.runtime.clock import Clock, SystemClock
 from tidings.runtime.settings import SettingsError
 from tidings.safekeeping import Safe
-from tidings.storage import accounts, schema
+from tidings.storage import schema
+from tidings.storage.business import accounts
 from tidings.storage.database import Database
 from webapp import server
 from webapp.account.service import Account

@@ -12,7 +12,7 @@ from pathlib import Path
 from tidings.runtime import service
 from tidings.runtime.clock import Clock
 from tidings.safekeeping import Safe, Unreadable
-from tidings.storage import certificates
+from tidings.storage.business import certificates
 from tidings.storage.database import Connection, Database
 from webapp.certificates.pem import Bundle, Wrong
 

@@ -15,9 +15,9 @@ from prometheus_client import Counter
 from tidings.runtime import service
 from tidings.runtime.clock import Clock
 from tidings.runtime.lru import LRU
-from tidings.storage import tokens, users
+from tidings.storage.business import tokens, users
+from tidings.storage.business.users import User
 from tidings.storage.database import Database
-from tidings.storage.users import User
 from webapp.errors import LogIn
 
 log = logging.getLogger(__name__)

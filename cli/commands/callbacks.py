@@ -11,8 +11,8 @@ from typing import Any
 
 from cli import guard, process
 from tidings.runtime import settings
-from tidings.storage import callbacks, shards
-from tidings.storage.callbacks import Callback
+from tidings.storage.business import callbacks, shards
+from tidings.storage.business.callbacks import Callback
 from tidings.storage.database import Database
 from tidings.wire import connection as wire
 from tidings.wire import core

@@ -16,7 +16,7 @@ import pydantic
 
 from cli import guard
 from tidings.runtime import settings
-from tidings.storage import templates
+from tidings.storage.business import templates
 from tidings.storage.database import Connection, Database
 from tidings.wire.decoding import UNREADABLE
 from webapp import bodies

@@ -22,11 +22,11 @@ from coreapp.groups.receipts import GroupReceipts, Steps
 from coreapp.upstream import Delivery
 from coreapp.webhook import inbound
 from tidings import e2ee
-from tidings.storage.group_changes import GroupChanges
-from tidings.storage.group_messages import Unread
-from tidings.storage.groups import Group
-from tidings.storage.messages import Status
-from tidings.storage.sender_keys import Holder
+from tidings.storage.business.group_changes import GroupChanges
+from tidings.storage.business.group_messages import Unread
+from tidings.storage.business.groups import Group
+from tidings.storage.business.messages import Status
+from tidings.storage.business.sender_keys import Holder
 from tidings.wire import device as frames
 
 log = logging.getLogger(__name__)

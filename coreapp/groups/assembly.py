@@ -24,13 +24,13 @@ from coreapp.read_receipts import ReadReceipts
 from coreapp.status_reports import Wishes
 from coreapp.webhook.status_rows import StatusRows
 from tidings.runtime.clock import Clock
-from tidings.storage import groups, sender_keys
+from tidings.storage.business import groups, sender_keys
+from tidings.storage.business.group_changes import GroupChanges
+from tidings.storage.business.groups import Group
+from tidings.storage.business.jobs import Job
+from tidings.storage.business.sender_keys import Holder
+from tidings.storage.business.shards import Lease
 from tidings.storage.database import Database
-from tidings.storage.group_changes import GroupChanges
-from tidings.storage.groups import Group
-from tidings.storage.jobs import Job
-from tidings.storage.sender_keys import Holder
-from tidings.storage.shards import Lease
 
 
 class ShardGroups:

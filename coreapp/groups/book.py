@@ -13,8 +13,8 @@ from coreapp.groups import server
 from coreapp.groups.server import Described
 from coreapp.journal import Change, Journal
 from tidings.runtime import service
-from tidings.storage.group_changes import GroupChanges
-from tidings.storage.groups import Group
+from tidings.storage.business.group_changes import GroupChanges
+from tidings.storage.business.groups import Group
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from coreapp.errors import Refused, UpstreamAway, UpstreamRefused
 from coreapp.groups import server
 from coreapp.groups.book import GroupBook
 from coreapp.groups.server import GroupServer
-from tidings.storage.groups import Group
+from tidings.storage.business.groups import Group
 from tidings.wire import core
 
 log = logging.getLogger(__name__)

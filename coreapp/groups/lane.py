@@ -25,10 +25,10 @@ from coreapp.groups.pairwise import Pairwise, key_content
 from coreapp.journal import Change, Journal
 from tidings import e2ee
 from tidings.runtime import crashpoints, service
-from tidings.storage.group_changes import GroupChanges
-from tidings.storage.groups import Group
-from tidings.storage.jobs import Job, State
-from tidings.storage.sender_keys import Holder
+from tidings.storage.business.group_changes import GroupChanges
+from tidings.storage.business.groups import Group
+from tidings.storage.business.jobs import Job, State
+from tidings.storage.business.sender_keys import Holder
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from tidings.storage.groups import Group
+from tidings.storage.business.groups import Group
 from tidings.wire.decoding import UNREADABLE
 
 CREATED, JOINED, LEFT, REMOVED = "created", "joined", "left", "removed"

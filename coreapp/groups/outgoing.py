@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import msgspec
 
 from coreapp.upstream import Envelope
-from tidings.storage.jobs import Job
+from tidings.storage.business.jobs import Job
 from tidings.wire import device
 
 MESSAGE = device.GROUP

@@ -9,10 +9,10 @@ from prometheus_client import Counter
 
 from coreapp.account import OwnDevice
 from tidings import e2ee
-from tidings.storage import sender_keys
+from tidings.storage.business import sender_keys
+from tidings.storage.business.group_changes import GroupChanges
+from tidings.storage.business.sender_keys import GIVEN, LACKS, Holder, OwnKey
 from tidings.storage.database import Database
-from tidings.storage.group_changes import GroupChanges
-from tidings.storage.sender_keys import GIVEN, LACKS, Holder, OwnKey
 
 log = logging.getLogger(__name__)
 

@@ -15,9 +15,9 @@ from coreapp.ids import MessageIds
 from coreapp.journal import Change, Journal
 from coreapp.progress import ProgressBook
 from tidings.runtime.clock import Clock
-from tidings.storage.group_changes import GroupChanges
-from tidings.storage.jobs import Job, State
-from tidings.storage.sessions import SendingHalf
+from tidings.storage.business.group_changes import GroupChanges
+from tidings.storage.business.jobs import Job, State
+from tidings.storage.business.sessions import SendingHalf
 
 
 class Count(Protocol):

@@ -8,9 +8,9 @@ from collections.abc import Collection, Iterable
 from coreapp.account import OwnDevice
 from tidings import e2ee
 from tidings.runtime.lru import LRU
-from tidings.storage import sender_keys
+from tidings.storage.business import sender_keys
+from tidings.storage.business.sender_keys import PeerKey
 from tidings.storage.database import Database
-from tidings.storage.sender_keys import PeerKey
 
 log = logging.getLogger(__name__)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from coreapp.groups import outgoing
 from coreapp.read_receipts import MAX_REFS, ReadReceipts, Receipt
-from tidings.storage import group_messages
+from tidings.storage.business import group_messages
+from tidings.storage.business.group_changes import GroupChanges
 from tidings.storage.database import Database
-from tidings.storage.group_changes import GroupChanges
 from tidings.wire import core
 
 

@@ -10,11 +10,11 @@ from coreapp.status_reports import Wishes
 from coreapp.webhook import bodies
 from coreapp.webhook.status_rows import StatusRows
 from tidings.runtime.clock import Clock
-from tidings.storage import group_messages
-from tidings.storage.callbacks import Callback
+from tidings.storage.business import group_messages
+from tidings.storage.business.callbacks import Callback
+from tidings.storage.business.group_messages import Receipt
+from tidings.storage.business.messages import Status
 from tidings.storage.database import Database
-from tidings.storage.group_messages import Receipt
-from tidings.storage.messages import Status
 
 
 @dataclasses.dataclass(slots=True)

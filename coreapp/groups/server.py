@@ -11,7 +11,7 @@ import httpx
 import msgspec
 
 from coreapp.errors import UpstreamAway, UpstreamRefused
-from tidings.storage.groups import Group
+from tidings.storage.business.groups import Group
 from tidings.wire.decoding import UNREADABLE
 
 TIMEOUT = 10.0  # seconds for one call

@@ -22,8 +22,8 @@ from tidings.media.files import Files
 from tidings.outgoing.guard import Guard
 from tidings.runtime.clock import Clock
 from tidings.safekeeping import Safe
+from tidings.storage.business.shards import Lease
 from tidings.storage.database import Database
-from tidings.storage.shards import Lease
 
 
 class ShardMedia:

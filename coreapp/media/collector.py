@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from coreapp.garbage import DELETED, MEDIA
 from tidings.media.files import Files
 from tidings.runtime.clock import Clock
-from tidings.storage import media, shards
+from tidings.storage.business import media, shards
+from tidings.storage.business.media import Media
+from tidings.storage.business.shards import Lease
 from tidings.storage.database import Connection, Database
-from tidings.storage.media import Media
-from tidings.storage.shards import Lease
 
 UNUSED_MS = 30 * 24 * 3600 * 1000
 ORPHAN_SECONDS = 24 * 3600.0  # a file is there before its row is

@@ -29,11 +29,11 @@ from tidings import e2ee
 from tidings.media.errors import MakeRoom
 from tidings.runtime import service
 from tidings.runtime.clock import Clock
-from tidings.storage import media_downloads
-from tidings.storage.callbacks import Callback
+from tidings.storage.business import media_downloads
+from tidings.storage.business.callbacks import Callback
+from tidings.storage.business.media import Media
+from tidings.storage.business.media_downloads import Download
 from tidings.storage.database import Database
-from tidings.storage.media import Media
-from tidings.storage.media_downloads import Download
 
 log = logging.getLogger(__name__)
 

@@ -23,8 +23,8 @@ from tidings.media import kinds, signatures
 from tidings.media.errors import SendLess, SendSomething, UseAnotherType
 from tidings.media.files import Files, Stored
 from tidings.runtime.clock import Clock
-from tidings.storage.media import Media
-from tidings.storage.media_downloads import Download
+from tidings.storage.business.media import Media
+from tidings.storage.business.media_downloads import Download
 
 VOICE = "voice"
 

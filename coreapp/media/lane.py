@@ -18,8 +18,8 @@ from coreapp import codes
 from coreapp.media import pointers
 from coreapp.media.errors import MediaFailed
 from tidings.storage import outages
-from tidings.storage.jobs import Job
-from tidings.storage.shards import LeaseLost
+from tidings.storage.business.jobs import Job
+from tidings.storage.business.shards import LeaseLost
 
 log = logging.getLogger(__name__)
 

@@ -34,7 +34,7 @@ from tidings.outgoing.download import Downloader, TooLarge
 from tidings.outgoing.guard import Forbidden, Guard
 from tidings.runtime.clock import Clock
 from tidings.safekeeping import Safe, Unreadable
-from tidings.storage import media_providers
+from tidings.storage.business import media_providers
 from tidings.storage.database import Database
 
 log = logging.getLogger(__name__)

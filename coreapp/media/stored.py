@@ -15,10 +15,10 @@ from coreapp.media.uploads import Uploader
 from tidings import e2ee
 from tidings.media.files import Files
 from tidings.runtime.clock import Clock
-from tidings.storage import media, shards
+from tidings.storage.business import media, shards
+from tidings.storage.business.media import Media
+from tidings.storage.business.shards import Lease
 from tidings.storage.database import Connection, Database
-from tidings.storage.media import Media
-from tidings.storage.shards import Lease
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from prometheus_client import Gauge
 
 from tidings.runtime.clock import Clock
-from tidings.storage.media_downloads import Download
+from tidings.storage.business.media_downloads import Download
 
 SIZE = Gauge("tidings_media_downloads_waiting", "Files of recipients that wait to be fetched, as far as in memory")
 

@@ -17,12 +17,12 @@ from coreapp.status_reports import Reached, StatusReports
 from coreapp.upstream import Delivery
 from coreapp.webhook.rows import CallbackRows
 from tidings import e2ee
-from tidings.storage.callbacks import Callback
-from tidings.storage.jobs import Job
-from tidings.storage.media_downloads import Download
-from tidings.storage.messages import Message, Status
-from tidings.storage.threads import Unread
-from tidings.storage.undecrypted import Undecrypted
+from tidings.storage.business.callbacks import Callback
+from tidings.storage.business.jobs import Job
+from tidings.storage.business.media_downloads import Download
+from tidings.storage.business.messages import Message, Status
+from tidings.storage.business.service_windows import Unread
+from tidings.storage.business.undecrypted import Undecrypted
 
 
 class Consequences:

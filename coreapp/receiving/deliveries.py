@@ -10,7 +10,7 @@ from prometheus_client import Counter
 
 from coreapp import ids
 from coreapp.upstream import Delivery
-from tidings.storage.messages import Status
+from tidings.storage.business.messages import Status
 from tidings.wire import device as frames
 
 EVENTS = Counter("tidings_events_total", "Deliveries from the servers", ["kind", "outcome"])

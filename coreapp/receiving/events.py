@@ -38,7 +38,7 @@ from coreapp.webhook.rows import CallbackRows
 from tidings.runtime import crashpoints
 from tidings.runtime.batcher import Batcher
 from tidings.runtime.clock import Clock
-from tidings.storage import messages
+from tidings.storage.business import messages
 from tidings.storage.database import Database
 from tidings.wire import device as frames
 

@@ -7,7 +7,7 @@ from coreapp.progress import ProgressBook
 from coreapp.receiving.consequences import Consequences
 from coreapp.receiving.deliveries import STATUSES, count, subjects
 from coreapp.upstream import Delivery
-from tidings.storage.messages import Status
+from tidings.storage.business.messages import Status
 
 EXPIRED = (codes.EXPIRED, "the message was not delivered within its time to live")
 

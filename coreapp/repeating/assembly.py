@@ -17,9 +17,9 @@ from coreapp.repeating.waiting import AskedAgain
 from coreapp.session_store import SessionStore
 from coreapp.webhook.rows import CallbackRows
 from tidings.runtime.clock import Clock
-from tidings.storage import undecrypted
+from tidings.storage.business import undecrypted
+from tidings.storage.business.undecrypted import Undecrypted
 from tidings.storage.database import Database
-from tidings.storage.undecrypted import Undecrypted
 
 
 class ShardRepeating:

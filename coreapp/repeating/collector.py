@@ -8,9 +8,9 @@ import functools
 from coreapp import ids
 from coreapp.garbage import PAGE, PAUSE
 from tidings.runtime.clock import Clock
-from tidings.storage import messages, shards
+from tidings.storage.business import messages, shards
+from tidings.storage.business.shards import Lease
 from tidings.storage.database import Connection, Database
-from tidings.storage.shards import Lease
 
 KEPT = "kept"
 KEPT_SECONDS = 30 * 86_400  # as long as the network keeps an envelope

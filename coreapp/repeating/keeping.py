@@ -16,7 +16,7 @@ import struct
 from coreapp.account import OwnDevice
 from coreapp.session_store import SessionStore
 from tidings import e2ee
-from tidings.storage import messages
+from tidings.storage.business import messages
 
 MAX_CONTENT = 32 * 1024  # bytes; a longer content cannot be sent again
 _HEAD = struct.Struct(">B8s8s")

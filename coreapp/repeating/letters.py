@@ -13,7 +13,7 @@ from coreapp import ids
 from coreapp.encryption import RENEW
 from coreapp.progress import ProgressBook
 from tidings.runtime.clock import Clock
-from tidings.storage.jobs import Job, State
+from tidings.storage.business.jobs import Job, State
 from tidings.wire import device as frames
 
 

@@ -18,9 +18,9 @@ from coreapp.repeating.mending import MAX_REFS, Budget, Renewals
 from coreapp.session_store import SessionStore
 from coreapp.upstream import Delivery
 from tidings import e2ee
-from tidings.storage import messages
+from tidings.storage.business import messages
+from tidings.storage.business.messages import Status
 from tidings.storage.database import Database
-from tidings.storage.messages import Status
 from tidings.wire import device as frames
 
 log = logging.getLogger(__name__)

@@ -16,8 +16,8 @@ from coreapp.webhook import bodies
 from coreapp.webhook.rows import CallbackRows
 from tidings.runtime.clock import Clock
 from tidings.runtime.service import wait_for
-from tidings.storage.callbacks import Callback
-from tidings.storage.undecrypted import Undecrypted
+from tidings.storage.business.callbacks import Callback
+from tidings.storage.business.undecrypted import Undecrypted
 
 log = logging.getLogger(__name__)
 

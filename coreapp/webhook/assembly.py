@@ -18,10 +18,10 @@ from coreapp.webhook.rows import CallbackRows
 from coreapp.webhook.status_rows import StatusRows
 from tidings.outgoing.guard import Guard
 from tidings.runtime.clock import Clock
-from tidings.storage import callbacks, shards
-from tidings.storage.callbacks import Callback
+from tidings.storage.business import callbacks, shards
+from tidings.storage.business.callbacks import Callback
+from tidings.storage.business.shards import Lease
 from tidings.storage.database import Database
-from tidings.storage.shards import Lease
 
 
 class ShardCallbacks:

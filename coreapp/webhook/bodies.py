@@ -9,7 +9,7 @@ import msgspec
 from coreapp import codes
 from coreapp.conversations import Conversation
 from coreapp.webhook.inbound import Inbound
-from tidings.storage.messages import Status
+from tidings.storage.business.messages import Status
 
 _encode = msgspec.json.encode
 

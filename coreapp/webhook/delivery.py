@@ -18,7 +18,7 @@ from coreapp.webhook.queue import CallbackQueue
 from tidings.runtime import crashpoints
 from tidings.runtime.batcher import BatcherClosed, BatcherFull
 from tidings.runtime.clock import Clock
-from tidings.storage.callbacks import Callback
+from tidings.storage.business.callbacks import Callback
 
 log = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from prometheus_client import Counter, Gauge
 
 from tidings.runtime.clock import Clock
-from tidings.storage.callbacks import Callback
+from tidings.storage.business.callbacks import Callback
 
 log = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tidings.runtime.clock import Clock
-from tidings.storage.callbacks import Callback
+from tidings.storage.business.callbacks import Callback
 
 
 class CallbackRows:

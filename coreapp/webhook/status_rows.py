@@ -6,7 +6,7 @@ from coreapp.progress import ProgressBook
 from coreapp.status_delay import StatusDelay
 from coreapp.webhook.audience import Audience
 from coreapp.webhook.rows import CallbackRows
-from tidings.storage.callbacks import Callback
+from tidings.storage.business.callbacks import Callback
 
 
 class StatusRows:

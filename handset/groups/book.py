@@ -10,9 +10,9 @@ from handset.groups import contents
 from handset.vault import Vault
 from tidings import e2ee
 from tidings.runtime.lru import LRU
-from tidings.storage import handset_groups as storage
 from tidings.storage.database import Connection
-from tidings.storage.handset_groups import Key
+from tidings.storage.handset import groups as storage
+from tidings.storage.handset.groups import Key
 from tidings.wire import device as wire
 
 log = logging.getLogger(__name__)

@@ -21,8 +21,8 @@ from tidings import e2ee
 from tidings.runtime.clock import Clock
 from tidings.runtime.lru import LRU
 from tidings.runtime.service import wait_for
-from tidings.storage import handset as storage
 from tidings.storage.database import Connection
+from tidings.storage.handset import mailroom as storage
 
 log = logging.getLogger(__name__)
 

@@ -20,9 +20,9 @@ from tidings.media.errors import FileGone, MakeRoom, SendLess, SendSomething
 from tidings.media.files import Files
 from tidings.runtime import crashpoints
 from tidings.runtime.clock import Clock
-from tidings.storage import blobs
-from tidings.storage.blobs import Blob
 from tidings.storage.database import Database
+from tidings.storage.network import blobs
+from tidings.storage.network.blobs import Blob
 
 log = logging.getLogger(__name__)
 

@@ -10,9 +10,10 @@ from prometheus_client import Counter
 
 from network.blobs.store import Store
 from tidings.runtime.service import wait_for
-from tidings.storage import blobs, outages
-from tidings.storage.blobs import Blob
+from tidings.storage import outages
 from tidings.storage.database import Connection, Database
+from tidings.storage.network import blobs
+from tidings.storage.network.blobs import Blob
 
 log = logging.getLogger(__name__)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from network.errors import BadRequest
 from network.recipients import Recipients
-from tidings.storage import directory
 from tidings.storage.database import Connection, Database
+from tidings.storage.network import directory
 
 MAX_BLOCKED = 1000
 

@@ -9,9 +9,9 @@ import secrets
 
 from network.errors import TooMany, Unauthorized
 from tidings.runtime.clock import Clock
-from tidings.storage import directory
 from tidings.storage.database import Database
-from tidings.storage.directory import Code
+from tidings.storage.network import directory
+from tidings.storage.network.directory import Code
 
 log = logging.getLogger(__name__)
 

@@ -9,9 +9,9 @@ from network.devices import schemas, signatures
 from network.errors import BadRequest, NotFound, StaleEpoch
 from network.refills import Refills
 from network.router import Router
-from tidings.storage import directory, prekeys
 from tidings.storage.database import Connection, Database
-from tidings.storage.prekeys import Counts
+from tidings.storage.network import directory, prekeys
+from tidings.storage.network.prekeys import Counts
 
 # One-time pre-keys of each kind that are kept for one device.
 MAX_KEPT = 500

@@ -18,9 +18,10 @@ from network.notices import Notice, Notices
 from network.recipients import Recipients
 from network.router import Router
 from tidings.runtime.clock import Clock
-from tidings.storage import directory, outages, prekeys
+from tidings.storage import outages
 from tidings.storage.database import Connection, Database
-from tidings.storage.directory import Registration
+from tidings.storage.network import directory, prekeys
+from tidings.storage.network.directory import Registration
 from tidings.wire import device
 
 log = logging.getLogger(__name__)

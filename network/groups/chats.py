@@ -16,9 +16,10 @@ from network.groups.rules import Outcome, Rule, State
 from network.notices import Notice, Notices, Reservations
 from tidings.runtime import crashpoints
 from tidings.runtime.clock import Clock
-from tidings.storage import directory, network_groups
 from tidings.storage.database import Connection, Database
-from tidings.storage.network_groups import Chat
+from tidings.storage.network import directory
+from tidings.storage.network import groups as network_groups
+from tidings.storage.network.groups import Chat
 from tidings.wire import device
 
 Value = TypeVar("Value")

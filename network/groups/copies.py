@@ -16,9 +16,11 @@ from network.transit import Origin
 from tidings.runtime import crashpoints
 from tidings.runtime.batcher import Batcher, BatcherClosed, BatcherFull
 from tidings.runtime.clock import Clock
-from tidings.storage import directory, mailbox, network_groups, outages
+from tidings.storage import outages
 from tidings.storage.database import Connection, Database
-from tidings.storage.network_groups import Chat, Member
+from tidings.storage.network import directory, mailbox
+from tidings.storage.network import groups as network_groups
+from tidings.storage.network.groups import Chat, Member
 from tidings.wire import device
 
 log = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 
 from network import errors
-from tidings.storage.network_groups import Chat, Member
+from tidings.storage.network.groups import Chat, Member
 
 MAX_PARTICIPANTS = 256
 MAX_GROUPS = 10_000  # that one number is in

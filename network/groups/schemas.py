@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from network.groups.rules import ADMINS, ICON, MAX_PARTICIPANTS, Note, State
-from tidings.storage.network_groups import Chat
+from tidings.storage.network.groups import Chat
 
 MAX_SUBJECT = 100
 

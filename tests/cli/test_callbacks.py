@@ -7,8 +7,8 @@ from pathlib import Path
 
 from tests.cli.test_main import run
 from tidings.runtime.settings import DatabaseSettings
-from tidings.storage import callbacks
-from tidings.storage.callbacks import Callback
+from tidings.storage.business import callbacks
+from tidings.storage.business.callbacks import Callback
 from tidings.storage.database import Database
 
 WHY = "Forbidden: 10.0.0.1 is a private address, which TIDINGS_OUTGOING_ALLOW does not list"

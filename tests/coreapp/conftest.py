@@ -25,7 +25,7 @@ from tidings.outgoing import addresses
 from tidings.outgoing.settings import OutgoingSettings
 from tidings.runtime.clock import Clock, SystemClock
 from tidings.runtime.settings import Secrets
-from tidings.storage import application_settings, shards
+from tidings.storage.business import application_settings, shards
 from tidings.storage.database import Database
 from tidings.wire import connection as wire
 from tidings.wire import core

@@ -13,8 +13,8 @@ from tests.coreapp.conftest import BUSINESS, Running, World
 from tests.coreapp.phones import Phone
 from tidings.media import kinds
 from tidings.media.files import Files
-from tidings.storage import media
-from tidings.storage.media import Media
+from tidings.storage.business import media
+from tidings.storage.business.media import Media
 from tidings.wire import core
 from tidings.wire import device as frames
 

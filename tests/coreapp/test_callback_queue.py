@@ -15,7 +15,7 @@ from coreapp.admission import Gate
 from coreapp.webhook.queue import SPACING, CallbackQueue
 from tests.coreapp.signals import soon
 from tidings.runtime.clock import ManualClock
-from tidings.storage.callbacks import Callback
+from tidings.storage.business.callbacks import Callback
 
 
 class Table:

@@ -23,9 +23,9 @@ from tests.coreapp.conftest import BUSINESS, Running, World
 from tests.coreapp.real_network import RealNetwork, real_network
 from tests.coreapp.signals import Signals, soon
 from tidings.runtime.clock import SystemClock
-from tidings.storage import media
+from tidings.storage.business import media
+from tidings.storage.business.shards import Lease, LeaseLost
 from tidings.storage.database import Database
-from tidings.storage.shards import Lease, LeaseLost
 from tidings.wire import device
 
 LEASE = 3.0  # seconds

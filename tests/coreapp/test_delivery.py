@@ -16,9 +16,9 @@ from tests.coreapp.signals import soon
 from tests.coreapp.sink import Post, verify
 from tidings.outgoing.settings import ONLY_PUBLIC
 from tidings.runtime.clock import ManualClock
-from tidings.storage import callbacks, messages
-from tidings.storage.callbacks import Callback
-from tidings.storage.messages import Status
+from tidings.storage.business import callbacks, messages
+from tidings.storage.business.callbacks import Callback
+from tidings.storage.business.messages import Status
 from tidings.wire import core
 from tidings.wire import device as frames
 

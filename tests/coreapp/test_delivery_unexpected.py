@@ -18,7 +18,7 @@ from tidings.outgoing.guard import Guard
 from tidings.outgoing.settings import OutgoingSettings
 from tidings.runtime.batcher import BatcherClosed, BatcherFull
 from tidings.runtime.clock import ManualClock
-from tidings.storage.callbacks import Callback
+from tidings.storage.business.callbacks import Callback
 
 
 class Journal:

@@ -18,7 +18,7 @@ from tests.coreapp.conftest import BUSINESS, Running, World, make_settings
 from tests.coreapp.signals import TIMEOUT, soon
 from tidings.runtime import password_box
 from tidings.runtime.settings import SettingsError
-from tidings.storage import accounts, registrations, sessions
+from tidings.storage.business import accounts, registrations, sessions
 from tidings.wire import core
 
 NUMBER = "15550110001"

@@ -7,7 +7,7 @@ import pytest
 from tests.coreapp.conftest import BUSINESS, Running, World
 from tests.coreapp.phones import Phone
 from tidings import e2ee
-from tidings.storage import identities, sessions
+from tidings.storage.business import identities, sessions
 from tidings.wire import core
 from tidings.wire import device as frames
 

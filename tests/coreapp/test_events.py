@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from coreapp.progress import ProgressBook, steps_between
 from tests.coreapp.conftest import BUSINESS, Running, World
 from tests.coreapp.phones import Phone
-from tidings.storage import accounts, messages, sessions
-from tidings.storage.messages import Status
+from tidings.storage.business import accounts, messages, sessions
+from tidings.storage.business.messages import Status
 from tidings.wire import device as frames
 
 NUMBER = "15550110001"

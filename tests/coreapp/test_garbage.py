@@ -20,12 +20,12 @@ from coreapp.garbage import (
 )
 from tests.coreapp.conftest import BUSINESS, World
 from tidings.runtime.clock import ManualClock, SystemClock
-from tidings.storage import callbacks, group_messages, messages, shards, threads
-from tidings.storage.application_settings import ApplicationSettings
-from tidings.storage.application_settings import GarbageCollector as Wanted
-from tidings.storage.callbacks import Callback
-from tidings.storage.messages import Message, Status
-from tidings.storage.shards import LeaseLost
+from tidings.storage.business import callbacks, group_messages, messages, service_windows, shards
+from tidings.storage.business.application_settings import ApplicationSettings
+from tidings.storage.business.application_settings import GarbageCollector as Wanted
+from tidings.storage.business.callbacks import Callback
+from tidings.storage.business.messages import Message, Status
+from tidings.storage.business.shards import LeaseLost
 from tidings.wire import core
 
 NOW = 1_700_000_000_000
@@ -115,10 +115,10 @@ async def test_what_is_old_and_asked_for_by_nobody_goes_page_by_page_and_the_res
     old, fresh = NOW - 30 * DAY - 1, NOW - 30 * DAY + 1
     async with world.database.transaction() as connection:
         for n in range(5):
-            await threads.add_unread(connection, [threads.Unread(BUSINESS, f"1{n}", f"old{n}", old)])
+            await service_windows.add_unread(connection, [service_windows.Unread(BUSINESS, f"1{n}", f"old{n}", old)])
             await group_messages.add_unread(connection, [group_messages.Unread(f"g{n}", BUSINESS, "g", "1", old)])
             await callbacks.bury(connection, [Callback(n + 1, 0, BUSINESS, "m", "service", b"{}", old)])
-        await threads.add_unread(connection, [threads.Unread(BUSINESS, "1", "new", fresh)])
+        await service_windows.add_unread(connection, [service_windows.Unread(BUSINESS, "1", "new", fresh)])
         await group_messages.add_unread(connection, [group_messages.Unread("new", BUSINESS, "g", "1", fresh)])
         await callbacks.bury(connection, [Callback(99, 0, BUSINESS, "m", "service", b"{}", fresh)])
     clock = ManualClock(NOW / 1000)
@@ -130,7 +130,7 @@ async def test_what_is_old_and_asked_for_by_nobody_goes_page_by_page_and_the_res
         DEAD_CALLBACKS: 5,
     }
     async with world.database.reading() as connection:
-        assert await threads.list_unread(connection, BUSINESS, "1", "new", limit=9) == ["new"]
+        assert await service_windows.list_unread(connection, BUSINESS, "1", "new", limit=9) == ["new"]
         assert len(await group_messages.list_unread(connection, BUSINESS, "new", limit=9)) == 1
         assert [row.seq for row in await callbacks.list_dead(connection)] == [99]
     kept = old_rows(world.database, held, clock, account=BUSINESS, unread_days=30, dead_callback_days=0)

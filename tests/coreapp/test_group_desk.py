@@ -12,7 +12,7 @@ from tests.conftest import DatabaseFactory
 from tests.coreapp import webhook_schemas
 from tests.coreapp.conftest import BUSINESS, World
 from tests.coreapp.group_scene import ANN, BEN, Scene, group_scene
-from tidings.storage import sender_keys
+from tidings.storage.business import sender_keys
 from tidings.wire import core
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(100)

@@ -17,7 +17,7 @@ from tests.coreapp.group_scene import ANN, BEN, CAT, Member, Scene, group_scene
 from tests.coreapp.signals import soon
 from tidings import e2ee
 from tidings.runtime.lru import LRU
-from tidings.storage import group_messages, sender_keys
+from tidings.storage.business import group_messages, sender_keys
 from tidings.wire import core
 from tidings.wire import device as frames
 

@@ -14,9 +14,9 @@ from coreapp.groups.names import is_group
 from coreapp.groups.notices import Notice, Outcome
 from coreapp.groups.outgoing import Encrypted
 from tests.coreapp import webhook_schemas
-from tidings.storage.groups import Group
-from tidings.storage.jobs import Job, State
-from tidings.storage.sender_keys import GIVEN, LACKS
+from tidings.storage.business.groups import Group
+from tidings.storage.business.jobs import Job, State
+from tidings.storage.business.sender_keys import GIVEN, LACKS
 from tidings.wire import device
 
 ME, ANN, BEN, CAT = "15550000000", "15550110001", "15550110002", "15550110003"

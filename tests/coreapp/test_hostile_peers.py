@@ -22,7 +22,7 @@ from tests.coreapp.test_events import with_session
 from tidings import e2ee
 from tidings.e2ee import chains, record
 from tidings.runtime.clock import ManualClock
-from tidings.storage import jobs, sessions
+from tidings.storage.business import jobs, sessions
 from tidings.wire import device as frames
 
 NUMBER = "15550110001"

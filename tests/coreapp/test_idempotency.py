@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.coreapp.conftest import BUSINESS, Client, World
 from tidings.runtime.clock import ManualClock
-from tidings.storage import idempotency, messages
+from tidings.storage.business import idempotency, messages
 from tidings.wire import core
 
 PHONE = "15550110001"

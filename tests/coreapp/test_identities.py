@@ -16,7 +16,7 @@ from tests.coreapp import webhook_schemas
 from tests.coreapp.conftest import BUSINESS, Running, World
 from tests.coreapp.phones import Phone
 from tests.coreapp.scripted_network import HOLD
-from tidings.storage import identities
+from tidings.storage.business import identities
 from tidings.wire import core
 from tidings.wire import device as frames
 

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from coreapp.errors import OutcomeUnknown
 from coreapp.journal import Change, Journal
 from tests.conftest import DatabaseFactory
-from tidings.storage import callbacks, contacts, identities, jobs, messages, sessions, shards
+from tidings.storage.business import callbacks, contacts, identities, jobs, messages, sessions, shards
+from tidings.storage.business.messages import Status
 from tidings.storage.database import Database
-from tidings.storage.messages import Status
 
 ACCOUNT = "15550000000"
 TABLES = (messages.table, jobs.table, sessions.table, contacts.table, callbacks.table, identities.table)

@@ -6,7 +6,7 @@ import asyncio
 
 from tests.coreapp.conftest import World
 from tests.coreapp.signals import soon
-from tidings.storage import callbacks, messages, shards
+from tidings.storage.business import callbacks, messages, shards
 from tidings.wire import core
 
 NUMBER = "15550110001"

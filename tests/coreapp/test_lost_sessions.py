@@ -22,8 +22,9 @@ from tests.conftest import DatabaseFactory
 from tests.coreapp.conftest import BUSINESS, Running, World
 from tests.coreapp.real_network import RealNetwork, real_network
 from tests.coreapp.signals import TIMEOUT, Signals
-from tidings.storage import handset_tables, sessions
+from tidings.storage.business import sessions
 from tidings.storage.database import Database
+from tidings.storage.handset import tables
 from tidings.wire import core
 from tidings.wire import device as wire
 
@@ -66,7 +67,7 @@ class Person:
 
     async def lose_sessions(self) -> None:
         async with self.database.transaction() as connection:
-            await connection.execute(sa.delete(handset_tables.sessions))
+            await connection.execute(sa.delete(tables.sessions))
 
     @contextlib.asynccontextmanager
     async def online(self) -> AsyncIterator[Fleet]:

@@ -12,8 +12,8 @@ from tests.coreapp import media_scene as scene
 from tests.coreapp.conftest import BUSINESS, World
 from tests.coreapp.test_garbage import lease
 from tidings.runtime.clock import ManualClock, SystemClock
-from tidings.storage import media, shards, stickerpacks
-from tidings.storage.shards import LeaseLost
+from tidings.storage.business import media, shards, stickerpacks
+from tidings.storage.business.shards import LeaseLost
 from tidings.wire import core
 
 

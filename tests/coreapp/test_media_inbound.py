@@ -21,7 +21,7 @@ from tests.coreapp.conftest import BUSINESS, Running, World
 from tests.coreapp.phones import Phone
 from tests.coreapp.signals import soon
 from tests.coreapp.sink import Post
-from tidings.storage import media, media_downloads
+from tidings.storage.business import media, media_downloads
 
 NUMBER = "15550110001"
 

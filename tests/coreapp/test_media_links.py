@@ -19,8 +19,8 @@ from tests.coreapp.signals import Signals
 from tidings import safekeeping
 from tidings.runtime.clock import ManualClock, SystemClock
 from tidings.safekeeping import Safe
-from tidings.storage import media_providers
-from tidings.storage.media_providers import MediaProvider
+from tidings.storage.business import media_providers
+from tidings.storage.business.media_providers import MediaProvider
 
 NUMBER = "15550110001"
 OTHER = "15550110002"

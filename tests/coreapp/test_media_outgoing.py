@@ -15,7 +15,7 @@ from tests.coreapp.conftest import Running, World
 from tests.coreapp.scripted_blobs import DAY
 from tidings.media.files import Files
 from tidings.runtime.clock import ManualClock, SystemClock
-from tidings.storage import jobs, media
+from tidings.storage.business import jobs, media
 
 NUMBER = "15550110001"
 OTHER = "15550110002"

@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from coreapp.media.waiting import Waiting
 from tidings.runtime.clock import ManualClock
-from tidings.storage.media_downloads import Download
+from tidings.storage.business.media_downloads import Download
 
 
 def download(number: int) -> Download:

@@ -18,8 +18,9 @@ from tests.coreapp.real_network import RealNetwork, real_network
 from tidings import e2ee
 from tidings.runtime import crashpoints
 from tidings.runtime.clock import ManualClock
-from tidings.storage import accounts, directory, prekeys, shards
-from tidings.storage.accounts import OwnPreKey
+from tidings.storage.business import accounts, shards
+from tidings.storage.business.accounts import OwnPreKey
+from tidings.storage.network import directory, prekeys
 
 WEEK, MONTH = ROTATION_MS / 1000, KEPT_MS / 1000
 

@@ -14,7 +14,8 @@ from tests.coreapp.real_network import RealNetwork, real_network
 from tests.coreapp.signals import TIMEOUT
 from tests.coreapp.test_with_the_network import NUMBER, LivePhone
 from tidings.runtime import crashpoints
-from tidings.storage import directory, prekeys, registrations, shards
+from tidings.storage.business import registrations, shards
+from tidings.storage.network import directory, prekeys
 from tidings.wire import connection as wire
 from tidings.wire import core
 from tidings.wire import device as frames

@@ -15,7 +15,7 @@ from tests.coreapp.signals import soon
 from tests.coreapp.test_events import acknowledged, with_session
 from tidings import e2ee
 from tidings.runtime.clock import ManualClock
-from tidings.storage import messages, sessions
+from tidings.storage.business import messages, sessions
 from tidings.wire import device as frames
 
 NUMBER = "15550110001"

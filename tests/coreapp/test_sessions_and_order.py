@@ -14,8 +14,8 @@ from coreapp.session_store import SessionStore
 from tests.coreapp.conftest import Running, World
 from tests.coreapp.phones import Phone
 from tests.coreapp.scripted_network import HOLD
-from tidings.storage import jobs
-from tidings.storage.jobs import State
+from tidings.storage.business import jobs
+from tidings.storage.business.jobs import State
 from tidings.wire import core
 from tidings.wire import device as frames
 

@@ -19,7 +19,7 @@ from tests.coreapp import media_scene as scene
 from tests.coreapp import test_media_inbound
 from tests.coreapp.conftest import World
 from tests.coreapp.test_journal import ACCOUNT, a_job, a_lease, a_message
-from tidings.storage import contacts, sessions
+from tidings.storage.business import contacts, sessions
 from tidings.storage.database import Connection
 from tidings.wire import core
 from tidings.wire import device as frames

@@ -18,7 +18,7 @@ from tests.coreapp.group_scene import ANN, group_scene
 from tests.coreapp.signals import soon
 from tests.coreapp.sink import Post
 from tidings.runtime.clock import ManualClock
-from tidings.storage.callbacks import Callback
+from tidings.storage.business.callbacks import Callback
 from tidings.wire import device as frames
 
 NUMBER, OTHER = "15550110001", "15550110002"

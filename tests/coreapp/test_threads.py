@@ -14,8 +14,8 @@ from tests.coreapp.phones import Phone
 from tests.coreapp.scripted_network import HOLD
 from tidings.runtime.clock import ManualClock
 from tidings.runtime.lru import LRU
-from tidings.storage import jobs, messages
-from tidings.storage.messages import Status
+from tidings.storage.business import jobs, messages
+from tidings.storage.business.messages import Status
 from tidings.wire import core
 from tidings.wire import device as frames
 

@@ -11,7 +11,7 @@ from coreapp import transmission
 from coreapp.transmission import Transmitter
 from tests.coreapp.conftest import World
 from tests.coreapp.scripted_network import HOLD
-from tidings.storage import jobs
+from tidings.storage.business import jobs
 from tidings.wire import device as frames
 
 NUMBER = "15550110001"

@@ -15,7 +15,7 @@ from coreapp import conversations, ids
 from coreapp.conversations import Names, conversation_of, origin_of
 from coreapp.webhook import bodies, inbound, limits
 from tests.coreapp import webhook_schemas
-from tidings.storage.messages import Status
+from tidings.storage.business.messages import Status
 
 CASES = json.loads((webhook_schemas.FOLDER / "inbound.json").read_text())
 NUMBER = "15550110001"

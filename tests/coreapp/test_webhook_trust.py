@@ -14,7 +14,7 @@ from tests.coreapp.sink import Sink
 from tidings.outgoing import addresses
 from tidings.outgoing.guard import Guard
 from tidings.outgoing.settings import OutgoingSettings
-from tidings.storage import certificates
+from tidings.storage.business import certificates
 from tidings.wire import core
 
 NUMBER = "15550110001"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.coreapp.conftest import World
-from tidings.storage import jobs
+from tidings.storage.business import jobs
 from tidings.wire import core
 from tidings.wire import device as frames
 

@@ -21,9 +21,9 @@ from handset.vault import Vault
 from tests.handset.scripted import ScriptedNetwork, make_device
 from tidings.runtime.clock import Clock, SystemClock
 from tidings.runtime.settings import DatabaseSettings
-from tidings.storage import handset as storage
 from tidings.storage import schema
 from tidings.storage.database import Database
+from tidings.storage.handset import mailroom as storage
 
 VAULT = Vault(bytes(32))
 

@@ -19,7 +19,7 @@ from tests.handset.scripted import Business
 from tidings import e2ee
 from tidings.runtime import crashpoints
 from tidings.runtime.clock import ManualClock
-from tidings.storage import handset as storage
+from tidings.storage.handset import mailroom as storage
 from tidings.wire import device as wire
 
 READER, ECHO, SLOW, QUIET = "15550110001", "15550140001", "15550150001", "15550120001"

@@ -14,9 +14,9 @@ from handset.groups import contents
 from tests.handset.conftest import LiveNetwork
 from tests.handset.people import ADA, BOB, CID, DOT, Person, meet
 from tidings import e2ee
-from tidings.storage import handset as storage
-from tidings.storage import handset_groups
 from tidings.storage.database import Connection
+from tidings.storage.handset import groups as handset_groups
+from tidings.storage.handset import mailroom as storage
 from tidings.wire import device as wire
 
 MakePerson = Callable[[str], Person]

@@ -15,8 +15,8 @@ from tests.handset.scripted import BUSINESS, Business
 from tests.handset.test_fleet import READER, _device
 from tidings import e2ee
 from tidings.runtime.clock import ManualClock
-from tidings.storage import handset as storage
-from tidings.storage import handset_sent
+from tidings.storage.handset import mailroom as storage
+from tidings.storage.handset import sent as handset_sent
 from tidings.wire import device as wire
 
 GARBAGE = b"3garbage"

@@ -20,9 +20,9 @@ from tests.conftest import DatabaseFactory
 from tests.handset.conftest import SECRETS, LiveNetwork
 from tidings import e2ee
 from tidings.runtime.clock import ManualClock
-from tidings.storage import handset as storage
 from tidings.storage.database import Database
-from tidings.storage.handset_tables import prekeys
+from tidings.storage.handset import mailroom as storage
+from tidings.storage.handset.tables import prekeys
 
 NUMBERS = [f"1555011000{n}" for n in range(3)]
 WEEK, MONTH = ROTATION_MS / 1000, KEPT_MS / 1000

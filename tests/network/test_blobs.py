@@ -24,8 +24,8 @@ from tests.network.test_outages import PROCESS
 from tests.network.test_routing import ALICE, BOB
 from tidings.runtime import crashpoints
 from tidings.runtime.clock import ManualClock
-from tidings.storage import blobs
 from tidings.storage.database import Database
+from tidings.storage.network import blobs
 from tidings.wire import device
 
 MIB = 1024 * 1024

@@ -27,9 +27,9 @@ from tests.network.test_routing import ids, stored
 from tidings.runtime import crashpoints
 from tidings.runtime.clock import ManualClock
 from tidings.runtime.settings import DatabaseSettings
-from tidings.storage import network_groups
 from tidings.storage.database import Database
-from tidings.storage.network_groups import Chat, Member
+from tidings.storage.network import groups as network_groups
+from tidings.storage.network.groups import Chat, Member
 from tidings.wire import device
 
 

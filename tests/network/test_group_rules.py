@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from network import errors
 from network.groups import rules, schemas
 from network.groups.rules import Outcome, State
-from tidings.storage.network_groups import Chat
+from tidings.storage.network.groups import Chat
 
 NUMBERS = [f"1555000000{i}" for i in range(6)]
 CHAT = Chat(f"{NUMBERS[0]}-5", NUMBERS[0], "Lunch", 5000, 1, "code", "")

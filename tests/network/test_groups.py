@@ -21,9 +21,9 @@ from tests.network.group_support import (
 )
 from tests.network.support import Network
 from tidings.runtime.clock import ManualClock
-from tidings.storage import network_groups
 from tidings.storage.database import Database
-from tidings.storage.network_groups import Member
+from tidings.storage.network import groups as network_groups
+from tidings.storage.network.groups import Member
 
 JPEG = b"\xff\xd8\xff\xe0 a small picture"
 PNG = b"\x89PNG\r\n\x1a\n another"

@@ -22,7 +22,7 @@ from network.settings import Limits
 from network.transit import from_send
 from network.writer import STORED
 from tidings.runtime.clock import ManualClock
-from tidings.storage.mailbox import Envelope
+from tidings.storage.network.mailbox import Envelope
 from tidings.wire import device
 
 

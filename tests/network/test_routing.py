@@ -8,8 +8,8 @@ import sqlalchemy as sa
 from network.settings import Limits
 from tests.network.support import Network
 from tidings.runtime.clock import ManualClock
-from tidings.storage import mailbox
 from tidings.storage.database import Database
+from tidings.storage.network import mailbox
 from tidings.wire import device
 
 ALICE, BOB, CAROL = "15550000001", "15550000002", "15550000003"

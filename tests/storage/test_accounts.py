@@ -6,8 +6,8 @@ import pytest
 
 from tests.conftest import DatabaseFactory
 from tidings.runtime.settings import SettingsError
-from tidings.storage import accounts, users
-from tidings.storage.accounts import Account, OwnPreKey
+from tidings.storage.business import accounts, users
+from tidings.storage.business.accounts import Account, OwnPreKey
 
 NUMBER = "15550000000"
 

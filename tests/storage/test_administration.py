@@ -6,12 +6,12 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from tidings.storage import certificates, media_providers, profiles, registrations, stickerpacks
+from tidings.storage.business import certificates, media_providers, profiles, registrations, stickerpacks
+from tidings.storage.business.media_providers import MediaProvider
+from tidings.storage.business.profiles import BusinessProfile, Photo
+from tidings.storage.business.registrations import Registration
+from tidings.storage.business.stickerpacks import Pack, PackFull, Sticker
 from tidings.storage.database import Database
-from tidings.storage.media_providers import MediaProvider
-from tidings.storage.profiles import BusinessProfile, Photo
-from tidings.storage.registrations import Registration
-from tidings.storage.stickerpacks import Pack, PackFull, Sticker
 
 A, B = "15550000000", "15559999999"
 

@@ -10,8 +10,8 @@ import msgspec
 import pytest
 import sqlalchemy as sa
 
-from tidings.storage import application_settings as storage
-from tidings.storage.application_settings import DEFAULTS, ApplicationSettings
+from tidings.storage.business import application_settings as storage
+from tidings.storage.business.application_settings import DEFAULTS, ApplicationSettings
 from tidings.storage.database import Database
 
 ACCOUNT = "15550000000"

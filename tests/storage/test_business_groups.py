@@ -7,13 +7,13 @@ import dataclasses
 import pytest
 
 from tests.conftest import DatabaseFactory
-from tidings.storage import group_changes, group_messages, groups, messages, sender_keys
+from tidings.storage.business import group_changes, group_messages, groups, messages, sender_keys
+from tidings.storage.business.group_changes import GroupChanges
+from tidings.storage.business.group_messages import Receipt, Unread
+from tidings.storage.business.groups import Group
+from tidings.storage.business.messages import Message, Status
+from tidings.storage.business.sender_keys import GIVEN, LACKS, Holder, OwnKey, PeerKey
 from tidings.storage.database import Database
-from tidings.storage.group_changes import GroupChanges
-from tidings.storage.group_messages import Receipt, Unread
-from tidings.storage.groups import Group
-from tidings.storage.messages import Message, Status
-from tidings.storage.sender_keys import GIVEN, LACKS, Holder, OwnKey, PeerKey
 
 ME, ANN, BEN = "15550000000", "15550110001", "15550110002"
 LUNCH = "15550000000-1700000000"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 from tests.conftest import DatabaseFactory
-from tidings.storage import callbacks
-from tidings.storage.callbacks import Callback
+from tidings.storage.business import callbacks
+from tidings.storage.business.callbacks import Callback
 
 ME = "15550000000"
 

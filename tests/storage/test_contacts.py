@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tests.conftest import DatabaseFactory
-from tidings.storage import contacts
-from tidings.storage.contacts import Contact
+from tidings.storage.business import contacts
+from tidings.storage.business.contacts import Contact
 
 ME = "15550000000"
 

@@ -17,7 +17,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from harness.mariadb import MariaDB
 from tests.conftest import DatabaseFactory
 from tidings.runtime.settings import DatabaseSettings
-from tidings.storage import messages, outages, types
+from tidings.storage import outages, types
+from tidings.storage.business import messages
 from tidings.storage.database import Database, insert_or_ignore, insert_or_update
 
 things = sa.Table(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 from tests.conftest import DatabaseFactory
-from tidings.storage import directory
-from tidings.storage.directory import Code, Registration
+from tidings.storage.network import directory
+from tidings.storage.network.directory import Code, Registration
 
 ALICE, BOB, CAROL = "15550000001", "15550000002", "15550000003"
 

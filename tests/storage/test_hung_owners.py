@@ -7,7 +7,8 @@ import asyncio
 import pytest
 
 from tests.conftest import DatabaseFactory
-from tidings.storage import outages, shards
+from tidings.storage import outages
+from tidings.storage.business import shards
 from tidings.storage.database import Database
 
 SILENCE = 1.0

@@ -6,9 +6,9 @@ import asyncio
 import dataclasses
 from collections.abc import Awaitable, Callable
 
-from tidings.storage import idempotency
+from tidings.storage.business import idempotency
+from tidings.storage.business.idempotency import MEDIA, UsedKey
 from tidings.storage.database import Database
-from tidings.storage.idempotency import MEDIA, UsedKey
 
 KEY = UsedKey("15550000000", MEDIA, idempotency.hash_of("k"), b"f" * 32, "first", 1_000)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 from tests.conftest import DatabaseFactory
-from tidings.storage import identities
-from tidings.storage.identities import Identity
+from tidings.storage.business import identities
+from tidings.storage.business.identities import Identity
 
 ME, OTHER = "15550000000", "15550000001"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 from tests.conftest import DatabaseFactory
-from tidings.storage import jobs
-from tidings.storage.jobs import Job, State
+from tidings.storage.business import jobs
+from tidings.storage.business.jobs import Job, State
 
 
 def job(id: str, shard: int = 0) -> Job:

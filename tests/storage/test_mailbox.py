@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 from tests.conftest import DatabaseFactory
-from tidings.storage import mailbox
-from tidings.storage.mailbox import Envelope
+from tidings.storage.network import mailbox
+from tidings.storage.network.mailbox import Envelope
 
 ALICE, BOB, CAROL = "15550000001", "15550000002", "15550000003"
 NOW = 1_700_000_000_000

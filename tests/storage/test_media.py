@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from tidings.storage import media
+from tidings.storage.business import media
+from tidings.storage.business.media import Media
 from tidings.storage.database import Database
-from tidings.storage.media import Media
 
 ACCOUNT = "15550000000"
 

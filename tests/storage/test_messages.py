@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tests.conftest import DatabaseFactory
-from tidings.storage import messages
-from tidings.storage.messages import Message, Progress, Status
+from tidings.storage.business import messages
+from tidings.storage.business.messages import Message, Progress, Status
 
 ME = "15550000000"
 

@@ -6,8 +6,8 @@ import pytest
 import sqlalchemy as sa
 
 from tests.conftest import DatabaseFactory
-from tidings.storage import network_groups as groups
-from tidings.storage.network_groups import Chat, Member
+from tidings.storage.network import groups
+from tidings.storage.network.groups import Chat, Member
 
 ALICE, BOB = "15550000001", "15550000002"
 LUNCH = Chat("15550000001-5", ALICE, "Lunch «ü» 🍲", 5000, 1, "code-1", "")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 
 from tests.conftest import DatabaseFactory
-from tidings.storage import outages, prekeys
-from tidings.storage.prekeys import Counts, KyberPreKey, PreKey
+from tidings.storage import outages
+from tidings.storage.network import prekeys
+from tidings.storage.network.prekeys import Counts, KyberPreKey, PreKey
 
 ALICE, BOB, CAROL = "15550000001", "15550000002", "15550000003"
 

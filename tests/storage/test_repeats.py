@@ -7,11 +7,12 @@ import dataclasses
 import pytest
 
 from tests.conftest import DatabaseFactory
-from tidings.storage import handset_sent, messages, undecrypted
+from tidings.storage.business import messages, undecrypted
+from tidings.storage.business.messages import Kept, Message, Status
+from tidings.storage.business.undecrypted import Undecrypted
 from tidings.storage.database import Database
-from tidings.storage.handset_sent import Sent
-from tidings.storage.messages import Kept, Message, Status
-from tidings.storage.undecrypted import Undecrypted
+from tidings.storage.handset import sent as handset_sent
+from tidings.storage.handset.sent import Sent
 
 ME, ADA, BOB = "15550000000", "15550110001", "15550110002"
 BLOB = bytes(range(256)) * 128  # as long as a content that is kept may be

@@ -13,17 +13,18 @@ import alembic.migration
 import pytest
 import sqlalchemy as sa
 
-import tidings.storage
 from harness.mariadb import MariaDB
 from tests.conftest import DatabaseFactory
 from tidings.runtime.settings import DatabaseSettings
-from tidings.storage import business_tables, handset_tables, network_tables, schema
+from tidings.storage import business, handset, network, schema
 from tidings.storage.database import Database
 
 # A module adds its tables to those of its family when it is imported.
-for found in pkgutil.iter_modules(tidings.storage.__path__):
-    importlib.import_module(f"tidings.storage.{found.name}")
-TABLES = {"business": business_tables.metadata, "network": network_tables.metadata, "handset": handset_tables.metadata}
+TABLES = {}
+for family in (business, network, handset):
+    for found in pkgutil.iter_modules(family.__path__, f"{family.__name__}."):
+        importlib.import_module(found.name)
+    TABLES[family.__name__.rpartition(".")[2]] = importlib.import_module(f"{family.__name__}.tables").metadata
 
 
 @pytest.fixture

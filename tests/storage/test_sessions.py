@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.conftest import DatabaseFactory
 from tidings.e2ee import record
-from tidings.storage import sessions
-from tidings.storage.sessions import SendingHalf, Session
+from tidings.storage.business import sessions
+from tidings.storage.business.sessions import SendingHalf, Session
 
 ME = "15550000000"
 

@@ -8,9 +8,9 @@ import time
 import pytest
 
 from tests.conftest import DatabaseFactory
-from tidings.storage import shards
+from tidings.storage.business import shards
+from tidings.storage.business.shards import Lease, LeaseLost
 from tidings.storage.database import Database
-from tidings.storage.shards import Lease, LeaseLost
 
 
 async def fresh(database_factory: DatabaseFactory) -> Database:

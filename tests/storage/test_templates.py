@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 
 from tests.conftest import DatabaseFactory
-from tidings.storage import templates, threads
-from tidings.storage.templates import Template
-from tidings.storage.threads import Unread
+from tidings.storage.business import service_windows, templates
+from tidings.storage.business.service_windows import Unread
+from tidings.storage.business.templates import Template
 
 ACCOUNT = "15550000000"
 
@@ -58,26 +58,31 @@ async def test_one_name_and_language_may_be_in_two_namespaces(database_factory: 
 async def test_the_latest_word_of_each_recipient_is_remembered(database_factory: DatabaseFactory) -> None:
     database = await database_factory("business")
     async with database.transaction() as connection:
-        await threads.save_heard(connection, ACCOUNT, {})
-        await threads.save_heard(connection, ACCOUNT, {"1": 10, "2": 20})
-        await threads.save_heard(connection, ACCOUNT, {"1": 30})
-        assert await threads.list_heard(connection, ACCOUNT, ["1", "2", "3"]) == {"1": 30, "2": 20}
+        await service_windows.save_heard(connection, ACCOUNT, {})
+        await service_windows.save_heard(connection, ACCOUNT, {"1": 10, "2": 20})
+        await service_windows.save_heard(connection, ACCOUNT, {"1": 30})
+        assert await service_windows.list_heard(connection, ACCOUNT, ["1", "2", "3"]) == {"1": 30, "2": 20}
 
 
 async def test_unread_are_those_up_to_the_one_named_of_the_same_recipient(database_factory: DatabaseFactory) -> None:
     database = await database_factory("business")
     rows = [Unread(ACCOUNT, "1", f"m{n}", 100 + n // 2) for n in range(10)] + [Unread(ACCOUNT, "2", "o", 1)]
     async with database.transaction() as connection:
-        await threads.add_unread(connection, rows)
-        await threads.add_unread(connection, rows)
-        found = await threads.list_unread(connection, ACCOUNT, "1", "m4", limit=100)
+        await service_windows.add_unread(connection, rows)
+        await service_windows.add_unread(connection, rows)
+        found = await service_windows.list_unread(connection, ACCOUNT, "1", "m4", limit=100)
         assert found[0] == "m4"
         assert set(found) == {"m0", "m1", "m2", "m3", "m4", "m5"}
-        assert next(iter(await threads.list_unread(connection, ACCOUNT, "1", "m4", limit=2))) == "m4"
-        assert await threads.list_unread(connection, ACCOUNT, "1", "o", limit=5) == ()
-        await threads.delete_unread(connection, ACCOUNT, {"1": list(found)})
-        assert await threads.list_unread(connection, ACCOUNT, "1", "m4", limit=5) == ()
-        assert set(await threads.list_unread(connection, ACCOUNT, "1", "m9", limit=99)) == {"m6", "m7", "m8", "m9"}
-        assert await threads.delete_unread_before(connection, ACCOUNT, 104, 2) == 2
-        assert await threads.delete_unread_before(connection, ACCOUNT, 104, 2) == 1
-        assert set(await threads.list_unread(connection, ACCOUNT, "1", "m9", limit=99)) == {"m8", "m9"}
+        assert next(iter(await service_windows.list_unread(connection, ACCOUNT, "1", "m4", limit=2))) == "m4"
+        assert await service_windows.list_unread(connection, ACCOUNT, "1", "o", limit=5) == ()
+        await service_windows.delete_unread(connection, ACCOUNT, {"1": list(found)})
+        assert await service_windows.list_unread(connection, ACCOUNT, "1", "m4", limit=5) == ()
+        assert set(await service_windows.list_unread(connection, ACCOUNT, "1", "m9", limit=99)) == {
+            "m6",
+            "m7",
+            "m8",
+            "m9",
+        }
+        assert await service_windows.delete_unread_before(connection, ACCOUNT, 104, 2) == 2
+        assert await service_windows.delete_unread_before(connection, ACCOUNT, 104, 2) == 1
+        assert set(await service_windows.list_unread(connection, ACCOUNT, "1", "m9", limit=99)) == {"m8", "m9"}

@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from tidings.storage import tokens
+from tidings.storage.business import tokens
+from tidings.storage.business.tokens import Revocation
 from tidings.storage.database import Database
-from tidings.storage.tokens import Revocation
 
 
 @pytest.fixture

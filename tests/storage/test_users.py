@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from tidings.storage import users
+from tidings.storage.business import users
+from tidings.storage.business.users import User
 from tidings.storage.database import Database
-from tidings.storage.users import User
 
 ADMIN = User("admin", "15550000000", users.ADMIN, "$argon2id$first", True, 1_700_000_000_000)
 

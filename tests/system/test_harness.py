@@ -16,7 +16,7 @@ from harness.client import Business, NoAnswer, Unexpected
 from harness.sink import Record
 from harness.sink_process import SinkProcess
 from harness.webhook_body import Verifier
-from tidings.storage.messages import Status
+from tidings.storage.business.messages import Status
 
 SECRET = "whsec_" + "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"  # the example of the specification
 

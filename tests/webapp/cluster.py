@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tests.webapp.fake_coreapp import FakeCoreapp
-from tidings.storage.shards import Owner
+from tidings.storage.business.shards import Owner
 
 NOBODY = "127.0.0.1:1"  # where nobody listens
 

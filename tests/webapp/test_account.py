@@ -11,8 +11,8 @@ from tests.webapp.conftest import Served, body, check_headers, code, errors
 from tests.webapp.fake_coreapp import FakeCoreapp
 from tests.webapp.roles import check_is_for_administrators
 from tests.webapp.test_coreapp_link import noticed
-from tidings.storage import accounts, registrations
-from tidings.storage.accounts import Account
+from tidings.storage.business import accounts, registrations
+from tidings.storage.business.accounts import Account
 from tidings.storage.database import Database
 from tidings.wire import core
 from webapp.account import certificate

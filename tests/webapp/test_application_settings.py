@@ -9,8 +9,8 @@ import pytest
 
 from tests.webapp.conftest import Serve, Served, body, check_headers, code, errors
 from tests.webapp.fake_coreapp import FakeCoreapp
+from tidings.storage.business.users import table as users_table
 from tidings.storage.database import Database
-from tidings.storage.users import table as users_table
 from tidings.wire import core
 
 PATH = "/v1/settings/application"

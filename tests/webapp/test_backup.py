@@ -24,11 +24,18 @@ from tidings.outgoing.settings import ONLY_PUBLIC
 from tidings.runtime import password_box
 from tidings.runtime.clock import ManualClock
 from tidings.safekeeping import Safe
-from tidings.storage import application_settings, certificates, media_providers, profiles, registrations, stickerpacks
+from tidings.storage.business import (
+    application_settings,
+    certificates,
+    media_providers,
+    profiles,
+    registrations,
+    stickerpacks,
+)
+from tidings.storage.business.media_providers import MediaProvider
+from tidings.storage.business.profiles import BusinessProfile, Photo
+from tidings.storage.business.stickerpacks import Pack, Sticker
 from tidings.storage.database import Database
-from tidings.storage.media_providers import MediaProvider
-from tidings.storage.profiles import BusinessProfile, Photo
-from tidings.storage.stickerpacks import Pack, Sticker
 from tidings.wire import connection as wire
 from tidings.wire import core
 from webapp.backup import checks, contents

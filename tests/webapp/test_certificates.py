@@ -22,7 +22,7 @@ from tests.webapp.roles import check_is_for_administrators, check_takes_a_token,
 from tidings.runtime.clock import ManualClock
 from tidings.runtime.settings import Environment, SettingsError
 from tidings.safekeeping import Safe
-from tidings.storage import certificates
+from tidings.storage.business import certificates
 from tidings.storage.database import Database
 from tidings.wire import core
 from webapp import services, settings, tls

@@ -10,9 +10,9 @@ import pytest
 
 from tests.webapp.conftest import Serve, Served, body, code, errors
 from tests.webapp.fake_coreapp import LINK_KEY, FakeCoreapp
-from tidings.storage import shards
+from tidings.storage.business import shards
+from tidings.storage.business.shards import Owner
 from tidings.storage.database import Database
-from tidings.storage.shards import Owner
 from tidings.wire import connection as wire
 from tidings.wire import core
 from webapp import coreapp_link, coreapp_peer

@@ -8,9 +8,9 @@ import pytest
 
 from tests.webapp.conftest import PASSWORD, Serve, basic, code
 from tidings.runtime.clock import ManualClock
-from tidings.storage import users
+from tidings.storage.business import users
+from tidings.storage.business.users import User
 from tidings.storage.database import Database
-from tidings.storage.users import User
 from webapp.errors import LogIn, SlowDown, TryLater
 from webapp.users import guessing, passwords
 from webapp.users.credentials import BELIEVED, REMEMBERED, Credentials

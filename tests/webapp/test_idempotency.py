@@ -9,7 +9,7 @@ import pytest
 
 from tests.webapp.conftest import Served, body, code, errors
 from tests.webapp.fake_coreapp import FakeCoreapp
-from tidings.storage import idempotency
+from tidings.storage.business import idempotency
 from tidings.storage.database import Database
 from tidings.wire import core
 from webapp.idempotency import fingerprint_of

@@ -12,8 +12,8 @@ import pytest
 
 from tests.webapp.conftest import PASSWORD, Serve, Served, basic, check_headers, code, errors
 from tidings.runtime.clock import ManualClock
+from tidings.storage.business.users import table as users_table
 from tidings.storage.database import Database
-from tidings.storage.users import table as users_table
 
 LOGIN, LOGOUT, HEALTH = "/v1/users/login", "/v1/users/logout", "/v1/health"
 

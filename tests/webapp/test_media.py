@@ -23,7 +23,7 @@ from tests.webapp import raw
 from tests.webapp.conftest import Serve, Served, body, check_headers, code, errors
 from tests.webapp.fake_coreapp import FakeCoreapp
 from tidings.media import kinds
-from tidings.storage import media
+from tidings.storage.business import media
 from tidings.storage.database import Database
 from webapp.media import routes, service, transfer
 from webapp.media.service import DAMAGED, IN_MEMORY, TOUCH_AFTER_MS

@@ -18,7 +18,7 @@ from tests.webapp.conftest import PASSWORD, basic
 from tidings.media import kinds
 from tidings.runtime import crashpoints
 from tidings.runtime.settings import DatabaseSettings
-from tidings.storage import media
+from tidings.storage.business import media
 from tidings.storage.database import Database
 
 PATIENCE = 30.0  # seconds

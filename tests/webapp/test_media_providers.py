@@ -10,7 +10,7 @@ import pytest
 
 from tests.webapp.conftest import Serve, Served, body, check_headers, code, errors, make_secrets
 from tests.webapp.roles import check_is_for_administrators
-from tidings.storage import media_providers
+from tidings.storage.business import media_providers
 from tidings.storage.database import Database
 
 PATH = "/v1/settings/application/media/providers"

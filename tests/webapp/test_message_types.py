@@ -14,9 +14,9 @@ import pytest
 from tests.webapp import message_cases
 from tests.webapp.conftest import Served, body, code, errors
 from tests.webapp.fake_coreapp import FakeCoreapp
-from tidings.storage import media
+from tidings.storage.business import media
+from tidings.storage.business.media import Media
 from tidings.storage.database import Database
-from tidings.storage.media import Media
 from tidings.wire import core
 from webapp.errors import FixRequest
 from webapp.messages import schemas

@@ -8,8 +8,8 @@ from tests.webapp.cluster import NOBODY, Cluster, two
 from tests.webapp.conftest import Serve, Served, check_headers, code
 from tests.webapp.fake_coreapp import FakeCoreapp
 from tests.webapp.roles import check_is_for_administrators, check_takes_a_token, ordinary
-from tidings.storage import accounts, registrations
-from tidings.storage.accounts import Account
+from tidings.storage.business import accounts, registrations
+from tidings.storage.business.accounts import Account
 from tidings.storage.database import Database
 from tidings.wire import core
 

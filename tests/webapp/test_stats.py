@@ -19,10 +19,10 @@ from tests.webapp.fake_coreapp import FakeCoreapp
 from tests.webapp.roles import ordinary
 from tests.webapp.test_coreapp_link import noticed
 from tidings.runtime.clock import ManualClock
-from tidings.storage import contacts, messages
-from tidings.storage.contacts import Contact
+from tidings.storage.business import contacts, messages
+from tidings.storage.business.contacts import Contact
+from tidings.storage.business.messages import Message, Status
 from tidings.storage.database import Database
-from tidings.storage.messages import Message, Status
 from tidings.wire import core
 from webapp import exposition, server
 from webapp.settings import ApiKey

@@ -8,7 +8,7 @@ import pytest
 
 from tests.webapp.conftest import Served, body, code, errors
 from tests.webapp.fake_coreapp import FakeCoreapp
-from tidings.storage import templates
+from tidings.storage.business import templates
 from tidings.storage.database import Database
 from webapp.templates.schemas import Definition, default_namespace
 

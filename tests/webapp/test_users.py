@@ -9,9 +9,9 @@ import pytest
 
 from tests.webapp.conftest import PASSWORD, Serve, Served, basic, body, check_headers, code, errors
 from tests.webapp.roles import check_is_for_administrators, check_takes_a_token, ordinary
-from tidings.storage import tokens
+from tidings.storage.business import tokens
+from tidings.storage.business.users import table as users_table
 from tidings.storage.database import Database
-from tidings.storage.users import table as users_table
 
 USERS = "/v1/users"
 OTHER_PASSWORD = "Another-2026!"

@@ -6,7 +6,7 @@ import dataclasses
 import logging
 from typing import Protocol
 
-from tidings.storage import accounts, registrations, shards
+from tidings.storage.business import accounts, registrations, shards
 from tidings.storage.database import Database
 from tidings.wire import core
 from webapp.account import certificate

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import pydantic
 
-from tidings.storage.application_settings import ApplicationSettings, MediaKind
+from tidings.storage.business.application_settings import ApplicationSettings, MediaKind
 from webapp.bodies import Body, refusal
 from webapp.errors import PARAMETER_INVALID
 from webapp.exact import WEB_ADDRESS, Integer

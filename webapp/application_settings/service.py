@@ -6,8 +6,8 @@ import logging
 from typing import Any, Protocol
 
 from tidings.outgoing.guard import Forbidden
-from tidings.storage import application_settings
-from tidings.storage.application_settings import ApplicationSettings
+from tidings.storage.business import application_settings
+from tidings.storage.business.application_settings import ApplicationSettings
 from tidings.storage.database import Database
 from tidings.wire import core
 from webapp.application_settings.schemas import Changes

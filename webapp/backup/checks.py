@@ -13,8 +13,8 @@ import msgspec
 import pydantic
 
 from tidings.outgoing import trust
-from tidings.storage.profiles import Photo
-from tidings.storage.stickerpacks import Pack, Sticker
+from tidings.storage.business.profiles import Photo
+from tidings.storage.business.stickerpacks import Pack, Sticker
 from tidings.wire.decoding import UNREADABLE
 from webapp import bodies, pictures, tls
 from webapp.account.schemas import Shards

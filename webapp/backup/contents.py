@@ -6,7 +6,7 @@ import msgspec
 
 from tidings import safekeeping
 from tidings.safekeeping import Safe
-from tidings.storage import (
+from tidings.storage.business import (
     application_settings,
     certificates,
     media_providers,
@@ -14,10 +14,10 @@ from tidings.storage import (
     registrations,
     stickerpacks,
 )
+from tidings.storage.business.media_providers import MediaProvider
+from tidings.storage.business.profiles import BusinessProfile, Compliance, Photo
+from tidings.storage.business.stickerpacks import Pack, Sticker
 from tidings.storage.database import Connection
-from tidings.storage.media_providers import MediaProvider
-from tidings.storage.profiles import BusinessProfile, Compliance, Photo
-from tidings.storage.stickerpacks import Pack, Sticker
 
 VERSION = 1
 

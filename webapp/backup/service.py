@@ -12,7 +12,7 @@ import msgspec
 from tidings.runtime import password_box
 from tidings.runtime.clock import Clock
 from tidings.safekeeping import Safe, Unreadable
-from tidings.storage.application_settings import ApplicationSettings
+from tidings.storage.business.application_settings import ApplicationSettings
 from tidings.storage.database import Database
 from tidings.wire import core
 from tidings.wire.decoding import UNREADABLE

@@ -8,7 +8,7 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_public_key
 
-from tidings.storage import certificates
+from tidings.storage.business import certificates
 from tidings.storage.database import Database
 from webapp.errors import NOT_FOUND, PARAMETER_INVALID, FixRequest
 from webapp.tokens import Caller

@@ -11,7 +11,7 @@ from typing import Protocol
 from tidings.outgoing import trust
 from tidings.runtime.clock import Clock
 from tidings.safekeeping import Safe, Unreadable
-from tidings.storage import certificates
+from tidings.storage.business import certificates
 from tidings.storage.database import Database
 from tidings.wire import core
 from webapp import tls

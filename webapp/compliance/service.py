@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 
-from tidings.storage import profiles
+from tidings.storage.business import profiles
+from tidings.storage.business.profiles import Compliance, Contact, Officer
 from tidings.storage.database import Database
-from tidings.storage.profiles import Compliance, Contact, Officer
 from webapp.compliance import schemas
 from webapp.tokens import Caller
 

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from tidings.storage.shards import Owner
+from tidings.storage.business.shards import Owner
 from tidings.wire import core
 from webapp.coreapp_peer import Make
 from webapp.errors import CoreappAway

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Protocol
 
-from tidings.storage.shards import Owner
+from tidings.storage.business.shards import Owner
 from tidings.wire import core
 from webapp.coreapp_peer import Make
 from webapp.errors import CoreappAway

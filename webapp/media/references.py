@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from tidings.media import kinds
 from tidings.runtime.batcher import Batcher, BatcherFull
 from tidings.runtime.clock import Clock
-from tidings.storage import media, media_providers
+from tidings.storage.business import media, media_providers
+from tidings.storage.business.media import Media
 from tidings.storage.database import Connection, Database
-from tidings.storage.media import Media
 from webapp.errors import MEDIA_FORMAT, NOT_FOUND, PARAMETER_INVALID, FixRequest, Problem, TryLater
 from webapp.media import schemas
 from webapp.media.service import TOUCH_AFTER_MS

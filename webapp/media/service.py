@@ -20,10 +20,10 @@ from tidings.media.files import Files, Stored
 from tidings.media.kinds import MediaType
 from tidings.runtime import crashpoints
 from tidings.runtime.clock import Clock
-from tidings.storage import idempotency, media
+from tidings.storage.business import idempotency, media
+from tidings.storage.business.idempotency import MEDIA, UsedKey
+from tidings.storage.business.media import Media
 from tidings.storage.database import Connection, Database
-from tidings.storage.idempotency import MEDIA, UsedKey
-from tidings.storage.media import Media
 from webapp.errors import (
     NOT_FOUND,
     PARAMETER_INVALID,

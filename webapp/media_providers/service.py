@@ -9,9 +9,9 @@ import msgspec
 
 from tidings import safekeeping
 from tidings.safekeeping import Safe, Unreadable
-from tidings.storage import media_providers
+from tidings.storage.business import media_providers
+from tidings.storage.business.media_providers import MediaProvider
 from tidings.storage.database import Connection, Database
-from tidings.storage.media_providers import MediaProvider
 from webapp.errors import NOT_FOUND, PARAMETER_INVALID, FixRequest
 from webapp.media_providers import schemas
 from webapp.tokens import Caller

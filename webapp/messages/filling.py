@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tidings.storage.templates import Template as Stored
+from tidings.storage.business.templates import Template as Stored
 from webapp.errors import (
     NAMESPACE_EMPTY,
     PARAMETER_MISSING,

@@ -8,8 +8,8 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from tidings.storage.idempotency import MESSAGES
-from tidings.storage.templates import Template
+from tidings.storage.business.idempotency import MESSAGES
+from tidings.storage.business.templates import Template
 from tidings.wire import core
 from webapp.coreapp_peer import Make
 from webapp.errors import INVALID_RECIPIENT_TYPE, MESSAGE_TOO_LONG, NOT_FOUND, PARAMETER_INVALID, FixRequest

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 
-from tidings.storage import profiles
+from tidings.storage.business import profiles
+from tidings.storage.business.profiles import BusinessProfile, Photo
 from tidings.storage.database import Database
-from tidings.storage.profiles import BusinessProfile, Photo
 from webapp.errors import NOT_FOUND, FixRequest
 from webapp.pictures import Picture
 from webapp.profile import schemas

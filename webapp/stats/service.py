@@ -9,10 +9,10 @@ from typing import Protocol
 from prometheus_client import Metric
 
 from tidings.runtime.clock import Clock
-from tidings.storage import contacts, messages
+from tidings.storage.business import contacts, messages
+from tidings.storage.business.messages import Status
+from tidings.storage.business.shards import Owner
 from tidings.storage.database import Database
-from tidings.storage.messages import Status
-from tidings.storage.shards import Owner
 from tidings.wire import core
 from webapp.coreapp_peer import Make
 from webapp.errors import CoreappAway

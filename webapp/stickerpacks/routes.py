@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import pydantic
 from fastapi import APIRouter, Query, Request, Response
 
-from tidings.storage.stickerpacks import Pack, Sticker
+from tidings.storage.business.stickerpacks import Pack, Sticker
 from webapp import answers, bodies, openapi
 from webapp.errors import PARAMETER_INVALID, FixRequest
 from webapp.gate import Gate

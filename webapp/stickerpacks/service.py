@@ -6,9 +6,9 @@ import dataclasses
 import uuid
 from collections.abc import Sequence
 
-from tidings.storage import stickerpacks
+from tidings.storage.business import stickerpacks
+from tidings.storage.business.stickerpacks import Pack, PackFull, Sticker
 from tidings.storage.database import Database
-from tidings.storage.stickerpacks import Pack, PackFull, Sticker
 from webapp.errors import NOT_FOUND, PARAMETER_INVALID, FixRequest
 from webapp.stickerpacks import schemas
 from webapp.tokens import Caller

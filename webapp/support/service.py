@@ -10,9 +10,10 @@ from typing import Any, Protocol
 
 from tidings import __version__
 from tidings.runtime.clock import Clock
-from tidings.storage import accounts, registrations, schema, shards
+from tidings.storage import schema
+from tidings.storage.business import accounts, registrations, shards
+from tidings.storage.business.shards import Owner
 from tidings.storage.database import Database
-from tidings.storage.shards import Owner
 from tidings.wire import core
 from webapp.answers import API_VERSION
 from webapp.coreapp_peer import Make

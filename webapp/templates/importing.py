@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pydantic
 
-from tidings.storage.templates import Key, Template
+from tidings.storage.business.templates import Key, Template
 from webapp import bodies
 from webapp.bodies import Body
 from webapp.errors import ALREADY_EXISTS, PARAMETER_INVALID, FixRequest, Problem

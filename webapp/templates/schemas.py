@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 import pydantic
 
-from tidings.storage import templates
+from tidings.storage.business import templates
 from webapp.bodies import Body
 from webapp.exact import Matches
 from webapp.openapi import Meta

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 
 from tidings.runtime import service
 from tidings.runtime.clock import Clock
-from tidings.storage import templates
+from tidings.storage.business import templates
+from tidings.storage.business.templates import Template
 from tidings.storage.database import Connection, Database
-from tidings.storage.templates import Template
 from webapp.errors import ALREADY_EXISTS, NOT_FOUND, FixRequest
 from webapp.templates import importing
 from webapp.templates.importing import Import

@@ -8,9 +8,9 @@ import secrets
 
 from tidings.runtime.clock import Clock
 from tidings.runtime.lru import LRU
-from tidings.storage import users
+from tidings.storage.business import users
+from tidings.storage.business.users import User
 from tidings.storage.database import Database
-from tidings.storage.users import User
 from webapp.errors import LogIn, SlowDown
 from webapp.users.guessing import Guessing
 from webapp.users.passwords import Hasher

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import pydantic
 from pydantic.config import JsonDict
 
-from tidings.storage import users
+from tidings.storage.business import users
 from webapp.bodies import Body, refusal
 from webapp.errors import PARAMETER_INVALID
 from webapp.exact import Maybe

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from prometheus_client import Counter
 
 from tidings.runtime.clock import Clock
-from tidings.storage import tokens as revocations
-from tidings.storage import users
+from tidings.storage.business import tokens as revocations
+from tidings.storage.business import users
+from tidings.storage.business.users import User
 from tidings.storage.database import Database
-from tidings.storage.users import User
 from webapp.errors import (
     NOT_FOUND,
     PARAMETER_INVALID,

@@ -1,0 +1,231 @@
+"""The callback queue: what the webhook has still to be told, and the dead-letter list of what it never took."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Sequence
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from tidings.storage import types
+from tidings.storage.business.tables import metadata
+from tidings.storage.database import any_of, insert_or_ignore, insert_or_update, pages
+
+
+class State(enum.IntEnum):
+    """Where a callback stands."""
+
+    PENDING = 0
+    DEAD = 1
+
+
+table = sa.Table(
+    "callbacks",
+    metadata,
+    sa.Column("seq", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("shard", sa.Integer, nullable=False),
+    sa.Column("account", types.key(20), nullable=False),
+    sa.Column("subject", types.key(64), nullable=False),
+    sa.Column("kind", types.key(20), nullable=False),
+    sa.Column("body", types.blob(), nullable=False),
+    sa.Column("state", sa.SmallInteger, nullable=False),
+    sa.Column("attempt", sa.Integer, nullable=False),
+    sa.Column("due_at", types.milliseconds(), nullable=False),
+    sa.Column("created_at", types.milliseconds(), nullable=False),
+    sa.Column("last_error", types.text(255), nullable=False),
+    sa.Column("request_id", types.key(64), nullable=False),
+    sa.Index("callbacks_by_shard", "shard", "state", "seq"),
+    mysql_engine="InnoDB",
+)
+
+
+@dataclasses.dataclass(slots=True)
+class Callback:
+    """One POST to the webhook.
+
+    seq:     its place in the queue and the root of its event id; grows within a shard, unique in the installation.
+    subject: the message id; callbacks of one subject are delivered in order of `seq`.
+    kind:    `inbound_message`, `status_change` or `contact_change`.
+    body:    the JSON text as it is POSTed.
+    attempt: tries so far; due_at: not before (Unix milliseconds).
+    request_id: of the request that the event goes back to; empty for none.
+    """
+
+    seq: int
+    shard: int
+    account: str
+    subject: str
+    kind: str
+    body: bytes
+    created_at: int
+    attempt: int = 0
+    due_at: int = 0
+    last_error: str = ""
+    request_id: str = ""
+    volatile: bool = False  # in memory only: `callback_persist` is off
+    author: str = ""  # in memory only: void unless its subject is a message of this recipient; empty for always valid
+
+    @property
+    def event_id(self) -> str:
+        """The same for every attempt at this event."""
+        return f"evt_{self.seq:x}"
+
+
+_FINISH = table.delete().where(table.c.seq.in_(any_of("seqs")))
+
+
+async def enqueue(connection: AsyncConnection, callbacks: Sequence[Callback]) -> None:
+    """Add callbacks; those that are there already stay as they are."""
+    if callbacks:
+        await connection.execute(
+            insert_or_ignore(connection, table), [_row(callback, State.PENDING) for callback in callbacks]
+        )
+
+
+async def finish(connection: AsyncConnection, seqs: Sequence[int]) -> None:
+    """Delete callbacks that the webhook took."""
+    for page in pages(seqs):
+        await connection.execute(_FINISH, {"seqs": page})
+
+
+async def reschedule(connection: AsyncConnection, callbacks: Sequence[Callback]) -> None:
+    """Note failed attempts and when the next ones are due."""
+    if callbacks:
+        statement = insert_or_update(connection, table, ("seq",), ("attempt", "due_at", "last_error"))
+        await connection.execute(statement, [_row(callback, State.PENDING) for callback in callbacks])
+
+
+async def bury(connection: AsyncConnection, callbacks: Sequence[Callback]) -> None:
+    """Move callbacks to the dead-letter list."""
+    if callbacks:
+        statement = insert_or_update(connection, table, ("seq",), ("state", "attempt", "last_error"))
+        await connection.execute(statement, [_row(callback, State.DEAD) for callback in callbacks])
+
+
+def _row(callback: Callback, state: State) -> dict[str, Any]:
+    return {
+        "seq": callback.seq,
+        "shard": callback.shard,
+        "account": callback.account,
+        "subject": callback.subject,
+        "kind": callback.kind,
+        "body": callback.body,
+        "state": int(state),
+        "attempt": callback.attempt,
+        "due_at": callback.due_at,
+        "created_at": callback.created_at,
+        "last_error": callback.last_error[:255],
+        "request_id": callback.request_id,
+    }
+
+
+_COLUMNS = (
+    table.c.seq,
+    table.c.shard,
+    table.c.account,
+    table.c.subject,
+    table.c.kind,
+    table.c.body,
+    table.c.created_at,
+    table.c.attempt,
+    table.c.due_at,
+    table.c.last_error,
+    table.c.request_id,
+)
+
+
+def _callback(row: sa.Row[*tuple[Any, ...]]) -> Callback:
+    return Callback(**row._mapping)
+
+
+async def list_pending(connection: AsyncConnection, shard: int, *, after: int, limit: int) -> Sequence[Callback]:
+    """Pending callbacks of a shard with a `seq` above `after`, in order."""
+    rows = await connection.execute(
+        sa.select(*_COLUMNS)
+        .where(table.c.shard == shard, table.c.state == int(State.PENDING), table.c.seq > after)
+        .order_by(table.c.seq)
+        .limit(limit)
+    )
+    return [_callback(row) for row in rows]
+
+
+async def count_pending(connection: AsyncConnection, shard: int) -> int:
+    """How many callbacks of a shard wait."""
+    return int(
+        (
+            await connection.execute(
+                sa.select(sa.func.count())
+                .select_from(table)
+                .where(table.c.shard == shard, table.c.state == int(State.PENDING))
+            )
+        ).scalar_one()
+    )
+
+
+async def highest_seq(connection: AsyncConnection) -> int:
+    """The highest `seq` in the table, 0 when it is empty."""
+    return int((await connection.execute(sa.select(sa.func.max(table.c.seq)))).scalar_one() or 0)
+
+
+async def list_dead(connection: AsyncConnection, *, after: int = 0, limit: int = 1000) -> Sequence[Callback]:
+    """The dead-letter list in order of `seq`, a page at a time."""
+    rows = await connection.execute(
+        sa.select(*_COLUMNS)
+        .where(table.c.state == int(State.DEAD), table.c.seq > after)
+        .order_by(table.c.seq)
+        .limit(limit)
+    )
+    return [_callback(row) for row in rows]
+
+
+async def list_failing(connection: AsyncConnection, *, after: int = 0, limit: int = 1000) -> Sequence[Callback]:
+    """Pending callbacks that failed at least once, in order of `seq`, a page at a time. Reads all that are pending."""
+    rows = await connection.execute(
+        sa.select(*_COLUMNS)
+        .where(table.c.state == int(State.PENDING), table.c.attempt > 0, table.c.seq > after)
+        .order_by(table.c.seq)
+        .limit(limit)
+    )
+    return [_callback(row) for row in rows]
+
+
+async def take_dead(
+    connection: AsyncConnection, shard: int, now: int, seqs: Sequence[int] | None = None
+) -> Sequence[Callback]:
+    """Make dead letters of a shard pending again, all of them or those given, at most 1,000; returns them in order.
+
+    Their age counts anew from `now` (Unix milliseconds); their event ids stay.
+    """
+    query = sa.select(*_COLUMNS).where(table.c.shard == shard, table.c.state == int(State.DEAD))
+    if seqs is not None:
+        query = query.where(table.c.seq.in_(seqs[:1000]))
+    rows = [_callback(row) for row in await connection.execute(query.order_by(table.c.seq).limit(1000))]
+    if not rows:
+        return []
+    await connection.execute(
+        table.update()
+        .where(table.c.seq.in_([row.seq for row in rows]), table.c.state == int(State.DEAD))
+        .values(state=int(State.PENDING), attempt=0, due_at=0, created_at=now, last_error="")
+    )
+    for row in rows:
+        row.attempt, row.due_at, row.created_at, row.last_error = 0, 0, now, ""
+    return rows
+
+
+async def delete_dead_before(connection: AsyncConnection, shard: int, before: int, limit: int) -> int:
+    """Forget dead letters of a shard that are of before `before` (Unix milliseconds), at most `limit`; how many."""
+    query = (
+        sa.select(table.c.seq)
+        # A `seq` tells microseconds, with 5 bits behind them: only the old end of the index is read.
+        .where(table.c.shard == shard, table.c.state == int(State.DEAD), table.c.seq < before * 1000 << 5)
+        .where(table.c.created_at < before)
+        .order_by(table.c.seq)
+        .limit(limit)
+    )
+    seqs = [row[0] for row in await connection.execute(query)]
+    for page in pages(seqs):
+        await connection.execute(table.delete().where(table.c.seq.in_(page), table.c.state == int(State.DEAD)))
+    return len(seqs)

@@ -1,0 +1,51 @@
+"""Certificates: the API's own, sealed with its key, the authorities that webhook servers are checked against, and a
+public key of the business."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from tidings.storage import types
+from tidings.storage.business.tables import metadata
+from tidings.storage.database import insert_or_ignore, insert_or_update
+
+# Kinds. The first two are sealed by `tidings.safekeeping`, the third is PEM.
+EXTERNAL = "external"  # uploaded: private key, certificate, intermediates
+SELF_SIGNED = "self_signed"  # made by a Webapp while none was uploaded
+WEBHOOK_CA = "webhook_ca"
+FLOWS_KEY = "flows_key"  # the business's public key, as PEM
+
+table = sa.Table(
+    "certificates",
+    metadata,
+    sa.Column("account", types.key(20), primary_key=True),
+    sa.Column("kind", types.key(16), primary_key=True),
+    sa.Column("content", types.blob(), nullable=False),
+    mysql_engine="InnoDB",
+)
+
+
+async def find_certificate(connection: AsyncConnection, account: str, kind: str) -> bytes | None:
+    """The content of one kind."""
+    query = sa.select(table.c.content).where(table.c.account == account, table.c.kind == kind)
+    content = (await connection.execute(query)).scalar()
+    return None if content is None else bytes(content)
+
+
+async def set_certificate(connection: AsyncConnection, account: str, kind: str, content: bytes) -> None:
+    """Keep the content of one kind in place of the one before."""
+    statement = insert_or_update(connection, table, ("account", "kind"), ("content",))
+    await connection.execute(statement, [{"account": account, "kind": kind, "content": content}])
+
+
+async def add_certificate_if_missing(connection: AsyncConnection, account: str, kind: str, content: bytes) -> None:
+    """Keep the content of one kind unless there is one already."""
+    statement = insert_or_ignore(connection, table)
+    await connection.execute(statement, [{"account": account, "kind": kind, "content": content}])
+
+
+async def delete_certificate(connection: AsyncConnection, account: str, kind: str) -> bool:
+    """Forget one kind; true when there was one."""
+    deleted = await connection.execute(table.delete().where(table.c.account == account, table.c.kind == kind))
+    return deleted.rowcount > 0

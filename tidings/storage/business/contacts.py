@@ -1,0 +1,75 @@
+"""The contact cache: which numbers are registered on the network, and when that was last checked."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from tidings.storage import types
+from tidings.storage.business.tables import metadata
+from tidings.storage.database import any_of, insert_or_update, pages
+
+table = sa.Table(
+    "contacts",
+    metadata,
+    sa.Column("account", types.key(20), primary_key=True),
+    sa.Column("wa_id", types.key(20), primary_key=True),
+    sa.Column("registered", sa.Boolean, nullable=False),
+    sa.Column("checked_at", types.milliseconds(), nullable=False),
+    mysql_engine="InnoDB",
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Contact:
+    """One number as it was at `checked_at` (Unix milliseconds)."""
+
+    account: str
+    wa_id: str
+    registered: bool
+    checked_at: int
+
+
+async def save(connection: AsyncConnection, contacts: Sequence[Contact]) -> None:
+    """Keep what a check found; a number that is there already is overwritten."""
+    if contacts:
+        statement = insert_or_update(connection, table, ("account", "wa_id"), ("registered", "checked_at"))
+        rows = [
+            {"account": c.account, "wa_id": c.wa_id, "registered": c.registered, "checked_at": c.checked_at}
+            for c in contacts
+        ]
+        await connection.execute(statement, rows)
+
+
+_CHECKED = sa.select(table).where(
+    table.c.account == sa.bindparam("account"),
+    table.c.wa_id.in_(any_of("wa_ids")),
+    table.c.checked_at >= sa.case((table.c.registered, sa.bindparam("valid")), else_=sa.bindparam("invalid")),
+)
+
+
+async def list_checked(
+    connection: AsyncConnection, account: str, wa_ids: Sequence[str], *, valid_since: int, invalid_since: int
+) -> Sequence[Contact]:
+    """Those of the numbers that were found registered, or not registered, at or after these times (Unix
+    milliseconds)."""
+    found: list[Contact] = []
+    bounds = {"account": account, "valid": valid_since, "invalid": invalid_since}
+    for page in pages(wa_ids):
+        rows = await connection.execute(_CHECKED, {**bounds, "wa_ids": page})
+        found += [Contact(*row) for row in rows]
+    return found
+
+
+async def clear(connection: AsyncConnection, account: str) -> None:
+    """Forget every contact of an account."""
+    await connection.execute(table.delete().where(table.c.account == account))
+
+
+async def count_by_registration(connection: AsyncConnection) -> Mapping[bool, int]:
+    """How many contacts are registered, and how many are not. Reads the whole table."""
+    rows = await connection.execute(sa.select(table.c.registered, sa.func.count()).group_by(table.c.registered))
+    return {bool(row[0]): row[1] for row in rows}

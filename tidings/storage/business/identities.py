@@ -1,0 +1,109 @@
+"""The identities of recipients: by which key each is known, since when, and whether a change was acknowledged."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from tidings.storage import types
+from tidings.storage.business.tables import metadata
+from tidings.storage.database import any_of, insert_or_update, pages
+
+table = sa.Table(
+    "identities",
+    metadata,
+    sa.Column("account", types.key(20), primary_key=True),
+    sa.Column("peer", types.key(20), primary_key=True),
+    sa.Column("hash", types.fixed_bytes(8), nullable=False),
+    sa.Column("created_at", types.milliseconds(), nullable=False),
+    sa.Column("acknowledged", sa.Boolean, nullable=False),
+    sa.Column("had_kyber", sa.Boolean, nullable=False),
+    sa.Index("identities_by_acknowledgement", "account", "acknowledged", "peer"),
+    mysql_engine="InnoDB",
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Identity:
+    """What a recipient is known by.
+
+    hash: the first 8 bytes of the SHA-256 of the identity key; created_at: Unix milliseconds at which we learnt it.
+    had_kyber: a bundle or first message with this key had post-quantum protection, so that one without is a downgrade.
+    """
+
+    account: str
+    peer: str
+    hash: bytes
+    created_at: int
+    acknowledged: bool
+    had_kyber: bool = False
+
+
+_UPDATED = ("hash", "created_at", "acknowledged", "had_kyber")
+
+
+async def save(connection: AsyncConnection, learnt: Sequence[Identity]) -> None:
+    """Keep these, in the place of what was known of the same peers."""
+    if learnt:
+        await connection.execute(
+            insert_or_update(connection, table, ("account", "peer"), _UPDATED),
+            [{name: getattr(identity, name) for name in ("account", "peer", *_UPDATED)} for identity in learnt],
+        )
+
+
+_IDENTITIES = sa.select(table).where(table.c.account == sa.bindparam("account"), table.c.peer.in_(any_of("peers")))
+
+
+async def list_identities(connection: AsyncConnection, account: str, peers: Sequence[str]) -> Sequence[Identity]:
+    """What is known of these peers; those of whom nothing is are left out."""
+    found: list[Identity] = []
+    for page in pages(peers):
+        found += [Identity(*row) for row in await connection.execute(_IDENTITIES, {"account": account, "peers": page})]
+    return found
+
+
+async def list_unacknowledged(
+    connection: AsyncConnection, account: str, *, after: str, limit: int
+) -> Sequence[Identity]:
+    """Changes that wait for their acknowledgement, by peer, from `after` on."""
+    rows = await connection.execute(
+        sa.select(table)
+        .where(table.c.account == account, table.c.acknowledged.is_(sa.false()), table.c.peer > after)
+        .order_by(table.c.peer)
+        .limit(limit)
+    )
+    return [Identity(*row) for row in rows]
+
+
+async def acknowledge(connection: AsyncConnection, account: str, hashes: Sequence[tuple[str, bytes]]) -> None:
+    """(peer, hash): these are acknowledged, unless the peer is known by another hash by now."""
+    await _set(connection, account, hashes, acknowledged=True)
+
+
+async def note_kyber(connection: AsyncConnection, account: str, hashes: Sequence[tuple[str, bytes]]) -> None:
+    """(peer, hash): these have post-quantum protection from now on, unless the peer is known by another hash by now."""
+    await _set(connection, account, hashes, had_kyber=True)
+
+
+async def _set(connection: AsyncConnection, account: str, hashes: Sequence[tuple[str, bytes]], **values: bool) -> None:
+    if hashes:
+        await connection.execute(
+            table.update()
+            .where(
+                table.c.account == account,
+                table.c.peer == sa.bindparam("of_peer"),
+                table.c.hash == sa.bindparam("of_hash", type_=table.c.hash.type),
+            )
+            .values(values),
+            [{"of_peer": peer, "of_hash": hash_} for peer, hash_ in hashes],
+        )
+
+
+async def acknowledge_all(connection: AsyncConnection, account: str) -> None:
+    """Whatever waits for its acknowledgement has it."""
+    await connection.execute(
+        table.update().where(table.c.account == account, table.c.acknowledged.is_(sa.false())).values(acknowledged=True)
+    )

@@ -1,0 +1,98 @@
+"""The job queue: messages that are accepted and not yet safe on the network.
+
+A job is first a sealed content (`NEW`), then a ciphertext for the wire (`ENCRYPTED`), then gone. Its owner, the holder
+of the shard's lease, works from memory; this table is its log.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Sequence
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from tidings.storage import types
+from tidings.storage.business.tables import metadata
+from tidings.storage.database import any_of, insert_or_update, pages
+
+
+class State(enum.IntEnum):
+    """What `body` holds."""
+
+    NEW = 0  # the content, sealed under the installation's own key
+    ENCRYPTED = 1  # the ciphertext for the recipient; only this is ever sent, as it is
+
+
+table = sa.Table(
+    "jobs",
+    metadata,
+    sa.Column("id", types.key(64), primary_key=True),
+    sa.Column("shard", sa.Integer, nullable=False),
+    sa.Column("account", types.key(20), nullable=False),
+    sa.Column("peer", types.key(40), nullable=False),
+    sa.Column("state", sa.SmallInteger, nullable=False),
+    sa.Column("kind", types.key(16), nullable=False),
+    sa.Column("body", types.blob(), nullable=False),
+    sa.Column("created_at", types.milliseconds(), nullable=False),
+    sa.Column("request_id", types.key(64), nullable=False),
+    mysql_engine="InnoDB",
+)
+
+
+@dataclasses.dataclass(slots=True)
+class Job:
+    """One message to send. id: the message's; kind: of the envelope (`prekey`, `message`), empty while `NEW`."""
+
+    id: str
+    shard: int
+    account: str
+    peer: str
+    state: int
+    kind: str
+    body: bytes
+    created_at: int
+    request_id: str = ""
+
+
+_FINISH = table.delete().where(table.c.id.in_(any_of("ids")))
+
+
+async def enqueue(connection: AsyncConnection, jobs: Sequence[Job]) -> None:
+    """Add jobs, or write over those that are there: from `NEW` to `ENCRYPTED`."""
+    if jobs:
+        await connection.execute(
+            insert_or_update(connection, table, ("id",), ("state", "kind", "body")),
+            [
+                {
+                    "id": j.id,
+                    "shard": j.shard,
+                    "account": j.account,
+                    "peer": j.peer,
+                    "state": j.state,
+                    "kind": j.kind,
+                    "body": j.body,
+                    "created_at": j.created_at,
+                    "request_id": j.request_id,
+                }
+                for j in jobs
+            ],
+        )
+
+
+async def finish(connection: AsyncConnection, ids: Sequence[str]) -> None:
+    """Delete jobs that are safe on the network, or failed for good."""
+    for page in pages(ids):
+        await connection.execute(_FINISH, {"ids": page})
+
+
+async def list_jobs(connection: AsyncConnection, shard: int) -> Sequence[Job]:
+    """Every job of a shard in the order accepted: what a new owner starts from."""
+    rows = await connection.execute(sa.select(table).where(table.c.shard == shard).order_by(table.c.id))
+    return [Job(*row) for row in rows]
+
+
+async def count(connection: AsyncConnection) -> int:
+    """How many jobs there are, of all shards."""
+    return int((await connection.execute(sa.select(sa.func.count()).select_from(table))).scalar_one())

@@ -1,0 +1,100 @@
+"""Files that recipients sent and that are still to be fetched: the messages whose callbacks wait for them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from tidings.storage import types
+from tidings.storage.business.tables import metadata
+from tidings.storage.database import any_of, insert_or_ignore, pages
+
+table = sa.Table(
+    "media_downloads",
+    metadata,
+    sa.Column("id", types.key(64), primary_key=True),
+    sa.Column("shard", sa.Integer, nullable=False),
+    sa.Column("account", types.key(20), nullable=False),
+    sa.Column("sender", types.key(20), nullable=False),
+    sa.Column("group_id", types.key(64), nullable=False),
+    sa.Column("content", types.blob(), nullable=False),
+    sa.Column("timestamp", types.milliseconds(), nullable=False),
+    sa.Column("attempt", sa.Integer, nullable=False),
+    sa.Column("due_at", types.milliseconds(), nullable=False),
+    sa.Column("created_at", types.milliseconds(), nullable=False),
+    sa.Column("request_id", types.key(64), nullable=False),
+    sa.Index("media_downloads_by_due", "shard", "due_at"),
+    mysql_engine="InnoDB",
+)
+
+
+@dataclasses.dataclass(slots=True)
+class Download:
+    """One message whose file is to be fetched before the webhook hears of it.
+
+    id:       the message's; group_id: empty for a message to the business alone.
+    content:  the message as it was decrypted, sealed; timestamp: of the message, Unix milliseconds.
+    attempt:  tries so far, with the one that is under way; due_at: not before (Unix milliseconds).
+    request_id: what the message is called in logs; may be empty.
+    """
+
+    id: str
+    shard: int
+    account: str
+    sender: str
+    group_id: str
+    content: bytes = dataclasses.field(repr=False)
+    timestamp: int
+    created_at: int
+    attempt: int = 0
+    due_at: int = 0
+    request_id: str = ""
+
+
+_COLUMNS = tuple(table.c[field.name] for field in dataclasses.fields(Download))
+_FINISH = table.delete().where(table.c.id.in_(any_of("ids")))
+_RESCHEDULE = (
+    table.update()
+    .where(table.c.id == sa.bindparam("download"))
+    .values(attempt=sa.bindparam("tries"), due_at=sa.bindparam("due"))
+)
+
+
+async def enqueue(connection: AsyncConnection, downloads: Sequence[Download]) -> None:
+    """Add downloads; those that are there already stay as they are."""
+    if downloads:
+        await connection.execute(
+            insert_or_ignore(connection, table),
+            [{column.name: getattr(download, column.name) for column in _COLUMNS} for download in downloads],
+        )
+
+
+async def reschedule(connection: AsyncConnection, downloads: Sequence[Download]) -> None:
+    """Note attempts and when the next ones are due."""
+    if downloads:
+        await connection.execute(
+            _RESCHEDULE, [{"download": d.id, "tries": d.attempt, "due": d.due_at} for d in downloads]
+        )
+
+
+async def finish(connection: AsyncConnection, ids: Sequence[str]) -> None:
+    """Delete downloads whose callback is written."""
+    for page in pages(ids):
+        await connection.execute(_FINISH, {"ids": page})
+
+
+async def list_downloads(connection: AsyncConnection, shard: int, *, limit: int) -> Sequence[Download]:
+    """The `limit` downloads of a shard that are due first."""
+    rows = await connection.execute(
+        sa.select(*_COLUMNS).where(table.c.shard == shard).order_by(table.c.due_at, table.c.id).limit(limit)
+    )
+    return [Download(**row._mapping) for row in rows]
+
+
+async def count(connection: AsyncConnection, shard: int) -> int:
+    """How many downloads of a shard wait."""
+    query = sa.select(sa.func.count()).select_from(table).where(table.c.shard == shard)
+    return int((await connection.execute(query)).scalar_one())

@@ -1,0 +1,235 @@
+"""Messages and how far they got; the content of one to a recipient is kept, sealed, until it is delivered."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Mapping, Sequence
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from tidings.storage import types
+from tidings.storage.business import group_messages
+from tidings.storage.business.tables import metadata
+from tidings.storage.database import any_of, insert_or_ignore, pages
+
+
+class Status(enum.IntEnum):
+    """How far a message got. It only ever grows; `FAILED` is final, and so is `READ`."""
+
+    RECEIVED = 0  # from a recipient to the business
+    ACCEPTED = 1
+    SENT = 2
+    DELIVERED = 3
+    READ = 4
+    FAILED = 9
+    MARKED_READ = 10  # from a recipient to the business, which has marked it as read
+
+
+table = sa.Table(
+    "messages",
+    metadata,
+    sa.Column("id", types.key(64), primary_key=True),
+    sa.Column("account", types.key(20), nullable=False),
+    sa.Column("shard", sa.Integer, nullable=False),
+    sa.Column("peer", types.key(40), nullable=False),
+    sa.Column("kind", types.key(16), nullable=False),
+    sa.Column("status", sa.SmallInteger, nullable=False),
+    sa.Column("created_at", types.milliseconds(), nullable=False),
+    sa.Column("request_id", types.key(64), nullable=False),
+    sa.Column("category", types.key(16), nullable=False, server_default=""),
+    sa.Column("kept", types.blob()),
+    mysql_engine="InnoDB",
+)
+
+
+@dataclasses.dataclass(slots=True)
+class Message:
+    """One message in either direction.
+
+    created_at: Unix milliseconds; peer: the recipient, or the sender of inbound; category: of the template that it was
+    made from, empty for every other message; kept: what it takes to send it again, for as long as it is not delivered.
+    """
+
+    id: str
+    account: str
+    shard: int
+    peer: str
+    kind: str
+    status: int
+    created_at: int
+    request_id: str
+    category: str = ""
+    kept: bytes | None = dataclasses.field(default=None, repr=False)
+
+
+_TO_ADVANCE = table.update().where(table.c.id.in_(any_of("ids")), table.c.status < sa.bindparam("reached"))
+_ADVANCE = _TO_ADVANCE.values(status=sa.bindparam("reached"))
+_SETTLE = _TO_ADVANCE.values(status=sa.bindparam("reached"), kept=sa.null())
+
+
+async def add(connection: AsyncConnection, messages: Sequence[Message]) -> None:
+    """Keep new messages; those that are there already stay as they are."""
+    if messages:
+        await connection.execute(
+            insert_or_ignore(connection, table),
+            [
+                {
+                    "id": m.id,
+                    "account": m.account,
+                    "shard": m.shard,
+                    "peer": m.peer,
+                    "kind": m.kind,
+                    "status": m.status,
+                    "created_at": m.created_at,
+                    "request_id": m.request_id,
+                    "category": m.category,
+                    "kept": m.kept,
+                }
+                for m in messages
+            ],
+        )
+
+
+async def advance(connection: AsyncConnection, statuses: Mapping[str, Status]) -> None:
+    """Raise the status of each message to at least the one given; a status never goes back.
+
+    What is kept of one that is delivered or failed goes with the same statement.
+    """
+    by_status: dict[Status, list[str]] = {}
+    for message_id, status in statuses.items():
+        by_status.setdefault(status, []).append(message_id)
+    for status in sorted(by_status):
+        for page in pages(by_status[status]):
+            statement = _ADVANCE if status < Status.DELIVERED else _SETTLE
+            await connection.execute(statement, {"ids": page, "reached": int(status)})
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Kept:
+    """What it takes to send a message again, sealed."""
+
+    id: str
+    peer: str
+    kept: bytes = dataclasses.field(repr=False)
+    request_id: str
+
+
+_KEPT = sa.select(table.c.id, table.c.peer, table.c.kept, table.c.request_id).where(
+    table.c.account == sa.bindparam("account"), table.c.id.in_(any_of("ids")), table.c.kept.is_not(None)
+)
+_KEEP = table.update().where(table.c.id == sa.bindparam("message"), table.c.status < int(Status.DELIVERED))
+_RENAME = table.update().where(table.c.id == sa.bindparam("message"))
+
+
+async def list_kept(connection: AsyncConnection, account: str, ids: Sequence[str]) -> Sequence[Kept]:
+    """Of those of the messages that are kept."""
+    found: list[Kept] = []
+    for page in pages(ids):
+        rows = await connection.execute(_KEPT, {"account": account, "ids": page})
+        found += [Kept(*row) for row in rows]
+    return found
+
+
+async def keep(connection: AsyncConnection, kept: Mapping[str, bytes]) -> None:
+    """Write over what is kept of these messages, unless they are delivered by now."""
+    if kept:
+        await connection.execute(
+            _KEEP.values(kept=sa.bindparam("blob")),
+            [{"message": message_id, "blob": blob} for message_id, blob in kept.items()],
+        )
+
+
+async def change_kinds(connection: AsyncConnection, kinds: Mapping[str, str]) -> None:
+    """Say of what type these messages turned out to be."""
+    if kinds:
+        await connection.execute(
+            _RENAME.values(kind=sa.bindparam("type")),
+            [{"message": message_id, "type": kind} for message_id, kind in kinds.items()],
+        )
+
+
+async def forget_kept(connection: AsyncConnection, shard: int, *, after: str, before: str, limit: int) -> str | None:
+    """Drop what is kept of a shard's messages with ids between the two, `limit` at a time; the last id looked at.
+
+    `None` when there are no more.
+    """
+    query = sa.select(table.c.id, table.c.shard, table.c.kept.is_not(None)).where(
+        table.c.id > after, table.c.id < before
+    )
+    rows = list(await connection.execute(query.order_by(table.c.id).limit(limit)))
+    old = [row[0] for row in rows if row[1] == shard and row[2]]
+    for page in pages(old):
+        await connection.execute(table.update().where(table.c.id.in_(page)).values(kept=sa.null()))
+    return rows[-1][0] if len(rows) == limit else None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Progress:
+    """What a receipt needs to know of its message."""
+
+    id: str
+    peer: str
+    status: int
+    kind: str = ""
+    request_id: str = ""
+    category: str = ""
+
+
+_PROGRESS = sa.select(
+    table.c.id, table.c.peer, table.c.status, table.c.kind, table.c.request_id, table.c.category
+).where(table.c.account == sa.bindparam("account"), table.c.id.in_(any_of("ids")))
+
+
+async def list_progress(connection: AsyncConnection, account: str, ids: Sequence[str]) -> Sequence[Progress]:
+    """How far those of the messages got that exist."""
+    found: list[Progress] = []
+    for page in pages(ids):
+        rows = await connection.execute(_PROGRESS, {"account": account, "ids": page})
+        found += [Progress(*row) for row in rows]
+    return found
+
+
+async def count_by_status(connection: AsyncConnection) -> Mapping[int, int]:
+    """How many messages are at each status. Reads the whole table: for tests and reports."""
+    rows = await connection.execute(sa.select(table.c.status, sa.func.count()).group_by(table.c.status))
+    return {row[0]: row[1] for row in rows}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Swept:
+    """One page of a sweep. last: the id that the next page comes after."""
+
+    deleted: int
+    last: str
+    is_last: bool
+
+
+async def sweep(
+    connection: AsyncConnection, shard: int, *, after: str, final_before: int, settled_before: int, limit: int
+) -> Swept:
+    """Look at the `limit` messages with the ids that follow `after`, and delete those of the shard that are old.
+
+    Read and failed ones made before `final_before`, delivered and received ones before `settled_before` (Unix
+    milliseconds); those on their way stay.
+    """
+    query = sa.select(table.c.id, table.c.shard, table.c.status, table.c.created_at).where(table.c.id > after)
+    rows = list(await connection.execute(query.order_by(table.c.id).limit(limit)))
+    before = {
+        int(Status.READ): final_before,
+        int(Status.FAILED): final_before,
+        int(Status.DELIVERED): settled_before,
+        int(Status.RECEIVED): settled_before,
+    }
+    old = [row.id for row in rows if row.shard == shard and row.created_at < before.get(row.status, 0)]
+    for page in pages(old):
+        await connection.execute(table.delete().where(table.c.id.in_(page)))
+        await group_messages.delete_receipts(connection, page)
+    return Swept(len(old), rows[-1].id if rows else after, len(rows) < limit)
+
+
+async def count_by_kind(connection: AsyncConnection) -> Mapping[str, int]:
+    """How many messages there are of each type. Reads the whole table."""
+    rows = await connection.execute(sa.select(table.c.kind, sa.func.count()).group_by(table.c.kind))
+    return {row[0]: row[1] for row in rows}

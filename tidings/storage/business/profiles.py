@@ -1,0 +1,131 @@
+"""What recipients are shown of a number: its about text, its photo and its business profile."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from tidings.storage import types
+from tidings.storage.business.tables import metadata
+from tidings.storage.database import insert_or_ignore
+
+# photo is empty while there is none; business: `BusinessProfile` as JSON; compliance: `Compliance` as JSON.
+table = sa.Table(
+    "profiles",
+    metadata,
+    sa.Column("account", types.key(20), primary_key=True),
+    sa.Column("about", types.text(255), nullable=False),
+    sa.Column("photo_type", types.key(32), nullable=False),
+    sa.Column("photo", types.blob(), nullable=False),
+    sa.Column("business", types.long_text(), nullable=False),
+    sa.Column("compliance", types.long_text(), nullable=True),
+    mysql_engine="InnoDB",
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Photo:
+    """type: `image/jpeg` or `image/png`."""
+
+    type: str
+    content: bytes
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class BusinessProfile:
+    """Named as in the API."""
+
+    address: str = ""
+    description: str = ""
+    email: str = ""
+    vertical: str = ""
+    websites: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Contact:
+    """How somebody is reached; empty where that is not known. Named as in the API."""
+
+    email: str = ""
+    landline_number: str = ""
+    mobile_number: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Officer(Contact):
+    """Whom complaints go to."""
+
+    name: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Compliance:
+    """The legal entity, named as in the API."""
+
+    entity_name: str = ""
+    entity_type: str = ""
+    entity_type_custom: str = ""
+    is_registered: bool = False
+    customer_care_details: Contact = Contact()
+    grievance_officer_details: Officer = Officer()
+
+
+async def find_about(connection: AsyncConnection, account: str) -> str:
+    """The about text, empty when none was set."""
+    about = (await connection.execute(sa.select(table.c.about).where(table.c.account == account))).scalar()
+    return about or ""
+
+
+async def set_about(connection: AsyncConnection, account: str, about: str) -> None:
+    """Keep an about text."""
+    await _change(connection, account, about=about)
+
+
+async def find_photo(connection: AsyncConnection, account: str) -> Photo | None:
+    """The photo."""
+    query = sa.select(table.c.photo_type, table.c.photo).where(table.c.account == account, table.c.photo_type != "")
+    row = (await connection.execute(query)).first()
+    return Photo(row.photo_type, bytes(row.photo)) if row is not None else None
+
+
+async def has_photo(connection: AsyncConnection, account: str) -> bool:
+    """Is there a photo? Cheaper than to read it."""
+    query = sa.select(table.c.account).where(table.c.account == account, table.c.photo_type != "")
+    return (await connection.execute(query)).first() is not None
+
+
+async def set_photo(connection: AsyncConnection, account: str, photo: Photo | None) -> None:
+    """Keep a photo, or none."""
+    await _change(connection, account, photo_type=photo.type if photo else "", photo=photo.content if photo else b"")
+
+
+async def find_business(connection: AsyncConnection, account: str) -> BusinessProfile:
+    """The business profile; empty where nothing was set."""
+    document = (await connection.execute(sa.select(table.c.business).where(table.c.account == account))).scalar()
+    return BusinessProfile() if document is None else msgspec.json.decode(document, type=BusinessProfile)
+
+
+async def set_business(connection: AsyncConnection, account: str, profile: BusinessProfile) -> None:
+    """Keep a business profile."""
+    await _change(connection, account, business=msgspec.json.encode(profile).decode())
+
+
+async def find_compliance(connection: AsyncConnection, account: str) -> Compliance | None:
+    """What the business says of itself by law; `None` when nothing was set."""
+    document = (await connection.execute(sa.select(table.c.compliance).where(table.c.account == account))).scalar()
+    return None if document is None else msgspec.json.decode(document, type=Compliance)
+
+
+async def set_compliance(connection: AsyncConnection, account: str, compliance: Compliance | None) -> None:
+    """Keep it, or nothing."""
+    kept = None if compliance is None else msgspec.json.encode(compliance).decode()
+    await _change(connection, account, compliance=kept)
+
+
+async def _change(connection: AsyncConnection, account: str, **values: object) -> None:
+    empty = {"account": account, "about": "", "photo_type": "", "photo": b"", "business": "{}", "compliance": None}
+    await connection.execute(insert_or_ignore(connection, table), [empty])
+    await connection.execute(table.update().where(table.c.account == account).values(**values))

@@ -1,0 +1,154 @@
+"""Sender keys of groups, sealed: the business's own, who was given them, and those of other participants."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from tidings.storage import types
+from tidings.storage.business.groups import ID_LENGTH
+from tidings.storage.business.tables import metadata
+from tidings.storage.database import any_of, pages, save_rows
+
+GIVEN = ""  # the servers have taken, or refused for good, the message that hands the key over
+LACKS = "-"  # may have had the key, and needs it again
+
+own_keys = sa.Table(
+    "own_sender_keys",
+    metadata,
+    sa.Column("account", types.key(20), primary_key=True),
+    sa.Column("group_id", types.key(ID_LENGTH), primary_key=True),
+    sa.Column("epoch", sa.BigInteger, nullable=False),
+    sa.Column("record", types.blob(), nullable=False),
+    mysql_engine="InnoDB",
+)
+
+holders = sa.Table(
+    "sender_key_holders",
+    metadata,
+    sa.Column("account", types.key(20), primary_key=True),
+    sa.Column("group_id", types.key(ID_LENGTH), primary_key=True),
+    sa.Column("member", types.key(20), primary_key=True),
+    sa.Column("job", types.key(64), nullable=False),
+    sa.Index("sender_key_holders_by_job", "account", "job"),
+    mysql_engine="InnoDB",
+)
+
+peer_keys = sa.Table(
+    "peer_sender_keys",
+    metadata,
+    sa.Column("account", types.key(20), primary_key=True),
+    sa.Column("sender", types.key(20), primary_key=True),
+    sa.Column("group_id", types.key(ID_LENGTH), primary_key=True),
+    sa.Column("record", types.blob(), nullable=False),
+    mysql_engine="InnoDB",
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class OwnKey:
+    """The key that the business's messages to one group are encrypted with. epoch: of the group when it was made."""
+
+    account: str
+    group_id: str
+    epoch: int
+    record: bytes
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Holder:
+    """A participant who may have the own key. job: the message that hands it over, `GIVEN` or `LACKS`."""
+
+    account: str
+    group_id: str
+    member: str
+    job: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PeerKey:
+    """The key that one participant's messages to one group are encrypted with."""
+
+    account: str
+    sender: str
+    group_id: str
+    record: bytes
+
+
+async def save_own(connection: AsyncConnection, keys: Sequence[OwnKey]) -> None:
+    """Keep own keys, new ones or after use."""
+    await save_rows(connection, own_keys, ("account", "group_id"), ("epoch", "record"), keys)
+
+
+async def list_own(connection: AsyncConnection, account: str, groups: Sequence[str]) -> Sequence[OwnKey]:
+    """The own keys of these groups that there are."""
+    found: list[OwnKey] = []
+    for page in pages(groups):
+        query = sa.select(own_keys).where(own_keys.c.account == account, own_keys.c.group_id.in_(page))
+        found += [OwnKey(*row) for row in await connection.execute(query)]
+    return found
+
+
+async def save_holders(connection: AsyncConnection, rows: Sequence[Holder]) -> None:
+    """Keep who has the own key of a group, over what was known of them."""
+    await save_rows(connection, holders, ("account", "group_id", "member"), ("job",), rows)
+
+
+async def clear_holders(connection: AsyncConnection, account: str, groups: Sequence[str]) -> None:
+    """Nobody has the own keys of these groups: they are about to be replaced."""
+    for page in pages(groups):
+        await connection.execute(holders.delete().where(holders.c.account == account, holders.c.group_id.in_(page)))
+
+
+async def list_holders(connection: AsyncConnection, account: str, groups: Sequence[str]) -> Sequence[Holder]:
+    """Who may have the own keys of these groups."""
+    found: list[Holder] = []
+    for page in pages(groups):
+        query = sa.select(holders).where(holders.c.account == account, holders.c.group_id.in_(page))
+        found += [Holder(*row) for row in await connection.execute(query)]
+    return found
+
+
+async def list_under_way(connection: AsyncConnection, account: str) -> Sequence[Holder]:
+    """Those to whom a key is being handed over, as far as the table knows."""
+    # Ids are letters and digits, all of which come after `GIVEN` and `LACKS`: a range, and no look at everybody.
+    query = sa.select(holders).where(holders.c.account == account, holders.c.job > LACKS)
+    return [Holder(*row) for row in await connection.execute(query)]
+
+
+async def save_peers(connection: AsyncConnection, keys: Sequence[PeerKey]) -> None:
+    """Keep others' keys, new ones or after use."""
+    await save_rows(connection, peer_keys, ("account", "sender", "group_id"), ("record",), keys)
+
+
+_PEERS = sa.select(peer_keys).where(
+    peer_keys.c.account == sa.bindparam("account"), peer_keys.c.sender.in_(any_of("senders"))
+)
+
+
+async def list_peers(connection: AsyncConnection, account: str, senders: Sequence[str]) -> Sequence[PeerKey]:
+    """The keys of these participants, for every group."""
+    found: list[PeerKey] = []
+    for page in pages(senders):
+        rows = await connection.execute(_PEERS, {"account": account, "senders": page})
+        found += [PeerKey(*row) for row in rows]
+    return found
+
+
+async def delete_peers(connection: AsyncConnection, account: str, group_id: str, senders: Sequence[str]) -> None:
+    """Forget the keys of participants who are gone."""
+    for page in pages(senders):
+        await connection.execute(
+            peer_keys.delete().where(
+                peer_keys.c.account == account, peer_keys.c.group_id == group_id, peer_keys.c.sender.in_(page)
+            )
+        )
+
+
+async def clear(connection: AsyncConnection, account: str) -> None:
+    """Forget every sender key of an account, its own and others', as after a restored backup."""
+    for table in (own_keys, holders, peer_keys):
+        await connection.execute(table.delete().where(table.c.account == account))

@@ -1,0 +1,115 @@
+"""What is known of the thread with each recipient: when they last wrote, and which of their messages are unread."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from tidings.storage import types
+from tidings.storage.business.tables import metadata
+from tidings.storage.database import insert_or_ignore, insert_or_update, pages
+
+threads = sa.Table(
+    "threads",
+    metadata,
+    sa.Column("account", types.key(20), primary_key=True),
+    sa.Column("peer", types.key(20), primary_key=True),
+    sa.Column("heard_at", types.milliseconds(), nullable=False),
+    mysql_engine="InnoDB",
+)
+
+unread = sa.Table(
+    "unread_messages",
+    metadata,
+    sa.Column("account", types.key(20), primary_key=True),
+    sa.Column("peer", types.key(20), primary_key=True),
+    sa.Column("id", types.key(64), primary_key=True),
+    sa.Column("received_at", types.milliseconds(), nullable=False),
+    sa.Index("unread_messages_by_time", "account", "received_at"),
+    mysql_engine="InnoDB",
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Unread:
+    """A message of a recipient that the business has not marked as read. received_at: Unix milliseconds."""
+
+    account: str
+    peer: str
+    id: str
+    received_at: int
+
+
+async def save_heard(connection: AsyncConnection, account: str, heard_at: Mapping[str, int]) -> None:
+    """Note when each of these recipients last wrote, Unix milliseconds."""
+    if heard_at:
+        await connection.execute(
+            insert_or_update(connection, threads, ("account", "peer"), ("heard_at",)),
+            [{"account": account, "peer": peer, "heard_at": time} for peer, time in heard_at.items()],
+        )
+
+
+async def list_heard(connection: AsyncConnection, account: str, peers: Sequence[str]) -> Mapping[str, int]:
+    """When those of the recipients last wrote that ever did, Unix milliseconds."""
+    found: dict[str, int] = {}
+    for page in pages(peers):
+        rows = await connection.execute(
+            sa.select(threads.c.peer, threads.c.heard_at).where(threads.c.account == account, threads.c.peer.in_(page))
+        )
+        found |= {row[0]: row[1] for row in rows}
+    return found
+
+
+async def add_unread(connection: AsyncConnection, messages: Sequence[Unread]) -> None:
+    """Keep new messages as unread; those that are there already stay as they are."""
+    if messages:
+        await connection.execute(
+            insert_or_ignore(connection, unread),
+            [{"account": m.account, "peer": m.peer, "id": m.id, "received_at": m.received_at} for m in messages],
+        )
+
+
+async def list_unread(connection: AsyncConnection, account: str, peer: str, until: str, *, limit: int) -> Sequence[str]:
+    """The unread messages of a recipient that came no later than the message `until`, the newest `limit` of them.
+
+    None when that one is read already.
+    """
+    one = sa.and_(unread.c.account == account, unread.c.peer == peer)
+    last = (await connection.execute(sa.select(unread.c.received_at).where(one, unread.c.id == until))).scalar()
+    if last is None:
+        return ()
+    rows = await connection.execute(
+        sa.select(unread.c.id)
+        .where(one, unread.c.received_at <= last)
+        # The one that was named first, whatever else came in the same millisecond.
+        .order_by(sa.case((unread.c.id == until, 0), else_=1), unread.c.received_at.desc(), unread.c.id)
+        .limit(limit)
+    )
+    return [row[0] for row in rows]
+
+
+async def delete_unread(connection: AsyncConnection, account: str, ids_by_peer: Mapping[str, Sequence[str]]) -> None:
+    """These are read, or withdrawn."""
+    for peer, ids in ids_by_peer.items():
+        for page in pages(ids):
+            await connection.execute(
+                unread.delete().where(unread.c.account == account, unread.c.peer == peer, unread.c.id.in_(page))
+            )
+
+
+async def delete_unread_before(connection: AsyncConnection, account: str, before: int, limit: int) -> int:
+    """Forget what came before `before` (Unix milliseconds), at most `limit`; returns how many there were."""
+    rows = await connection.execute(
+        sa.select(unread.c.peer, unread.c.id)
+        .where(unread.c.account == account, unread.c.received_at < before)
+        .order_by(unread.c.received_at)
+        .limit(limit)
+    )
+    found: dict[str, list[str]] = {}
+    for peer, message_id in rows:
+        found.setdefault(peer, []).append(message_id)
+    await delete_unread(connection, account, found)
+    return sum(map(len, found.values()))

@@ -1,0 +1,158 @@
+"""Shards and their leases: who owns which part of the recipients, under which epoch.
+
+A lease is a row. Whoever raises its `epoch` owns it; every transaction of the owner checks that the epoch is still its
+own, so an owner that was paused past its lease can write nothing. All times are the database's own, but for an owner
+that cannot reach the database: by its own monotonic clock it leaves when its lease has run out.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import zlib
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from tidings.storage import types
+from tidings.storage.business.tables import metadata
+from tidings.storage.database import insert_or_ignore
+
+Value = TypeVar("Value")
+
+table = sa.Table(
+    "shards",
+    metadata,
+    sa.Column("shard", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("owner", types.key(64), nullable=False),
+    sa.Column("address", types.key(255), nullable=False),
+    sa.Column("epoch", sa.BigInteger, nullable=False),
+    sa.Column("heartbeat_at", types.milliseconds(), nullable=False),
+    mysql_engine="InnoDB",
+)
+
+
+class LeaseLost(Exception):
+    """Another owner has taken the shard: stop, drop what is in memory, and stand by."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Lease:
+    """The right to write for one shard, as long as the row still has this epoch."""
+
+    shard: int
+    owner: str
+    epoch: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Owner:
+    """Who serves a shard. `address` is `host:port` of the owner's link for Webapps."""
+
+    shard: int
+    node: str
+    address: str
+    epoch: int
+
+
+def shard_of(recipient: str, shards: int) -> int:
+    """The shard that a recipient's number belongs to: CRC-32 of its digits, modulo the number of shards."""
+    return zlib.crc32(recipient.encode()) % shards
+
+
+async def create_shards(connection: AsyncConnection, count: int) -> None:
+    """Make the rows of `count` shards that nobody owns yet; existing rows stay as they are."""
+    rows = [{"shard": n, "owner": "", "address": "", "epoch": 0, "heartbeat_at": 0} for n in range(count)]
+    await connection.execute(insert_or_ignore(connection, table), rows)
+
+
+async def claim(connection: AsyncConnection, shard: int, *, owner: str, address: str, silence: float) -> Lease | None:
+    """Take a shard that is free, one's own, or whose owner has been silent for `silence` seconds; `None` otherwise."""
+    await _lock(connection, shard)
+    now = _database_now(connection)
+    taken = await connection.execute(
+        table.update()
+        .where(
+            table.c.shard == shard,
+            sa.or_(
+                table.c.owner == "",
+                table.c.owner == owner,
+                table.c.heartbeat_at < now - int(silence * 1000),
+            ),
+        )
+        .values(owner=owner, address=address, epoch=table.c.epoch + 1, heartbeat_at=now)
+    )
+    if taken.rowcount != 1:
+        return None
+    epoch = (await connection.execute(sa.select(table.c.epoch).where(table.c.shard == shard))).scalar_one()
+    return Lease(shard, owner, epoch)
+
+
+async def renew(connection: AsyncConnection, lease: Lease) -> None:
+    """The owner's heartbeat. Raises `LeaseLost`."""
+    await _lock(connection, lease.shard)
+    renewed = await connection.execute(
+        table.update()
+        .where(table.c.shard == lease.shard, table.c.epoch == lease.epoch)
+        .values(heartbeat_at=_database_now(connection))
+    )
+    if renewed.rowcount != 1:
+        raise LeaseLost(f"shard {lease.shard} is no longer owned under epoch {lease.epoch}")
+
+
+async def release(connection: AsyncConnection, lease: Lease) -> None:
+    """Give the shard up at once; nothing happens when it was lost already."""
+    await connection.execute(
+        table.update()
+        .where(table.c.shard == lease.shard, table.c.epoch == lease.epoch)
+        .values(owner="", address="", heartbeat_at=0)
+    )
+
+
+_FENCE = (
+    sa.select(table.c.epoch)
+    .where(table.c.shard == sa.bindparam("shard"), table.c.epoch == sa.bindparam("epoch"))
+    .with_for_update(read=True)
+)
+
+
+async def fence(connection: AsyncConnection, lease: Lease) -> None:
+    """First statement of every transaction that writes for a shard. Raises `LeaseLost`.
+
+    The row stays share-locked until the commit, so a takeover waits for this transaction or comes before it.
+    """
+    found = await connection.execute(_FENCE, {"shard": lease.shard, "epoch": lease.epoch})
+    if found.first() is None:
+        raise LeaseLost(f"shard {lease.shard} is no longer owned under epoch {lease.epoch}")
+
+
+def fenced(
+    lease: Lease, work: Callable[[AsyncConnection], Awaitable[Value]]
+) -> Callable[[AsyncConnection], Awaitable[Value]]:
+    """`work` as the rest of a transaction that begins with `fence`."""
+
+    async def transaction(connection: AsyncConnection) -> Value:
+        await fence(connection, lease)
+        return await work(connection)
+
+    return transaction
+
+
+async def list_owners(connection: AsyncConnection) -> Sequence[Owner]:
+    """Every shard in order; one that nobody owns has an empty node and address."""
+    rows = await connection.execute(
+        sa.select(table.c.shard, table.c.owner, table.c.address, table.c.epoch).order_by(table.c.shard)
+    )
+    return [Owner(shard, owner, address, epoch) for shard, owner, address, epoch in rows]
+
+
+async def _lock(connection: AsyncConnection, shard: int) -> None:
+    """Wait for the row. A statement's time is that of its begin: one that then waited would write an old heartbeat."""
+    await connection.execute(sa.select(table.c.shard).where(table.c.shard == shard).with_for_update())
+
+
+def _database_now(connection: AsyncConnection) -> sa.ColumnElement[int]:
+    if connection.dialect.name == "sqlite":
+        return sa.literal_column("CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)", sa.BigInteger)
+    return sa.literal_column("TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000", sa.BigInteger)

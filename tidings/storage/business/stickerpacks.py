@@ -1,0 +1,170 @@
+"""Sticker packs and their stickers."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from tidings.storage import types
+from tidings.storage.business.tables import metadata
+
+packs = sa.Table(
+    "stickerpacks",
+    metadata,
+    sa.Column("id", types.key(36), primary_key=True),
+    sa.Column("account", types.key(20), nullable=False),
+    sa.Column("publisher", types.text(128), nullable=False),
+    sa.Column("name", types.text(128), nullable=False),
+    sa.Column("ios_app_store_link", types.text(1024), nullable=False),
+    sa.Column("android_app_store_link", types.text(1024), nullable=False),
+    sa.Index("stickerpacks_by_account", "account", "id"),
+    mysql_engine="InnoDB",
+)
+
+# emojis: a JSON array of strings.
+stickers = sa.Table(
+    "stickers",
+    metadata,
+    sa.Column("pack", types.key(36), primary_key=True),
+    sa.Column("position", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("image_data_id", types.text(128), nullable=False),
+    sa.Column("emojis", types.text(255), nullable=False),
+    mysql_engine="InnoDB",
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Pack:
+    """One pack, named as in the API."""
+
+    id: str
+    account: str
+    publisher: str
+    name: str
+    ios_app_store_link: str = ""
+    android_app_store_link: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Sticker:
+    """One sticker of a pack. position: from 0; it stays when others are deleted."""
+
+    pack: str
+    position: int
+    image_data_id: str
+    emojis: tuple[str, ...]
+
+
+class PackFull(Exception):
+    """There are as many already as there may be; nothing was added."""
+
+
+async def list_packs(connection: AsyncConnection, account: str) -> Sequence[Pack]:
+    """Every pack of an account."""
+    rows = await connection.execute(sa.select(packs).where(packs.c.account == account).order_by(packs.c.id))
+    return [Pack(*row) for row in rows]
+
+
+async def find_pack(connection: AsyncConnection, account: str, pack_id: str) -> Pack | None:
+    """One pack."""
+    query = sa.select(packs).where(packs.c.account == account, packs.c.id == pack_id)
+    row = (await connection.execute(query)).first()
+    return Pack(*row) if row is not None else None
+
+
+async def add_pack(connection: AsyncConnection, pack: Pack, *, limit: int) -> None:
+    """Keep a new pack. Raises `PackFull` at `limit` packs of the account."""
+    count = sa.select(sa.func.count()).select_from(packs).where(packs.c.account == pack.account)
+    if (await connection.execute(count)).scalar_one() >= limit:
+        raise PackFull(f"there are {limit} packs")
+    await connection.execute(packs.insert(), [dataclasses.asdict(pack)])
+
+
+async def change_pack(connection: AsyncConnection, account: str, pack_id: str, changes: Mapping[str, str]) -> bool:
+    """Set some columns of a pack; false when there is no such pack."""
+    if await find_pack(connection, account, pack_id) is None:
+        return False
+    if changes:
+        await connection.execute(packs.update().where(packs.c.id == pack_id).values(**changes))
+    return True
+
+
+async def delete_pack(connection: AsyncConnection, account: str, pack_id: str) -> bool:
+    """Forget a pack with its stickers; false when there is no such pack."""
+    deleted = await connection.execute(packs.delete().where(packs.c.account == account, packs.c.id == pack_id))
+    if deleted.rowcount:
+        await connection.execute(stickers.delete().where(stickers.c.pack == pack_id))
+    return deleted.rowcount > 0
+
+
+async def delete_packs(connection: AsyncConnection, account: str) -> None:
+    """Forget every pack of an account with its stickers."""
+    mine = sa.select(packs.c.id).where(packs.c.account == account)
+    ids = [pack_id for (pack_id,) in await connection.execute(mine)]
+    await connection.execute(stickers.delete().where(stickers.c.pack.in_(ids)))
+    await connection.execute(packs.delete().where(packs.c.account == account))
+
+
+async def put_pack(connection: AsyncConnection, pack: Pack, contents: Sequence[Sticker]) -> None:
+    """Keep a pack with its stickers; neither may be there already."""
+    await connection.execute(packs.insert(), [dataclasses.asdict(pack)])
+    if contents:
+        await connection.execute(stickers.insert(), [_row(sticker) for sticker in contents])
+
+
+async def list_stickers(connection: AsyncConnection, pack_id: str) -> Sequence[Sticker]:
+    """The stickers of a pack in order."""
+    query = sa.select(stickers).where(stickers.c.pack == pack_id).order_by(stickers.c.position)
+    return [_sticker(row) for row in await connection.execute(query)]
+
+
+async def find_sticker(connection: AsyncConnection, pack_id: str, position: int) -> Sticker | None:
+    """One sticker."""
+    query = sa.select(stickers).where(stickers.c.pack == pack_id, stickers.c.position == position)
+    row = (await connection.execute(query)).first()
+    return _sticker(row) if row is not None else None
+
+
+async def add_sticker(
+    connection: AsyncConnection, pack: Pack, image_data_id: str, emojis: Sequence[str], *, limit: int
+) -> int:
+    """Keep a new sticker behind the others; its position. Raises `PackFull` at `limit` stickers."""
+    # The pack stays locked, so that two new stickers do not get one position.
+    await connection.execute(sa.select(packs.c.id).where(packs.c.id == pack.id).with_for_update())
+    query = sa.select(sa.func.count(), sa.func.max(stickers.c.position)).where(stickers.c.pack == pack.id)
+    count, last = (await connection.execute(query)).one()
+    if count >= limit:
+        raise PackFull(f"the pack has {limit} stickers")
+    position = 0 if last is None else int(last) + 1
+    row = _row(Sticker(pack.id, position, image_data_id, tuple(emojis)))
+    await connection.execute(stickers.insert(), [row])
+    return position
+
+
+async def change_sticker(connection: AsyncConnection, sticker: Sticker) -> None:
+    """Keep new values of a sticker that is there."""
+    await connection.execute(
+        stickers.update()
+        .where(stickers.c.pack == sticker.pack, stickers.c.position == sticker.position)
+        .values(image_data_id=sticker.image_data_id, emojis=_row(sticker)["emojis"])
+    )
+
+
+async def delete_sticker(connection: AsyncConnection, pack_id: str, position: int) -> bool:
+    """Forget one sticker; the others keep their positions. False when there is no such sticker."""
+    deleted = await connection.execute(
+        stickers.delete().where(stickers.c.pack == pack_id, stickers.c.position == position)
+    )
+    return deleted.rowcount > 0
+
+
+def _row(sticker: Sticker) -> dict[str, object]:
+    return dataclasses.asdict(sticker) | {"emojis": msgspec.json.encode(sticker.emojis).decode()}
+
+
+def _sticker(row: sa.Row[*tuple[object, ...]]) -> Sticker:
+    return Sticker(row.pack, row.position, row.image_data_id, msgspec.json.decode(row.emojis, type=tuple[str, ...]))

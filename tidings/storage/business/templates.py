@@ -1,0 +1,151 @@
+"""Message templates: what a business may say first, one row for each name in each language of a namespace."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from tidings.storage import types
+from tidings.storage.business.tables import metadata
+from tidings.storage.database import insert_or_ignore
+
+table = sa.Table(
+    "templates",
+    metadata,
+    sa.Column("account", types.key(20), primary_key=True),
+    sa.Column("namespace", types.key(64), primary_key=True),
+    sa.Column("name", types.key(512), primary_key=True),
+    sa.Column("language", types.key(16), primary_key=True),
+    sa.Column("category", types.key(32), nullable=False),
+    sa.Column("status", types.key(16), nullable=False),
+    sa.Column("parameter_format", types.key(16), nullable=False),
+    sa.Column("components", types.long_text(), nullable=False),
+    sa.Column("created_at", types.milliseconds(), nullable=False),
+    mysql_engine="InnoDB",
+)
+
+# Grows with each change of an account's templates, so that whoever keeps them in memory sees it in one short look.
+versions = sa.Table(
+    "template_versions",
+    metadata,
+    sa.Column("account", types.key(20), primary_key=True),
+    sa.Column("version", sa.BigInteger, nullable=False),
+    mysql_engine="InnoDB",
+)
+
+
+POSITIONAL, NAMED = "POSITIONAL", "NAMED"  # formats of parameters
+Key = tuple[str, str, str]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Template:
+    """One template in one language of a namespace. created_at: Unix milliseconds.
+
+    status:           APPROVED, or why it cannot be sent: PENDING, REJECTED, PAUSED, DISABLED …
+    components:       as in the API: HEADER, BODY, FOOTER, BUTTONS …
+    parameter_format: POSITIONAL for gaps with numbers, NAMED for gaps with names.
+    """
+
+    account: str
+    name: str
+    language: str
+    namespace: str
+    category: str
+    status: str
+    components: Sequence[dict[str, Any]]
+    created_at: int
+    parameter_format: str = POSITIONAL
+
+    @property
+    def key(self) -> Key:
+        """What no other template of the account has: namespace, name and language."""
+        return self.namespace, self.name, self.language
+
+
+async def add_template(connection: AsyncConnection, template: Template) -> bool:
+    """Keep a new template; false when its namespace has one of that name in that language already."""
+    await lock(connection, template.account)
+    named = _named(template.account, template.name, template.language, template.namespace)
+    if await _count(connection, named):
+        return False
+    await connection.execute(table.insert(), [_values(template)])
+    await _bump(connection, template.account)
+    return True
+
+
+async def put_templates(connection: AsyncConnection, account: str, templates: Sequence[Template]) -> None:
+    """Keep all of these templates of an account, each in the place of the one with its key."""
+    if not templates:
+        return
+    await lock(connection, account)
+    for template in templates:
+        named = _named(account, template.name, template.language, template.namespace)
+        await connection.execute(table.delete().where(named))
+    await connection.execute(table.insert(), [_values(template) for template in templates])
+    await _bump(connection, account)
+
+
+async def delete_templates(
+    connection: AsyncConnection, account: str, name: str, language: str | None = None, namespace: str | None = None
+) -> int:
+    """Delete a template in one language or in all, in one namespace or in all; returns how many rows there were."""
+    await lock(connection, account)
+    named = _named(account, name, language, namespace)
+    found = await _count(connection, named)
+    if found:
+        await connection.execute(table.delete().where(named))
+        await _bump(connection, account)
+    return found
+
+
+async def list_templates(connection: AsyncConnection, account: str) -> list[Template]:
+    """All templates of an account, by name, language and namespace."""
+    columns = [table.c[field.name] for field in dataclasses.fields(Template)]
+    rows = await connection.execute(
+        sa.select(*columns)
+        .where(table.c.account == account)
+        .order_by(table.c.name, table.c.language, table.c.namespace)
+    )
+    return [Template(**{**row._mapping, "components": msgspec.json.decode(row.components)}) for row in rows]
+
+
+async def lock(connection: AsyncConnection, account: str) -> None:
+    """One change of an account's templates at a time, until the end of the transaction."""
+    # The row must be there before it can be locked.
+    await connection.execute(insert_or_ignore(connection, versions), [{"account": account, "version": 0}])
+    await connection.execute(sa.select(versions).where(versions.c.account == account).with_for_update())
+
+
+async def find_version(connection: AsyncConnection, account: str) -> int:
+    """A number that grows with each change of the account's templates; 0 when there was none yet."""
+    statement = sa.select(versions.c.version).where(versions.c.account == account)
+    return (await connection.execute(statement)).scalar() or 0
+
+
+def _named(account: str, name: str, language: str | None, namespace: str | None) -> sa.ColumnElement[bool]:
+    found = [table.c.account == account, table.c.name == name]
+    if language is not None:
+        found.append(table.c.language == language)
+    if namespace is not None:
+        found.append(table.c.namespace == namespace)
+    return sa.and_(*found)
+
+
+def _values(template: Template) -> dict[str, Any]:
+    return dataclasses.asdict(template) | {"components": msgspec.json.encode(template.components).decode()}
+
+
+async def _count(connection: AsyncConnection, named: sa.ColumnElement[bool]) -> int:
+    return int((await connection.execute(sa.select(sa.func.count()).select_from(table).where(named))).scalar_one())
+
+
+async def _bump(connection: AsyncConnection, account: str) -> None:
+    await connection.execute(
+        versions.update().where(versions.c.account == account).values(version=versions.c.version + 1)
+    )

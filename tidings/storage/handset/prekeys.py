@@ -1,0 +1,70 @@
+"""The ages of recipients' pre-keys: whose are to be replaced, which are out of use, which ids are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from tidings.storage.handset.mailroom import KYBER_LAST, KYBER_ONE_TIME, ONE_TIME, SIGNED
+from tidings.storage.handset.tables import devices, prekeys
+
+_LASTING = (SIGNED, KYBER_LAST)
+
+
+async def list_due(connection: AsyncConnection, fleet: str, before: int, *, after: str, limit: int) -> Sequence[str]:
+    """The numbers, from `after` on, of registered devices whose signed pre-keys in use are all older than `before`, in
+    Unix milliseconds."""
+    young = (
+        sa.select(prekeys.c.number)
+        .where(prekeys.c.kind == SIGNED, prekeys.c.retired_at == 0, prekeys.c.created_at >= before)
+        .where(prekeys.c.number == devices.c.number)
+        .exists()
+    )
+    rows = await connection.execute(
+        sa.select(devices.c.number)
+        .where(devices.c.fleet == fleet, devices.c.token.is_not(None), devices.c.number > after, ~young)
+        .order_by(devices.c.number)
+        .limit(limit)
+    )
+    return list(rows.scalars())
+
+
+async def list_key_ids(connection: AsyncConnection, numbers: Sequence[str]) -> dict[str, set[int]]:
+    """The ids of all pre-keys that are kept of at most 1,000 devices."""
+    found: dict[str, set[int]] = {number: set() for number in numbers}
+    rows = await connection.execute(
+        sa.select(prekeys.c.number, prekeys.c.key_id).where(prekeys.c.number.in_(list(numbers)))
+    )
+    for number, key_id in rows:
+        found[number].add(key_id)
+    return found
+
+
+async def replace_lasting(connection: AsyncConnection, number: str, key_ids: Sequence[int], now: int) -> None:
+    """The network has these signed and Kyber pre-keys now, and the others are out of use."""
+    lasting = (prekeys.c.number == number) & prekeys.c.kind.in_(_LASTING)
+    await connection.execute(
+        prekeys.update()
+        .where(lasting, prekeys.c.key_id.not_in(key_ids), prekeys.c.retired_at == 0)
+        .values(retired_at=now)
+    )
+    await connection.execute(prekeys.update().where(lasting, prekeys.c.key_id.in_(key_ids)).values(retired_at=0))
+
+
+async def retire_one_time(connection: AsyncConnection, number: str, left: Sequence[int], now: int) -> None:
+    """The network has these one-time pre-keys left, at most 1,000; the others were handed out, or never came there."""
+    one_time = (prekeys.c.number == number) & prekeys.c.kind.in_((ONE_TIME, KYBER_ONE_TIME))
+    await connection.execute(
+        prekeys.update()
+        .where(one_time, prekeys.c.key_id.not_in(left), prekeys.c.retired_at == 0)
+        .values(retired_at=now)
+    )
+    await connection.execute(prekeys.update().where(one_time, prekeys.c.key_id.in_(left)).values(retired_at=0))
+
+
+async def delete_retired(connection: AsyncConnection, number: str, before: int) -> int:
+    """Forget what is out of use since before then; how many keys."""
+    old = (prekeys.c.number == number) & (prekeys.c.retired_at > 0) & (prekeys.c.retired_at < before)
+    return (await connection.execute(prekeys.delete().where(old))).rowcount

@@ -1,0 +1,1 @@
+"""The tables of the message network: its directory, pre-keys, mailboxes, blobs and groups."""

@@ -1,0 +1,92 @@
+"""Encrypted files that devices leave on the network for each other: who left which, and until when they are kept."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from tidings.storage import types
+from tidings.storage.database import any_of, insert_or_ignore, pages
+from tidings.storage.network.tables import metadata
+
+table = sa.Table(
+    "blobs",
+    metadata,
+    sa.Column("id", types.key(43), primary_key=True),
+    sa.Column("owner", types.key(15), nullable=False),
+    sa.Column("file", types.key(64), nullable=False),
+    sa.Column("size", sa.BigInteger, nullable=False),
+    sa.Column("expires_at", types.milliseconds(), nullable=False),
+    sa.Index("blobs_by_file", "file"),
+    sa.Index("blobs_by_expiry", "expires_at"),
+    mysql_engine="InnoDB",
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Blob:
+    """One file of ciphertext.
+
+    id:         what devices call it; who knows it may fetch it.
+    owner:      the number that left it.
+    file:       its name in the directory of files.
+    size:       bytes.
+    expires_at: Unix milliseconds.
+    """
+
+    id: str
+    owner: str
+    file: str
+    size: int
+    expires_at: int
+
+
+_COLUMNS = tuple(table.c[field.name] for field in dataclasses.fields(Blob))
+_FIND = sa.select(*_COLUMNS).where(table.c.id == sa.bindparam("id"), table.c.expires_at > sa.bindparam("now"))
+_EXPIRED = (
+    sa.select(*_COLUMNS)
+    .where(table.c.expires_at <= sa.bindparam("now"))
+    .order_by(table.c.expires_at)
+    .limit(sa.bindparam("limit"))
+)
+_DELETE = table.delete().where(table.c.id.in_(any_of("ids")))
+_FILES = sa.select(table.c.file).where(table.c.file.in_(any_of("files")))
+_TOTAL = sa.select(sa.func.coalesce(sa.func.sum(table.c.size), 0))
+
+
+async def add(connection: AsyncConnection, blob: Blob) -> None:
+    """Store a blob; one that is there already stays as it is."""
+    await connection.execute(insert_or_ignore(connection, table), [dataclasses.asdict(blob)])
+
+
+async def find(connection: AsyncConnection, id: str, *, now: int) -> Blob | None:
+    """A blob that has not expired."""
+    row = (await connection.execute(_FIND, {"id": id, "now": now})).first()
+    return Blob(*row) if row else None
+
+
+async def list_expired(connection: AsyncConnection, *, now: int, limit: int) -> list[Blob]:
+    """Those whose time is over, the oldest first."""
+    return [Blob(*row) for row in await connection.execute(_EXPIRED, {"now": now, "limit": limit})]
+
+
+async def delete(connection: AsyncConnection, ids: Sequence[str]) -> None:
+    """Remove rows; those that are not there are passed over."""
+    for page in pages(ids):
+        await connection.execute(_DELETE, {"ids": list(page)})
+
+
+async def list_files(connection: AsyncConnection, files: Sequence[str]) -> set[str]:
+    """Those of the files that belong to a blob, expired or not."""
+    found: set[str] = set()
+    for page in pages(files):
+        found.update((await connection.execute(_FILES, {"files": list(page)})).scalars())
+    return found
+
+
+async def total_size(connection: AsyncConnection) -> int:
+    """Bytes of all blobs."""
+    return int((await connection.execute(_TOTAL)).scalar_one())

@@ -1,0 +1,268 @@
+"""Who is registered on the network: devices with their public keys, registration codes, and who has blocked whom."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from tidings.storage import types
+from tidings.storage.database import any_of, insert_or_ignore, insert_or_update
+from tidings.storage.network.tables import metadata
+
+# Numbers in one IN (…).
+CHUNK = 1000
+
+registrations = sa.Table(
+    "registrations",
+    metadata,
+    sa.Column("number", types.key(15), primary_key=True),
+    sa.Column("registration_id", sa.BigInteger, nullable=False),
+    sa.Column("identity_key", types.fixed_bytes(33), nullable=False),
+    sa.Column("signed_prekey_id", sa.BigInteger, nullable=False),
+    sa.Column("signed_prekey", types.fixed_bytes(33), nullable=False),
+    sa.Column("signed_prekey_signature", types.fixed_bytes(64), nullable=False),
+    sa.Column("kyber_prekey_id", sa.BigInteger),
+    sa.Column("kyber_prekey", types.fixed_bytes(1569)),
+    sa.Column("kyber_prekey_signature", types.fixed_bytes(64)),
+    sa.Column("token_hash", types.fixed_bytes(32), nullable=False),
+    sa.Column("registered_at", types.milliseconds(), nullable=False),
+    mysql_engine="InnoDB",
+)
+
+codes = sa.Table(
+    "registration_codes",
+    metadata,
+    sa.Column("number", types.key(15), primary_key=True),
+    sa.Column("code_hash", types.fixed_bytes(32), nullable=False),
+    sa.Column("issued_at", types.milliseconds(), nullable=False),
+    sa.Column("expires_at", types.milliseconds(), nullable=False),
+    sa.Column("attempts_left", sa.Integer, nullable=False),
+    sa.Column("window_started_at", types.milliseconds(), nullable=False),
+    sa.Column("issued_in_window", sa.Integer, nullable=False),
+    mysql_engine="InnoDB",
+)
+
+blocks = sa.Table(
+    "blocks",
+    metadata,
+    sa.Column("number", types.key(15), primary_key=True),
+    sa.Column("other", types.key(15), primary_key=True),
+    mysql_engine="InnoDB",
+)
+
+# The identity key that a number had when it unregistered: whoever registers it next is compared with that.
+former_identities = sa.Table(
+    "former_identities",
+    metadata,
+    sa.Column("number", types.key(15), primary_key=True),
+    sa.Column("identity_key", types.fixed_bytes(33), nullable=False),
+    mysql_engine="InnoDB",
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Registration:
+    """One device and the keys that are not used up: identity, signed pre-key, last-resort Kyber pre-key.
+
+    token_hash: SHA-256 of the token that the device logs in with.
+    """
+
+    number: str
+    registration_id: int
+    identity_key: bytes
+    signed_prekey_id: int
+    signed_prekey: bytes
+    signed_prekey_signature: bytes
+    kyber_prekey_id: int | None
+    kyber_prekey: bytes | None
+    kyber_prekey_signature: bytes | None
+    token_hash: bytes
+    registered_at: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Code:
+    """A registration code that was sent to a number, and how many were sent to it lately."""
+
+    number: str
+    code_hash: bytes
+    issued_at: int
+    expires_at: int
+    attempts_left: int
+    window_started_at: int
+    issued_in_window: int
+
+
+def _chunks(numbers: Iterable[str]) -> Iterable[list[str]]:
+    everything = list(numbers)
+    return (everything[start : start + CHUNK] for start in range(0, len(everything), CHUNK))
+
+
+_UPDATED = tuple(column.name for column in registrations.columns if not column.primary_key)
+
+
+async def register(connection: AsyncConnection, devices: Sequence[Registration]) -> None:
+    """Add devices; one that is there already is replaced, its token too."""
+    if devices:
+        await connection.execute(
+            insert_or_update(connection, registrations, ("number",), _UPDATED),
+            [{name: getattr(device, name) for name in ("number", *_UPDATED)} for device in devices],
+        )
+
+
+async def rotate_signed_prekey(
+    connection: AsyncConnection, number: str, key_id: int, public: bytes, signature: bytes
+) -> None:
+    """Replace a device's signed pre-key."""
+    await connection.execute(
+        registrations.update()
+        .where(registrations.c.number == number)
+        .values(signed_prekey_id=key_id, signed_prekey=public, signed_prekey_signature=signature)
+    )
+
+
+async def rotate_kyber_prekey(
+    connection: AsyncConnection, number: str, key_id: int, public: bytes, signature: bytes
+) -> None:
+    """Replace a device's last-resort Kyber pre-key."""
+    await connection.execute(
+        registrations.update()
+        .where(registrations.c.number == number)
+        .values(kyber_prekey_id=key_id, kyber_prekey=public, kyber_prekey_signature=signature)
+    )
+
+
+async def unregister(connection: AsyncConnection, number: str) -> bool:
+    """Remove a device and its own blocks, and remember its identity key; false when there was none."""
+    await connection.execute(blocks.delete().where(blocks.c.number == number))
+    key = await connection.execute(
+        sa.select(registrations.c.identity_key).where(registrations.c.number == number).with_for_update()
+    )
+    if (identity_key := key.scalar()) is not None:
+        await connection.execute(
+            insert_or_update(connection, former_identities, ("number",), ("identity_key",)),
+            [{"number": number, "identity_key": identity_key}],
+        )
+    return (await connection.execute(registrations.delete().where(registrations.c.number == number))).rowcount > 0
+
+
+_REGISTERED = sa.select(registrations.c.number).where(registrations.c.number.in_(any_of("numbers")))
+_BLOCKS = sa.select(blocks).where(blocks.c.number.in_(any_of("numbers")))
+
+
+async def list_registered(connection: AsyncConnection, numbers: Iterable[str]) -> set[str]:
+    """Those of the numbers that are registered."""
+    found: set[str] = set()
+    for chunk in _chunks(numbers):
+        rows = await connection.execute(_REGISTERED, {"numbers": list(chunk)})
+        found.update(rows.scalars())
+    return found
+
+
+_REGISTRATIONS = sa.select(registrations).where(registrations.c.number.in_(any_of("numbers")))
+_REGISTRATIONS_LOCKED = _REGISTRATIONS.with_for_update()
+
+
+async def list_registrations(
+    connection: AsyncConnection, numbers: Iterable[str], *, lock: bool = False
+) -> dict[str, Registration]:
+    """The devices of those numbers that are registered; with `lock` they cannot change before the transaction ends."""
+    found: dict[str, Registration] = {}
+    for chunk in _chunks(numbers):
+        rows = await connection.execute(_REGISTRATIONS_LOCKED if lock else _REGISTRATIONS, {"numbers": list(chunk)})
+        found.update((row[0], Registration(*row)) for row in rows)
+    return found
+
+
+async def list_identity_keys(connection: AsyncConnection, numbers: Iterable[str]) -> dict[str, bytes]:
+    """The identity keys of those numbers that are registered."""
+    found: dict[str, bytes] = {}
+    for chunk in _chunks(numbers):
+        rows = await connection.execute(
+            sa.select(registrations.c.number, registrations.c.identity_key).where(registrations.c.number.in_(chunk))
+        )
+        found.update((number, key) for number, key in rows)
+    return found
+
+
+_FORMER = sa.select(former_identities).where(former_identities.c.number.in_(any_of("numbers")))
+
+
+async def take_former_identities(connection: AsyncConnection, numbers: Iterable[str]) -> dict[str, bytes]:
+    """Read and forget the identity keys with which those of the numbers that have unregistered did so."""
+    found: dict[str, bytes] = {}
+    for chunk in _chunks(numbers):
+        found.update((number, key) for number, key in await connection.execute(_FORMER, {"numbers": list(chunk)}))
+    for chunk in _chunks(found):
+        await connection.execute(former_identities.delete().where(former_identities.c.number.in_(chunk)))
+    return found
+
+
+async def list_credentials(connection: AsyncConnection, numbers: Iterable[str]) -> dict[str, tuple[bytes, bytes]]:
+    """(token hash, identity key) of those numbers that are registered."""
+    columns = (registrations.c.number, registrations.c.token_hash, registrations.c.identity_key)
+    found: dict[str, tuple[bytes, bytes]] = {}
+    for chunk in _chunks(numbers):
+        rows = await connection.execute(sa.select(*columns).where(registrations.c.number.in_(chunk)))
+        found.update((number, (token_hash, identity_key)) for number, token_hash, identity_key in rows)
+    return found
+
+
+async def put_code(connection: AsyncConnection, code: Code) -> None:
+    """Store the code of a number; an older one is void."""
+    columns = [column.name for column in codes.columns]
+    await connection.execute(
+        insert_or_update(connection, codes, ("number",), tuple(columns[1:])),
+        [{name: getattr(code, name) for name in columns}],
+    )
+
+
+async def find_code(connection: AsyncConnection, number: str) -> Code | None:
+    """The latest code of a number, used up or expired or not; locked until the transaction ends."""
+    row = (await connection.execute(sa.select(codes).where(codes.c.number == number).with_for_update())).first()
+    return Code(*row) if row else None
+
+
+async def use_attempt(connection: AsyncConnection, number: str) -> None:
+    """One guess fewer for the code of a number."""
+    await connection.execute(
+        codes.update().where(codes.c.number == number).values(attempts_left=codes.c.attempts_left - 1)
+    )
+
+
+async def void_code(connection: AsyncConnection, number: str) -> None:
+    """The code of a number was used; how many were sent to it is still remembered."""
+    await connection.execute(codes.update().where(codes.c.number == number).values(attempts_left=0))
+
+
+async def drop_codes(connection: AsyncConnection, issued_before: int) -> int:
+    """Forget codes that were issued so long ago that not even their rate matters."""
+    return (await connection.execute(codes.delete().where(codes.c.issued_at < issued_before))).rowcount
+
+
+async def block(connection: AsyncConnection, number: str, other: str) -> None:
+    """`number` takes nothing from `other` any more."""
+    await connection.execute(insert_or_ignore(connection, blocks), [{"number": number, "other": other}])
+
+
+async def unblock(connection: AsyncConnection, number: str, other: str) -> None:
+    """`number` takes from `other` again."""
+    await connection.execute(blocks.delete().where((blocks.c.number == number) & (blocks.c.other == other)))
+
+
+async def count_blocks(connection: AsyncConnection, number: str) -> int:
+    """How many others a number has blocked."""
+    query = sa.select(sa.func.count()).select_from(blocks).where(blocks.c.number == number)
+    return int((await connection.execute(query)).scalar_one())
+
+
+async def list_blocks(connection: AsyncConnection, numbers: Iterable[str]) -> dict[str, set[str]]:
+    """Whom each of the numbers has blocked; those that block nobody are left out."""
+    found: dict[str, set[str]] = {}
+    for chunk in _chunks(numbers):
+        for number, other in await connection.execute(_BLOCKS, {"numbers": list(chunk)}):
+            found.setdefault(number, set()).add(other)
+    return found

@@ -1,0 +1,220 @@
+"""Groups as the network keeps them: who is in each, its invite, its icon, and which messages to it were taken."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Sequence
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from tidings.storage import types
+from tidings.storage.database import any_of, insert_or_ignore, insert_or_update, pages
+from tidings.storage.network.tables import metadata
+
+chats = sa.Table(
+    "group_chats",
+    metadata,
+    sa.Column("id", types.key(32), primary_key=True),
+    sa.Column("creator", types.key(15), nullable=False),
+    sa.Column("subject", types.text(100), nullable=False),
+    sa.Column("created_at", types.milliseconds(), nullable=False),
+    sa.Column("epoch", sa.BigInteger, nullable=False),
+    sa.Column("code", types.key(32), nullable=False),
+    sa.Column("icon_type", types.key(16), nullable=False),
+    sa.Index("group_chats_by_code", "code", unique=True),
+    mysql_engine="InnoDB",
+)
+
+members = sa.Table(
+    "group_chat_members",
+    metadata,
+    sa.Column("group_id", types.key(32), primary_key=True),
+    sa.Column("number", types.key(15), primary_key=True),
+    sa.Column("admin", sa.Boolean, nullable=False),
+    sa.Column("position", sa.BigInteger, nullable=False),
+    sa.Index("group_chat_members_by_number", "number"),
+    mysql_engine="InnoDB",
+)
+
+icons = sa.Table(
+    "group_chat_icons",
+    metadata,
+    sa.Column("group_id", types.key(32), primary_key=True),
+    sa.Column("data", types.blob(), nullable=False),
+    mysql_engine="InnoDB",
+)
+
+sends = sa.Table(
+    "group_chat_sends",
+    metadata,
+    sa.Column("sender", types.key(15), primary_key=True),
+    sa.Column("id", types.key(64), primary_key=True),
+    sa.Column("taken_at", types.milliseconds(), nullable=False),
+    sa.Index("group_chat_sends_by_age", "taken_at"),
+    mysql_engine="InnoDB",
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Chat:
+    """A group. One that everybody has left stays, without members, so that its id is never given out again.
+
+    created_at: Unix milliseconds.
+    epoch:      from 1; grows whenever somebody joins or leaves, or is removed.
+    code:       what one joins with.
+    icon_type:  the MIME type of its icon, empty without one.
+    """
+
+    id: str
+    creator: str
+    subject: str
+    created_at: int
+    epoch: int
+    code: str
+    icon_type: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Member:
+    """Somebody in a group. position: lower for those who came earlier."""
+
+    number: str
+    admin: bool
+    position: int
+
+
+async def add(connection: AsyncConnection, chat: Chat) -> None:
+    """A new group, without members. Its id and its code must be free."""
+    await connection.execute(chats.insert(), [dataclasses.asdict(chat)])
+
+
+async def list_taken_ids(connection: AsyncConnection, ids: Sequence[str]) -> set[str]:
+    """Those of the ids that a group has or had."""
+    rows = await connection.execute(sa.select(chats.c.id).where(chats.c.id.in_(ids)))
+    return set(rows.scalars())
+
+
+_CHATS = sa.select(chats).where(chats.c.id.in_(any_of("ids"))).order_by(chats.c.id)
+_CHATS_LOCKED = _CHATS.with_for_update()
+
+
+async def list_chats(connection: AsyncConnection, ids: Collection[str], *, lock: bool = False) -> dict[str, Chat]:
+    """The groups that there are; with `lock` nothing about them changes before the transaction ends."""
+    found: dict[str, Chat] = {}
+    # In the order of their ids, so that two that lock several do not wait for each other.
+    for page in pages(sorted(ids)):
+        rows = await connection.execute(_CHATS_LOCKED if lock else _CHATS, {"ids": list(page)})
+        found.update((row[0], Chat(*row)) for row in rows)
+    return found
+
+
+async def find_id(connection: AsyncConnection, code: str) -> str | None:
+    """The group that a code is for now."""
+    found: str | None = (await connection.execute(sa.select(chats.c.id).where(chats.c.code == code))).scalar()
+    return found
+
+
+_MEMBERS = sa.select(members).where(members.c.group_id.in_(any_of("ids"))).order_by(members.c.position)
+
+
+async def list_members(connection: AsyncConnection, ids: Collection[str]) -> dict[str, list[Member]]:
+    """Who is in each of the groups, those first who came first; a group without members has an empty list."""
+    found: dict[str, list[Member]] = {id_: [] for id_ in ids}
+    for page in pages(list(ids)):
+        for group_id, number, admin, position in await connection.execute(_MEMBERS, {"ids": list(page)}):
+            found[group_id].append(Member(number, bool(admin), position))
+    return found
+
+
+async def list_of(connection: AsyncConnection, number: str, *, limit: int) -> Sequence[Chat]:
+    """The groups that a number is in, by id."""
+    rows = await connection.execute(
+        sa.select(chats)
+        .join(members, members.c.group_id == chats.c.id)
+        .where(members.c.number == number)
+        .order_by(chats.c.id)
+        .limit(limit)
+    )
+    return [Chat(*row) for row in rows]
+
+
+async def count_of(connection: AsyncConnection, number: str) -> int:
+    """How many groups a number is in."""
+    query = sa.select(sa.func.count()).select_from(members).where(members.c.number == number)
+    return int((await connection.execute(query)).scalar_one())
+
+
+async def set_subject(connection: AsyncConnection, id: str, subject: str) -> None:
+    """Call the group something else."""
+    await connection.execute(chats.update().where(chats.c.id == id).values(subject=subject))
+
+
+async def set_code(connection: AsyncConnection, id: str, code: str) -> None:
+    """The code before is void."""
+    await connection.execute(chats.update().where(chats.c.id == id).values(code=code))
+
+
+async def set_epoch(connection: AsyncConnection, id: str, epoch: int) -> None:
+    """Who is in the group has changed."""
+    await connection.execute(chats.update().where(chats.c.id == id).values(epoch=epoch))
+
+
+async def put_members(connection: AsyncConnection, id: str, added: Sequence[Member]) -> None:
+    """Add members; one who is there already gets the rights and the position given."""
+    if added:
+        await connection.execute(
+            insert_or_update(connection, members, ("group_id", "number"), ("admin", "position")),
+            [
+                {"group_id": id, "number": member.number, "admin": member.admin, "position": member.position}
+                for member in added
+            ],
+        )
+
+
+async def remove_members(connection: AsyncConnection, id: str, numbers: Sequence[str]) -> None:
+    """Those are no longer in the group."""
+    await connection.execute(members.delete().where((members.c.group_id == id) & members.c.number.in_(numbers)))
+
+
+async def set_icon(connection: AsyncConnection, id: str, icon_type: str, data: bytes) -> None:
+    """Give the group another icon; none when `icon_type` is empty."""
+    await connection.execute(chats.update().where(chats.c.id == id).values(icon_type=icon_type))
+    if icon_type:
+        await connection.execute(
+            insert_or_update(connection, icons, ("group_id",), ("data",)), [{"group_id": id, "data": data}]
+        )
+    else:
+        await connection.execute(icons.delete().where(icons.c.group_id == id))
+
+
+async def find_icon(connection: AsyncConnection, id: str) -> bytes | None:
+    """The bytes of the group's icon."""
+    found: bytes | None = (await connection.execute(sa.select(icons.c.data).where(icons.c.group_id == id))).scalar()
+    return found
+
+
+_SENDS = sa.select(sends.c.sender, sends.c.id).where(sa.tuple_(sends.c.sender, sends.c.id).in_(any_of("keys")))
+
+
+async def list_sends(connection: AsyncConnection, keys: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
+    """Those of the messages, each (sender, id), that were taken."""
+    found: set[tuple[str, str]] = set()
+    for page in pages(list(keys), 500):
+        rows = await connection.execute(_SENDS, {"keys": list(page)})
+        found.update((sender, id_) for sender, id_ in rows)
+    return found
+
+
+async def add_sends(connection: AsyncConnection, keys: Collection[tuple[str, str]], now: int) -> None:
+    """These messages are taken."""
+    if keys:
+        await connection.execute(
+            insert_or_ignore(connection, sends),
+            [{"sender": sender, "id": id_, "taken_at": now} for sender, id_ in keys],
+        )
+
+
+async def drop_sends(connection: AsyncConnection, before: int) -> int:
+    """Forget the messages that were taken so long ago; how many."""
+    return (await connection.execute(sends.delete().where(sends.c.taken_at < before))).rowcount

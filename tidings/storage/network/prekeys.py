@@ -1,0 +1,210 @@
+"""One-time pre-keys that devices have left with the network, and who has fetched a bundle of whom."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from tidings.storage import types
+from tidings.storage.database import any_of, insert_or_ignore, pages
+from tidings.storage.network.tables import metadata
+
+# Rows in one IN (…).
+CHUNK = 500
+
+table = sa.Table(
+    "prekeys",
+    metadata,
+    sa.Column("number", types.key(15), primary_key=True),
+    sa.Column("key_id", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("public", types.fixed_bytes(33), nullable=False),
+    mysql_engine="InnoDB",
+)
+
+kyber = sa.Table(
+    "kyber_prekeys",
+    metadata,
+    sa.Column("number", types.key(15), primary_key=True),
+    sa.Column("key_id", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("public", types.fixed_bytes(1569), nullable=False),
+    sa.Column("signature", types.fixed_bytes(64), nullable=False),
+    mysql_engine="InnoDB",
+)
+
+fetches = sa.Table(
+    "bundle_fetches",
+    metadata,
+    sa.Column("target", types.key(15), primary_key=True),
+    sa.Column("fetcher", types.key(15), primary_key=True),
+    mysql_engine="InnoDB",
+)
+
+
+class TakenMeanwhile(Exception):
+    """Another process took one of the same keys: roll back and try again."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PreKey:
+    """A one-time pre-key of one device."""
+
+    number: str
+    key_id: int
+    public: bytes
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class KyberPreKey:
+    """A one-time Kyber pre-key of one device."""
+
+    number: str
+    key_id: int
+    public: bytes
+    signature: bytes
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Counts:
+    """One-time pre-keys that one device has left."""
+
+    prekeys: int = 0
+    kyber_prekeys: int = 0
+
+
+async def put(connection: AsyncConnection, keys: Sequence[PreKey]) -> None:
+    """Add keys; one whose id is there already is left as it is."""
+    if keys:
+        await connection.execute(
+            insert_or_ignore(connection, table),
+            [{"number": key.number, "key_id": key.key_id, "public": key.public} for key in keys],
+        )
+
+
+async def put_kyber(connection: AsyncConnection, keys: Sequence[KyberPreKey]) -> None:
+    """Add Kyber keys; one whose id is there already is left as it is."""
+    if keys:
+        await connection.execute(
+            insert_or_ignore(connection, kyber),
+            [
+                {"number": key.number, "key_id": key.key_id, "public": key.public, "signature": key.signature}
+                for key in keys
+            ],
+        )
+
+
+def _first_of_each(keys: sa.Table, signature: sa.ColumnElement[Any]) -> sa.Select[Any]:
+    first = (
+        sa.select(keys.c.number, sa.func.min(keys.c.key_id).label("key_id"))
+        .where(keys.c.number.in_(any_of("numbers")))
+        .group_by(keys.c.number)
+        .subquery()
+    )
+    joined = keys.join(first, (keys.c.number == first.c.number) & (keys.c.key_id == first.c.key_id))
+    return sa.select(keys.c.number, keys.c.key_id, keys.c.public, signature).select_from(joined)
+
+
+_FIRST_OF_EACH = sa.union_all(_first_of_each(table, sa.null()), _first_of_each(kyber, kyber.c.signature))
+
+
+async def take_one_each(
+    connection: AsyncConnection, numbers: Iterable[str]
+) -> tuple[dict[str, PreKey], dict[str, KyberPreKey]]:
+    """Read and delete one key of each kind for each number, exactly once; who has none left is left out.
+
+    Raises `TakenMeanwhile` when another process was faster with one of them; the transaction must be rolled back.
+    """
+    everything = sorted(set(numbers))
+    ordinary: dict[str, PreKey] = {}
+    post_quantum: dict[str, KyberPreKey] = {}
+    for start in range(0, len(everything), CHUNK):
+        chunk = everything[start : start + CHUNK]
+        rows: Sequence[Any] = (await connection.execute(_FIRST_OF_EACH, {"numbers": chunk})).all()
+        found = {number: PreKey(number, key_id, public) for number, key_id, public, signature in rows if not signature}
+        found_kyber = {
+            number: KyberPreKey(number, key_id, public, signature)
+            for number, key_id, public, signature in rows
+            if signature
+        }
+        await _delete_all(connection, table, found.values())
+        await _delete_all(connection, kyber, found_kyber.values())
+        ordinary |= found
+        post_quantum |= found_kyber
+    return ordinary, post_quantum
+
+
+_DELETE = {
+    keys: keys.delete().where(sa.tuple_(keys.c.number, keys.c.key_id).in_(any_of("taken"))) for keys in (table, kyber)
+}
+
+
+async def _delete_all(connection: AsyncConnection, keys: sa.Table, taken: Iterable[PreKey | KyberPreKey]) -> None:
+    ids = [(key.number, key.key_id) for key in taken]
+    if not ids:
+        return
+    deleted = await connection.execute(_DELETE[keys], {"taken": ids})
+    if deleted.rowcount != len(ids):
+        raise TakenMeanwhile(f"{len(ids) - deleted.rowcount} of {len(ids)} keys")
+
+
+async def count_left(connection: AsyncConnection, numbers: Sequence[str]) -> dict[str, Counts]:
+    """How many one-time keys each of the numbers has left."""
+    ordinary: dict[str, int] = {}
+    post_quantum: dict[str, int] = {}
+    for keys, left in ((table, ordinary), (kyber, post_quantum)):
+        for start in range(0, len(numbers), CHUNK):
+            rows = await connection.execute(
+                sa.select(keys.c.number, sa.func.count())
+                .where(keys.c.number.in_(numbers[start : start + CHUNK]))
+                .group_by(keys.c.number)
+            )
+            left.update((number, count) for number, count in rows)
+    return {number: Counts(ordinary.get(number, 0), post_quantum.get(number, 0)) for number in numbers}
+
+
+async def list_ids(connection: AsyncConnection, number: str) -> tuple[list[int], list[int]]:
+    """The ids of the one-time keys that a number has left: ordinary ones, Kyber ones."""
+    found = [
+        await connection.execute(sa.select(keys.c.key_id).where(keys.c.number == number).order_by(keys.c.key_id))
+        for keys in (table, kyber)
+    ]
+    ordinary, post_quantum = (list(rows.scalars()) for rows in found)
+    return ordinary, post_quantum
+
+
+async def drop(connection: AsyncConnection, numbers: Sequence[str]) -> None:
+    """Delete all one-time keys of these numbers."""
+    if numbers:
+        await connection.execute(table.delete().where(table.c.number.in_(numbers)))
+        await connection.execute(kyber.delete().where(kyber.c.number.in_(numbers)))
+
+
+async def remember_fetchers(connection: AsyncConnection, pairs: Iterable[tuple[str, str]]) -> None:
+    """(target, fetcher): who holds a bundle of whom, or will be written to by them, and so probably has a session."""
+    rows = [{"target": target, "fetcher": fetcher} for target, fetcher in sorted(set(pairs))]
+    if rows:
+        await connection.execute(insert_or_ignore(connection, fetches), rows)
+
+
+async def take_fetchers(
+    connection: AsyncConnection, targets: Sequence[str], *, limit: int = 10_000
+) -> list[tuple[str, str]]:
+    """Read and forget the pairs (target, fetcher) of these targets, at most `limit`; more are left."""
+    if not targets:
+        return []
+    query = sa.select(fetches).where(fetches.c.target.in_(targets)).limit(limit).with_for_update()
+    pairs = [(target, fetcher) for target, fetcher in await connection.execute(query)]
+    if len(pairs) < limit:
+        if pairs:
+            await connection.execute(fetches.delete().where(fetches.c.target.in_(targets)))
+        return pairs
+    fetchers: dict[str, list[str]] = {}
+    for target, fetcher in pairs:
+        fetchers.setdefault(target, []).append(fetcher)
+    for target, taken in fetchers.items():
+        for page in pages(taken):
+            await connection.execute(fetches.delete().where((fetches.c.target == target) & fetches.c.fetcher.in_(page)))
+    return pairs
