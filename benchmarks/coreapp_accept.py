@@ -36,8 +36,8 @@ from coreapp.settings import Settings
 from coreapp.webhook import delivery, signature
 from harness.mariadb import MariaDB
 from tests.coreapp.phones import Phone
-from tidings.outgoing import addresses
-from tidings.outgoing.settings import OutgoingSettings
+from tidings.egress import addresses
+from tidings.egress.settings import OutgoingSettings
 from tidings.runtime import log
 from tidings.runtime.clock import SystemClock
 from tidings.runtime.settings import DatabaseSettings, Secrets

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from coreapp.conversations import Names
 from coreapp.webhook import signature
-from tidings.outgoing import settings as outgoing
-from tidings.outgoing.settings import OutgoingSettings
+from tidings.egress import settings as outgoing
+from tidings.egress.settings import OutgoingSettings
 from tidings.runtime import settings
 from tidings.runtime.settings import DatabaseSettings, Environment, Secrets
 

@@ -39,7 +39,7 @@ from coreapp.threads import Threads
 from coreapp.transmission import Transmitter
 from coreapp.upstream import Delivery
 from coreapp.webhook.assembly import ShardCallbacks
-from tidings.outgoing.guard import Guard
+from tidings.egress.guard import Guard
 from tidings.runtime import service
 from tidings.runtime.clock import Clock
 from tidings.storage.business import jobs, messages

@@ -33,8 +33,8 @@ import webapp.stickerpacks.routes
 import webapp.support.routes
 import webapp.templates.routes
 import webapp.users.routes
+from tidings.egress.guard import Guard
 from tidings.media.files import Files
-from tidings.outgoing.guard import Guard
 from tidings.runtime import service
 from tidings.runtime.clock import Clock, SystemClock
 from tidings.runtime.settings import SettingsError

@@ -7,8 +7,8 @@ import ipaddress
 import socket
 from pathlib import Path
 
-from tidings.outgoing import settings as outgoing
-from tidings.outgoing.settings import OutgoingSettings
+from tidings.egress import settings as outgoing
+from tidings.egress.settings import OutgoingSettings
 from tidings.runtime.settings import (
     DatabaseSettings,
     Environment,

@@ -18,8 +18,8 @@ from coreapp.media.preparation import Preparation
 from coreapp.media.stored import StoredMedia
 from coreapp.media.uploads import Uploader
 from coreapp.settings import Settings
+from tidings.egress.guard import Guard
 from tidings.media.files import Files
-from tidings.outgoing.guard import Guard
 from tidings.runtime.clock import Clock
 from tidings.safekeeping import Safe
 from tidings.storage.business.shards import Lease

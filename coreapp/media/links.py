@@ -26,12 +26,12 @@ from coreapp.media.pointers import Source
 from coreapp.media.preparation import Found
 from coreapp.media.uploads import Uploader
 from tidings import safekeeping
+from tidings.egress import urls
+from tidings.egress.download import Downloader, TooLarge
+from tidings.egress.guard import Forbidden, Guard
 from tidings.media import kinds
 from tidings.media.errors import MakeRoom, SendLess, SendSomething, UseAnotherType
 from tidings.media.files import Files, Stored
-from tidings.outgoing import urls
-from tidings.outgoing.download import Downloader, TooLarge
-from tidings.outgoing.guard import Forbidden, Guard
 from tidings.runtime.clock import Clock
 from tidings.safekeeping import Safe, Unreadable
 from tidings.storage.business import media_providers

@@ -16,7 +16,7 @@ from coreapp.webhook.delivery import Deliveries
 from coreapp.webhook.queue import CallbackQueue
 from coreapp.webhook.rows import CallbackRows
 from coreapp.webhook.status_rows import StatusRows
-from tidings.outgoing.guard import Guard
+from tidings.egress.guard import Guard
 from tidings.runtime.clock import Clock
 from tidings.storage.business import callbacks, shards
 from tidings.storage.business.callbacks import Callback

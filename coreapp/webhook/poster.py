@@ -18,8 +18,8 @@ from typing import Any, Protocol
 
 import httptools
 
-from tidings.outgoing import trust, urls
-from tidings.outgoing.urls import Origin
+from tidings.egress import trust, urls
+from tidings.egress.urls import Origin
 
 log = logging.getLogger(__name__)
 

@@ -21,8 +21,8 @@ from tests.coreapp.phones import Phone
 from tests.coreapp.scripted_network import ScriptedNetwork
 from tests.coreapp.signals import TIMEOUT
 from tests.coreapp.sink import SECRET, Sink
-from tidings.outgoing import addresses
-from tidings.outgoing.settings import OutgoingSettings
+from tidings.egress import addresses
+from tidings.egress.settings import OutgoingSettings
 from tidings.runtime.clock import Clock, SystemClock
 from tidings.runtime.settings import Secrets
 from tidings.storage.business import application_settings, shards

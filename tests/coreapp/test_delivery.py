@@ -14,7 +14,7 @@ from coreapp.webhook import retry, signature
 from tests.coreapp.conftest import BUSINESS, Running, World
 from tests.coreapp.signals import soon
 from tests.coreapp.sink import Post, verify
-from tidings.outgoing.settings import ONLY_PUBLIC
+from tidings.egress.settings import ONLY_PUBLIC
 from tidings.runtime.clock import ManualClock
 from tidings.storage.business import callbacks, messages
 from tidings.storage.business.callbacks import Callback

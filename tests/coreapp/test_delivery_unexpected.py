@@ -13,9 +13,9 @@ from coreapp.webhook import delivery, retry
 from coreapp.webhook.delivery import Deliveries, Target
 from coreapp.webhook.queue import CallbackQueue
 from tests.coreapp.signals import soon
-from tidings.outgoing import addresses
-from tidings.outgoing.guard import Guard
-from tidings.outgoing.settings import OutgoingSettings
+from tidings.egress import addresses
+from tidings.egress.guard import Guard
+from tidings.egress.settings import OutgoingSettings
 from tidings.runtime.batcher import BatcherClosed, BatcherFull
 from tidings.runtime.clock import ManualClock
 from tidings.storage.business.callbacks import Callback

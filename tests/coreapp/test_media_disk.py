@@ -190,7 +190,7 @@ async def test_without_a_descriptor_for_the_connection_the_message_waits(
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
     with monkeypatch.context() as patch:
-        patch.setattr("tidings.outgoing.guard._dial", refuse)
+        patch.setattr("tidings.egress.guard._dial", refuse)
         sent = await send_links(running, server, 1)
         await waits.signals.until(lambda: tries > links.TRIES)
         assert world.sink.statuses_of(sent[0]) == []

@@ -10,9 +10,9 @@ import pytest
 
 from coreapp.webhook import poster
 from coreapp.webhook.poster import Poster
-from tidings.outgoing import addresses
-from tidings.outgoing.guard import Forbidden, Guard, Resolved
-from tidings.outgoing.settings import ONLY_PUBLIC, OutgoingSettings
+from tidings.egress import addresses
+from tidings.egress.guard import Forbidden, Guard, Resolved
+from tidings.egress.settings import ONLY_PUBLIC, OutgoingSettings
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 Script = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]

@@ -11,9 +11,9 @@ from coreapp.webhook.poster import Poster
 from tests.authority import Authority
 from tests.coreapp.conftest import BUSINESS, Running, World
 from tests.coreapp.sink import Sink
-from tidings.outgoing import addresses
-from tidings.outgoing.guard import Guard
-from tidings.outgoing.settings import OutgoingSettings
+from tidings.egress import addresses
+from tidings.egress.guard import Guard
+from tidings.egress.settings import OutgoingSettings
 from tidings.storage.business import certificates
 from tidings.wire import core
 

@@ -15,8 +15,8 @@ import httpx
 import pytest
 
 from tests.webapp.fake_coreapp import LINK_KEY, FakeCoreapp
-from tidings.outgoing import addresses
-from tidings.outgoing.settings import OutgoingSettings
+from tidings.egress import addresses
+from tidings.egress.settings import OutgoingSettings
 from tidings.runtime import service
 from tidings.runtime.clock import Clock, SystemClock
 from tidings.runtime.settings import DatabaseSettings, Secrets

@@ -19,8 +19,8 @@ from tests.authority import NOW, Authority
 from tests.webapp.conftest import Serve, Served, body, check_headers, code, errors, make_secrets
 from tests.webapp.fake_coreapp import FakeCoreapp
 from tests.webapp.roles import check_is_for_administrators
-from tidings.outgoing.guard import Guard
-from tidings.outgoing.settings import ONLY_PUBLIC
+from tidings.egress.guard import Guard
+from tidings.egress.settings import ONLY_PUBLIC
 from tidings.runtime import password_box
 from tidings.runtime.clock import ManualClock
 from tidings.safekeeping import Safe

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any, Protocol
 
-from tidings.outgoing.guard import Forbidden
+from tidings.egress.guard import Forbidden
 from tidings.storage.business import application_settings
 from tidings.storage.business.application_settings import ApplicationSettings
 from tidings.storage.database import Database

@@ -12,7 +12,7 @@ import argon2
 import msgspec
 import pydantic
 
-from tidings.outgoing import trust
+from tidings.egress import trust
 from tidings.storage.business.profiles import Photo
 from tidings.storage.business.stickerpacks import Pack, Sticker
 from tidings.wire.decoding import UNREADABLE

@@ -8,7 +8,7 @@ import logging
 import ssl
 from typing import Protocol
 
-from tidings.outgoing import trust
+from tidings.egress import trust
 from tidings.runtime.clock import Clock
 from tidings.safekeeping import Safe, Unreadable
 from tidings.storage.business import certificates

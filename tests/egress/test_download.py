@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.authority import Authority
-from tidings.outgoing import addresses, trust, urls
-from tidings.outgoing.download import BadAnswer, Downloader, TooLarge
-from tidings.outgoing.guard import Forbidden, Guard
-from tidings.outgoing.settings import ONLY_PUBLIC, OutgoingSettings
+from tidings.egress import addresses, trust, urls
+from tidings.egress.download import BadAnswer, Downloader, TooLarge
+from tidings.egress.guard import Forbidden, Guard
+from tidings.egress.settings import ONLY_PUBLIC, OutgoingSettings
 
 Script = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 

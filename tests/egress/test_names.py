@@ -14,10 +14,10 @@ import pytest
 import uvloop
 
 from tests.coreapp.signals import soon
-from tidings.outgoing import addresses, names
-from tidings.outgoing.guard import Guard
-from tidings.outgoing.names import Names, Resolved, TryLater
-from tidings.outgoing.settings import OutgoingSettings
+from tidings.egress import addresses, names
+from tidings.egress.guard import Guard
+from tidings.egress.names import Names, Resolved, TryLater
+from tidings.egress.settings import OutgoingSettings
 
 HERE = (socket.AF_INET, "127.0.0.1")
 THERE = (socket.AF_INET, "127.0.0.2")
@@ -114,8 +114,8 @@ def test_names_that_nobody_answers_for_hold_up_no_other_thread_of_the_process(
 def test_a_lookup_without_end_does_not_hold_up_the_end_of_the_process(loop: str) -> None:
     program = f"""
 import asyncio, socket, threading, {loop}
-from tidings.outgoing.guard import Guard
-from tidings.outgoing.settings import ONLY_PUBLIC
+from tidings.egress.guard import Guard
+from tidings.egress.settings import ONLY_PUBLIC
 
 asked = threading.Event()
 

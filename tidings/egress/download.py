@@ -13,8 +13,8 @@ from collections.abc import AsyncIterator, Mapping
 
 import httptools
 
-from tidings.outgoing import trust, urls
-from tidings.outgoing.guard import Guard
+from tidings.egress import trust, urls
+from tidings.egress.guard import Guard
 
 HEAD_LIMIT = 64 * 1024  # bytes of an answer's head
 PIECE = 64 * 1024  # bytes that are read at once

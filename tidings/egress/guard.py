@@ -14,9 +14,9 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from prometheus_client import Counter
 
-from tidings.outgoing import addresses, urls
-from tidings.outgoing.names import Names, Resolved
-from tidings.outgoing.settings import OutgoingSettings
+from tidings.egress import addresses, urls
+from tidings.egress.names import Names, Resolved
+from tidings.egress.settings import OutgoingSettings
 
 log = logging.getLogger(__name__)
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidings.outgoing import addresses
-from tidings.outgoing.addresses import Address, Network, literal, refusal
+from tidings.egress import addresses
+from tidings.egress.addresses import Address, Network, literal, refusal
 
 PUBLIC = ["8.8.8.8", "1.1.1.1", "93.184.216.34", "172.32.0.1", "100.63.255.255", "100.128.0.0", "223.255.255.255"]
 PUBLIC_6 = ["2606:4700:4700::1111", "2a00:1450:4001::1", "2400::1", "64:ff9b::808:808"]

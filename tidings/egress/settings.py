@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import ipaddress
 
-from tidings.outgoing import addresses, urls
-from tidings.outgoing.addresses import Network
+from tidings.egress import addresses, urls
+from tidings.egress.addresses import Network
 from tidings.runtime.settings import Environment
 
 NONE = "none"

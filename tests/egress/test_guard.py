@@ -10,9 +10,9 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
-from tidings.outgoing import addresses, settings, urls
-from tidings.outgoing.guard import Forbidden, Guard, Resolved
-from tidings.outgoing.settings import ONLY_PUBLIC, OutgoingSettings
+from tidings.egress import addresses, settings, urls
+from tidings.egress.guard import Forbidden, Guard, Resolved
+from tidings.egress.settings import ONLY_PUBLIC, OutgoingSettings
 from tidings.runtime.settings import Environment, SettingsError
 
 LOOPBACK = OutgoingSettings(addresses.LOOPBACK)
@@ -150,7 +150,7 @@ async def test_a_name_that_cannot_be_resolved_passes_at_the_check_and_fails_at_t
 
 
 async def test_a_resolver_that_never_answers_does_not_hold_up_a_check(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidings.outgoing.guard.CHECK_SECONDS", 0.01)
+    monkeypatch.setattr("tidings.egress.guard.CHECK_SECONDS", 0.01)
 
     async def lookup(host: str, port: int) -> Sequence[Resolved]:
         await asyncio.Event().wait()
