@@ -6,13 +6,14 @@ from fastapi import APIRouter, FastAPI
 from fastapi.responses import JSONResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from network import http, websocket
+from network import http
 from network.blobs import routes as blobs
-from network.connections import Connections
-from network.delay import Delay
+from network.connections import websocket
+from network.connections.connections import Connections
+from network.connections.delay import Delay
 from network.devices import routes as devices
 from network.groups import routes as groups
-from network.router import Router
+from network.routing.router import Router
 from tidings.storage.database import Database
 
 

@@ -12,9 +12,9 @@ import uvicorn
 from prometheus_client import Counter, Gauge
 from starlette.types import ASGIApp
 
+from network.connections.websocket import MAX_MESSAGE, CuttableProtocol
 from network.errors import CannotListen
 from network.settings import Certificate
-from network.websocket import MAX_MESSAGE, CuttableProtocol
 from tidings.runtime import http1
 
 OPEN = Gauge("tidings_network_http_connections", "Open connections over HTTP that are no WebSockets")

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from network.router import Router
+from network.routing.router import Router
 from tidings.runtime.clock import Clock
 from tidings.storage.database import Connection
 from tidings.storage.network import mailbox

@@ -18,8 +18,8 @@ from starlette.types import Receive, Scope, Send
 
 from network import http, numbers
 from network.blobs.store import Store
+from network.connections.logins import Logins
 from network.errors import BadRequest, NotFound, RequestError, Unavailable
-from network.logins import Logins
 
 log = logging.getLogger(__name__)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from network.errors import BadRequest
-from network.recipients import Recipients
+from network.routing.recipients import Recipients
 from tidings.storage.database import Connection, Database
 from tidings.storage.network import directory
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+from network.connections.refills import Refills
 from network.devices import schemas, signatures
 from network.errors import BadRequest, NotFound, StaleEpoch
-from network.refills import Refills
-from network.router import Router
+from network.routing.router import Router
 from tidings.storage.database import Connection, Database
 from tidings.storage.network import directory, prekeys
 from tidings.storage.network.prekeys import Counts

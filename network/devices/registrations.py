@@ -9,14 +9,14 @@ from prometheus_client import Counter
 
 from network import tokens
 from network.absences import Absences
+from network.connections.logins import Logins
 from network.devices import schemas, signatures
 from network.devices.keys import kyber_rows, prekey_rows
 from network.errors import BadRequest, StaleEpoch
 from network.groups.chats import LEAVING, Chats
-from network.logins import Logins
 from network.notices import Notice, Notices
-from network.recipients import Recipients
-from network.router import Router
+from network.routing.recipients import Recipients
+from network.routing.router import Router
 from tidings.runtime.clock import Clock
 from tidings.storage import outages
 from tidings.storage.database import Connection, Database

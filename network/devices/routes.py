@@ -9,13 +9,13 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 
 from network import http, numbers
+from network.connections.logins import Logins
 from network.devices import schemas
 from network.devices.blocks import Blocks
 from network.devices.codes import Codes
 from network.devices.keys import Keys, Left
 from network.devices.registrations import Registrations
 from network.errors import NotFound
-from network.logins import Logins
 
 # 500 devices with 100 one-time pre-keys each come to about 5 MB.
 MAX_BULK_BODY = 8 * 1024 * 1024

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 from prometheus_client import Counter
 
-from network import admission
 from network.notices import Notices, Reservations
-from network.transit import Origin
+from network.routing import admission
+from network.routing.transit import Origin
 from tidings.runtime import crashpoints
 from tidings.runtime.batcher import Batcher, BatcherClosed, BatcherFull
 from tidings.runtime.clock import Clock

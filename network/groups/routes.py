@@ -8,10 +8,10 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
 from network import http, numbers
+from network.connections.logins import Logins
 from network.errors import BadRequest, NotFound
 from network.groups import ids, schemas
 from network.groups.chats import MAX_ICON, Chats
-from network.logins import Logins
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

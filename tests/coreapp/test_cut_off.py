@@ -16,7 +16,7 @@ from coreapp.garbage import old_rows
 from coreapp.identities import Identities
 from coreapp.media.pointers import Source
 from harness.gate import Gate
-from network.session import Session
+from network.connections.session import Session
 from tests.conftest import DatabaseFactory
 from tests.coreapp import media_scene
 from tests.coreapp.conftest import BUSINESS, Running, World

@@ -19,11 +19,12 @@ import websockets
 from starlette.routing import Route, WebSocketRoute
 
 import network.app
-from network import bundles, http, lookups, numbers, refills, session, websocket
+from network import bundles, http, lookups, numbers
 from network.blobs import routes as blobs
 from network.blobs import store
-from network.connections import Connections
-from network.delay import Delay
+from network.connections import refills, session, websocket
+from network.connections.connections import Connections
+from network.connections.delay import Delay
 from network.devices import blocks, codes, keys, routes, schemas
 from network.groups import chats, copies, rules
 from network.groups import schemas as group_schemas

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from harness.mariadb import MariaDB
 from network.groups import copies
 from network.groups.copies import Group, judge, readers
-from network.mailbox import SqlMailbox
+from network.routing.mailbox import SqlMailbox
 from network.services import Addresses
 from network.settings import Limits
 from tests.conftest import DatabaseFactory

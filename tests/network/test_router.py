@@ -14,13 +14,13 @@ import sqlalchemy as sa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from network.lanes import Lane
-from network.router import Router
-from network.sequence import Sequence as Numbers
-from network.session import MAX_BODY, MAX_ID, MAX_REFS
+from network.connections.session import MAX_BODY, MAX_ID, MAX_REFS
+from network.routing.delivery_queue import Lane
+from network.routing.router import Router
+from network.routing.sequence import Sequence as Numbers
+from network.routing.transit import from_send
+from network.routing.writer import STORED
 from network.settings import Limits
-from network.transit import from_send
-from network.writer import STORED
 from tidings.runtime.clock import ManualClock
 from tidings.storage.network.mailbox import Envelope
 from tidings.wire import device

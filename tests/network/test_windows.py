@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from network import session
+from network.connections import session
 from network.settings import MIB, Limits
 from tests.network.support import Client, Network
 from tidings.runtime.clock import ManualClock

@@ -6,9 +6,9 @@ import asyncio
 import ssl
 from typing import Any
 
-from network.connections import Connections
+from network.connections.connections import Connections
+from network.connections.session import Session
 from network.errors import CannotListen
-from network.session import Session
 from network.settings import Certificate
 from tidings.wire import connection as wire
 from tidings.wire import device

@@ -7,8 +7,8 @@ import functools
 from collections.abc import Callable
 from typing import Protocol
 
-from network.transit import Origin
-from network.undecided import REFUSED
+from network.routing.transit import Origin
+from network.routing.undecided import REFUSED
 from tidings.runtime.batcher import BatcherFull
 from tidings.wire import device
 

@@ -6,8 +6,8 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
-from network.lanes import Lane
-from network.mailbox import MailboxStore
+from network.routing.delivery_queue import Lane
+from network.routing.mailbox import MailboxStore
 from tidings.runtime.clock import Clock
 from tidings.storage.network.mailbox import Envelope
 

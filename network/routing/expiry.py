@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from prometheus_client import Counter
 
 from network.notices import Notice, Notices
-from network.router import Router
+from network.routing.router import Router
 from tidings.runtime.clock import Clock
 from tidings.runtime.service import wait_for
 from tidings.storage import outages

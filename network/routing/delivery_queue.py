@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from network.transit import Transit
+    from network.routing.transit import Transit
     from tidings.wire import device
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from network.router import Router
+from network.routing.router import Router
 from tidings.runtime.service import wait_for
 
 INTERVAL = 0.1

@@ -6,7 +6,7 @@ from typing import Protocol
 
 import msgspec
 
-from network.lanes import Lane
+from network.routing.delivery_queue import Lane
 from tidings.storage.network import mailbox
 from tidings.wire import device
 

@@ -16,14 +16,14 @@ from network import bundles as bundling
 from network import lookups as looking
 from network import numbers as telephone
 from network.bundles import Bundles
-from network.delay import Delay
+from network.connections.delay import Delay
+from network.connections.logins import Logins
+from network.connections.refills import Refills
 from network.groups import ids as group_ids
 from network.groups.copies import Copies
-from network.lanes import Lane
-from network.logins import Logins
 from network.lookups import Lookups
-from network.refills import Refills
-from network.router import Router
+from network.routing.delivery_queue import Lane
+from network.routing.router import Router
 from network.settings import Limits
 from tidings.e2ee import messages
 from tidings.runtime.batcher import BatcherClosed, BatcherFull

@@ -11,17 +11,17 @@ from collections.abc import Iterable, Sequence
 
 from prometheus_client import Counter, Gauge
 
-from network import admission
-from network.admission import Admission, Directory
-from network.lanes import Lane, Recipient
-from network.mailbox import MailboxStore
-from network.reader import PAGE, Reader
-from network.sequence import Sequence as Numbers
+from network.connections.windows import Windows
+from network.routing import admission
+from network.routing.admission import Admission, Directory
+from network.routing.delivery_queue import Lane, Recipient
+from network.routing.mailbox import MailboxStore
+from network.routing.reader import PAGE, Reader
+from network.routing.sequence import Sequence as Numbers
+from network.routing.transit import STORED, STORING, WAITING, Origin, Transit, from_row, from_send
+from network.routing.undecided import Undecided
+from network.routing.writer import Writer
 from network.settings import Limits
-from network.transit import STORED, STORING, WAITING, Origin, Transit, from_row, from_send
-from network.undecided import Undecided
-from network.windows import Windows
-from network.writer import Writer
 from tidings.runtime import crashpoints
 from tidings.runtime.clock import Clock
 from tidings.storage.network import mailbox

@@ -15,7 +15,7 @@ from fastapi import APIRouter, WebSocket
 from fastapi.responses import JSONResponse
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
-from network.connections import Connections
+from network.connections.connections import Connections
 from tidings.wire import connection as wire
 from tidings.wire import device
 from tidings.wire.decoding import UNREADABLE

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from prometheus_client import Counter
 
+from network.routing.transit import Origin, Transit
 from network.settings import Limits
-from network.transit import Origin, Transit
 from tidings.runtime.lru import LRU
 from tidings.wire import device
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from network.lanes import Lane, Recipient
+from network.routing.delivery_queue import Lane, Recipient
 from network.settings import Limits
 
 

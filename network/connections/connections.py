@@ -8,8 +8,8 @@ import logging
 
 from prometheus_client import Gauge
 
-from network.router import Router
-from network.session import Backend, Session, Transport
+from network.connections.session import Backend, Session, Transport
+from network.routing.router import Router
 from tidings.runtime.service import wait_for
 from tidings.wire import device
 

@@ -1,0 +1,1 @@
+"""Live connections of devices: their transports, logins, frames and windows."""
