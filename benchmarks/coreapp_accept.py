@@ -30,9 +30,9 @@ import httptools
 import uvloop
 from aiohttp import web
 
-from coreapp.link import LinkHandler
-from coreapp.node import Node
 from coreapp.settings import Settings
+from coreapp.shard.link import LinkHandler
+from coreapp.shard.node import Node
 from coreapp.webhook import delivery, signature
 from harness.mariadb import MariaDB
 from tests.coreapp.phones import Phone

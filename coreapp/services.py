@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 from prometheus_client import start_http_server
 
-from coreapp.link import LinkHandler
-from coreapp.node import Node
 from coreapp.settings import Settings
+from coreapp.shard.link import LinkHandler
+from coreapp.shard.node import Node
 from tidings.runtime import service
 from tidings.runtime.clock import SystemClock
 from tidings.runtime.settings import printable

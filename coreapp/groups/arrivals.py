@@ -13,12 +13,12 @@ from collections.abc import Callable, Sequence
 from prometheus_client import Counter
 
 from coreapp.groups import notices
-from coreapp.groups.book import GroupBook
 from coreapp.groups.key_requests import KeyRequests
-from coreapp.groups.lane import GroupLane
 from coreapp.groups.own_keys import OwnKeys
 from coreapp.groups.peer_keys import PeerKeys, Records
 from coreapp.groups.receipts import GroupReceipts, Steps
+from coreapp.groups.replica import GroupBook
+from coreapp.groups.sender import GroupLane
 from coreapp.upstream import Delivery
 from coreapp.webhook import inbound
 from tidings import e2ee

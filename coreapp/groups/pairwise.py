@@ -10,10 +10,10 @@ from typing import Protocol
 
 import msgspec
 
-from coreapp.encryption import Encryption, Outlet
 from coreapp.ids import MessageIds
 from coreapp.journal import Change, Journal
-from coreapp.progress import ProgressBook
+from coreapp.sending.encryption import Encryption, Outlet
+from coreapp.statuses.tracker import ProgressBook
 from tidings.runtime.clock import Clock
 from tidings.storage.business.group_changes import GroupChanges
 from tidings.storage.business.jobs import Job, State

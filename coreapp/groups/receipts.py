@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from coreapp.progress import ProgressBook, steps_between
-from coreapp.status_reports import Wishes
+from coreapp.statuses.reports import Wishes
+from coreapp.statuses.rows import StatusRows
+from coreapp.statuses.tracker import ProgressBook, steps_between
 from coreapp.webhook import bodies
-from coreapp.webhook.status_rows import StatusRows
 from tidings.runtime.clock import Clock
 from tidings.storage.business import group_messages
 from tidings.storage.business.callbacks import Callback

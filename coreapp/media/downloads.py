@@ -19,10 +19,10 @@ from prometheus_client import Counter
 from coreapp import codes
 from coreapp.errors import UpstreamAway
 from coreapp.journal import Change, Journal
+from coreapp.media.due_downloads import Waiting
 from coreapp.media.errors import DownloadFailed
 from coreapp.media.fetching import Fetcher
 from coreapp.media.retry import LAST_ATTEMPT, GiveUp, after_failure, delay
-from coreapp.media.waiting import Waiting
 from coreapp.webhook import bodies, inbound
 from coreapp.webhook.rows import CallbackRows
 from tidings import e2ee

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from coreapp import statistics
-from coreapp.contact_book import ContactBook
 from coreapp.groups import receipts
 from coreapp.groups.arrivals import Arrivals
-from coreapp.identities import Learnt
 from coreapp.journal import Change
-from coreapp.progress import ProgressBook
-from coreapp.repeating.letters import Letter
-from coreapp.session_store import SessionStore
-from coreapp.status_reports import Reached, StatusReports
+from coreapp.peers.contact_cache import ContactBook
+from coreapp.peers.identities import Learnt
+from coreapp.peers.sessions import SessionStore
+from coreapp.recovery.control_messages import Letter
+from coreapp.statuses.reports import Reached, StatusReports
+from coreapp.statuses.tracker import ProgressBook
 from coreapp.upstream import Delivery
 from coreapp.webhook.rows import CallbackRows
 from tidings import e2ee

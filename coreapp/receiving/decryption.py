@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from coreapp.account import OwnDevice
+from coreapp.account.device import OwnDevice
+from coreapp.peers.sessions import SessionStore
 from coreapp.receiving.consequences import Consequences
 from coreapp.receiving.key_changes import KeyChanges
-from coreapp.session_store import SessionStore
 from coreapp.upstream import Delivery
 from tidings import e2ee
 from tidings.wire import device as frames

@@ -14,13 +14,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from coreapp import statistics
-from coreapp.account import OwnDevice
-from coreapp.contact_book import ContactBook
+from coreapp.account.device import OwnDevice
 from coreapp.groups.arrivals import GroupEvents
-from coreapp.identities import Identities
 from coreapp.journal import Journal
 from coreapp.media.downloads import Downloads
-from coreapp.progress import ProgressBook
+from coreapp.peers.contact_cache import ContactBook
+from coreapp.peers.identities import Identities
+from coreapp.peers.service_window import Threads
+from coreapp.peers.sessions import SessionStore
 from coreapp.receiving import deliveries as told
 from coreapp.receiving import inbound_messages
 from coreapp.receiving.consequences import Consequences
@@ -29,10 +30,9 @@ from coreapp.receiving.group_notices import GroupNotices
 from coreapp.receiving.inbound_messages import InboundMessages
 from coreapp.receiving.key_changes import KeyChanges
 from coreapp.receiving.receipts import Receipts
-from coreapp.repeating.assembly import ShardRepeating
-from coreapp.session_store import SessionStore
-from coreapp.status_reports import StatusReports
-from coreapp.threads import Threads
+from coreapp.recovery.wiring import ShardRepeating
+from coreapp.statuses.reports import StatusReports
+from coreapp.statuses.tracker import ProgressBook
 from coreapp.upstream import Delivery, Upstream
 from coreapp.webhook.rows import CallbackRows
 from tidings.runtime import crashpoints

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from coreapp.progress import ProgressBook
 from coreapp.receiving.consequences import Consequences
 from coreapp.receiving.deliveries import count, subjects
+from coreapp.statuses.tracker import ProgressBook
 from coreapp.upstream import Delivery
 from coreapp.webhook import bodies, inbound
 

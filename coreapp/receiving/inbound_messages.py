@@ -8,14 +8,14 @@ from collections.abc import Callable
 from typing import Protocol
 
 from coreapp import ids
-from coreapp.identities import Identities, described
 from coreapp.media.downloads import Downloads
-from coreapp.progress import ProgressBook
+from coreapp.peers.identities import Identities, described
 from coreapp.receiving.consequences import Consequences
 from coreapp.receiving.decryption import Decryption
 from coreapp.receiving.deliveries import count, request_id, subjects
-from coreapp.repeating.mending import Mending
-from coreapp.repeating.waiting import AskedAgain
+from coreapp.recovery.retry_requests import AskedAgain
+from coreapp.recovery.session_repair import Mending
+from coreapp.statuses.tracker import ProgressBook
 from coreapp.upstream import Delivery
 from coreapp.webhook import bodies, inbound
 from tidings import e2ee

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 
-from coreapp.identities import IDENTITY_KEY, Identities, Learnt
+from coreapp.peers.identities import IDENTITY_KEY, Identities, Learnt
+from coreapp.peers.sessions import SessionStore
 from coreapp.receiving.consequences import Consequences
 from coreapp.receiving.deliveries import EVENTS
-from coreapp.session_store import SessionStore
 from coreapp.upstream import Delivery
 from tidings import e2ee
 from tidings.wire import device as frames

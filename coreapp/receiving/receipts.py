@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from coreapp import codes
-from coreapp.progress import ProgressBook
 from coreapp.receiving.consequences import Consequences
 from coreapp.receiving.deliveries import STATUSES, count, subjects
+from coreapp.statuses.tracker import ProgressBook
 from coreapp.upstream import Delivery
 from tidings.storage.business.messages import Status
 

@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from coreapp import codes
 from coreapp.webhook import limits
-from coreapp.webhook.cards import Card
+from coreapp.webhook.contact_cards import Card
 from coreapp.webhook.referral import Referral
 from tidings.wire.decoding import UNREADABLE
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from coreapp.link import LinkHandler
-from coreapp.node import Node
 from coreapp.settings import Settings
-from coreapp.shard import Shard
+from coreapp.shard.link import LinkHandler
+from coreapp.shard.node import Node
+from coreapp.shard.shard import Shard
 from coreapp.webhook import signature
 from tests.conftest import DatabaseFactory
 from tests.coreapp.phones import Phone

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import REGISTRY
 
-from coreapp.admission import Gate
+from coreapp.capacity import Gate
 from coreapp.webhook.queue import SPACING, CallbackQueue
 from tests.coreapp.signals import soon
 from tidings.runtime.clock import ManualClock

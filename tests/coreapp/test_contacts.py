@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coreapp import phone_numbers
+from coreapp.peers import phone_numbers
 from tests.coreapp.conftest import World
 from tests.coreapp.signals import soon
 from tidings.runtime.clock import ManualClock

@@ -13,8 +13,8 @@ import pytest
 import sqlalchemy as sa
 
 from coreapp.garbage import old_rows
-from coreapp.identities import Identities
 from coreapp.media.pointers import Source
+from coreapp.peers.identities import Identities
 from harness.gate import Gate
 from network.connections.session import Session
 from tests.conftest import DatabaseFactory

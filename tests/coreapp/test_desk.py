@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from coreapp import key_backup, services
-from coreapp.directory_api import DirectoryApi
+from coreapp import services
+from coreapp.account import key_backup
+from coreapp.account.directory_api import DirectoryApi
+from coreapp.account.key_backup import Keys, WrongBackup
 from coreapp.errors import Refused
-from coreapp.key_backup import Keys, WrongBackup
 from tests.conftest import DatabaseFactory
 from tests.coreapp.conftest import BUSINESS, Running, World, make_settings
 from tests.coreapp.signals import TIMEOUT, soon
@@ -228,7 +229,7 @@ async def test_with_the_network_away_nothing_is_restored_and_the_old_keys_stay(
 async def test_a_restoration_that_the_network_does_not_answer_is_done_when_it_does(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("coreapp.desk.RESTORE_SECONDS", 0.5)
+    monkeypatch.setattr("coreapp.account.device.requests.RESTORE_SECONDS", 0.5)
     running = await world.start()
     data = await export(running)
     # What the network has done is not known.

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coreapp.progress import ProgressBook, steps_between
+from coreapp.statuses.tracker import ProgressBook, steps_between
 from tests.coreapp.conftest import BUSINESS, Running, World
 from tests.coreapp.phones import Phone
 from tidings.storage.business import accounts, messages, sessions

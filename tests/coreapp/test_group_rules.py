@@ -9,10 +9,11 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from coreapp.groups import notices, outgoing, own_keys
+from coreapp.groups import notices, own_keys
 from coreapp.groups.names import is_group
 from coreapp.groups.notices import Notice, Outcome
-from coreapp.groups.outgoing import Encrypted
+from coreapp.sending import group_jobs
+from coreapp.sending.group_jobs import Encrypted
 from tests.coreapp import webhook_schemas
 from tidings.storage.business.groups import Group
 from tidings.storage.business.jobs import Job, State
@@ -156,9 +157,9 @@ def test_the_body_of_an_encrypted_group_message_comes_apart_as_it_was_put_togeth
     epoch: int, content: bytes, ciphertext: bytes
 ) -> None:
     encrypted = Encrypted(epoch, content, ciphertext)
-    assert outgoing.unpack(outgoing.pack(encrypted)) == encrypted
-    job = Job("m1", 0, ME, LUNCH, State.ENCRYPTED, outgoing.MESSAGE, outgoing.pack(encrypted), 1, "r1")
-    envelope = outgoing.envelope_of(job)
+    assert group_jobs.unpack(group_jobs.pack(encrypted)) == encrypted
+    job = Job("m1", 0, ME, LUNCH, State.ENCRYPTED, group_jobs.MESSAGE, group_jobs.pack(encrypted), 1, "r1")
+    envelope = group_jobs.envelope_of(job)
     assert (envelope.kind, envelope.to, envelope.body, envelope.epoch, envelope.trace) == (
         device.GROUP,
         LUNCH,
@@ -169,6 +170,6 @@ def test_the_body_of_an_encrypted_group_message_comes_apart_as_it_was_put_togeth
 
 
 def test_a_read_receipt_names_its_group() -> None:
-    job = Job("r1", 0, ME, ANN, State.ENCRYPTED, outgoing.READ, outgoing.pack_read(LUNCH, ["a", "b"]), 1)
-    envelope = outgoing.envelope_of(job)
+    job = Job("r1", 0, ME, ANN, State.ENCRYPTED, group_jobs.READ, group_jobs.pack_read(LUNCH, ["a", "b"]), 1)
+    envelope = group_jobs.envelope_of(job)
     assert (envelope.kind, envelope.to, envelope.refs, envelope.group) == (device.READ, ANN, ("a", "b"), LUNCH)

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 from aiohttp import web
 
-from coreapp.health import Databases
+from coreapp.shard.health import Databases
 from tests.conftest import DatabaseFactory
 
 

@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from coreapp.journal import Change
 from coreapp.receiving import events
-from coreapp.repeating import mending
+from coreapp.recovery import session_repair
 from coreapp.upstream import Delivery
 from tests.coreapp.conftest import BUSINESS, Killed, World
 from tests.coreapp.phones import KINDS, Phone
@@ -107,7 +107,7 @@ def hostile_first_messages(phone: Phone, business: e2ee.PreKeyBundle, count: int
 async def test_a_flood_of_first_messages_costs_three_bundles_and_as_many_requests_an_hour_as_the_page_says(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mending, "MAX_ASKED", 150)
+    monkeypatch.setattr(session_repair, "MAX_ASKED", 150)
     clock = ManualClock()
     running, phone, _ = await with_session(world, clock=clock)
     business = world.network.business_bundle(one_time=None)
@@ -132,11 +132,11 @@ async def test_a_flood_of_first_messages_costs_three_bundles_and_as_many_request
                 await acknowledged(world, f"answer-{answered}")
         sends = world.network.sends[sent:]
         asked = [ref for send in sends if send.kind == frames.RETRY for ref in send.refs]
-        assert len(world.network.fetches) - fetched == hour * mending.MAX_RENEWALS
-        assert len([send for send in sends if send.kind == frames.PREKEY]) == hour * mending.MAX_RENEWALS
+        assert len(world.network.fetches) - fetched == hour * session_repair.MAX_RENEWALS
+        assert len([send for send in sends if send.kind == frames.PREKEY]) == hour * session_repair.MAX_RENEWALS
         assert (len(asked), len(set(asked))) == (hour * 150, hour * 150)
         assert {send.kind for send in sends} == {frames.PREKEY, frames.RETRY}
-        clock.advance(mending.PERIOD + 1)
+        clock.advance(session_repair.PERIOD + 1)
     await world.sink.signals.until(lambda: len(received(world)) == 8)
     assert received(world) == {f"true-{hour}-{burst}" for hour in (1, 2) for burst in range(4)}
     await running.stopped()

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from coreapp.identities import Identities
-from coreapp.transmission import Transmitter
+from coreapp.peers.identities import Identities
+from coreapp.sending.transmission import Transmitter
 from tests.coreapp import webhook_schemas
 from tests.coreapp.conftest import BUSINESS, Running, World
 from tests.coreapp.phones import Phone

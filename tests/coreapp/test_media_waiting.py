@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from coreapp.media.waiting import Waiting
+from coreapp.media.due_downloads import Waiting
 from tidings.runtime.clock import ManualClock
 from tidings.storage.business.media_downloads import Download
 

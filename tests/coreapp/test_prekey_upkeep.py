@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from coreapp.directory_api import DirectoryApi
+from coreapp.account.directory_api import DirectoryApi
+from coreapp.account.prekey_upkeep import KEPT_MS, ROTATION_MS
 from coreapp.errors import UpstreamUnreached
-from coreapp.prekey_upkeep import KEPT_MS, ROTATION_MS
 from tests.conftest import DatabaseFactory
 from tests.coreapp.conftest import BUSINESS, Killed, Running, World
 from tests.coreapp.real_network import RealNetwork, real_network

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from coreapp.repeating import mending, resending
+from coreapp.recovery import resending, session_repair
 from tests.coreapp.conftest import BUSINESS, Running, World
 from tests.coreapp.phones import Phone
 from tests.coreapp.scripted_network import HOLD
@@ -143,7 +143,7 @@ async def test_what_waits_for_a_recipient_goes_on_the_new_session(world: World) 
 async def test_garbage_costs_a_bounded_number_of_bundles_and_requests(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mending, "MAX_ASKED", 50)
+    monkeypatch.setattr(session_repair, "MAX_ASKED", 50)
     clock = ManualClock()
     running, phone, _ = await with_session(world, clock=clock)
     await settled(world, running, phone)
@@ -155,7 +155,7 @@ async def test_garbage_costs_a_bounded_number_of_bundles_and_requests(
     kind, body = phone.write(text("good"))
     world.network.deliver(NUMBER, kind, id="good", body=body)
     await world.sink.signals.until(lambda: "good" in received(world))
-    assert len(world.network.fetches) - fetches <= mending.MAX_RENEWALS
+    assert len(world.network.fetches) - fetches <= session_repair.MAX_RENEWALS
     assert sum(len(send.refs) for send in sent(world, frames.RETRY)) == 50
     # The phone reads what it finds on the session that was opened, and answers there: the rest of the hour is quiet.
     for send in sent(world, frames.PREKEY)[1:]:
@@ -165,7 +165,7 @@ async def test_garbage_costs_a_bounded_number_of_bundles_and_requests(
     for n in range(10):
         world.network.deliver(NUMBER, frames.MESSAGE, id=f"worse-{n}", body=GARBAGE)
         await acknowledged(world, f"worse-{n}")
-    assert len(world.network.fetches) - fetches <= mending.MAX_RENEWALS
+    assert len(world.network.fetches) - fetches <= session_repair.MAX_RENEWALS
     await running.stopped()
 
 

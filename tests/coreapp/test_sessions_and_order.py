@@ -10,7 +10,7 @@ import random
 
 import pytest
 
-from coreapp.session_store import SessionStore
+from coreapp.peers.sessions import SessionStore
 from tests.coreapp.conftest import Running, World
 from tests.coreapp.phones import Phone
 from tests.coreapp.scripted_network import HOLD

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from coreapp import status_delay
 from coreapp.settings import Settings
-from coreapp.status_delay import StatusDelay
+from coreapp.statuses import delay as status_delay
+from coreapp.statuses.delay import StatusDelay
 from tests.conftest import DatabaseFactory
 from tests.coreapp.conftest import Running, World
 from tests.coreapp.group_scene import ANN, group_scene

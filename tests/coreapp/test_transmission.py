@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from coreapp import transmission
-from coreapp.transmission import Transmitter
+from coreapp.sending import transmission
+from coreapp.sending.transmission import Transmitter
 from tests.coreapp.conftest import World
 from tests.coreapp.scripted_network import HOLD
 from tidings.storage.business import jobs

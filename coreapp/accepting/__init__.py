@@ -1,0 +1,1 @@
+"""From a request to a committed job: admission, idempotency keys, the job queue."""

@@ -1,0 +1,1 @@
+"""The business's own number: its registration, its keys and their backup."""

@@ -1,0 +1,70 @@
+"""The private keys of a number in one piece, as in backups: without sessions, because a ratchet must never go back."""
+
+from __future__ import annotations
+
+import msgspec
+
+from coreapp.account import device as account
+from coreapp.account.device import OwnDevice
+from tidings import e2ee
+from tidings.runtime import password_box
+from tidings.storage.business import accounts
+
+_PURPOSE = "tidings account keys"
+_VERSION = 1
+
+
+class WrongBackup(ValueError):
+    """The password does not open it, or it is none."""
+
+
+class _PreKey(msgspec.Struct):
+    kind: str
+    key_id: int
+    blob: bytes
+
+
+class Keys(msgspec.Struct):
+    """What a device has, but for its token: that one is of a registration, and a restored device registers anew."""
+
+    version: int
+    number: str
+    registration_id: int
+    identity: bytes
+    prekeys: list[_PreKey]
+    next_key_id: int = 0
+
+    @classmethod
+    def of(cls, device: OwnDevice) -> Keys:
+        prekeys = [_PreKey(*entry) for entry in account.private_prekeys(device)]
+        return cls(
+            _VERSION, device.number, device.registration_id, device.identity.private, prekeys, device.next_key_id
+        )
+
+    def device(self, sealer: e2ee.Sealer) -> OwnDevice:
+        """A device with these keys, without a token."""
+        identity = e2ee.IdentityKeyPair.from_private(self.identity)
+        device = OwnDevice(self.number, "", self.registration_id, identity, sealer)
+        for key in self.prekeys:
+            account.add_prekey(device, key.kind, key.key_id, key.blob)
+        device.next_key_id = self.next_key_id
+        if not device.next_key_id:
+            device.find_next_key_id()
+        return device
+
+
+def seal(keys: Keys, password: str) -> str:
+    """Text that only the password opens."""
+    return password_box.seal(password, msgspec.json.encode(keys), purpose=_PURPOSE)
+
+
+def open_keys(data: str, password: str) -> Keys:
+    """The keys that `seal` was given. Raises `WrongBackup`."""
+    try:
+        keys = msgspec.json.decode(password_box.open_box(password, data, purpose=_PURPOSE), type=Keys)
+    except ValueError as error:
+        raise WrongBackup(str(error)) from None
+    kinds = {key.kind for key in keys.prekeys}
+    if keys.version != _VERSION or not {accounts.SIGNED, accounts.KYBER} <= kinds:
+        raise WrongBackup("it was made by a later version")
+    return keys

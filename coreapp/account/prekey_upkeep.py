@@ -1,0 +1,176 @@
+"""The number's own pre-keys after its registration: more one-time ones, newer lasting ones, and the end of old ones.
+
+X3DH section 3.2 (PQXDH's is the same): "Bob will also upload a new signed prekey and prekey signature at some interval
+(e.g. once a week, or once a month). […] After uploading a new signed prekey, Bob may keep the private key corresponding
+to the previous signed prekey around for some period of time, to handle messages using it that have been delayed in
+transit. Eventually, Bob should delete this private key for forward secrecy".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+from collections.abc import Sequence
+
+from coreapp.account import device as account
+from coreapp.account import directory_api
+from coreapp.account.device import OwnDevice
+from coreapp.account.directory_api import DirectoryApi
+from coreapp.errors import UpstreamError
+from tidings import e2ee
+from tidings.runtime import crashpoints
+from tidings.runtime.clock import Clock
+from tidings.runtime.service import Wakeup
+from tidings.storage.business import accounts, shards
+from tidings.storage.business.accounts import OwnPreKey
+from tidings.storage.business.shards import Lease, LeaseLost
+from tidings.storage.database import Connection, Database
+
+log = logging.getLogger(__name__)
+
+ONE_TIME_PREKEYS = 100  # in an upload
+# Milliseconds.
+ROTATION_MS = 7 * 24 * 3600 * 1000
+KEPT_MS = 30 * 24 * 3600 * 1000  # that keys out of use are kept: as long as the network keeps an envelope
+# Seconds.
+INTERVAL = 3600.0  # between two looks
+RETRY = 60.0  # after one that failed
+
+
+def is_due(lasting: Sequence[OwnPreKey], now: int) -> bool:
+    """Is it time for new signed and Kyber pre-keys? Not while the newest are on their way to the network."""
+    signed = [key for key in lasting if key.kind == accounts.SIGNED]
+    return all(key.uploaded for key in lasting) and now - signed[-1].created_at >= ROTATION_MS
+
+
+class PreKeyUpkeep:
+    """A service. Keys are committed before the network has them, and uploaded until it says that it has."""
+
+    name = "prekeys"
+
+    def __init__(
+        self, database: Database, lease: Lease, device: OwnDevice, directory: DirectoryApi, clock: Clock
+    ) -> None:
+        self._database = database
+        self._lease = lease
+        self._device = device
+        self._directory = directory
+        self._clock = clock
+        self._low = False
+        self._look = Wakeup()
+        self._one_pass = asyncio.Lock()
+
+    def low(self) -> None:
+        """The network has few one-time pre-keys left."""
+        self._low = True
+        self._look.kick()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Raises `LeaseLost`."""
+        stopping = asyncio.create_task(stop.wait())
+        stopping.add_done_callback(lambda _: self._look.kick())
+        try:
+            while not stop.is_set():
+                seconds = INTERVAL
+                try:
+                    await self.run_once()
+                except UpstreamError as error:
+                    log.warning("prekeys.upload_failed", extra={"error": repr(error)})
+                    seconds = RETRY
+                except LeaseLost:
+                    raise
+                except Exception:
+                    # Messages go on with the keys that there are.
+                    log.exception("prekeys.failed")
+                    seconds = RETRY
+                await self._look.wait(seconds)
+        finally:
+            stopping.cancel()
+
+    async def run_once(self) -> None:
+        """Upload what is wanted, then look at the age of the lasting keys. Raises `LeaseLost` and `UpstreamError`."""
+        async with self._one_pass:
+            if self._low:
+                # When that fails the network says again that they are low.
+                self._low = False
+                await self._refill()
+            account_ = self._device.number
+            lasting = await self._database.query(lambda connection: accounts.list_lasting(connection, account_))
+            if is_due(lasting, self._now()):
+                await self._make_lasting()
+            elif all(key.uploaded for key in lasting):
+                return
+            await self._upload_lasting()
+
+    async def _refill(self) -> None:
+        device = self._device
+        fresh = [e2ee.PreKey.generate(key_id) for key_id in device.take_key_ids(ONE_TIME_PREKEYS)]
+        rows = [account.sealed(device, accounts.ONE_TIME, key.key_id, key.public + key.private) for key in fresh]
+        await self._add(rows)
+        device.prekeys.update({key.key_id: key for key in fresh})
+        await self._put({"prekeys": directory_api.one_time_bodies(fresh)})
+        log.info("account.prekeys_uploaded", extra={"number": device.number, "count": len(fresh)})
+
+    async def _make_lasting(self) -> None:
+        device = self._device
+        signed_id, kyber_id = device.take_key_ids(2)
+        signed = e2ee.SignedPreKey.generate(device.identity, signed_id)
+        kyber = e2ee.KyberPreKey.generate(device.identity, kyber_id)
+        rows = [
+            account.sealed(device, accounts.SIGNED, signed_id, signed.public + signed.private + signed.signature),
+            account.sealed(device, accounts.KYBER, kyber_id, kyber.public + kyber.private + kyber.signature),
+        ]
+        await self._add([dataclasses.replace(row, uploaded=False) for row in rows])
+        device.signed_prekeys[signed_id] = signed
+        device.kyber_prekeys[kyber_id] = kyber
+        crashpoints.reach(crashpoints.AFTER_KEYS_BEFORE_UPLOAD)
+
+    async def _upload_lasting(self) -> None:
+        """Hand the newest lasting keys to the network, and forget what has been out of use for long enough.
+
+        Its answer says which one-time keys it still has: one that it does not have was handed out, and whoever got it
+        has as long to use it as an envelope lives.
+        """
+        device = self._device
+        signed, kyber = device.signed_prekey, device.kyber_prekey
+        answer = await self._put(
+            {"signed_prekey": directory_api.signed_body(signed), "kyber_prekey": directory_api.signed_body(kyber)}
+        )
+        left, now = answer.get("prekey_ids"), self._now()
+
+        async def work(connection: Connection) -> Sequence[tuple[str, int]]:
+            await accounts.replace_lasting(connection, device.number, accounts.SIGNED, signed.key_id, now)
+            await accounts.replace_lasting(connection, device.number, accounts.KYBER, kyber.key_id, now)
+            if isinstance(left, list):
+                await accounts.retire_one_time(connection, device.number, left, now)
+            return await accounts.delete_retired(connection, device.number, now - KEPT_MS)
+
+        deleted = await self._database.persist(shards.fenced(self._lease, work), about="keys")
+        for kind, key_id in deleted:
+            kept: dict[int, object] = {
+                accounts.SIGNED: device.signed_prekeys,
+                accounts.KYBER: device.kyber_prekeys,
+                accounts.ONE_TIME: device.prekeys,
+            }[kind]  # type: ignore[assignment]
+            kept.pop(key_id, None)
+        log.info(
+            "account.prekeys_rotated", extra={"number": device.number, "key": signed.key_id, "deleted": len(deleted)}
+        )
+
+    async def _add(self, rows: Sequence[OwnPreKey]) -> None:
+        now, device = self._now(), self._device
+        made = [dataclasses.replace(row, created_at=now) for row in rows]
+
+        async def work(connection: Connection) -> None:
+            await accounts.add_prekeys(connection, made)
+            await accounts.set_next_key_id(connection, device.number, device.next_key_id)
+
+        await self._database.persist(shards.fenced(self._lease, work), about="keys")
+
+    async def _put(self, body: dict[str, object]) -> dict[str, object]:
+        body["epoch"] = self._lease.epoch
+        return await self._directory.call("PUT", f"/v1/keys/{self._device.number}", body, self._device.token)
+
+    def _now(self) -> int:
+        return int(self._clock.now() * 1000)

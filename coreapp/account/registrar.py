@@ -1,0 +1,225 @@
+"""Registers the business's own number with the network: keys on our own disk first, then there, then in force here."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import secrets
+import time
+from collections.abc import Sequence
+
+import msgspec
+
+from coreapp.account import device as account
+from coreapp.account import directory_api
+from coreapp.account.device import OwnDevice
+from coreapp.account.directory_api import DirectoryApi
+from coreapp.account.key_backup import Keys
+from coreapp.errors import UpstreamRefused, UpstreamUnreached
+from tidings import e2ee
+from tidings.runtime import crashpoints
+from tidings.storage.business import accounts, registrations, sender_keys, sessions, shards
+from tidings.storage.business.registrations import Pending
+from tidings.storage.business.shards import Lease
+from tidings.storage.database import Connection, Database
+
+log = logging.getLogger(__name__)
+
+ONE_TIME_PREKEYS = 100
+_DATA_KEY_ID = 1
+
+
+class _Registration(msgspec.Struct):
+    """What is sealed of one that was begun. The token is ours, so that the network knows it when it comes again."""
+
+    keys: Keys
+    one_time: list[int]
+    token: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Registrar:
+    """Registers numbers with the installation's registration key, or by a code.
+
+    A registration that was begun is in its row until its outcome is known: the network answered that it is made, or
+    that it will not be. Whoever opens the shard next asks again, which the network takes for what it is, a repetition.
+    """
+
+    directory: DirectoryApi
+    registration_key: str = dataclasses.field(repr=False)
+    master_key: bytes = dataclasses.field(repr=False)
+
+    async def load(self, database: Database, number: str) -> OwnDevice | None:
+        """The number's device, once it is registered."""
+        async with database.reading() as connection:
+            found = await accounts.find_account(connection, number)
+            kept = await accounts.list_prekeys(connection, number)
+        return self._load(found, kept) if found is not None else None
+
+    async def request_code(self, number: str) -> None:
+        """Have the network send a code to the number. Raises `UpstreamAway` and `UpstreamRefused`."""
+        await self.directory.call("POST", "/v1/codes", {"number": number}, "")
+
+    async def register(self, database: Database, lease: Lease, number: str, *, code: str = "") -> None:
+        """Make the number's keys and register it: by the code, or without one by the registration key.
+
+        Raises `LeaseLost`; `UpstreamUnreached` and `UpstreamRefused`, and nothing has changed; `UpstreamAway`, and
+        `finish` has to find out.
+        """
+        sealer, wrapped = self._new_sealer()
+        device = OwnDevice(number, "", secrets.randbelow(16380) + 1, e2ee.IdentityKeyPair.generate(), sealer)
+        signed_id, kyber_id = device.take_key_ids(2)
+        device.signed_prekeys[signed_id] = e2ee.SignedPreKey.generate(device.identity, signed_id)
+        device.kyber_prekeys[kyber_id] = e2ee.KyberPreKey.generate(device.identity, kyber_id)
+        await self._begin(database, lease, device, wrapped, code)
+
+    async def restore(self, database: Database, lease: Lease, keys: Keys) -> None:
+        """Put backed-up keys in the place of the present ones, register with them, and forget every session
+        and sender key.
+
+        What is sealed already opens still: the data key stays. Raises as `register` does.
+        """
+        async with database.reading() as connection:
+            present = await accounts.find_account(connection, keys.number)
+        if present is not None:
+            wrapped = present.data_key
+            sealer = self._sealer(wrapped)
+        else:
+            sealer, wrapped = self._new_sealer()
+        await self._begin(database, lease, keys.device(sealer), wrapped, "")
+
+    async def finish(self, database: Database, lease: Lease, number: str) -> bool:
+        """Find out what became of a registration that was begun, and finish it; false when there was none.
+
+        Raises `LeaseLost`; `UpstreamAway`, and it has to be tried again; `UpstreamRefused`: it was not made, and is
+        given up.
+        """
+        async with database.reading() as connection:
+            begun = await registrations.find_pending(connection, number)
+        if begun is None:
+            return False
+        sealer = self._sealer(begun.data_key)
+        registration = msgspec.json.decode(sealer.open(begun.sealed, _context(number)), type=_Registration)
+        log.info("account.finishing", extra={"number": number})
+        # A code is not kept: only the token can show that it was taken.
+        bearer = "" if begun.by_code else self.registration_key
+        await self._announce(database, lease, registration, sealer, begun, bearer=bearer)
+        return True
+
+    async def _begin(self, database: Database, lease: Lease, device: OwnDevice, wrapped: bytes, code: str) -> None:
+        fresh = device.take_key_ids(ONE_TIME_PREKEYS)
+        device.prekeys.update({key_id: e2ee.PreKey.generate(key_id) for key_id in fresh})
+        registration = _Registration(Keys.of(device), fresh, secrets.token_urlsafe(32))
+        sealed = device.sealer.seal(msgspec.json.encode(registration), context=_context(device.number))
+        begun = Pending(device.number, bool(code), wrapped, sealed)
+        await database.persist(
+            shards.fenced(lease, lambda connection: registrations.begin(connection, begun)), about="keys"
+        )
+        bearer = "" if code else self.registration_key
+        try:
+            await self._announce(database, lease, registration, device.sealer, begun, bearer=bearer, code=code)
+        except UpstreamUnreached:
+            await self._give_up(database, lease, begun)
+            raise
+
+    async def _announce(
+        self,
+        database: Database,
+        lease: Lease,
+        registration: _Registration,
+        sealer: e2ee.Sealer,
+        begun: Pending,
+        *,
+        bearer: str,
+        code: str = "",
+    ) -> None:
+        """Register, and put it in force here."""
+        device = registration.keys.device(sealer)
+        body: dict[str, object] = {
+            "number": device.number,
+            "registration_id": device.registration_id,
+            "identity_key": directory_api.text(device.identity.public),
+            "signed_prekey": directory_api.signed_body(device.signed_prekey),
+            "kyber_prekey": directory_api.signed_body(device.kyber_prekey),
+            "prekeys": directory_api.one_time_bodies(device.prekeys[key_id] for key_id in registration.one_time),
+            "token": registration.token,
+            "epoch": lease.epoch,
+        }
+        if code:
+            body["code"] = code
+        try:
+            answer = await self.directory.call("POST", "/v1/registrations", body, bearer)
+        except UpstreamRefused:
+            await self._give_up(database, lease, begun)
+            raise
+        crashpoints.reach(crashpoints.AFTER_REGISTRATION_BEFORE_COMMIT)
+        device.token = str(answer["token"])
+
+        async def work(connection: Connection) -> None:
+            await self._keep(connection, device, begun.data_key, registration.one_time)
+            await sessions.clear(connection, device.number)
+            await sender_keys.clear(connection, device.number)
+            await registrations.end_pending(connection, device.number)
+
+        await database.persist(shards.fenced(lease, work), about="keys")
+        log.info("account.registered", extra={"number": device.number})
+
+    async def _give_up(self, database: Database, lease: Lease, begun: Pending) -> None:
+        await database.persist(
+            shards.fenced(lease, lambda connection: registrations.end_pending(connection, begun.account)),
+            about="keys",
+        )
+
+    def _load(self, found: accounts.Account, kept: Sequence[accounts.OwnPreKey]) -> OwnDevice:
+        sealer = self._sealer(found.data_key)
+        number = found.number
+        identity = e2ee.IdentityKeyPair.from_private(
+            sealer.open(found.identity_key, (number, "", "account", "identity_key"))
+        )
+        token = sealer.open(found.device_token, (number, "", "account", "device_token")).decode()
+        device = OwnDevice(number, token, found.registration_id, identity, sealer)
+        for key in kept:
+            blob = sealer.open(key.sealed, (number, "", key.kind, key.key_id))
+            account.add_prekey(device, key.kind, key.key_id, blob)
+        device.next_key_id = found.next_key_id
+        if not device.next_key_id:
+            device.find_next_key_id()
+        return device
+
+    def _sealer(self, wrapped: bytes) -> e2ee.Sealer:
+        return e2ee.Sealer(e2ee.Keyring.unwrap(self.master_key, {_DATA_KEY_ID: wrapped}))
+
+    def _new_sealer(self) -> tuple[e2ee.Sealer, bytes]:
+        wrapped = e2ee.wrap_data_key(self.master_key, _DATA_KEY_ID, e2ee.generate_data_key())
+        return self._sealer(wrapped), wrapped
+
+    async def _keep(self, connection: Connection, device: OwnDevice, wrapped: bytes, one_time: Sequence[int]) -> None:
+        """one_time: the ids that the network has; the other one-time keys are of an earlier registration."""
+        seal, number, now = device.sealer.seal, device.number, int(time.time() * 1000)
+        await accounts.add_account(
+            connection,
+            accounts.Account(
+                number,
+                device.registration_id,
+                seal(device.identity.private, context=(number, "", "account", "identity_key")),
+                seal(device.token.encode(), context=(number, "", "account", "device_token")),
+                wrapped,
+                device.next_key_id,
+            ),
+        )
+        in_use = {
+            (accounts.SIGNED, device.signed_prekey.key_id),
+            (accounts.KYBER, device.kyber_prekey.key_id),
+            *((accounts.ONE_TIME, key_id) for key_id in one_time),
+        }
+        rows = []
+        for entry in account.private_prekeys(device):
+            made = now if entry[:2] in in_use else now - 1
+            retired = 0 if entry[:2] in in_use else now
+            rows.append(dataclasses.replace(account.sealed(device, *entry), created_at=made, retired_at=retired))
+        await accounts.add_prekeys(connection, rows)
+        await registrations.note_registered(connection, number, now)
+
+
+def _context(number: str) -> tuple[str, str, str, str]:
+    return (number, "", "account", "registration")

@@ -1,0 +1,234 @@
+"""What is done to the business's number itself: registering it, backing up its keys and restoring them."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+
+from coreapp import codes
+from coreapp.account import key_backup
+from coreapp.account.device import OwnDevice
+from coreapp.account.key_backup import Keys, WrongBackup
+from coreapp.account.registrar import Registrar
+from coreapp.errors import Refused, UpstreamAway, UpstreamError, UpstreamRefused, UpstreamUnreached
+from tidings.runtime import service
+from tidings.runtime.service import Wakeup
+from tidings.storage.business.shards import Lease, LeaseLost
+from tidings.storage.database import Database
+
+log = logging.getLogger(__name__)
+
+RETRY_SECONDS = 0.5  # between attempts to register while the network is away
+RESTORE_SECONDS = 25.0  # for a restoration; a Webapp waits 30
+LOOK_SECONDS = 2.0  # between looks whether the number was registered, by another process say
+SENT_JUST_NOW_SECONDS = 30  # what the network waits between two codes
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Restoration:
+    keys: Keys
+    done: asyncio.Future[None]
+
+
+class AccountDesk:
+    """Answers for one process. What it changes takes effect when the owner opens its shard, which `reopen` asks for."""
+
+    def __init__(self, database: Database, registrar: Registrar, number: str, *, auto_register: bool) -> None:
+        """auto_register: register with the registration key at the first start, rather than wait for a code."""
+        self._database = database
+        self._registrar = registrar
+        self._number = number
+        self._auto_register = auto_register
+        self._changed = Wakeup()
+        self._device: OwnDevice | None = None
+        self._restoration: _Restoration | None = None
+        # Of the term that there is.
+        self._lease: Lease | None = None
+        # Who registers does so alone: what is begun is not to be finished by another meanwhile.
+        self._registering = asyncio.Lock()
+        # A restoration of which the network has heard, and has not answered.
+        self._unanswered: _Restoration | None = None
+        # One that is done, but for the opening of the shard.
+        self._restored: _Restoration | None = None
+        self.reopen = asyncio.Event()
+        # Set while the number waits for a code, so that nothing else can be done.
+        self.unregistered = asyncio.Event()
+
+    @property
+    def waits_for_code(self) -> bool:
+        return self.unregistered.is_set()
+
+    async def device(self, lease: Lease, ended: asyncio.Event) -> OwnDevice | None:
+        """The number's device for a new term, registered if need be; `None` when the term ended before that.
+
+        A restoration that was asked for is done first, as is a registration that was begun and not finished. Raises
+        `LeaseLost` and `UpstreamRefused`.
+        """
+        self._lease = lease
+        await self._restore(lease)
+        try:
+            while not ended.is_set():
+                try:
+                    async with self._registering:
+                        self._device = await self._register(lease)
+                    if self._device is not None:
+                        return self._device
+                except UpstreamAway as error:
+                    log.warning("account.waiting_for_network", extra={"error": str(error)})
+                    await service.wait_for(ended, RETRY_SECONDS)
+                    continue
+                if not self.waits_for_code:
+                    self.unregistered.set()
+                    log.warning("account.unregistered", extra={"number": self._number})
+                await self._changed.wait(LOOK_SECONDS)
+        finally:
+            self.unregistered.clear()
+        return None
+
+    def term_opened(self) -> None:
+        """The shard answers."""
+        restored, self._restored = self._restored, None
+        if restored is not None and not restored.done.done():
+            restored.done.set_result(None)
+
+    def term_ended(self) -> None:
+        """The shard is not ours any more, or will be opened anew."""
+        self.term_opened()
+        unanswered, self._unanswered = self._unanswered, None
+        if unanswered is not None:
+            _fail(unanswered, _unanswered())
+        self._device = None
+        self._lease = None
+        self._changed.kick()
+
+    def abandon(self) -> None:
+        """The shard went to somebody else: what was asked for will not be done here."""
+        if self._restoration is not None:
+            _fail(self._restoration, Refused(codes.NOT_PRIMARY_COREAPP, "this Coreapp has just lost its shard", 1))
+        self._restoration = None
+        self.reopen.clear()
+
+    async def request_code(self, account: str) -> None:
+        """Raises `Refused`."""
+        self._check(account)
+        try:
+            await self._registrar.request_code(account)
+        except UpstreamError as error:
+            raise _refusal(error) from error
+
+    async def verify(self, account: str, code: str) -> None:
+        """Register with a code. Raises `Refused`."""
+        lease = self._check(account)
+        if not self.waits_for_code:
+            if self._device is None:
+                raise Refused(codes.SERVICE_NOT_READY, "the Coreapp is starting", 1)
+            return
+        try:
+            async with self._registering:
+                if self.waits_for_code:
+                    await self._registrar.register(self._database, lease, account, code=code)
+        except UpstreamError as error:
+            raise _refusal(error) from error
+        except LeaseLost as lost:
+            raise Refused(codes.NOT_PRIMARY_COREAPP, "this Coreapp has just lost its shard", 1) from lost
+        finally:
+            self._changed.kick()
+
+    async def export_keys(self, account: str, password: str) -> str:
+        """The keys under a password. Raises `Refused` while the number is not registered and in use here."""
+        self._check(account)
+        if self._device is None:
+            raise Refused(codes.SERVICE_NOT_READY, "the number is not registered, or not in use", 1)
+        keys = Keys.of(self._device)
+        return await asyncio.to_thread(key_backup.seal, keys, password)
+
+    async def restore_keys(self, account: str, password: str, data: str) -> None:
+        """Put the keys of a backup in force. Raises `Refused`; nothing is changed then, unless the network does not
+        answer what it was told: then that is done when it does."""
+        self._check(account)
+        try:
+            keys = await asyncio.to_thread(key_backup.open_keys, data, password)
+        except WrongBackup as error:
+            raise Refused(codes.PARAMETER_INVALID, f"data: {error}") from error
+        if keys.number != account:
+            raise Refused(codes.PARAMETER_INVALID, f"data: holds the keys of {keys.number}, not of {account}")
+        self._check(account)
+        if self._restoration is not None:
+            raise Refused(codes.OVERLOADED, "a backup is being restored", 5)
+        self._restoration = _Restoration(keys, asyncio.get_running_loop().create_future())
+        done = self._restoration.done
+        self.reopen.set()
+        self._changed.kick()
+        try:
+            async with asyncio.timeout(RESTORE_SECONDS):
+                await asyncio.shield(done)
+        except TimeoutError:
+            if self._restoration is None:
+                # It was begun.
+                raise _unanswered() from None
+            self.abandon()
+            raise Refused(codes.INTERNAL_ERROR, "the backup was not restored in time") from None
+
+    def _check(self, account: str) -> Lease:
+        if account != self._number:
+            raise Refused(codes.ACCESS_DENIED, f"this Coreapp serves {self._number}, not {account}")
+        if self._lease is None:
+            raise Refused(codes.NOT_PRIMARY_COREAPP, "this Coreapp does not own the shard", 1)
+        return self._lease
+
+    async def _register(self, lease: Lease) -> OwnDevice | None:
+        """The number's device, registered if that is for us to do."""
+        try:
+            if await self._registrar.finish(self._database, lease, self._number):
+                self._restored, self._unanswered = self._unanswered, None
+        except UpstreamRefused as error:
+            log.warning("account.not_registered", extra={"number": self._number, "reason": error.reason})
+            unanswered, self._unanswered = self._unanswered, None
+            if unanswered is not None:
+                _fail(unanswered, _refusal(error))
+        device = await self._registrar.load(self._database, self._number)
+        if device is None and self._auto_register:
+            await self._registrar.register(self._database, lease, self._number)
+            device = await self._registrar.load(self._database, self._number)
+        return device
+
+    async def _restore(self, lease: Lease) -> None:
+        self.reopen.clear()
+        asked, self._restoration = self._restoration, None
+        if asked is None or asked.done.done():
+            return
+        try:
+            async with self._registering:
+                await self._registrar.restore(self._database, lease, asked.keys)
+        except (UpstreamUnreached, UpstreamRefused) as error:
+            _fail(asked, _refusal(error))
+        except UpstreamAway as error:
+            log.warning("account.waiting_for_network", extra={"error": str(error)})
+            self._unanswered = asked
+        except BaseException as error:
+            _fail(asked, Refused(codes.INTERNAL_ERROR, f"the backup was not restored: {error!r}"[:200]))
+            raise
+        else:
+            self._restored = asked
+
+
+def _fail(asked: _Restoration, refused: Refused) -> None:
+    if not asked.done.done():
+        asked.done.set_exception(refused)
+        # Whoever asked may have given up by now.
+        asked.done.exception()
+
+
+def _unanswered() -> Refused:
+    return Refused(codes.INTERNAL_ERROR, "the network has not answered; the backup is in force as soon as it does")
+
+
+def _refusal(error: UpstreamError) -> Refused:
+    if isinstance(error, UpstreamRefused) and error.reason == "HTTP 429":
+        return Refused(codes.TOO_MANY_REQUESTS, "a code was sent just now, or too many today", SENT_JUST_NOW_SECONDS)
+    if isinstance(error, UpstreamRefused) and error.reason == "HTTP 401":
+        return Refused(codes.PARAMETER_INVALID, "code: is wrong, used, expired, or was guessed at too often")
+    if isinstance(error, UpstreamRefused):
+        return Refused(codes.ACCESS_DENIED, f"the network refused: {error.reason}")
+    return Refused(codes.INTERNAL_ERROR, "the network cannot be reached")

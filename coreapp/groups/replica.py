@@ -1,0 +1,185 @@
+"""The groups that the business is in: in memory, on disk, and brought up to date from the network."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+from collections.abc import Collection, Iterable, Sequence
+from typing import Protocol
+
+from coreapp.errors import UpstreamAway, UpstreamRefused
+from coreapp.groups import api
+from coreapp.groups.api import Described
+from coreapp.journal import Change, Journal
+from tidings.runtime import service
+from tidings.storage.business.group_changes import GroupChanges
+from tidings.storage.business.groups import Group
+
+log = logging.getLogger(__name__)
+
+RETRY_SECONDS = 0.5  # between questions that the network did not answer
+GONE = (api.NO_SUCH_GROUP, api.NOT_PARTICIPANT)
+
+
+class Source(Protocol):
+    """Who knows the groups."""
+
+    async def fetch(self, group_id: str) -> Group: ...
+
+    async def list_mine(self) -> Sequence[Described]: ...
+
+
+class GroupBook:
+    """All groups of one account; the network lets a number be in 10,000.
+
+    What notices say is taken in as they come; a group that they cannot complete is fetched.
+    """
+
+    def __init__(self, source: Source, journal: Journal, groups: Iterable[Group], *, account: str) -> None:
+        self._source = source
+        self._journal = journal
+        self._account = account
+        self._groups: dict[str, Group] = {}
+        # For each participant the groups that they are in.
+        self._memberships: dict[str, set[str]] = {}
+        # How often something was taken in, so that an older answer does not take its place.
+        self._versions: dict[str, int] = {}
+        self._fetching: dict[str, asyncio.Task[None]] = {}
+        self._syncing: asyncio.Task[None] | None = None
+        self._closing = asyncio.Event()
+        for group in groups:
+            self._index(group)
+
+    def find(self, group_id: str) -> Group | None:
+        """What is known of a group, also of one that the business has left."""
+        return self._groups.get(group_id)
+
+    def list_groups(self) -> Sequence[Group]:
+        """Those that the business is in, by age."""
+        return sorted((g for g in self._groups.values() if g.is_member), key=lambda g: (g.created_at, g.id))
+
+    def groups_of(self, number: str) -> Collection[str]:
+        """The groups that the business and this participant are in."""
+        return self._memberships.get(number, ())
+
+    def take(self, group: Group) -> None:
+        """Know it from now on; whoever calls writes it, too."""
+        self._versions[group.id] = self._versions.get(group.id, 0) + 1
+        self._index(group)
+
+    def version(self, group_id: str) -> int:
+        """How often something was taken in of a group."""
+        return self._versions.get(group_id, 0)
+
+    async def keep(self, group: Group, since: int) -> None:
+        """Take in what the network has answered, and have it on disk. since: the version when it was asked."""
+        if self.version(group.id) != since:
+            # A notice has come meanwhile, and may be newer than the answer.
+            try:
+                await self.refresh(group.id)
+            except UpstreamAway:
+                self.refresh_soon(group.id)
+        elif group != self._groups.get(group.id):
+            self.take(group)
+            await self._journal.write(Change(self._account, groups=GroupChanges(self._account, groups=(group,))))
+
+    async def refresh(self, group_id: str) -> Group | None:
+        """The group as the network has it now; `None` when nothing is known of it. Raises `UpstreamAway`."""
+        while True:
+            version = self._versions.get(group_id, 0)
+            try:
+                group = await self._source.fetch(group_id)
+            except UpstreamRefused as refused:
+                if refused.reason not in GONE:
+                    raise UpstreamAway(f"{refused.reason}: {refused}") from refused
+                known = self._groups.get(group_id)
+                if known is None or not known.is_member:
+                    return known
+                group = dataclasses.replace(known, is_member=False)
+            if version == self._versions.get(group_id, 0):
+                break
+        if group != self._groups.get(group_id):
+            self.take(group)
+            await self._journal.write(Change(self._account, groups=GroupChanges(self._account, groups=(group,))))
+        return group
+
+    def refresh_soon(self, group_id: str) -> None:
+        """Fetch a group in the background, until the network answers."""
+        if group_id not in self._fetching and not self._closing.is_set():
+            task = asyncio.create_task(self._refresh_patiently(group_id), name=f"group {group_id}")
+            self._fetching[group_id] = task
+            task.add_done_callback(lambda _: self._fetching.pop(group_id, None))
+            task.add_done_callback(_note_end)
+
+    def sync_soon(self) -> None:
+        """Compare all groups with the network's in the background."""
+        if (self._syncing is None or self._syncing.done()) and not self._closing.is_set():
+            self._syncing = asyncio.create_task(self._sync_patiently(), name="groups")
+            self._syncing.add_done_callback(_note_end)
+
+    async def close(self) -> None:
+        """Leave off what is under way; the next owner compares anew."""
+        self._closing.set()
+        tasks = [*self._fetching.values(), *([self._syncing] if self._syncing else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def sync(self) -> None:
+        """Fetch what differs from the network's list. Raises `UpstreamAway` and `UpstreamRefused`."""
+        known = {group.id for group in self.list_groups()}
+        listed = {group.id: group for group in await self._source.list_mine()}
+        differing = [group.id for group in listed.values() if self._differs(group)]
+        for group_id in [*differing, *sorted(known - listed.keys())]:
+            await self.refresh(group_id)
+        if differing:
+            log.info("groups.synced", extra={"groups": len(listed), "fetched": len(differing)})
+
+    def _differs(self, listed: Described) -> bool:
+        known = self._groups.get(listed.id)
+        if known is None or not known.is_member:
+            return True
+        return (known.epoch, known.subject, known.has_icon) != (listed.epoch, listed.subject, listed.has_icon)
+
+    async def _refresh_patiently(self, group_id: str) -> None:
+        while not self._closing.is_set():
+            try:
+                await self.refresh(group_id)
+                return
+            except UpstreamAway as error:
+                log.warning("group.waiting", extra={"group": group_id, "error": str(error)})
+            await service.wait_for(self._closing, RETRY_SECONDS)
+
+    async def _sync_patiently(self) -> None:
+        while not self._closing.is_set():
+            try:
+                await self.sync()
+                return
+            except UpstreamAway as error:
+                log.warning("groups.waiting", extra={"error": str(error)})
+            except UpstreamRefused as error:
+                log.warning("groups.refused", extra={"error": str(error)})
+                return
+            await service.wait_for(self._closing, RETRY_SECONDS)
+
+    def _index(self, group: Group) -> None:
+        before = self._groups.get(group.id)
+        if before is not None:
+            for number, _ in before.participants:
+                groups = self._memberships.get(number)
+                if groups is not None:
+                    groups.discard(group.id)
+                    if not groups:
+                        del self._memberships[number]
+        self._groups[group.id] = group
+        if group.is_member:
+            for number, _ in group.participants:
+                if number != self._account:
+                    self._memberships.setdefault(number, set()).add(group.id)
+
+
+def _note_end(task: asyncio.Task[None]) -> None:
+    """The journal says by itself that it is broken; what was to be written is found again by the next owner."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.warning("groups.not_written", extra={"error": repr(error)})

@@ -1,0 +1,307 @@
+"""Sending to groups: the key to every member first, then the message, encrypted once.
+
+Each group is served by itself, one round at a time, so its messages keep their order. They are on disk as `NEW` until
+every member was given the key, then as `ENCRYPTED`; the state of the key and the ciphertext are one commit. What the
+servers refuse because the group has changed is encrypted anew, before anything that was accepted later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import bisect
+import dataclasses
+import logging
+from collections.abc import Sequence
+
+from prometheus_client import Counter, Gauge
+
+from coreapp import codes
+from coreapp.errors import UpstreamAway
+from coreapp.groups import own_keys
+from coreapp.groups.own_keys import Key, OwnKeys
+from coreapp.groups.pairwise import Pairwise, key_content
+from coreapp.groups.replica import GroupBook
+from coreapp.journal import Change, Journal
+from coreapp.sending import group_jobs
+from coreapp.sending.encryption import Encryption, Outlet
+from tidings import e2ee
+from tidings.runtime import crashpoints, service
+from tidings.storage.business.group_changes import GroupChanges
+from tidings.storage.business.groups import Group
+from tidings.storage.business.jobs import Job, State
+from tidings.storage.business.sender_keys import Holder
+
+log = logging.getLogger(__name__)
+
+WAITING = Gauge("tidings_group_messages_waiting", "Messages to groups that are not yet encrypted")
+ENCRYPTED = Counter("tidings_group_messages_encrypted_total", "Messages encrypted for groups, repeats included")
+KEYS_SENT = Counter("tidings_sender_keys_sent_total", "Own sender keys handed to members")
+
+MAX_ROUND = 100  # messages of one group in one commit
+RETRY_SECONDS = 0.5  # after the network did not answer, or answered as before
+GONE = (codes.GROUP_MISSING, "the group does not exist, or the business is not a participant of it any more")
+
+
+@dataclasses.dataclass(slots=True)
+class _Line:
+    """The messages of one group on their way.
+
+    waiting: in the order in which they were accepted, with their contents. in_flight: those that are encrypted and
+    unanswered, with the epoch they were encrypted for. refused: the highest epoch that the servers refused.
+    asked: somebody needs the key, whether there are messages or not. look: there may be something to do.
+    """
+
+    id: str
+    waiting: list[tuple[str, Job, bytes]] = dataclasses.field(default_factory=list)
+    in_flight: dict[str, int] = dataclasses.field(default_factory=dict)
+    refused: int = -1
+    asked: bool = False
+    look: bool = False
+    task: asyncio.Task[None] | None = None
+
+
+class GroupLane:
+    """The group messages of one account. Bounded by the job queue's limit."""
+
+    def __init__(
+        self,
+        account: str,
+        encryption: Encryption,
+        book: GroupBook,
+        keys: OwnKeys,
+        pairwise: Pairwise,
+        journal: Journal,
+        outlet: Outlet,
+    ) -> None:
+        self._account = account
+        self._encryption = encryption
+        self._book = book
+        self._keys = keys
+        self._pairwise = pairwise
+        self._journal = journal
+        self._outlet = outlet
+        self._lines: dict[str, _Line] = {}
+        # The group of each job that hands a key over.
+        self._letters: dict[str, str] = {}
+        # The group of each message that is encrypted and unanswered.
+        self._in_flight: dict[str, str] = {}
+        self._waiting = 0
+        self._closing = asyncio.Event()
+
+    def resume(self, left: Sequence[Job], under_way: Sequence[Holder]) -> None:
+        """Know what an earlier owner left in the queue; before any of it is offered or enters the lane."""
+        ids = {job.id for job in left}
+        self._letters.update({holder.job: holder.group_id for holder in under_way if holder.job in ids})
+        for job in left:
+            if job.kind == group_jobs.MESSAGE:
+                self._fly(self._line(job.peer), job, group_jobs.unpack(job.body).epoch)
+
+    def enter_lane(self, job: Job, content: bytes) -> None:
+        """Queue a job for a group; it is on disk as `NEW`, or in the journal already."""
+        if not self._closing.is_set():
+            self._put(job, content)
+            self.kick(job.peer)
+
+    def returned(self, job: Job) -> None:
+        """The servers refused a message, because the group is another by now: it is encrypted anew."""
+        encrypted = group_jobs.unpack(job.body)
+        self._land(job.id)
+        line = self._line(job.peer)
+        line.refused = max(line.refused, encrypted.epoch)
+        again = dataclasses.replace(job, state=State.NEW, kind="", body=encrypted.content)
+        try:
+            content = self._encryption.unseal_content(again)
+        except e2ee.CorruptState:
+            self._outlet.fail([job], codes.GENERIC, "the stored message cannot be read")
+        else:
+            self._put(again, content)
+        self.kick(job.peer)
+
+    def finished(self, ids: Sequence[str]) -> None:
+        """These jobs have left the queue, as the journal will have written."""
+        if not self._letters and not self._in_flight:
+            return
+        handed: dict[str, set[str]] = {}
+        for job_id in ids:
+            if (group_id := self._letters.pop(job_id, None)) is not None:
+                handed.setdefault(group_id, set()).add(job_id)
+        for group_id, jobs in handed.items():
+            changes = self._keys.handed_over(jobs, group_id)
+            if changes is not None:
+                self._journal.put(Change(self._account, groups=changes))
+            self.kick(group_id)
+        for group_id in {self._land(job_id) for job_id in ids if job_id in self._in_flight}:
+            self.kick(group_id)
+
+    def hand_over(self, group_id: str) -> None:
+        """Somebody in the group needs the key, if there is one."""
+        self._line(group_id).asked = True
+        self.kick(group_id)
+
+    def kick(self, group_id: str) -> None:
+        """Look what can be done for a group now."""
+        if self._closing.is_set():
+            return
+        line = self._line(group_id)
+        line.look = True
+        if line.task is None:
+            line.task = asyncio.create_task(self._serve(line), name=f"group lane {group_id}")
+            line.task.add_done_callback(lambda task: self._served(line, task))
+
+    async def close(self) -> None:
+        """Leave what is in the lane to the next owner: it is on disk."""
+        self._closing.set()
+        tasks = [line.task for line in self._lines.values() if line.task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._lines.clear()
+        WAITING.set(0)
+
+    def _line(self, group_id: str) -> _Line:
+        return self._lines.setdefault(group_id, _Line(group_id))
+
+    def _fly(self, line: _Line, job: Job, epoch: int) -> None:
+        line.in_flight[job.id] = epoch
+        self._in_flight[job.id] = line.id
+
+    def _land(self, job_id: str) -> str:
+        group_id = self._in_flight.pop(job_id, "")
+        if group_id:
+            self._line(group_id).in_flight.pop(job_id, None)
+        return group_id
+
+    def _put(self, job: Job, content: bytes) -> None:
+        # The order of ids is the order in which messages were accepted; what was refused goes before what came later.
+        bisect.insort(self._line(job.peer).waiting, (job.id, job, content), key=lambda entry: entry[0])
+        self._waiting += 1
+        WAITING.set(self._waiting)
+
+    def _take(self, line: _Line, count: int) -> list[tuple[Job, bytes]]:
+        taken = [(job, content) for _, job, content in line.waiting[:count]]
+        del line.waiting[:count]
+        self._waiting -= len(taken)
+        WAITING.set(self._waiting)
+        return taken
+
+    def _served(self, line: _Line, task: asyncio.Task[None]) -> None:
+        line.task = None
+        if self._closing.is_set() or task.cancelled():
+            return
+        if (error := task.exception()) is not None:
+            # Keys in memory may be ahead of the disk: the shard has to be opened anew.
+            self._journal.fail(error)
+        elif line.look:
+            self.kick(line.id)
+        elif not line.waiting and not line.in_flight and not line.asked:
+            self._lines.pop(line.id, None)
+
+    async def _serve(self, line: _Line) -> None:
+        while line.look and not self._closing.is_set():
+            line.look = False
+            try:
+                line.look = await self._round(line) or line.look
+            except UpstreamAway as error:
+                log.warning("group.waiting", extra={"group": line.id, "error": str(error)})
+                await service.wait_for(self._closing, RETRY_SECONDS)
+                line.look = True
+
+    async def _round(self, line: _Line) -> bool:
+        """Do what can be done now; whether there is more. Raises `UpstreamAway`."""
+        if not line.waiting and not line.asked:
+            return False
+        await self._keys.load((line.id,))
+        group = await self._look_up(line)
+        if group is None or not group.is_member:
+            line.asked = False
+            self._fail(line, GONE)
+            return False
+        # From here to the journal nothing else runs: what is encrypted first is committed and sent first.
+        key = self._keys.at_hand(line.id)
+        if key.record is None and not line.waiting:
+            line.asked = False
+            return False
+        members = [number for number, _ in group.participants if number != self._account]
+        if not members:
+            line.asked = False
+            # Nobody has joined yet, or everybody has left.
+            self._outlet.settle(self._take_all(line))
+            return False
+        letters = self._hand_over(line, key, group.epoch, members)
+        if letters is not None:
+            await letters
+            return False
+        if own_keys.under_way(key.holders) or not line.waiting:
+            return False
+        if any(epoch != group.epoch for epoch in line.in_flight.values()):
+            # Some of them may come back, and go first then.
+            return False
+        await self._encrypt(line, key, group.epoch)
+        return bool(line.waiting)
+
+    async def _look_up(self, line: _Line) -> Group | None:
+        group = self._book.find(line.id)
+        if group is None or (group.is_member and group.epoch <= line.refused):
+            group = await self._book.refresh(line.id)
+            if group is not None and group.is_member and group.epoch <= line.refused:
+                raise UpstreamAway(f"epoch {group.epoch} is refused, and the group has no other yet")
+        return group
+
+    def _hand_over(self, line: _Line, key: Key, epoch: int, members: Sequence[str]) -> asyncio.Future[None] | None:
+        """Give the key to the members who lack it, a new one if somebody has it who is gone; done when it is on disk.
+
+        `None` when nobody lacks it.
+        """
+        line.asked = False
+        cleared: Sequence[str] = ()
+        if key.record is None or own_keys.must_be_new(key.holders, members):
+            cleared = key.renew(epoch)
+        lacking = own_keys.without(key.holders, members)
+        if not lacking:
+            return None
+        assert key.record is not None
+        content = key_content(line.id, key.record.distribution())
+        letters = [self._pairwise.write(member, content) for member in lacking]
+        self._letters.update({letter.job.id: line.id for letter in letters})
+        holders = [key.holds(letter.job.peer, letter.job.id) for letter in letters]
+        log.info("sender_key.handed_out", extra={"group": line.id, "members": len(lacking), "new": bool(cleared)})
+        KEYS_SENT.inc(len(lacking))
+        return self._pairwise.post(
+            letters,
+            GroupChanges(
+                self._account,
+                own_keys=[key.sealed()] if cleared else (),
+                cleared_holders=cleared,
+                holders=holders,
+            ),
+        )
+
+    async def _encrypt(self, line: _Line, key: Key, epoch: int) -> None:
+        """Encrypt what waits, commit it with the key, and send it."""
+        assert key.record is not None
+        jobs = []
+        for job, content in self._take(line, MAX_ROUND):
+            # A copy: the job itself may still wait in the journal to be committed as `NEW`.
+            encrypted = dataclasses.replace(job)
+            # As it was prepared: files have their pointers by now.
+            self._encryption.seal_content(encrypted, content)
+            body = group_jobs.pack(group_jobs.Encrypted(epoch, encrypted.body, key.record.encrypt(content)))
+            encrypted.state, encrypted.kind, encrypted.body = State.ENCRYPTED, group_jobs.MESSAGE, body
+            self._fly(line, encrypted, epoch)
+            jobs.append(encrypted)
+        ENCRYPTED.inc(len(jobs))
+        crashpoints.reach(crashpoints.AFTER_SEAL_BEFORE_COMMIT)
+        await self._journal.put(
+            Change(
+                self._account,
+                enqueued_jobs=jobs,
+                groups=GroupChanges(self._account, own_keys=(key.sealed(),)),
+            )
+        )
+        self._outlet.offer(jobs)
+
+    def _fail(self, line: _Line, why: tuple[int, str]) -> None:
+        self._outlet.fail(self._take_all(line), *why)
+
+    def _take_all(self, line: _Line) -> Sequence[Job]:
+        return [job for job, _ in self._take(line, len(line.waiting))]

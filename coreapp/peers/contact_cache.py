@@ -1,0 +1,241 @@
+"""Who is on the network: answered from memory, then from the database, then by one sync call at a time.
+
+While a call to the servers is in flight, every number that is asked about is collected for the next: those of contacts
+calls, and the recipients of messages who are not known. That a number is on the network holds for 7 days, that it is
+not for minutes only, since it may register at any time. Whoever writes is on the network, as is whoever has new keys.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Iterable, Sequence
+
+from prometheus_client import Counter
+
+from coreapp import codes
+from coreapp.errors import Refused, UpstreamError
+from coreapp.journal import Change, Journal
+from coreapp.peers import phone_numbers
+from coreapp.upstream import Upstream
+from coreapp.webhook import bodies
+from tidings.runtime.batcher import Batcher, BatcherFull
+from tidings.runtime.clock import Clock
+from tidings.runtime.lru import LRU
+from tidings.storage.business import contacts
+from tidings.storage.business.callbacks import Callback
+from tidings.storage.database import Database
+from tidings.wire import core
+
+log = logging.getLogger(__name__)
+
+ANSWERS = Counter("tidings_contacts_answered_total", "Numbers asked about, by where the answer was", ["source"])
+
+LIFETIME = 7 * 24 * 3600.0  # seconds
+PATIENCE = 4.0  # seconds that a caller waits for a database that is away
+CHECK_SECONDS = 4.0  # that a message waits until its recipient is checked
+MAX_SYNC = 10_000  # numbers in one call to the servers
+MAX_WAITING = 200_000  # numbers that wait for a call; beyond that, callers get 1016
+
+
+class ContactBook:
+    """The contacts of one account."""
+
+    def __init__(
+        self,
+        database: Database,
+        journal: Journal,
+        upstream: Upstream,
+        clock: Clock,
+        *,
+        account: str,
+        shard: int,
+        check_unknown: bool,
+        unregistered_seconds: float,
+        cache_limit: int = 100_000,
+    ) -> None:
+        """check_unknown: whoever a message is for is checked then, rather than refused as unknown.
+
+        unregistered_seconds: how long it is believed that a number is not on the network.
+        """
+        self._database = database
+        self._journal = journal
+        self._upstream = upstream
+        self._clock = clock
+        self._account = account
+        self._shard = shard
+        self._check_unknown = check_unknown
+        self._unregistered_seconds = unregistered_seconds
+        self._cache: LRU[str, tuple[bool, float]] = LRU(cache_limit)
+        self._reads: Batcher[str, bool | None] = Batcher("contacts-read", self._read, max_size=1000)
+        self._syncs: Batcher[str, bool] = Batcher(
+            "contacts-sync", self._sync, max_size=MAX_SYNC, max_in_flight=1, max_pending=MAX_WAITING
+        )
+        self._background: set[asyncio.Task[None]] = set()
+
+    async def check(
+        self, inputs: Sequence[str], *, wait: bool, force: bool, request_id: str = ""
+    ) -> list[core.Contact]:
+        """One answer for each input, in order. Raises `Refused` when too many numbers wait already."""
+        wa_ids = [phone_numbers.normalise(text) for text in inputs]
+        wanted = {wa_id for wa_id in wa_ids if wa_id}
+        known = {} if force else await self._find(wanted)
+        missing = [wa_id for wa_id in wanted if wa_id not in known]
+        ANSWERS.labels("cache").inc(len(wanted) - len(missing))
+        ANSWERS.labels("servers").inc(len(missing))
+        if missing and wait:
+            known |= await self._ask(missing)
+        elif missing:
+            asked = set(missing)
+            waiting = [(text, wa_id) for text, wa_id in zip(inputs, wa_ids, strict=True) if wa_id in asked]
+            task = asyncio.create_task(self._ask_and_tell(missing, waiting, request_id))
+            self._background.add(task)
+            task.add_done_callback(self._background.discard)
+        pending = "failed" if wait else "processing"
+        return [_answer(text, wa_id, known, pending) for text, wa_id in zip(inputs, wa_ids, strict=True)]
+
+    async def require_valid(self, wa_id: str) -> None:
+        """Raises `Refused`: 1006 for a number that was not checked within 7 days, 1013 for one that is not on it.
+
+        Where unknown numbers are checked, 1016 takes the place of 1006 when that is not possible now.
+        """
+        registered = self._cached(wa_id)
+        if registered is None:
+            registered = await self._reads.submit(wa_id)
+        if registered is None and not self._check_unknown:
+            raise Refused(codes.NOT_FOUND, codes.UNKNOWN_CONTACT)
+        if registered is None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(CHECK_SECONDS):
+                    registered = (await self._ask([wa_id])).get(wa_id)
+        if registered is None:
+            raise Refused(codes.OVERLOADED, "the recipient cannot be checked now", retry_after=5)
+        if not registered:
+            raise Refused(codes.USER_NOT_VALID, "the recipient is not a valid user")
+
+    def met(self, wa_ids: Iterable[str]) -> Sequence[contacts.Contact]:
+        """They are on the network, as they have just shown: they wrote, or registered with new keys.
+
+        The rows to be kept of those who are not known as valid for days to come anyway.
+        """
+        now = self._clock.now()
+        rows = []
+        for wa_id in wa_ids:
+            registered, checked_at = self._cache.get(wa_id) or (False, 0.0)
+            if not registered or checked_at < now - LIFETIME / 2:
+                self._cache.put(wa_id, (True, now))
+                rows.append(contacts.Contact(self._account, wa_id, True, int(now * 1000)))
+        return rows
+
+    async def close(self) -> None:
+        """Give up what is in flight for callers that do not wait."""
+        for task in self._background:
+            task.cancel()
+        await asyncio.gather(*self._background, return_exceptions=True)
+
+    def _cached(self, wa_id: str) -> bool | None:
+        entry = self._cache.get(wa_id)
+        if entry is None or entry[1] < self._clock.now() - self._lifetime(entry[0]):
+            return None
+        return entry[0]
+
+    def _lifetime(self, registered: bool) -> float:
+        """Seconds that such an answer holds."""
+        return LIFETIME if registered else self._unregistered_seconds
+
+    async def _find(self, wa_ids: set[str]) -> dict[str, bool]:
+        known: dict[str, bool] = {}
+        missing = []
+        for wa_id in wa_ids:
+            registered = self._cached(wa_id)
+            if registered is None:
+                missing.append(wa_id)
+            else:
+                known[wa_id] = registered
+        for wa_id, found in zip(missing, await asyncio.gather(*map(self._reads.put, missing)), strict=True):
+            if found is not None:
+                known[wa_id] = found
+        return known
+
+    async def _read(self, wa_ids: Sequence[str]) -> Sequence[bool | None]:
+        now = self._clock.now()
+        valid_since, invalid_since = (int((now - self._lifetime(registered)) * 1000) for registered in (True, False))
+        numbers = list(dict.fromkeys(wa_ids))
+        rows = await self._database.query(
+            lambda connection: contacts.list_checked(
+                connection, self._account, numbers, valid_since=valid_since, invalid_since=invalid_since
+            ),
+            patience=PATIENCE,
+        )
+        found: dict[str, bool] = {}
+        for row in rows:
+            known = self._cache.get(row.wa_id)
+            # A check may have ended while we read.
+            if known is None or known[1] < row.checked_at / 1000:
+                known = (row.registered, row.checked_at / 1000)
+                self._cache.put(row.wa_id, known)
+            found[row.wa_id] = known[0]
+        return [found.get(wa_id) for wa_id in wa_ids]
+
+    async def _ask(self, wa_ids: Sequence[str]) -> dict[str, bool]:
+        """What the servers say; numbers that could not be checked are left out."""
+        try:
+            futures = [self._syncs.put(wa_id) for wa_id in wa_ids]
+        except BatcherFull as error:
+            raise Refused(codes.OVERLOADED, "too many contacts wait to be checked", retry_after=5) from error
+        results = await asyncio.gather(*futures, return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException) and not isinstance(result, UpstreamError):
+                raise result
+        return {wa_id: result for wa_id, result in zip(wa_ids, results, strict=True) if isinstance(result, bool)}
+
+    async def _ask_and_tell(
+        self, missing: Sequence[str], waiting: Sequence[tuple[str, str | None]], request_id: str
+    ) -> None:
+        try:
+            known = await self._ask(missing)
+        except Refused:
+            known = {}
+        now = int(self._clock.now() * 1000)
+        found = []
+        for text, wa_id in waiting:
+            answer = _answer(text, wa_id, known, "failed")
+            entry = {"input": answer.input, "status": answer.status}
+            found.append(entry | {"wa_id": answer.wa_id} if answer.wa_id else entry)
+        callback = Callback(
+            0,
+            self._shard,
+            self._account,
+            f"contacts:{now}",
+            "contact_change",
+            bodies.contacts(found),
+            now,
+            request_id=request_id,
+        )
+        try:
+            await self._journal.write(Change(self._account, new_callbacks=(callback,)))
+        except Exception as error:
+            log.warning("contacts.not_told", extra={"numbers": len(waiting), "error": repr(error)})
+
+    async def _sync(self, wa_ids: Sequence[str]) -> Sequence[bool]:
+        numbers = list(dict.fromkeys(wa_ids))
+        registered = await self._upstream.check_contacts(numbers)
+        now = self._clock.now()
+        rows = []
+        for wa_id in numbers:
+            self._cache.put(wa_id, (wa_id in registered, now))
+            rows.append(contacts.Contact(self._account, wa_id, wa_id in registered, int(now * 1000)))
+        # A cache: an answer need not wait for it to be on disk, and what a crash loses is checked again.
+        self._journal.put(Change(self._account, checked_contacts=rows))
+        log.info("contacts.synced", extra={"numbers": len(numbers), "registered": len(registered)})
+        return [wa_id in registered for wa_id in wa_ids]
+
+
+def _answer(text: str, wa_id: str | None, known: dict[str, bool], pending: str) -> core.Contact:
+    if wa_id is None:
+        return core.Contact(text, "invalid")
+    registered = known.get(wa_id)
+    if registered is None:
+        return core.Contact(text, pending)
+    return core.Contact(text, "valid", wa_id) if registered else core.Contact(text, "invalid")

@@ -1,0 +1,91 @@
+"""What goes out because of what was lost: null messages on new sessions, requests, and messages sent again.
+
+They are jobs like others, committed with the deliveries that they follow from.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from coreapp import ids
+from coreapp.sending.encryption import RENEW
+from coreapp.statuses.tracker import ProgressBook
+from tidings.runtime.clock import Clock
+from tidings.storage.business.jobs import Job, State
+from tidings.wire import device as frames
+
+
+class Lane(Protocol):
+    """Where jobs wait to be encrypted."""
+
+    def seal_content(self, job: Job, content: bytes) -> None: ...
+
+    def enter_lane(self, job: Job, content: bytes) -> None: ...
+
+
+class Count(Protocol):
+    """The jobs in the queue."""
+
+    def add(self, count: int) -> None: ...
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Letter:
+    """One of them. id: of its envelope; kind: of its job while that is `NEW`."""
+
+    id: str
+    peer: str
+    kind: str
+    content: bytes = dataclasses.field(repr=False)
+    request_id: str = ""
+
+
+class Posting:
+    """Sends letters for one account."""
+
+    def __init__(
+        self,
+        lane: Lane,
+        with_media: Callable[[Job, bytes], None],
+        progress: ProgressBook,
+        count: Count,
+        clock: Clock,
+        *,
+        account: str,
+        shard: int,
+    ) -> None:
+        """with_media(job, content): to the lane, once the files that the content names are stored in the network."""
+        self._lane = lane
+        self._with_media = with_media
+        self._progress = progress
+        self._count = count
+        self._clock = clock
+        self._account = account
+        self._shard = shard
+
+    def jobs(self, letters: Sequence[Letter]) -> Sequence[Job]:
+        """As they are to be committed; nothing may run between this and `post`."""
+        now = int(self._clock.now() * 1000)
+        jobs = []
+        for letter in letters:
+            job = Job(letter.id, self._shard, self._account, letter.peer, State.NEW, "", b"", now, letter.request_id)
+            self._lane.seal_content(job, letter.content)
+            job.kind = letter.kind
+            jobs.append(job)
+        return jobs
+
+    def post(self, letters: Sequence[Letter], jobs: Sequence[Job]) -> None:
+        """The jobs are in the journal: send them."""
+        self._count.add(len(jobs))
+        self._progress.hold([ids.message_of(job.id) for job in jobs])
+        for job, letter in zip(jobs, letters, strict=True):
+            self.enter(job, letter.content)
+
+    def enter(self, job: Job, content: bytes) -> None:
+        """Start a `NEW` job that is counted and held, of whichever kind, on its way."""
+        if job.kind == frames.RETRY or (job.kind == RENEW and not ids.is_repetition(job.id)):
+            self._lane.enter_lane(job, content)
+        else:
+            self._with_media(job, content)

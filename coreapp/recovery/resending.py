@@ -1,0 +1,119 @@
+"""A recipient's device could not decrypt messages of ours, and asks for them again."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from prometheus_client import Counter
+
+from coreapp import ids
+from coreapp.peers.sessions import SessionStore
+from coreapp.receiving.consequences import Consequences
+from coreapp.receiving.deliveries import count
+from coreapp.recovery.control_messages import Letter
+from coreapp.recovery.sent_content import Keeping, Kept, tag_of
+from coreapp.recovery.session_repair import MAX_REFS, Budget, Renewals
+from coreapp.sending.encryption import RENEW
+from coreapp.statuses.tracker import ProgressBook
+from coreapp.upstream import Delivery
+from tidings import e2ee
+from tidings.storage.business import messages
+from tidings.storage.business.messages import Status
+from tidings.storage.database import Database
+from tidings.wire import device as frames
+
+log = logging.getLogger(__name__)
+
+RESENT = Counter("tidings_messages_resent_total", "Messages that a recipient asked for again", ["outcome"])
+
+MAX_ATTEMPTS = 4  # to send one message again
+
+
+class Resending:
+    """Answers for one account. `load` comes first, for each batch of deliveries."""
+
+    def __init__(
+        self,
+        database: Database,
+        keeping: Keeping,
+        store: SessionStore,
+        lane: Renewals,
+        progress: ProgressBook,
+        budget: Budget,
+        *,
+        account: str,
+    ) -> None:
+        self._database = database
+        self._keeping = keeping
+        self._store = store
+        self._lane = lane
+        self._progress = progress
+        self._budget = budget
+        self._account = account
+        # Of the batch under way; bounded by the window of unacknowledged deliveries.
+        self._kept: dict[str, tuple[messages.Kept, Kept]] = {}
+        self._renewing: set[str] = set()
+
+    async def load(self, deliveries: Sequence[Delivery]) -> None:
+        """Read what the requests among these deliveries are about."""
+        self._kept, self._renewing = {}, set()
+        asked = {ref for delivery in deliveries if delivery.kind == frames.RETRY for ref in delivery.refs[:MAX_REFS]}
+        if asked:
+            rows = await self._database.query(
+                lambda connection: messages.list_kept(connection, self._account, list(asked))
+            )
+            self._kept = {row.id: (row, Kept.decode(row.kept)) for row in rows}
+
+    def answer(self, delivery: Delivery, consequences: Consequences) -> None:
+        """Send again what was sent to this very peer and is not delivered; the lane asks whether it may have it."""
+        for message_id in delivery.refs[:MAX_REFS]:
+            outcome = self._answer(message_id, delivery, consequences)
+            RESENT.labels(outcome).inc()
+            log.info("message.asked_for_again", extra={"id": message_id, "by": delivery.sender, "outcome": outcome})
+        count(delivery, "noted")
+
+    def _answer(self, message_id: str, delivery: Delivery, consequences: Consequences) -> str:
+        row, kept = self._kept.get(message_id, (None, None))
+        if row is None or kept is None or row.peer != delivery.sender:
+            return "not kept"
+        if self._progress.status(message_id) not in (Status.ACCEPTED, Status.SENT):
+            return "settled"
+        asked_by = kept.after(None, delivery.id).asked_by
+        if kept.asked_by == asked_by:
+            return "answered"
+        if kept.attempts >= MAX_ATTEMPTS:
+            return "given up"
+        record = self._store.at_hand(delivery.sender)
+        renews = self._renews(delivery.sender, record, kept)
+        if renews is None:
+            return "put off"
+        try:
+            content = self._keeping.open(row, kept)
+        except e2ee.CorruptState:
+            return "unreadable"
+        kept = kept.after(None if self._is_renewing(delivery.sender) else record, delivery.id)
+        self._kept[message_id] = (row, kept)
+        consequences.kept[message_id] = kept.encode()
+        envelope_id = ids.repetition(message_id, kept.attempts)
+        consequences.letters.append(Letter(envelope_id, row.peer, RENEW if renews else "", content, row.request_id))
+        return "again"
+
+    def _is_renewing(self, peer: str) -> bool:
+        return peer in self._renewing or self._lane.is_renewing(peer)
+
+    def _renews(self, peer: str, record: e2ee.SessionRecord | None, kept: Kept) -> bool | None:
+        """Has it to go on another session than the one at hand, which it was encrypted in? `None`: but not now."""
+        if record is None or self._is_renewing(peer):
+            return False
+        if kept.is_session_known:
+            same = kept.session == tag_of(record)
+        else:
+            # It went through the lane. A session that was answered on since is not the one that failed.
+            same = record.unacknowledged and not self._budget.renewals.used(peer)
+        if not same:
+            return False
+        if not self._budget.renewals.take(peer):
+            return None
+        self._renewing.add(peer)
+        return True

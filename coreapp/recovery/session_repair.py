@@ -1,0 +1,99 @@
+"""What follows from a message that could not be decrypted: a new session where the old one is at fault, and a request
+to send the message again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import msgspec
+from prometheus_client import Counter
+
+from coreapp.ids import MessageIds
+from coreapp.peers.sessions import SessionStore
+from coreapp.recovery.control_messages import Letter
+from coreapp.sending.encryption import RENEW
+from tidings import e2ee
+from tidings.runtime.allowance import Allowance
+from tidings.runtime.clock import Clock
+from tidings.wire import device as frames
+
+log = logging.getLogger(__name__)
+
+RENEWALS = Counter("tidings_session_renewals_total", "Sessions that a message could not be decrypted in", ["outcome"])
+ASKED = Counter("tidings_messages_asked_again_total", "Messages that could not be decrypted", ["outcome"])
+
+PERIOD = 3600.0  # seconds
+MAX_RENEWALS = 3  # of one peer in a period: each takes a bundle, one of its one-time pre-keys, and a set-up
+MAX_ASKED = 500  # messages of one peer in a period
+MAX_UNDER_WAY = 1_000  # renewals of all peers; one more is not begun, and the peer's next message tries again
+MAX_REFS = 100  # messages that one envelope asks for
+REMEMBERED = 10_000  # peers; whoever is forgotten may cost as much again
+
+NULL = b'{"type":"null"}'
+
+
+class Budget:
+    """What peers may cost with messages that nobody can read, be they broken or forged.
+
+    renewals: of the session with a peer; requests: messages that a peer is asked for.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self.renewals: Allowance[str] = Allowance(clock, limit=MAX_RENEWALS, period=PERIOD, remembered=REMEMBERED)
+        self.requests: Allowance[str] = Allowance(clock, limit=MAX_ASKED, period=PERIOD, remembered=REMEMBERED)
+
+
+class Renewals(Protocol):
+    """The lane, as far as sessions are replaced in it."""
+
+    def is_renewing(self, peer: str) -> bool: ...
+
+    @property
+    def renewals(self) -> int: ...
+
+
+class Mending:
+    """Decides for one account what is done about messages that could not be decrypted."""
+
+    def __init__(self, store: SessionStore, lane: Renewals, budget: Budget) -> None:
+        self._store = store
+        self._lane = lane
+        self._budget = budget
+        self._ids = MessageIds()
+
+    def asks_for(self, sender: str, error: e2ee.E2EEError) -> bool:
+        """Is this message of theirs asked for again? Counts."""
+        if not isinstance(error, e2ee.InvalidMessage | e2ee.NoSession | e2ee.CorruptState):
+            return False
+        asks = self._budget.requests.take(sender)
+        ASKED.labels("asked" if asks else "too many").inc()
+        return asks
+
+    def letters(self, lost: Mapping[str, Sequence[str]]) -> list[Letter]:
+        """What goes to the senders of messages that were lost, by sender, whose sessions must be pinned and loaded."""
+        letters: list[Letter] = []
+        for peer, message_ids in lost.items():
+            if self._renews(peer):
+                log.info("session.renewed", extra={"peer": peer})
+                # First, so that the peer has the session when it reads what is asked of it.
+                letters.append(Letter(self._ids.new(), peer, RENEW, NULL))
+            for start in range(0, len(message_ids), MAX_REFS):
+                body = msgspec.json.encode(message_ids[start : start + MAX_REFS])
+                letters.append(Letter(self._ids.new(), peer, frames.RETRY, body))
+        return letters
+
+    def _renews(self, peer: str) -> bool:
+        record = self._store.at_hand(peer)
+        if self._lane.is_renewing(peer):
+            return False
+        if record is not None and record.unacknowledged and self._budget.renewals.used(peer):
+            # The peer has not answered on it: what comes was encrypted before it had it.
+            return False
+        if self._lane.renewals >= MAX_UNDER_WAY or not self._budget.renewals.take(peer):
+            RENEWALS.labels("put off").inc()
+            return False
+        RENEWALS.labels("begun").inc()
+        return True

@@ -1,0 +1,1 @@
+"""From a job to the network's answer: encryption, transmission, read receipts."""

@@ -1,0 +1,358 @@
+"""Making ciphertexts: at once where the session is at hand, otherwise in a lane of its own.
+
+A session set-up costs as much CPU as thirty messages and a round trip to the servers, so messages that need one wait
+in the lane, and those that do not pass them by. Messages to one peer stay in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from prometheus_client import Counter, Gauge
+
+from coreapp import codes
+from coreapp.account.device import OwnDevice
+from coreapp.errors import UpstreamAway, UpstreamRefused
+from coreapp.groups.names import is_group
+from coreapp.journal import Change, Journal
+from coreapp.peers.identities import Identities, Learnt
+from coreapp.peers.sessions import SessionStore
+from coreapp.upstream import Upstream
+from tidings import e2ee
+from tidings.runtime import crashpoints, service
+from tidings.runtime.batcher import Batcher, BatcherClosed
+from tidings.storage.business import sessions
+from tidings.storage.business.jobs import Job, State
+from tidings.wire import device as frames
+
+log = logging.getLogger(__name__)
+
+SET_UPS = Counter("tidings_session_setups_total", "Sessions opened by us", ["version"])
+WAITING = Gauge("tidings_session_setups_waiting", "Recipients whose session is being loaded or opened")
+
+KINDS = {e2ee.PREKEY: frames.PREKEY, e2ee.MESSAGE: frames.MESSAGE}
+MAX_FETCH = 100  # recipients in one round of the lane
+YIELD_EVERY = 4  # set-ups between two turns of the event loop: about 2 ms
+RETRY_SECONDS = 0.5
+RENEW = "renew"  # kind of a job that is `NEW` and has to go on another session than the one at hand when it enters
+
+# Of a recipient whose keys are others than before, until the business has taken them.
+CHANGED = (codes.USER_CHANGED, "the recipient's identity has changed and is not acknowledged")
+# Of one whose keys have lost what they had, which whoever sits between us would bring about.
+WEAKER = (codes.USER_CHANGED, "the recipient's keys had post-quantum protection, and have none any more")
+
+
+class Outlet(Protocol):
+    """Where encrypted jobs go, and those that cannot be."""
+
+    def offer(self, jobs: Sequence[Job], *, inherited: bool = False) -> None: ...
+
+    def fail(self, jobs: Sequence[Job], code: int, details: str) -> None: ...
+
+    def settle(self, jobs: Sequence[Job]) -> None: ...
+
+
+class Lane(Protocol):
+    """Where jobs wait to be encrypted."""
+
+    def enter_lane(self, job: Job, content: bytes) -> None: ...
+
+
+class Encryption:
+    """Encrypts the jobs of one account."""
+
+    def __init__(
+        self,
+        device: OwnDevice,
+        store: SessionStore,
+        upstream: Upstream,
+        journal: Journal,
+        outlet: Outlet,
+        identities: Identities,
+        *,
+        require_pq: bool = False,
+    ) -> None:
+        self._device = device
+        self._store = store
+        self._upstream = upstream
+        self._journal = journal
+        self._outlet = outlet
+        self._identities = identities
+        self._require_pq = require_pq
+        # Jobs whose recipient is in the lane, by recipient, with their contents. Bounded by the job queue's limit.
+        self._waiting: dict[str, list[tuple[Job, bytes]]] = {}
+        # Of those recipients whose session is to be replaced: its base key, `None` for whichever there is.
+        self._outdated: dict[str, bytes | None] = {}
+        self._lane: Batcher[str, None] = Batcher("session-lane", self._round, max_size=MAX_FETCH, max_in_flight=2)
+        self._closing = asyncio.Event()
+        self._groups: Lane | None = None
+
+    def serve_groups(self, lane: Lane) -> None:
+        """Say who encrypts messages to groups; before the first of them enters."""
+        self._groups = lane
+
+    def encrypt_now(self, job: Job, content: bytes) -> sessions.SendingHalf | None:
+        """Turn a new job into an encrypted one, when its session is at hand and nobody is queued before it.
+
+        A recipient whose identity waits to be acknowledged is for the lane to refuse.
+
+        Returns what must be committed with the job (and `hold` must be called with that commit), or `None` with the
+        job as it was. Nothing may run between this and the journal's `put`: commits must be in the order of keys.
+        """
+        if is_group(job.peer) or job.peer in self._waiting:
+            return None
+        if not self._identities.is_complete or self._identities.blocks(job.peer):
+            return None
+        record = self._store.at_hand(job.peer)
+        if record is None:
+            return None
+        return self._encrypt(job, content, record)
+
+    def hold(self, peer: str, committed: asyncio.Future[None]) -> None:
+        """Keep the peer's session in memory until the commit of what `encrypt_now` returned."""
+        self._store.hold(peer, committed)
+
+    def seal_content(self, job: Job, content: bytes) -> None:
+        """The form in which a content waits on disk until it can be encrypted for its recipient."""
+        job.state, job.kind = State.NEW, ""
+        job.body = self._device.sealer.seal(content, context=(job.account, "", "job", job.id))
+
+    def unseal_content(self, job: Job) -> bytes:
+        """The content of a job that is `NEW`. Raises `e2ee.CorruptState`."""
+        return self._device.sealer.open(job.body, (job.account, "", "job", job.id))
+
+    def enter_lane(self, job: Job, content: bytes) -> None:
+        """Queue a job for a session; it is on disk as `NEW`, or in the journal already.
+
+        It must enter before anything else is accepted, so that later messages to its peer line up behind it. One of the
+        kind `RENEW` has a new session opened, on which goes all that waits for the peer; one that asks for messages
+        again has nothing to encrypt and only keeps its place.
+        """
+        if self._closing.is_set():
+            return
+        if job.kind == RENEW and job.peer not in self._outdated:
+            record = self._store.at_hand(job.peer)
+            self._outdated[job.peer] = record.base_key if record is not None else None
+        if is_group(job.peer):
+            assert self._groups is not None, "serve_groups() comes first"
+            self._groups.enter_lane(job, content)
+            return
+        waiting = self._waiting.get(job.peer)
+        if waiting is not None:
+            waiting.append((job, content))
+            return
+        self._waiting[job.peer] = [(job, content)]
+        WAITING.set(len(self._waiting))
+        self._line_up(job.peer)
+
+    def is_renewing(self, peer: str) -> bool:
+        """Is a new session with this peer on its way?"""
+        return peer in self._outdated
+
+    @property
+    def renewals(self) -> int:
+        """How many sessions are being replaced."""
+        return len(self._outdated)
+
+    def turn_away(self, peer: str) -> None:
+        """The peer's identity changed: what waits for it fails, where that needs to be acknowledged."""
+        if self._identities.blocks(peer):
+            self._outlet.fail([job for job, _ in self._take(peer)], *CHANGED)
+            WAITING.set(len(self._waiting))
+
+    async def close(self) -> None:
+        """Leave what is in the lane to the next owner: it is on disk."""
+        self._closing.set()
+        self._waiting.clear()
+        await self._lane.close()
+        WAITING.set(0)
+
+    def _line_up(self, peer: str) -> None:
+        self._lane.put(peer).add_done_callback(self._round_done)
+
+    def _round_done(self, done: asyncio.Future[None]) -> None:
+        """A round that failed leaves its messages nowhere but on disk: the shard has to be opened anew."""
+        if not done.cancelled() and (error := done.exception()) is not None and not isinstance(error, BatcherClosed):
+            self._journal.fail(error)
+
+    def _encrypt(self, job: Job, content: bytes, record: e2ee.SessionRecord) -> sessions.SendingHalf:
+        self._encrypt_job(job, content, record)
+        return self._store.seal_sending(job.peer, record)
+
+    def _encrypt_job(self, job: Job, content: bytes, record: e2ee.SessionRecord) -> None:
+        if job.kind == frames.RETRY:
+            job.state, job.body = State.ENCRYPTED, content
+            return
+        kind, body = record.encrypt(content)
+        job.state, job.kind, job.body = State.ENCRYPTED, KINDS[kind], body
+
+    def _take(self, peer: str) -> Sequence[tuple[Job, bytes]]:
+        """Take what waits for a peer out of the lane."""
+        self._outdated.pop(peer, None)
+        return self._waiting.pop(peer, [])
+
+    def _is_outdated(self, peer: str, record: e2ee.SessionRecord) -> bool:
+        """Is this session the one that is to be replaced?"""
+        if peer not in self._outdated:
+            return False
+        outdated = self._outdated[peer]
+        return outdated is None or outdated == record.base_key
+
+    async def _round(self, peers: Sequence[str]) -> Sequence[None]:
+        self._store.pin(peers)
+        try:
+            with self._identities.pinned(peers):
+                await self._serve(peers)
+        finally:
+            self._store.unpin(peers)
+        return [None] * len(peers)
+
+    async def _serve(self, peers: Sequence[str]) -> None:
+        drops = {peer: self._store.drops(peer) for peer in peers}
+        await self._store.load(peers)
+        missing = [peer for peer in peers if (r := self._store.at_hand(peer)) is None or self._is_outdated(peer, r)]
+        await self._identities.load(missing if self._identities.is_complete else peers)
+        bundles = await self._fetch(missing) if missing else {}
+        asked = set(missing)
+        opened: dict[str, e2ee.SessionRecord] = {}
+        weaker: set[str] = set()
+        for count, peer in enumerate(missing, 1):
+            bundle = bundles.get(peer)
+            if bundle and not bundle.has_kyber and self._identities.is_downgrade(peer, bundle.identity_key):
+                log.error("session.downgraded", extra={"peer": peer})
+                weaker.add(peer)
+                continue
+            fresh = self._open_session(peer, bundle)
+            if fresh is not None:
+                opened[peer] = fresh
+            if count % YIELD_EVERY == 0:
+                await asyncio.sleep(0)
+        # From here to the journal nothing else runs: what is encrypted first is committed and sent first.
+        jobs: list[Job] = []
+        learnt = Learnt()
+        whole: list[sessions.Session] = []
+        halves: list[sessions.SendingHalf] = []
+        for peer in peers:
+            record = before = self._store.at_hand(peer)
+            is_new = before is None or self._is_outdated(peer, before)
+            if is_new:
+                if self._store.drops(peer) != drops[peer] or peer not in asked:
+                    # The peer registered anew while we asked: what we have may be made with its old keys. Or we have
+                    # not asked, since only now the session is to be replaced.
+                    self._again(peer)
+                    continue
+                fresh = opened.get(peer)
+                if fresh is not None:
+                    record = self._replaced(peer, before, fresh, learnt)
+                else:
+                    # An outdated session is better than none.
+                    is_new = False
+            waiting = self._take(peer)
+            if not waiting:
+                continue
+            if self._identities.blocks(peer):
+                self._outlet.fail([job for job, _ in waiting], *CHANGED)
+                continue
+            if record is None and peer in weaker:
+                self._outlet.fail([job for job, _ in waiting], *WEAKER)
+                continue
+            if record is None:
+                self._give_up(peer, waiting, bundles)
+                continue
+            self._store.keep(peer, record)
+            jobs += self._encrypt_all(waiting, record)
+            if is_new:
+                whole.append(self._store.seal_whole(peer, record))
+            else:
+                halves.append(self._store.seal_sending(peer, record))
+        WAITING.set(len(self._waiting))
+        if not jobs and not learnt.rows and not learnt.kyber:
+            return
+        crashpoints.reach(crashpoints.AFTER_SEAL_BEFORE_COMMIT)
+        committed = self._journal.put(
+            Change(
+                self._device.number,
+                enqueued_jobs=jobs,
+                whole_sessions=whole,
+                sending_halves=halves,
+                learnt_identities=learnt.rows,
+                kyber_identities=learnt.kyber,
+                new_callbacks=learnt.callbacks,
+            )
+        )
+        self._identities.announce(learnt, committed)
+        for peer in [session.peer for session in whole] + [half.peer for half in halves]:
+            self._store.hold(peer, committed)
+        await committed
+        self._outlet.offer(jobs)
+
+    def _encrypt_all(self, waiting: Sequence[tuple[Job, bytes]], record: e2ee.SessionRecord) -> list[Job]:
+        """Encrypted copies: the jobs themselves may still wait in the journal to be committed as `NEW`."""
+        jobs = []
+        for job, content in waiting:
+            encrypted = dataclasses.replace(job)
+            try:
+                self._encrypt_job(encrypted, content, record)
+            except e2ee.E2EEError as error:
+                log.error("message.unencryptable", extra={"id": job.id, "to": job.peer, "error": repr(error)})
+                self._outlet.fail([job], codes.GENERIC, "the message cannot be encrypted")
+                continue
+            jobs.append(encrypted)
+        return jobs
+
+    def _again(self, peer: str) -> None:
+        """Another round for those who wait for this peer."""
+        if peer in self._waiting and not self._closing.is_set():
+            self._line_up(peer)
+
+    async def _fetch(self, peers: Sequence[str]) -> Mapping[str, e2ee.PreKeyBundle | None]:
+        """Ask until the servers answer: the jobs are on disk and can wait. `None` for a peer that they refuse."""
+        while not self._closing.is_set():
+            try:
+                return await self._upstream.fetch_bundles(peers)
+            except UpstreamAway as error:
+                log.warning("prekeys.waiting", extra={"recipients": len(peers), "error": str(error)})
+            except UpstreamRefused as error:
+                log.error("prekeys.refused", extra={"recipients": len(peers), "error": str(error)})
+                if len(peers) == 1:
+                    return {peers[0]: None}
+                return {k: v for peer in peers for k, v in (await self._fetch([peer])).items()}
+            await service.wait_for(self._closing, RETRY_SECONDS)
+        return {}
+
+    def _replaced(
+        self, peer: str, before: e2ee.SessionRecord | None, fresh: e2ee.SessionRecord, learnt: Learnt
+    ) -> e2ee.SessionRecord:
+        """A session that was opened, in the place of the one before; what is under way on that can still be read."""
+        identity = before.remote_identity if before is not None else None
+        kyber = fresh.version >= e2ee.VERSION_4
+        self._identities.learn(peer, fresh.remote_identity, learnt, before=identity, kyber=kyber)
+        if before is not None and identity == fresh.remote_identity:
+            fresh.supersede(before)
+        return fresh
+
+    def _open_session(self, peer: str, bundle: e2ee.PreKeyBundle | None) -> e2ee.SessionRecord | None:
+        if bundle is None:
+            return None
+        try:
+            record = e2ee.SessionRecord.initiate(
+                self._device.identity, self._device.registration_id, bundle, require_pq=self._require_pq
+            )
+        except e2ee.E2EEError as error:
+            log.error("session.refused", extra={"peer": peer, "error": repr(error)})
+            return None
+        SET_UPS.labels(record.version).inc()
+        return record
+
+    def _give_up(
+        self, peer: str, waiting: Sequence[tuple[Job, bytes]], bundles: Mapping[str, e2ee.PreKeyBundle | None]
+    ) -> None:
+        jobs = [job for job, _ in waiting]
+        if peer in bundles:
+            self._outlet.fail(jobs, codes.GENERIC, "the recipient's keys cannot be used")
+        else:
+            self._outlet.fail(jobs, codes.USER_NOT_VALID, "the recipient is not on the network any more")

@@ -1,0 +1,54 @@
+"""Marking messages of recipients as read: a receipt for their sender."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import msgspec
+
+from coreapp import codes, ids
+from coreapp.errors import Refused
+from coreapp.sending.read_receipts import MAX_REFS, ReadReceipts, Receipt
+from tidings.storage.business import messages, service_windows
+from tidings.storage.business.messages import Status
+from tidings.storage.database import Database
+from tidings.wire import core
+from tidings.wire import device as frames
+
+
+class GroupMarks(Protocol):
+    """Marks messages of groups."""
+
+    async def mark(self, question: core.MarkRead) -> None: ...
+
+
+class ReadMarks:
+    """Those of one account. A mark that was answered is on disk, and reaches the sender whatever crashes."""
+
+    def __init__(self, database: Database, receipts: ReadReceipts, groups: GroupMarks, *, account: str) -> None:
+        self._database = database
+        self._receipts = receipts
+        self._groups = groups
+        self._account = account
+
+    async def mark(self, question: core.MarkRead) -> None:
+        """Mark a message and the unread ones before it. Webhooks of our own that look like messages need no mark.
+
+        Raises `Refused` with 1006 when nobody sent us such a one, and when a queue is full.
+        """
+        if ids.is_notice(question.id):
+            return
+        async with self._database.reading() as connection:
+            found = await messages.list_progress(connection, self._account, [question.id])
+            if not found or found[0].status not in (Status.RECEIVED, Status.MARKED_READ):
+                raise Refused(codes.NOT_FOUND, "unknown message")
+            peer = found[0].peer
+            unread = await service_windows.list_unread(connection, self._account, peer, question.id, limit=MAX_REFS)
+        if not unread:
+            await self._groups.mark(question)
+            return
+        fresh = [message_id for message_id in unread if not self._receipts.is_marked(message_id)]
+        if fresh:
+            receipt = Receipt(peer, frames.READ, msgspec.json.encode(fresh))
+            self._receipts.send([receipt], fresh, question.request_id, read_messages={peer: fresh})
+        await self._receipts.committed(unread)

@@ -1,0 +1,214 @@
+"""Sending encrypted jobs to the servers, windowed, and noting what became of them.
+
+A job is sent only once its ciphertext is on disk, always with the same bytes, and again after every reconnect until
+the servers accept or refuse it; they drop what they have seen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import logging
+from collections.abc import Callable, Sequence
+
+import msgspec
+from prometheus_client import Counter
+
+from coreapp import codes, ids
+from coreapp.journal import Change, Journal
+from coreapp.sending import group_jobs
+from coreapp.statuses.reports import Reached, StatusReports
+from coreapp.upstream import Envelope, Upstream
+from tidings.runtime import crashpoints
+from tidings.storage.business.jobs import Job
+from tidings.storage.business.messages import Status
+from tidings.wire import device
+
+log = logging.getLogger(__name__)
+
+SENT = Counter("tidings_messages_sent_total", "Envelopes with an answer of the servers", ["result"])
+
+_decode_refs = msgspec.json.Decoder(list[str]).decode
+
+RETRY_SECONDS = 1.0  # after the servers said that they are overloaded
+
+FAILURES = {
+    device.NO_SUCH_NUMBER: (codes.USER_NOT_VALID, "the recipient is not on the network any more"),
+    device.NO_SUCH_GROUP: (codes.GROUP_MISSING, "the group does not exist any more"),
+    device.NOT_PARTICIPANT: (codes.GROUP_MISSING, "the business is not a participant of the group any more"),
+    device.BLOCKED: (codes.RECIPIENT_BLOCKED, "the recipient has blocked this business"),
+}
+CHANGED = (codes.USER_CHANGED, "the recipient has registered anew before this was sent: send it again")
+
+
+class Transmitter:
+    """The encrypted jobs of one shard, from commit to acceptance.
+
+    At most `window` jobs and `window_bytes` are unanswered. When the servers are overloaded everything waits: what
+    they refused goes out again first, so that messages to one peer keep their order, but for those that were under way.
+    """
+
+    def __init__(
+        self,
+        upstream: Upstream,
+        journal: Journal,
+        reports: StatusReports,
+        *,
+        account: str,
+        later: Callable[[float, Callable[[], None]], object],
+        finished: Callable[[Sequence[str], asyncio.Future[None]], None],
+        returned: Callable[[Job], None] | None = None,
+        blocked_is_sent: bool = False,
+        window: int = 2000,
+        window_bytes: int = 4 * 1024 * 1024,
+    ) -> None:
+        """later(seconds, call): the loop's timer; finished(ids, committed): told when jobs leave the queue;
+        returned(job): given what has to be encrypted anew, because its group has changed;
+        blocked_is_sent: the business does not learn who has blocked it."""
+        self._upstream = upstream
+        self._journal = journal
+        self._reports = reports
+        self._account = account
+        self._later = later
+        self._finished = finished
+        self._returned = returned
+        self._blocked_is_sent = blocked_is_sent
+        self._window = window
+        self._window_bytes = window_bytes
+        self._waiting: collections.deque[Job] = collections.deque()
+        self._unanswered: dict[str, Job] = {}
+        self._unanswered_bytes = 0
+        # Refused as overloaded; they keep their place in the window until they are sent again.
+        self._refused: set[str] = set()
+        # Sent by an earlier owner perhaps: what the servers made of them is not known.
+        self._inherited: set[str] = set()
+        self._accepted = SENT.labels("accepted")
+
+    def offer(self, jobs: Sequence[Job], *, inherited: bool = False) -> None:
+        """Jobs whose ciphertext is on disk, in the order in which they are to arrive.
+
+        inherited: an earlier owner may have sent them already.
+        """
+        if inherited:
+            self._inherited.update(job.id for job in jobs)
+        self._waiting.extend(jobs)
+        self._pump()
+
+    def connected(self) -> None:
+        """Send again all that has no answer, then go on."""
+        self._refused.clear()
+        for job in self._unanswered.values():
+            self._send(job)
+        self._pump()
+
+    def accepted(self, envelope_ids: Sequence[str]) -> None:
+        """Safe with the servers: the job is done, the message is sent."""
+        done = [job for envelope_id in envelope_ids if (job := self._answered(envelope_id)) is not None]
+        if done:
+            crashpoints.reach(crashpoints.AFTER_SEND_BEFORE_MARK)
+            self._end(done, [(ids.message_of(job.id), Status.SENT, None, None) for job in done])
+            self._accepted.inc(len(done))
+        self._pump()
+
+    def refused(self, message_id: str, reason: str, detail: str) -> None:
+        """Not taken: tried again when the servers were overloaded, failed otherwise."""
+        if message_id not in self._unanswered:
+            return
+        SENT.labels(reason).inc()
+        if reason == device.OVERLOADED:
+            if not self._refused:
+                self._later(RETRY_SECONDS, self._again)
+            self._refused.add(message_id)
+            return
+        job = self._answered(message_id)
+        assert job is not None
+        if reason == device.STALE_GROUP and self._returned is not None:
+            self._returned(job)
+            self._pump()
+            return
+        code, details = FAILURES.get(reason, (codes.GENERIC, f"{reason}: {detail}" if detail else reason))
+        log.info(
+            "message.failed",
+            extra={"id": message_id, "to": job.peer, "reason": reason, "detail": detail, "request_id": job.request_id},
+        )
+        if reason == device.BLOCKED and self._blocked_is_sent:
+            self.settle([job])
+        else:
+            self.fail([job], code, details)
+        self._pump()
+
+    def withdraw(self, peer: str) -> None:
+        """The peer has new keys: what was encrypted for the old ones and never sent fails, since nobody can read it.
+
+        What was sent is left to the servers, who may have delivered it before.
+        """
+        stale = [
+            job
+            for job in self._waiting
+            if job.peer == peer and job.kind in (device.PREKEY, device.MESSAGE) and job.id not in self._inherited
+        ]
+        if stale:
+            ids = {job.id for job in stale}
+            self._waiting = collections.deque(job for job in self._waiting if job.id not in ids)
+            self.fail(stale, *CHANGED)
+
+    def fail(self, jobs: Sequence[Job], code: int, details: str) -> None:
+        """End jobs without sending them; their messages get the status failed, those also that were sent before."""
+        self._end(jobs, [(ids.message_of(job.id), Status.FAILED, None, (code, details)) for job in jobs])
+
+    def settle(self, jobs: Sequence[Job]) -> None:
+        """End jobs that nobody is there to be sent, or wants to be: their messages get the status sent."""
+        self._end(jobs, [(ids.message_of(job.id), Status.SENT, None, None) for job in jobs])
+
+    def _end(self, jobs: Sequence[Job], reached: Sequence[Reached]) -> None:
+        if not jobs:
+            return
+        report = self._reports.report(reached)
+        finished = [job.id for job in jobs]
+        committed = self._journal.put(
+            Change(self._account, finished_jobs=finished, statuses=report.statuses, new_callbacks=report.callbacks)
+        )
+        self._finished(finished, committed)
+
+    def _answered(self, message_id: str) -> Job | None:
+        job = self._unanswered.pop(message_id, None)
+        if job is not None:
+            self._unanswered_bytes -= len(job.body)
+            self._refused.discard(message_id)
+        return job
+
+    def _again(self) -> None:
+        refused, self._refused = self._refused, set()
+        if refused:
+            # In the order in which they were first sent.
+            for message_id, job in self._unanswered.items():
+                if message_id in refused:
+                    self._send(job)
+        self._pump()
+
+    def _pump(self) -> None:
+        while self._waiting and self._has_room() and self._upstream.connected:
+            job = self._waiting.popleft()
+            self._inherited.discard(job.id)
+            self._unanswered[job.id] = job
+            self._unanswered_bytes += len(job.body)
+            self._send(job)
+
+    def _has_room(self) -> bool:
+        return (
+            not self._refused
+            and len(self._unanswered) < self._window
+            and (self._unanswered_bytes < self._window_bytes or not self._unanswered)
+        )
+
+    def _send(self, job: Job) -> None:
+        if job.kind in group_jobs.KINDS:
+            self._upstream.send(group_jobs.envelope_of(job))
+        elif job.kind in (device.READ, device.RETRY):
+            # Nothing in it is to be encrypted: the body is the list of the messages that it is about.
+            self._upstream.send(
+                Envelope(job.id, job.peer, job.kind, refs=tuple(_decode_refs(job.body)), trace=job.request_id)
+            )
+        else:
+            refs = (ids.message_of(job.id),) if ids.is_repetition(job.id) else ()
+            self._upstream.send(Envelope(job.id, job.peer, job.kind, job.body, refs=refs, trace=job.request_id))

@@ -1,0 +1,182 @@
+"""The link that Webapps connect to: each question is answered by the shard that this process owns."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+from prometheus_client import generate_latest
+
+from coreapp import codes, statistics
+from coreapp.account.requests import AccountDesk
+from coreapp.errors import KeyInUse, OutcomeUnknown, Refused
+from coreapp.peers.identities import text_of
+from coreapp.shard.health import Databases
+from coreapp.shard.shard import Shard
+from tidings.runtime.batcher import BatcherClosed, BatcherFull
+from tidings.storage import outages
+from tidings.storage.business.shards import LeaseLost
+from tidings.wire import connection as wire
+from tidings.wire import core
+
+log = logging.getLogger(__name__)
+
+UNREGISTERED = "the business's number is not registered: POST /v1/account sends a code"
+MAX_IN_FLIGHT = 10_000  # questions of one Webapp; one more is refused with 1016
+
+
+class LinkHandler:
+    """One Webapp's connection. The first frame must be a `Hello` with the installation's link key."""
+
+    def __init__(
+        self,
+        key: str,
+        node: str,
+        shard: Callable[[], Shard | None],
+        desk: AccountDesk | None = None,
+        databases: Databases | None = None,
+    ) -> None:
+        """desk: takes questions about the number itself; without one they are refused. databases: what health looks at
+        besides the connection to the network."""
+        self._key = key.encode()
+        self._node = node
+        self._shard = shard
+        self._desk = desk
+        self._databases = databases
+        self._trusted = False
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def opened(self, connection: wire.Connection) -> None:
+        """Nothing is said before the `Hello`."""
+
+    def received(self, connection: wire.Connection, frame: Any) -> None:
+        if isinstance(frame, core.Hello):
+            self._trusted = hmac.compare_digest(frame.key.encode(), self._key)
+            if self._trusted:
+                connection.send(core.Done(frame.n))
+            else:
+                log.warning("link.wrong_key", extra={"peer": connection.peer})
+                connection.close("wrong link key")
+        elif not self._trusted:
+            connection.close("no hello")
+        elif len(self._tasks) >= MAX_IN_FLIGHT:
+            connection.send(core.Refused(frame.n, codes.OVERLOADED, "too many requests are in flight", 1))
+        else:
+            task = asyncio.get_running_loop().create_task(self._answer(connection, frame))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    def closed(self, connection: wire.Connection, reason: str) -> None:
+        """Questions in flight run on: what they commit stays committed, only nobody hears of it."""
+        log.info("link.closed", extra={"peer": connection.peer, "reason": reason})
+
+    async def _answer(self, connection: wire.Connection, question: Any) -> None:
+        started = time.perf_counter()
+        answer = await self._try(question)
+        result = str(answer.code) if isinstance(answer, core.Refused) else "ok"
+        took = statistics.answered(type(question).__name__, result)
+        took.observe((time.perf_counter() - started) * 1000)
+        connection.send(answer)
+
+    async def _try(self, question: Any) -> core.Answer:
+        answer: core.Answer
+        try:
+            answer = await self._ask(question)
+        except Refused as refused:
+            answer = core.Refused(question.n, refused.code, refused.details, refused.retry_after)
+        except KeyInUse as error:
+            answer = core.KeyTaken(question.n, error.in_progress)
+        except (LeaseLost, BatcherClosed):
+            answer = core.Refused(question.n, codes.NOT_PRIMARY_COREAPP, "this Coreapp has just lost its shard", 1)
+        except BatcherFull as error:
+            answer = core.Refused(question.n, codes.OVERLOADED, f"the {error} queue is full", 1)
+        except OutcomeUnknown as error:
+            log.error("link.outcome_unknown", extra={"question": type(question).__name__, "error": str(error)})
+            details = "the database broke off while this was being written: whether it was done is unknown"
+            answer = core.Refused(question.n, codes.INTERNAL_ERROR, details)
+        except Exception as error:
+            if outages.is_outage(error):
+                # In one line: every question that meets an outage says so.
+                outage = outages.describe(error) or "the database cannot be used"
+                log.error("link.question_failed", extra={"question": type(question).__name__, "error": outage})
+                answer = core.Refused(question.n, codes.SERVICE_NOT_READY, outage, 1)
+            else:
+                log.exception("link.question_failed", extra={"question": type(question).__name__})
+                answer = core.Refused(question.n, codes.INTERNAL_ERROR, "the Coreapp could not do this")
+        return answer
+
+    async def _ask(self, question: Any) -> core.Answer:
+        shard = self._shard()
+        if isinstance(question, core.GetMetrics):
+            return core.Metrics(question.n, generate_latest().decode())
+        if isinstance(question, core.GetHealth):
+            if shard is None:
+                status = "unregistered" if self._waits_for_code() else "disconnected"
+                return core.Health(question.n, status, self._node)
+            status = "connected" if shard.link.connected else "connecting"
+            if self._databases is not None and not await self._databases.are_alive():
+                status = "disconnected"
+            return core.Health(question.n, status, self._node, [shard.lease.shard], shard.callbacks.audience.dropped)
+        if self._desk is not None and isinstance(question, _ABOUT_THE_NUMBER):
+            return await _ask_desk(self._desk, question)
+        if shard is None and self._waits_for_code():
+            raise Refused(codes.SERVICE_NOT_READY, UNREGISTERED, retry_after=5)
+        if shard is None:
+            raise Refused(codes.NOT_PRIMARY_COREAPP, "this Coreapp does not own the shard", retry_after=1)
+        if shard.journal.is_stalled:
+            # What is taken now could not be answered before the caller gives up, and would be done all the same.
+            raise Refused(codes.SERVICE_NOT_READY, "the database does not answer", retry_after=1)
+        if isinstance(question, core.AcceptMessage):
+            message_id = await shard.jobs.accept(question)
+            return core.Accepted(question.n, message_id, question.to)
+        if isinstance(question, core.GetIdentity):
+            identity = await shard.identity_desk.describe(question.wa_id)
+            return core.Identity(question.n, text_of(identity.hash), identity.created_at, identity.acknowledged)
+        if isinstance(question, core.AcknowledgeIdentity):
+            await shard.identity_desk.acknowledge(question.wa_id, question.hash)
+            await shard.groups.give_again(question.wa_id)
+            return core.Done(question.n)
+        if isinstance(question, core.MarkRead):
+            await shard.read_marks.mark(question)
+            return core.Done(question.n)
+        if isinstance(question, core.GroupQuestion):
+            return await shard.groups.desk.answer(question)
+        if isinstance(question, core.CheckContacts):
+            contacts = await shard.contacts.check(
+                question.inputs,
+                wait=question.wait,
+                force=question.force_check,
+                request_id=question.request_id,
+            )
+            return core.Contacts(question.n, contacts)
+        if isinstance(question, core.SettingsChanged):
+            await shard.config.load()
+            return core.Done(question.n)
+        if isinstance(question, core.CollectGarbage):
+            shard.garbage.ask(question.kind)
+            return core.Done(question.n)
+        if isinstance(question, core.ReplayCallbacks):
+            return core.Replayed(question.n, await shard.callbacks.replay(question.seqs))
+        raise Refused(codes.INTERNAL_ERROR, f"unknown question {type(question).__name__}")
+
+    def _waits_for_code(self) -> bool:
+        return self._desk is not None and self._desk.waits_for_code
+
+
+_ABOUT_THE_NUMBER = (core.RequestCode, core.VerifyCode, core.ExportKeys, core.RestoreKeys)
+
+
+async def _ask_desk(desk: AccountDesk, question: Any) -> core.Answer:
+    if isinstance(question, core.ExportKeys):
+        return core.Exported(question.n, await desk.export_keys(question.account, question.password))
+    if isinstance(question, core.RequestCode):
+        await desk.request_code(question.account)
+    elif isinstance(question, core.VerifyCode):
+        await desk.verify(question.account, question.code)
+    else:
+        await desk.restore_keys(question.account, question.password, question.data)
+    return core.Done(question.n)

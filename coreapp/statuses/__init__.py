@@ -1,0 +1,1 @@
+"""How far each message got, and the rows that say so."""
