@@ -8,7 +8,9 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from handset import answers, composing, pointers, reading
+from handset import composing, reading
+from handset.attachments import pointers
+from handset.robots import answers
 from tidings.wire import device as wire
 
 

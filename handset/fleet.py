@@ -10,16 +10,16 @@ from typing import Any
 
 from handset import content, errors
 from handset.application import Application, Notice
-from handset.devices import Device
+from handset.devices.device import Device
+from handset.devices.keys import bundle_of
+from handset.devices.vault import Vault
 from handset.groups.api import GroupApi
-from handset.groups.book import Book
 from handset.groups.groups import Groups
+from handset.groups.sender_keys import Book
 from handset.items import Arrival, Outgoing
-from handset.keys import bundle_of
 from handset.link import Dial, Link, Peer
-from handset.mailroom import Mailroom
-from handset.receiving import Digest, Step
-from handset.vault import Vault
+from handset.receiving.digest import Digest, Step
+from handset.receiving.mailroom import Mailroom
 from tidings import e2ee
 from tidings.runtime.allowance import Allowance
 from tidings.runtime.clock import Clock, SystemClock

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from handset.devices import Device
+from handset.devices.device import Device
 from tidings import e2ee
 from tidings.wire import device as wire
 

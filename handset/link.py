@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from prometheus_client import Counter, Gauge
 
 from handset import errors
-from handset.devices import Device
+from handset.devices.device import Device
 from tidings.runtime.clock import Clock
 from tidings.runtime.service import wait_for
 from tidings.storage.handset import mailroom as storage

@@ -12,8 +12,8 @@ import aiohttp
 import msgspec
 
 from handset import errors
-from handset.devices import Device
-from handset.keys import KeySet
+from handset.devices.device import Device
+from handset.devices.keys import KeySet
 from tidings import e2ee
 from tidings.wire.decoding import UNREADABLE
 

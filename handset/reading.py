@@ -10,7 +10,8 @@ from typing import Any
 
 import msgspec
 
-from handset import composing, pointers
+from handset import composing
+from handset.attachments import pointers
 from tidings.wire.decoding import UNREADABLE
 
 MEDIA = pointers.KINDS

@@ -6,21 +6,23 @@ import asyncio
 import logging
 from typing import Any
 
-from handset import lock, robots, websocket
-from handset.checking import Checker
-from handset.enrolment import Enrolment
+from handset import websocket
+from handset.devices import lock
+from handset.devices.prekey_refill import Refill
+from handset.devices.prekey_rotation import Rotation
+from handset.devices.registration import Enrolment
+from handset.devices.vault import Vault
 from handset.fleet import Fleet
 from handset.groups.api import GroupApi
-from handset.groups.invitations import Invitations
 from handset.link import Dial, Peer
 from handset.network_api import NetworkApi
-from handset.refill import Refill
-from handset.robots import Robots
-from handset.roster import Roster
-from handset.rotation import Rotation
+from handset.robots import robots
+from handset.robots.checking import Checker
+from handset.robots.invitations import Invitations
+from handset.robots.robots import Robots
+from handset.robots.roster import Roster
+from handset.robots.shown_log import ShownLog
 from handset.settings import FAMILY, RobotsSettings
-from handset.shown_log import ShownLog
-from handset.vault import Vault
 from tidings.runtime.clock import SystemClock
 from tidings.runtime.service import Service, run_services
 from tidings.storage import schema

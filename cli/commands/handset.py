@@ -7,9 +7,9 @@ import asyncio
 import os
 
 import handset.settings
-import handset.terminal
 from cli import process
 from handset.settings import TerminalSettings
+from handset.terminal.terminal import run_terminal
 from tidings.runtime import log, service
 from tidings.runtime.settings import Environment
 
@@ -31,4 +31,4 @@ def run(options: argparse.Namespace) -> int:
 async def _serve(number: str, settings: TerminalSettings) -> int:
     stop = asyncio.Event()
     service.stop_on_signals(stop)
-    return await handset.terminal.run_terminal(number, settings, stop)
+    return await run_terminal(number, settings, stop)

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from handset import errors
 from handset.content import NotUnderstood
-from handset.devices import Device
+from handset.devices.device import Device
 from handset.groups import contents
 from handset.groups.contents import Group
 

@@ -10,13 +10,13 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 from handset import errors
-from handset.devices import Device
+from handset.devices.device import Device
+from handset.devices.vault import Vault
 from handset.groups import contents
 from handset.groups.api import GroupApi
-from handset.groups.book import Book, Preparation
 from handset.groups.contents import Group
-from handset.receiving import Digest
-from handset.vault import Vault
+from handset.groups.sender_keys import Book, Preparation
+from handset.receiving.digest import Digest
 from tidings import e2ee
 from tidings.runtime.clock import Clock
 from tidings.runtime.lru import LRU

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from handset import keys
 from handset.application import Notice
 from handset.behaviours import Action, Message, Receipt
-from handset.devices import Device
-from handset.enrolment import Enrolment
+from handset.devices import keys
+from handset.devices.device import Device
+from handset.devices.registration import Enrolment
+from handset.devices.vault import Vault
 from handset.fleet import Fleet
 from handset.network_api import NetworkApi
 from handset.services import tcp_dial
-from handset.vault import Vault
 from tests.conftest import DatabaseFactory
 from tests.coreapp.conftest import BUSINESS, Running, World
 from tests.coreapp.real_network import RealNetwork, real_network

@@ -7,14 +7,14 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
-from handset import keys
 from handset.application import Notice
 from handset.behaviours import Action, Message
-from handset.enrolment import Enrolment
+from handset.devices import keys
+from handset.devices.registration import Enrolment
+from handset.devices.vault import Vault
 from handset.fleet import Fleet
 from handset.network_api import NetworkApi
 from handset.services import tcp_dial
-from handset.vault import Vault
 from tests.handset.conftest import SECRETS, LiveNetwork
 from tests.handset.scripted import BUSINESS
 from tidings.runtime.settings import DatabaseSettings

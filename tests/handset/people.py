@@ -7,16 +7,17 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
-from handset import behaviours, keys
+from handset import behaviours
 from handset.application import Notice
 from handset.behaviours import Action, Message
 from handset.content import encode_text
-from handset.enrolment import Enrolment
+from handset.devices import keys
+from handset.devices.registration import Enrolment
+from handset.devices.vault import Vault
 from handset.fleet import Fleet
 from handset.groups.api import GroupApi
 from handset.network_api import NetworkApi
 from handset.services import tcp_dial
-from handset.vault import Vault
 from tests.handset.conftest import SECRETS, LiveNetwork
 from tidings.runtime.settings import DatabaseSettings
 from tidings.storage import schema

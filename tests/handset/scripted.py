@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
-from handset import keys
-from handset.devices import Device
-from handset.keys import KeySet
+from handset.devices import keys
+from handset.devices.device import Device
+from handset.devices.keys import KeySet
 from tidings import e2ee
 from tidings.wire import connection
 from tidings.wire import device as wire

@@ -10,9 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coreapp.webhook import bodies, inbound
-from handset import answers, content, pointers
+from handset import content
+from handset.attachments import pointers
 from handset.behaviours import Behaviour, Forward, Message, actions, number_of
 from handset.composing import Content
+from handset.robots import answers
 from tests.coreapp import webhook_schemas
 
 NUMBER, PEER = number_of(Behaviour.ANSWERS, 7), "15550000000"

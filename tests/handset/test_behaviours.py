@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handset import behaviours, content, ids
+from handset import behaviours, content
 from handset.behaviours import Behaviour, Message, Receipt, Reply, actions, behaviour_of, number_of
+from handset.sending import ids
 from handset.settings import read_robots
 from tidings.runtime.settings import Environment, SettingsError
 from tidings.wire import device as wire

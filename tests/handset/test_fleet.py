@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from handset import errors, mailroom, reading
+from handset import errors, reading
 from handset.behaviours import slow_delay
+from handset.receiving import mailroom
 from tests.handset.harness import VAULT, Bench, bench
 from tests.handset.scripted import Business
 from tidings import e2ee
@@ -355,7 +356,7 @@ async def test_a_refused_token_and_low_prekeys_are_passed_on(tmp_path: Path) -> 
 async def test_a_full_outbox_stops_the_intake_until_the_network_accepts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("handset.dispatch.LIMIT", 2)
+    monkeypatch.setattr("handset.sending.dispatcher.LIMIT", 2)
     async with bench(tmp_path, READER) as world, world.running():
         business = Business()
         business.open(await _device(world, READER), world.keys[READER])

@@ -7,8 +7,8 @@ import uuid
 import pytest
 
 from handset.groups import contents
-from handset.groups.book import Book
 from handset.groups.contents import Change, Group, Participant
+from handset.groups.sender_keys import Book
 from tests.conftest import DatabaseFactory
 from tests.handset.harness import VAULT
 from tests.handset.people import ADA, BOB, CID

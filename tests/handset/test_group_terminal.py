@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from handset.behaviours import Behaviour, number_of
-from handset.groups import commands
 from handset.groups.groups import code_of
-from handset.groups.invitations import find
+from handset.robots.invitations import find
 from handset.settings import RobotsSettings
+from handset.terminal import group_commands
 from tests.handset.conftest import LiveNetwork, robots_running
 from tests.handset.people import ADA, BOB, Person, meet
 from tests.handset.test_kill import die, shown_ids, start
@@ -135,8 +135,8 @@ def test_an_invitation_is_a_link_that_ends_with_a_code() -> None:
 
 def test_a_group_is_picked_by_place_id_or_subject() -> None:
     groups = {"15550000001-5": "Lunch", "15550000001-6": "Dinner", "15550000001-7": "dinner"}
-    assert commands.pick("1", groups) == "15550000001-5"
-    assert commands.pick("15550000001-7", groups) == "15550000001-7"
-    assert commands.pick("LUNCH", groups) == "15550000001-5"
+    assert group_commands.pick("1", groups) == "15550000001-5"
+    assert group_commands.pick("15550000001-7", groups) == "15550000001-7"
+    assert group_commands.pick("LUNCH", groups) == "15550000001-5"
     for nothing in ("Dinner", "0", "4", "", "99999999999999999999"):
-        assert commands.pick(nothing, groups) is None
+        assert group_commands.pick(nothing, groups) is None

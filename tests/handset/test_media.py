@@ -19,14 +19,17 @@ from hypothesis import strategies as st
 from prometheus_client import REGISTRY
 
 from coreapp.webhook import inbound
-from handset import content, errors, keys, media, pointers, reading, shelf
+from handset import content, errors, reading
+from handset.attachments import pointers, transfer
+from handset.attachments.pointers import Pointer
 from handset.behaviours import Behaviour, number_of
-from handset.devices import Device
-from handset.enrolment import Enrolment
+from handset.devices import keys
+from handset.devices.device import Device
+from handset.devices.registration import Enrolment
+from handset.devices.vault import Vault
 from handset.network_api import NetworkApi
-from handset.pointers import Pointer
 from handset.settings import RobotsSettings
-from handset.vault import Vault
+from handset.terminal import files as shelf
 from tests.handset.business import Recorder, business
 from tests.handset.conftest import SECRETS, LiveNetwork, robots_running
 from tests.handset.scripted import BUSINESS
@@ -98,14 +101,14 @@ def only(made: Any) -> Pointer:
     ],
 )
 def test_a_file_is_sent_as_what_it_is(name: str, data: bytes, mime_type: str, kind: str) -> None:
-    assert media.detect(data[: kinds.HEAD], name) == (mime_type, kind)
+    assert transfer.detect(data[: kinds.HEAD], name) == (mime_type, kind)
 
 
-@pytest.mark.parametrize("size", [1, 15, 16, 17, 3 * media.CHUNK + 5])
+@pytest.mark.parametrize("size", [1, 15, 16, 17, 3 * transfer.CHUNK + 5])
 async def test_what_is_sent_is_what_is_saved(api: NetworkApi, device: Device, tmp_path: Path, size: int) -> None:
     data = random.Random(size).randbytes(size)  # the same in every run: by chance, bytes look like a sound
     seen: list[tuple[int, int]] = []
-    made = await media.upload(
+    made = await transfer.upload(
         api, device, write(tmp_path, "data.bin", data), progress=lambda *done: seen.append(done), caption="Look"
     )
     assert seen[-1] == (size, size)
@@ -113,12 +116,12 @@ async def test_what_is_sent_is_what_is_saved(api: NetworkApi, device: Device, tm
     assert (pointer.kind, pointer.filename, pointer.caption, pointer.size) == ("document", "data.bin", "Look", size)
     assert pointer.sha256 == hashlib.sha256(data).hexdigest()
     seen.clear()
-    saved = await media.save(api, device, pointer, tmp_path / "files", progress=lambda *done: seen.append(done))
+    saved = await transfer.save(api, device, pointer, tmp_path / "files", progress=lambda *done: seen.append(done))
     assert saved.name == "data.bin"
     assert saved.read_bytes() == data
     assert seen[-1] == (attachments.blob_size(size),) * 2
     # Nothing is overwritten, and nothing is left besides.
-    again = await media.save(api, device, pointer, tmp_path / "files")
+    again = await transfer.save(api, device, pointer, tmp_path / "files")
     assert sorted(path.name for path in (tmp_path / "files").iterdir()) == ["data (2).bin", "data.bin"]
     assert again.read_bytes() == data
 
@@ -148,28 +151,28 @@ async def test_a_file_that_cannot_be_sent_is_told_before_anything_goes_out(
     api: NetworkApi, device: Device, tmp_path: Path, name: str, data: bytes, options: Any, why: str
 ) -> None:
     with pytest.raises(errors.BadFile, match=re.escape(why)):
-        await media.upload(api, device, write(tmp_path, name, data), **options)
+        await transfer.upload(api, device, write(tmp_path, name, data), **options)
 
 
 async def test_what_is_no_file_is_told(api: NetworkApi, device: Device, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path, why in ((tmp_path / "none", "No such file"), (tmp_path, "is no file"), (tmp_path / "pipe", "is no file")):
         with pytest.raises(errors.BadFile, match=why):
-            await media.upload(api, device, path)
+            await transfer.upload(api, device, path)
 
 
 async def test_what_is_too_large_for_its_kind_goes_as_a_document(
     api: NetworkApi, device: Device, tmp_path: Path
 ) -> None:
-    made = await media.upload(api, device, write(tmp_path, "big.png", PNG + bytes(5 * 2**20)))
+    made = await transfer.upload(api, device, write(tmp_path, "big.png", PNG + bytes(5 * 2**20)))
     assert (only(made).kind, only(made).mime_type) == ("document", "image/png")
-    voice = await media.upload(api, device, write(tmp_path, "note.ogg", OPUS), kind="voice")
+    voice = await transfer.upload(api, device, write(tmp_path, "note.ogg", OPUS), kind="voice")
     assert only(voice).kind == "voice"
 
 
 async def test_a_file_that_is_not_the_one_is_never_saved(api: NetworkApi, device: Device, tmp_path: Path) -> None:
-    good = only(await media.upload(api, device, write(tmp_path, "cat.png", PNG)))
-    other = only(await media.upload(api, device, write(tmp_path, "dog.jpg", JPEG)))
+    good = only(await transfer.upload(api, device, write(tmp_path, "cat.png", PNG)))
+    other = only(await transfer.upload(api, device, write(tmp_path, "dog.jpg", JPEG)))
     wrong = {
         "unknown": {"blob": "x" * 43},
         "another blob": {"blob": other.blob},
@@ -182,7 +185,7 @@ async def test_a_file_that_is_not_the_one_is_never_saved(api: NetworkApi, device
     for what, change in wrong.items():
         pointer = Pointer(**{name: getattr(good, name) for name in Pointer.__struct_fields__} | change)
         with pytest.raises(errors.FileLost):
-            await media.save(api, device, pointer, tmp_path / "files")
+            await transfer.save(api, device, pointer, tmp_path / "files")
         assert list((tmp_path / "files").iterdir()) == [], what
 
 
@@ -190,28 +193,28 @@ async def test_a_folder_that_cannot_be_written_and_a_network_that_is_away_are_to
     live_network: LiveNetwork, api: NetworkApi, device: Device, tmp_path: Path
 ) -> None:
     path = write(tmp_path, "cat.png", PNG)
-    pointer = only(await media.upload(api, device, path))
+    pointer = only(await transfer.upload(api, device, path))
     with pytest.raises(errors.CannotKeep, match=r"cat\.png.*(exists|Not a directory)"):
-        await media.save(api, device, pointer, path)
+        await transfer.save(api, device, pointer, path)
     await live_network.stop()
     with pytest.raises(errors.NetworkAway):
-        await media.save(api, device, pointer, tmp_path / "files")
+        await transfer.save(api, device, pointer, tmp_path / "files")
     with pytest.raises(errors.NetworkAway):
-        await media.upload(api, device, path)
+        await transfer.upload(api, device, path)
     assert list((tmp_path / "files").iterdir()) == []
 
 
 async def test_a_file_that_changes_while_it_is_read_is_not_sent(
     live_network: LiveNetwork, api: NetworkApi, device: Device, tmp_path: Path
 ) -> None:
-    path = write(tmp_path, "log.txt", bytes(2 * media.CHUNK))
+    path = write(tmp_path, "log.txt", bytes(2 * transfer.CHUNK))
 
     def grow(done: int, total: int) -> None:
         with path.open("ab") as file:
             file.write(b"more")
 
     with pytest.raises(errors.BadFile, match="changed while it was read"):
-        await media.upload(api, device, path, progress=grow)
+        await transfer.upload(api, device, path, progress=grow)
     async with asyncio.timeout(10):
         while list((live_network.folder / "blobs").iterdir()):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
@@ -263,7 +266,7 @@ async def pointed(sender: Recorder, path: Path, **options: Any) -> dict[str, Any
     """A content of the business's with a file that is on the network."""
     assert sender.fleet is not None
     async with NetworkApi(sender.http_url) as api:
-        return await media.upload(api, sender.fleet.devices[BUSINESS], path, **options)
+        return await transfer.upload(api, sender.fleet.devices[BUSINESS], path, **options)
 
 
 async def test_the_terminal_shows_pictures_and_saves_them(live_network: LiveNetwork, tmp_path: Path) -> None:
@@ -346,7 +349,7 @@ async def test_files_are_sent_from_the_terminal(live_network: LiveNetwork, tmp_p
         assert sender.fleet is not None
         (pointer,) = pointers.find("voice", sender.messages[1].raw)
         async with NetworkApi(live_network.http_url) as api:
-            saved = await media.save(api, sender.fleet.devices[BUSINESS], pointer, tmp_path / "got")
+            saved = await transfer.save(api, sender.fleet.devices[BUSINESS], pointer, tmp_path / "got")
         assert saved.suffix == ".ogg"
         assert saved.read_bytes() == OPUS
 

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coreapp.webhook import bodies, inbound
-from handset import commands, composing, content, reading
-from handset.commands import Thread
+from handset import composing, content, reading
+from handset.terminal import commands
+from handset.terminal.commands import Thread
 from tests.coreapp import webhook_schemas
 
 DATA = Path(__file__).parents[1] / "data" / "api" / "messages"

@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from handset import mailroom, repeating
-from handset.devices import Device
-from handset.keys import KeySet
+from handset.devices.device import Device
+from handset.devices.keys import KeySet
+from handset.receiving import mailroom, resending
 from tests.handset.harness import Bench, bench
 from tests.handset.scripted import BUSINESS, Business
 from tests.handset.test_fleet import READER, _device
@@ -202,13 +202,13 @@ async def test_only_its_recipient_gets_a_message_again_and_a_few_times_only(tmp_
         thief = msgspec.structs.replace(retry(id, id="thief"), sender="15550199999")
         await world.network.until_acked(world.network.deliver(thief))
         assert not repetitions(world, id)
-        for n in range(repeating.MAX_ATTEMPTS + 2):
+        for n in range(resending.MAX_ATTEMPTS + 2):
             business.open(device, keys, one_time=None)
             null = business.seal_raw(READER, b'{"type":"null"}', f"null-{n}")
             await world.network.until_acked(world.network.deliver(null))
             await world.network.until_acked(world.network.deliver(retry(id, id=f"retry-{n}")))
         await world.network.until_acked(world.network.deliver(business.seal(READER, "end")))
-        assert len(repetitions(world, id)) == repeating.MAX_ATTEMPTS
+        assert len(repetitions(world, id)) == resending.MAX_ATTEMPTS
 
 
 async def test_what_waits_for_a_session_when_the_fleet_ends_goes_out_at_its_next_start(tmp_path: Path) -> None:

@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from handset import errors, keys
-from handset.devices import Device
-from handset.enrolment import KEPT_MS, ROTATION_MS, Enrolment
+from handset import errors
+from handset.devices import keys
+from handset.devices.device import Device
+from handset.devices.prekey_rotation import Rotation
+from handset.devices.registration import KEPT_MS, ROTATION_MS, Enrolment
+from handset.devices.vault import Vault
 from handset.network_api import NetworkApi
-from handset.rotation import Rotation
-from handset.vault import Vault
 from tests.conftest import DatabaseFactory
 from tests.handset.conftest import SECRETS, LiveNetwork
 from tidings import e2ee

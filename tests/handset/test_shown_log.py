@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from handset.behaviours import Message
-from handset.shown_log import ShownLog
+from handset.robots.shown_log import ShownLog
 from tidings.runtime.clock import ManualClock
 
 

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from handset.screen import printable
 from handset.settings import RobotsSettings, TerminalSettings, read_terminal
-from handset.terminal import run_terminal
+from handset.terminal.screen import printable
+from handset.terminal.terminal import run_terminal
 from tests.handset.business import business
 from tests.handset.conftest import SECRETS, LiveNetwork, robots_running
 from tests.handset.scripted import BUSINESS

@@ -12,15 +12,15 @@ from prometheus_client import Counter
 
 from handset import behaviours, composing, content
 from handset.application import Notice
-from handset.devices import Device
-from handset.first_messages import FirstMessages
+from handset.devices.device import Device
+from handset.devices.vault import Vault
 from handset.groups import contents
-from handset.groups.book import Book
+from handset.groups.sender_keys import Book
 from handset.items import Arrival, Outgoing
-from handset.posting import Positions, Post
-from handset.repeating import Repeats, Repetition
-from handset.seen import Key
-from handset.vault import Vault
+from handset.receiving.first_messages import FirstMessages
+from handset.receiving.resending import Repeats, Repetition
+from handset.receiving.seen import Key
+from handset.sending.outbox import Positions, Post
 from tidings import e2ee
 from tidings.storage.database import Connection
 from tidings.storage.handset import mailroom as storage

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from handset.items import Arrival, Outgoing
-from handset.receiving import RECEIVED, Digest, PeerKey, Step
-from handset.seen import Key, Seen
+from handset.receiving.digest import RECEIVED, Digest, PeerKey, Step
+from handset.receiving.seen import Key, Seen
 from tidings import e2ee
 from tidings.storage.database import Connection
 from tidings.storage.handset import mailroom as storage

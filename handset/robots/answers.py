@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from handset import composing, pointers, reading
+from handset import composing, reading
+from handset.attachments import pointers
 from handset.composing import Content
 from tidings.media import kinds
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from handset.devices import Device
+from handset.devices.device import Device
 from tidings import e2ee
 from tidings.storage.handset import groups, sent
 from tidings.storage.handset import mailroom as storage

@@ -7,19 +7,21 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from handset import batch, behaviours, content, errors, ids
+from handset import behaviours, content, errors
 from handset.application import Application
-from handset.batch import Item
-from handset.devices import Device
-from handset.dispatch import Dispatch
-from handset.groups.book import Book
+from handset.devices.device import Device
+from handset.devices.vault import Vault
+from handset.groups.sender_keys import Book
 from handset.items import Arrival, Outgoing
-from handset.posting import Positions, Post
-from handset.receiving import RECEIVED, Digest, PeerKey, Step
-from handset.repeating import KEPT, KEPT_MS, Repeats
-from handset.seen import Seen
-from handset.sessions import Sessions
-from handset.vault import Vault
+from handset.receiving import batch
+from handset.receiving.batch import Item
+from handset.receiving.digest import RECEIVED, Digest, PeerKey, Step
+from handset.receiving.resending import KEPT, KEPT_MS, Repeats
+from handset.receiving.seen import Seen
+from handset.receiving.sessions import Sessions
+from handset.sending import ids
+from handset.sending.dispatcher import Dispatch
+from handset.sending.outbox import Positions, Post
 from tidings import e2ee
 from tidings.runtime import crashpoints
 from tidings.runtime.allowance import Allowance

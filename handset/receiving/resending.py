@@ -6,7 +6,7 @@ import dataclasses
 import logging
 from collections.abc import Iterable, Sequence
 
-from handset.vault import Vault
+from handset.devices.vault import Vault
 from tidings import e2ee
 from tidings.storage.database import Connection
 from tidings.storage.handset import sent as storage

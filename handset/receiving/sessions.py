@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 
-from handset.devices import Device
-from handset.receiving import Digest, PeerKey
-from handset.vault import Vault
+from handset.devices.device import Device
+from handset.devices.vault import Vault
+from handset.receiving.digest import Digest, PeerKey
 from tidings import e2ee
 from tidings.runtime.lru import LRU
 from tidings.storage.database import Connection

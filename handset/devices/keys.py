@@ -6,8 +6,8 @@ import dataclasses
 import secrets
 from collections.abc import Collection, Sequence
 
-from handset.devices import Device
-from handset.vault import Vault
+from handset.devices.device import Device
+from handset.devices.vault import Vault
 from tidings import e2ee
 from tidings.storage.handset import mailroom as storage
 from tidings.wire import device as wire

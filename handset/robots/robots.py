@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from handset import behaviours
 from handset.application import Notice
 from handset.behaviours import Action, Behaviour, Message
-from handset.shown_log import ShownLog
+from handset.robots.shown_log import ShownLog
 
 log = logging.getLogger(__name__)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from handset.devices import Device
-from handset.vault import Vault
+from handset.devices.device import Device
+from handset.devices.vault import Vault
 from tidings import e2ee
 from tidings.storage.handset import mailroom as storage
 

@@ -10,11 +10,12 @@ import dataclasses
 import logging
 from collections.abc import Iterable, Sequence
 
-from handset import errors, keys, network_api
-from handset.devices import Device
-from handset.keys import KeySet
+from handset import errors, network_api
+from handset.devices import keys
+from handset.devices.device import Device
+from handset.devices.keys import KeySet
+from handset.devices.vault import Vault
 from handset.network_api import NetworkApi
-from handset.vault import Vault
 from tidings.runtime.clock import Clock, SystemClock
 from tidings.runtime.service import wait_for
 from tidings.storage.database import Database

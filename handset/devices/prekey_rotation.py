@@ -7,8 +7,8 @@ import logging
 from collections.abc import Mapping
 
 from handset import errors
-from handset.devices import Device
-from handset.enrolment import Enrolment
+from handset.devices.device import Device
+from handset.devices.registration import Enrolment
 from tidings.runtime.service import wait_for
 from tidings.storage import outages
 

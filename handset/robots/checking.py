@@ -10,11 +10,12 @@ from collections.abc import Mapping
 
 from prometheus_client import Counter
 
-from handset import errors, media, pointers
+from handset import errors
+from handset.attachments import pointers, transfer
+from handset.attachments.pointers import Pointer
 from handset.behaviours import Message
-from handset.devices import Device
+from handset.devices.device import Device
 from handset.network_api import NetworkApi
-from handset.pointers import Pointer
 from tidings.runtime.service import wait_for
 
 log = logging.getLogger(__name__)
@@ -67,7 +68,7 @@ class Checker:
         started, delay, result, detail = time.monotonic(), FIRST_RETRY_SECONDS, "", ""
         for attempt in range(1, ATTEMPTS + 1):
             try:
-                async with contextlib.aclosing(media.fetch(self._api, device, pointer)) as chunks:
+                async with contextlib.aclosing(transfer.fetch(self._api, device, pointer)) as chunks:
                     async for _ in chunks:
                         pass
                 result, detail = "opened", ""

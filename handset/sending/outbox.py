@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from handset import behaviours, ids
-from handset.devices import Device
-from handset.vault import Vault
+from handset import behaviours
+from handset.devices.device import Device
+from handset.devices.vault import Vault
+from handset.sending import ids
 from tidings.storage.handset import mailroom as storage
 from tidings.wire import device as wire
 

@@ -7,13 +7,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from handset import media, pointers, reading
+from handset import reading
+from handset.attachments import pointers, transfer
+from handset.attachments.pointers import Pointer
 from handset.behaviours import Message
-from handset.commands import Misused
 from handset.composing import Content
-from handset.devices import Device
+from handset.devices.device import Device
 from handset.network_api import NetworkApi
-from handset.pointers import Pointer
+from handset.terminal.commands import Misused
 from tidings.runtime.lru import LRU
 
 KEPT = 1000  # files; those shown before cannot be saved any more
@@ -54,20 +55,20 @@ class Shelf:
         pointer = self._files.get(number)
         if pointer is None:
             raise Misused(f"Use /save N, from {max(1, self._last - KEPT + 1)} to {self._last}.")
-        path = await media.save(
+        path = await transfer.save(
             self._api, self._device, pointer, self._folder, progress=Report(pointer.name, self._write)
         )
         self._write(f"Saved {path} ({reading.bytes_of(pointer.size)}).")
 
     async def compose(self, command: str, argument: str) -> Content:
         """`/send FILE [CAPTION]` and `/voice FILE`: leave a file on the network. Raises `Misused`, `HandsetError`."""
-        kind = media.VOICE if command == "/voice" else ""
+        kind = transfer.VOICE if command == "/voice" else ""
         path, caption = split(argument)
         if not path or (kind and caption):
             raise Misused(f"Use {command} FILE{'' if kind else ' [CAPTION]'}; a name with spaces goes between quotes.")
         file = _file(path)
         report = Report(file.name, self._write)
-        return await media.upload(self._api, self._device, file, caption=caption, kind=kind, progress=report)
+        return await transfer.upload(self._api, self._device, file, caption=caption, kind=kind, progress=report)
 
 
 class Report:

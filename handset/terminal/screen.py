@@ -5,11 +5,12 @@ from __future__ import annotations
 import datetime
 from collections.abc import Callable, Mapping, Sequence
 
-from handset import behaviours, commands, reading
+from handset import behaviours, reading
 from handset.application import Notice
 from handset.behaviours import Action, Behaviour, Message
-from handset.shelf import Shelf
-from handset.shown_log import ShownLog
+from handset.robots.shown_log import ShownLog
+from handset.terminal import commands
+from handset.terminal.files import Shelf
 from tidings.runtime.lru import LRU
 
 RECENT = 1000  # peers whose last choices are remembered, and messages that can be quoted

@@ -14,10 +14,11 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import IO
 
-from handset import composing, errors, pointers
-from handset.devices import Device
+from handset import composing, errors
+from handset.attachments import pointers
+from handset.attachments.pointers import Pointer
+from handset.devices.device import Device
 from handset.network_api import NetworkApi
-from handset.pointers import Pointer
 from tidings import e2ee
 from tidings.e2ee import attachments
 from tidings.media import kinds

@@ -6,8 +6,8 @@ import asyncio
 import logging
 
 from handset import errors
-from handset.devices import Device
-from handset.enrolment import Enrolment
+from handset.devices.device import Device
+from handset.devices.registration import Enrolment
 from tidings.runtime.service import Wakeup, wait_for
 from tidings.storage import outages
 

@@ -6,8 +6,8 @@ import dataclasses
 import logging
 from collections.abc import Collection
 
+from handset.devices.vault import Vault
 from handset.groups import contents
-from handset.vault import Vault
 from tidings import e2ee
 from tidings.runtime.lru import LRU
 from tidings.storage.database import Connection

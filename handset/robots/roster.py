@@ -6,10 +6,11 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
-from handset import behaviours, errors, keys
+from handset import behaviours, errors
 from handset.behaviours import Behaviour
-from handset.devices import Device
-from handset.enrolment import Enrolment
+from handset.devices import keys
+from handset.devices.device import Device
+from handset.devices.registration import Enrolment
 from tidings.runtime.service import Wakeup, wait_for
 
 log = logging.getLogger(__name__)

@@ -6,22 +6,23 @@ import asyncio
 import contextlib
 import logging
 
-from handset import commands, composing, errors, keyboard, keys, lock
-from handset.devices import Device
-from handset.enrolment import Enrolment
+from handset import composing, errors
+from handset.devices import keys, lock
+from handset.devices.device import Device
+from handset.devices.prekey_refill import Refill
+from handset.devices.prekey_rotation import Rotation
+from handset.devices.registration import Enrolment
+from handset.devices.vault import Vault
 from handset.fleet import Fleet
-from handset.groups import commands as group_commands
 from handset.groups.api import GroupApi
-from handset.keyboard import Keyboard
 from handset.network_api import NetworkApi
-from handset.refill import Refill
-from handset.rotation import Rotation
-from handset.screen import Screen, Write
+from handset.robots.shown_log import ShownLog
 from handset.services import websocket_dial
 from handset.settings import FAMILY, TerminalSettings
-from handset.shelf import Shelf
-from handset.shown_log import ShownLog
-from handset.vault import Vault
+from handset.terminal import commands, group_commands, keyboard
+from handset.terminal.files import Shelf
+from handset.terminal.keyboard import Keyboard
+from handset.terminal.screen import Screen, Write
 from tidings.runtime.clock import SystemClock
 from tidings.runtime.service import wait_for
 from tidings.storage import schema

@@ -7,7 +7,7 @@ import dataclasses
 import heapq
 from collections.abc import Collection, Iterable, Sequence
 
-from handset.devices import Device
+from handset.devices.device import Device
 from tidings.runtime.clock import Clock
 from tidings.storage.handset import mailroom as storage
 

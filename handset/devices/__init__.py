@@ -1,0 +1,1 @@
+"""Devices: their keys, their registration, and what secret of them is stored."""

@@ -1,0 +1,1 @@
+"""From a delivery to «shown once»: one transaction of the fleet's mailroom for each batch."""

@@ -1,0 +1,1 @@
+"""Robots: recipients that do what their number says."""

@@ -1,0 +1,1 @@
+"""The outbox of each device: what is committed goes out until the network has taken it."""

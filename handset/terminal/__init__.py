@@ -1,0 +1,1 @@
+"""A handset in a terminal: what a person sees and types."""
