@@ -12,7 +12,7 @@ from coreapp.errors import Refused
 REFUSED = Counter("tidings_admission_refused_total", "Messages refused because a queue was full", ["queue"])
 
 
-class Gate:
+class CapacityGate:
     """Closed from the moment that the count reaches `limit` until it has fallen to `limit * resume`."""
 
     def __init__(self, name: str, limit: int, *, resume: float = 0.5) -> None:
@@ -34,7 +34,11 @@ class Admission:
     """The two limits of POST /v1/messages: the job queue and the callback queue."""
 
     def __init__(
-        self, jobs: Gate, count_jobs: Callable[[], int], callbacks: Gate, count_callbacks: Callable[[], int]
+        self,
+        jobs: CapacityGate,
+        count_jobs: Callable[[], int],
+        callbacks: CapacityGate,
+        count_callbacks: Callable[[], int],
     ) -> None:
         self._gates = ((jobs, count_jobs), (callbacks, count_callbacks))
 

@@ -21,7 +21,7 @@ INTERVAL = 5.0  # seconds
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Wishes:
+class Preferences:
     """What the business wants to hear."""
 
     persist: bool
@@ -51,7 +51,7 @@ class Config:
         """Have `call` called after each change."""
         self._changed.append(call)
 
-    def wishes(self) -> Wishes:
+    def preferences(self) -> Preferences:
         return self._wishes
 
     def target(self) -> Target:
@@ -88,7 +88,7 @@ class Config:
             wanted.add(Status.DELIVERED)
         if posted.read:
             wanted.add(Status.READ)
-        self._wishes = Wishes(
+        self._wishes = Preferences(
             settings.callback_persist,
             frozenset(wanted),
             conversations=not settings.webhook_payload_conversation_pricingmodel_disabled,

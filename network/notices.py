@@ -24,7 +24,7 @@ class Notice(NamedTuple):
 
 
 class Reservations:
-    """The lanes that wait for one transaction."""
+    """The queues that wait for one transaction."""
 
     def __init__(self, router: Router, clock: Clock, ttl: int) -> None:
         self._router = router

@@ -33,7 +33,7 @@ import webapp.stickerpacks.routes
 import webapp.support.routes
 import webapp.templates.routes
 import webapp.users.routes
-from tidings.egress.guard import Guard
+from tidings.egress.guard import EgressGuard
 from tidings.media.files import Files
 from tidings.runtime import service
 from tidings.runtime.clock import Clock, SystemClock
@@ -45,6 +45,7 @@ from tidings.storage.database import Database
 from webapp import server
 from webapp.account.service import Account
 from webapp.application_settings.service import Settings as ApplicationSettings
+from webapp.authenticator import Authenticator, Limit
 from webapp.backup.service import Backups
 from webapp.business_encryption.service import BusinessEncryption
 from webapp.certificates.service import Certificates
@@ -52,7 +53,6 @@ from webapp.compliance.service import ComplianceInfo
 from webapp.contacts.service import Contacts
 from webapp.coreapp_link import CoreappLinks, DatabaseShardMap, FixedShardMap, ShardMap
 from webapp.garbage.service import Collections
-from webapp.gate import Gate, Limit
 from webapp.groups.service import Groups
 from webapp.health.service import HealthCheck
 from webapp.idempotency import FirstAnswers
@@ -117,14 +117,14 @@ def assemble(settings: Settings, database: Database, shard_map: ShardMap, hasher
     )
     credentials = Credentials(database, hasher, Guessing(clock), clock)
     users = Users(database, settings.account, tokens, credentials, hasher, clock)
-    gate = Gate(tokens, settings.api_key)
+    authenticator = Authenticator(tokens, settings.api_key)
     messages_limit = Limit("messages", TokenBucket(settings.messages_rate, settings.messages_burst, clock))
     marks_limit = Limit("marks", TokenBucket(settings.messages_rate, settings.messages_burst, clock))
     contacts_limit = Limit("contacts", TokenBucket(settings.contacts_rate, settings.contacts_burst, clock))
     templates = Templates(database, settings.account, clock)
     first_answers = FirstAnswers(database, clock)
     safe = Safe(settings.secrets.master_key)
-    guard = Guard(settings.outgoing)
+    guard = EgressGuard(settings.outgoing)
     files = Files(settings.media_dir, reserve=settings.media_reserve)
     references = References(database, clock)
     tls = ServerTLS(database, settings.account, safe, settings.tls_names, clock) if settings.tls else None
@@ -134,32 +134,36 @@ def assemble(settings: Settings, database: Database, shard_map: ShardMap, hasher
         [
             webapp.messages.routes.routes(
                 Messages(links, templates, references, first_answers),
-                gate,
+                authenticator,
                 messages_limit,
                 marks_limit,
                 max_body=max_body,
             ),
-            webapp.contacts.routes.routes(Contacts(links), gate, contacts_limit, max_body=max_body),
-            webapp.users.routes.routes(users, gate, max_body=max_body),
+            webapp.contacts.routes.routes(Contacts(links), authenticator, contacts_limit, max_body=max_body),
+            webapp.users.routes.routes(users, authenticator, max_body=max_body),
             webapp.application_settings.routes.routes(
-                ApplicationSettings(database, links, guard), gate, max_body=max_body
+                ApplicationSettings(database, links, guard), authenticator, max_body=max_body
             ),
-            webapp.media.routes.routes(MediaStore(database, files, clock, max_uploads=settings.max_uploads), gate),
-            webapp.templates.routes.routes(templates, gate, max_body=max_body),
-            webapp.account.routes.routes(Account(database, links, hasher), gate, max_body=max_body),
-            webapp.profile.routes.routes(Profile(database), gate, max_body=max_body),
-            webapp.compliance.routes.routes(ComplianceInfo(database), gate, max_body=max_body),
-            webapp.business_encryption.routes.routes(BusinessEncryption(database), gate, max_body=max_body),
-            webapp.backup.routes.routes(Backups(database, links, safe, guard, clock), gate, max_body=max_body),
-            webapp.media_providers.routes.routes(MediaProviders(database, safe), gate, max_body=max_body),
-            webapp.stickerpacks.routes.routes(Stickerpacks(database), gate, max_body=max_body),
-            webapp.certificates.routes.routes(Certificates(database, links, safe, tls, clock), gate),
-            webapp.health.routes.routes(HealthCheck(links, database), gate),
-            webapp.garbage.routes.routes(Collections(links), gate),
-            webapp.groups.routes.routes(Groups(links), gate, max_body=max_body),
-            webapp.support.routes.routes(Support(database, links, settings.data_dir, settings.media_dir, clock), gate),
-            webapp.stats.routes.routes(Stats(database, links, clock), gate),
-            webapp.metrics.routes.routes(metrics, gate),
+            webapp.media.routes.routes(
+                MediaStore(database, files, clock, max_uploads=settings.max_uploads), authenticator
+            ),
+            webapp.templates.routes.routes(templates, authenticator, max_body=max_body),
+            webapp.account.routes.routes(Account(database, links, hasher), authenticator, max_body=max_body),
+            webapp.profile.routes.routes(Profile(database), authenticator, max_body=max_body),
+            webapp.compliance.routes.routes(ComplianceInfo(database), authenticator, max_body=max_body),
+            webapp.business_encryption.routes.routes(BusinessEncryption(database), authenticator, max_body=max_body),
+            webapp.backup.routes.routes(Backups(database, links, safe, guard, clock), authenticator, max_body=max_body),
+            webapp.media_providers.routes.routes(MediaProviders(database, safe), authenticator, max_body=max_body),
+            webapp.stickerpacks.routes.routes(Stickerpacks(database), authenticator, max_body=max_body),
+            webapp.certificates.routes.routes(Certificates(database, links, safe, tls, clock), authenticator),
+            webapp.health.routes.routes(HealthCheck(links, database), authenticator),
+            webapp.garbage.routes.routes(Collections(links), authenticator),
+            webapp.groups.routes.routes(Groups(links), authenticator, max_body=max_body),
+            webapp.support.routes.routes(
+                Support(database, links, settings.data_dir, settings.media_dir, clock), authenticator
+            ),
+            webapp.stats.routes.routes(Stats(database, links, clock), authenticator),
+            webapp.metrics.routes.routes(metrics, authenticator),
         ],
         max_requests=settings.max_requests,
     )

@@ -12,19 +12,19 @@ from coreapp import codes, ids, statistics
 from coreapp.accepting.idempotency import IdempotencyKeys
 from coreapp.capacity import Admission
 from coreapp.errors import Refused
-from coreapp.groups.requests import GroupDesk
+from coreapp.groups.requests import GroupRequests
 from coreapp.ids import MessageIds
 from coreapp.journal import Change, Journal
-from coreapp.media.preparation_queue import MediaLane
-from coreapp.peers.contact_cache import ContactBook
+from coreapp.media.preparation_queue import PreparationQueue
+from coreapp.peers.contact_cache import ContactCache
 from coreapp.peers.identities import Identities
-from coreapp.peers.service_window import Threads
-from coreapp.recovery.control_messages import Posting
-from coreapp.recovery.sent_content import Keeping
+from coreapp.peers.service_window import ServiceWindow
+from coreapp.recovery.control_messages import ControlMessages
+from coreapp.recovery.sent_content import SentContents
 from coreapp.sending.encryption import Encryption, Outlet
 from coreapp.statuses.delay import StatusDelay
 from coreapp.statuses.reports import StatusReports
-from coreapp.statuses.tracker import ProgressBook
+from coreapp.statuses.tracker import StatusTracker
 from tidings import e2ee
 from tidings.runtime import crashpoints
 from tidings.runtime.clock import Clock
@@ -66,20 +66,20 @@ class JobQueue:
         self,
         admission: Admission,
         count: JobCount,
-        contacts: ContactBook,
+        contacts: ContactCache,
         encryption: Encryption,
         journal: Journal,
-        progress: ProgressBook,
+        progress: StatusTracker,
         outlet: Outlet,
         reports: StatusReports,
         delay: StatusDelay,
-        threads: Threads,
+        threads: ServiceWindow,
         keys: IdempotencyKeys,
-        media: MediaLane,
+        media: PreparationQueue,
         identities: Identities,
-        groups: GroupDesk,
-        keeping: Keeping,
-        posting: Posting,
+        groups: GroupRequests,
+        keeping: SentContents,
+        posting: ControlMessages,
         clock: Clock,
         *,
         account: str,

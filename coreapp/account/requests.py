@@ -31,7 +31,7 @@ class _Restoration:
     done: asyncio.Future[None]
 
 
-class AccountDesk:
+class AccountRequests:
     """Answers for one process. What it changes takes effect when the owner opens its shard, which `reopen` asks for."""
 
     def __init__(self, database: Database, registrar: Registrar, number: str, *, auto_register: bool) -> None:

@@ -17,8 +17,8 @@ from coreapp.groups.key_requests import KeyRequests
 from coreapp.groups.own_keys import OwnKeys
 from coreapp.groups.peer_keys import PeerKeys, Records
 from coreapp.groups.receipts import GroupReceipts, Steps
-from coreapp.groups.replica import GroupBook
-from coreapp.groups.sender import GroupLane
+from coreapp.groups.replica import GroupReplicas
+from coreapp.groups.sender import GroupSender
 from coreapp.upstream import Delivery
 from coreapp.webhook import inbound
 from tidings import e2ee
@@ -43,10 +43,10 @@ class GroupEvents:
 
     def __init__(
         self,
-        book: GroupBook,
+        book: GroupReplicas,
         own: OwnKeys,
         peers: PeerKeys,
-        lane: GroupLane,
+        lane: GroupSender,
         requests: KeyRequests,
         receipts: GroupReceipts,
         give_again: Callable[[str], None],

@@ -13,7 +13,7 @@ import msgspec
 from coreapp.ids import MessageIds
 from coreapp.journal import Change, Journal
 from coreapp.sending.encryption import Encryption, Outlet
-from coreapp.statuses.tracker import ProgressBook
+from coreapp.statuses.tracker import StatusTracker
 from tidings.runtime.clock import Clock
 from tidings.storage.business.group_changes import GroupChanges
 from tidings.storage.business.jobs import Job, State
@@ -42,7 +42,7 @@ class Pairwise:
         self,
         encryption: Encryption,
         journal: Journal,
-        progress: ProgressBook,
+        progress: StatusTracker,
         count: Count,
         outlet: Outlet,
         clock: Clock,

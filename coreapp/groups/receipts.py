@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from coreapp.statuses.reports import Wishes
+from coreapp.statuses.reports import Preferences
 from coreapp.statuses.rows import StatusRows
-from coreapp.statuses.tracker import ProgressBook, steps_between
+from coreapp.statuses.tracker import StatusTracker, steps_between
 from coreapp.webhook import bodies
 from tidings.runtime.clock import Clock
 from tidings.storage.business import group_messages
@@ -33,14 +33,14 @@ class GroupReceipts:
     def __init__(
         self,
         database: Database,
-        progress: ProgressBook,
-        wishes: Callable[[], Wishes],
+        progress: StatusTracker,
+        preferences: Callable[[], Preferences],
         rows: StatusRows,
         clock: Clock,
     ) -> None:
         self._database = database
         self._progress = progress
-        self._wishes = wishes
+        self._wishes = preferences
         self._clock = clock
         self._rows = rows
 
@@ -64,10 +64,10 @@ class GroupReceipts:
         steps.known[message_id, member] = between[-1]
         steps.changed[message_id, member] = Receipt(message_id, member, between[-1])
         steps.statuses[message_id] = max(between[-1], steps.statuses.get(message_id, between[-1]))
-        wishes = self._wishes()
+        preferences = self._wishes()
         now = self._clock.now()
         for step in between:
-            if wishes.wants(step) and not self._rows.drops():
+            if preferences.wants(step) and not self._rows.drops():
                 body = bodies.status(message_id, member, step, timestamp or int(now), group_id=group_id)
                 steps.callbacks.append(self._rows.make(message_id, body, int(now * 1000)))
         return True

@@ -30,7 +30,7 @@ class Source(Protocol):
     async def list_mine(self) -> Sequence[Described]: ...
 
 
-class GroupBook:
+class GroupReplicas:
     """All groups of one account; the network lets a number be in 10,000.
 
     What notices say is taken in as they come; a group that they cannot complete is fetched.

@@ -10,7 +10,7 @@ from coreapp import codes
 from coreapp.errors import Refused, UpstreamAway, UpstreamRefused
 from coreapp.groups import api
 from coreapp.groups.api import GroupServer
-from coreapp.groups.replica import GroupBook
+from coreapp.groups.replica import GroupReplicas
 from tidings.storage.business.groups import Group
 from tidings.wire import core
 
@@ -27,10 +27,10 @@ _REFUSALS: Mapping[str, tuple[int, str]] = {
 }
 
 
-class GroupDesk:
+class GroupRequests:
     """Answers for one account. All raise `Refused`. What was done is in our copy when they return."""
 
-    def __init__(self, servers: GroupServer, book: GroupBook, *, account: str, invite_url: str) -> None:
+    def __init__(self, servers: GroupServer, book: GroupReplicas, *, account: str, invite_url: str) -> None:
         """invite_url: what stands before the code in an invitation; who is invited gives the link to their device."""
         self._servers = servers
         self._book = book

@@ -20,7 +20,7 @@ from coreapp.errors import UpstreamAway
 from coreapp.groups import own_keys
 from coreapp.groups.own_keys import Key, OwnKeys
 from coreapp.groups.pairwise import Pairwise, key_content
-from coreapp.groups.replica import GroupBook
+from coreapp.groups.replica import GroupReplicas
 from coreapp.journal import Change, Journal
 from coreapp.sending import group_jobs
 from coreapp.sending.encryption import Encryption, Outlet
@@ -60,14 +60,14 @@ class _Line:
     task: asyncio.Task[None] | None = None
 
 
-class GroupLane:
+class GroupSender:
     """The group messages of one account. Bounded by the job queue's limit."""
 
     def __init__(
         self,
         account: str,
         encryption: Encryption,
-        book: GroupBook,
+        book: GroupReplicas,
         keys: OwnKeys,
         pairwise: Pairwise,
         journal: Journal,

@@ -14,15 +14,15 @@ from coreapp.groups.pairwise import Count, Pairwise
 from coreapp.groups.peer_keys import PeerKeys
 from coreapp.groups.read_marks import GroupReadMarks
 from coreapp.groups.receipts import GroupReceipts
-from coreapp.groups.replica import GroupBook
-from coreapp.groups.requests import GroupDesk
-from coreapp.groups.sender import GroupLane
+from coreapp.groups.replica import GroupReplicas
+from coreapp.groups.requests import GroupRequests
+from coreapp.groups.sender import GroupSender
 from coreapp.journal import Change, Journal
 from coreapp.sending.encryption import Encryption, Outlet
 from coreapp.sending.read_receipts import ReadReceipts
-from coreapp.statuses.reports import Wishes
+from coreapp.statuses.reports import Preferences
 from coreapp.statuses.rows import StatusRows
-from coreapp.statuses.tracker import ProgressBook
+from coreapp.statuses.tracker import StatusTracker
 from tidings.runtime.clock import Clock
 from tidings.storage.business import groups, sender_keys
 from tidings.storage.business.group_changes import GroupChanges
@@ -47,8 +47,8 @@ class ShardGroups:
         outlet: Outlet,
         count: Count,
         read_receipts: ReadReceipts,
-        progress: ProgressBook,
-        wishes: Callable[[], Wishes],
+        progress: StatusTracker,
+        preferences: Callable[[], Preferences],
         status_rows: StatusRows,
         clock: Clock,
         *,
@@ -64,7 +64,7 @@ class ShardGroups:
         own = OwnKeys(database, device, [job.id for job in left])
         await own.load([holder.group_id for holder in under_way])
         pairwise = Pairwise(encryption, journal, progress, count, outlet, clock, account=account, shard=shard)
-        receipts = GroupReceipts(database, progress, wishes, status_rows, clock)
+        receipts = GroupReceipts(database, progress, preferences, status_rows, clock)
         reading = GroupReadMarks(database, read_receipts, account=account)
         server = GroupServer(network_http, account, device.token)
         return cls(
@@ -97,11 +97,11 @@ class ShardGroups:
         self._own = own
         self._journal = journal
         self.read_marks = reading
-        self.book = GroupBook(server, journal, known, account=account)
-        self.lane = GroupLane(account, encryption, self.book, own, pairwise, journal, outlet)
+        self.book = GroupReplicas(server, journal, known, account=account)
+        self.lane = GroupSender(account, encryption, self.book, own, pairwise, journal, outlet)
         self.lane.resume(left, under_way)
         encryption.serve_groups(self.lane)
-        self.desk = GroupDesk(server, self.book, account=account, invite_url=invite_url)
+        self.desk = GroupRequests(server, self.book, account=account, invite_url=invite_url)
         requests = KeyRequests(pairwise, clock)
         peers = PeerKeys(database, device)
         self.events = GroupEvents(

@@ -28,7 +28,7 @@ from coreapp.media.uploads import Uploader
 from tidings import safekeeping
 from tidings.egress import urls
 from tidings.egress.download import Downloader, TooLarge
-from tidings.egress.guard import Forbidden, Guard
+from tidings.egress.guard import EgressGuard, Forbidden
 from tidings.media import kinds
 from tidings.media.errors import MakeRoom, SendLess, SendSomething, UseAnotherType
 from tidings.media.files import Files, Stored
@@ -67,7 +67,7 @@ class LinkedMedia:
         safe: Safe,
         files: Files,
         uploader: Uploader,
-        guard: Guard,
+        guard: EgressGuard,
         clock: Clock,
         *,
         account: str,

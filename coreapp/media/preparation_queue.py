@@ -43,7 +43,7 @@ class _Waiting:
     prepared: asyncio.Task[bytes] | None
 
 
-class MediaLane:
+class PreparationQueue:
     """The messages of one account that are not yet fit to be encrypted. Bounded by the job queue's limit.
 
     The files of all are fetched at the same time, as far as the origins allow; a peer's messages leave in order.

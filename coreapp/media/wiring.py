@@ -13,12 +13,12 @@ from coreapp.media.downloads import Downloads
 from coreapp.media.fetching import Fetcher
 from coreapp.media.links import LinkedMedia
 from coreapp.media.preparation import Preparation
-from coreapp.media.preparation_queue import MediaLane
+from coreapp.media.preparation_queue import PreparationQueue
 from coreapp.media.stored import StoredMedia
 from coreapp.media.uploads import Uploader
 from coreapp.sending.encryption import Encryption, Outlet
 from coreapp.settings import Settings
-from tidings.egress.guard import Guard
+from tidings.egress.guard import EgressGuard
 from tidings.media.files import Files
 from tidings.runtime.clock import Clock
 from tidings.safekeeping import Safe
@@ -40,7 +40,7 @@ class ShardMedia:
         journal: Journal,
         encryption: Encryption,
         outlet: Outlet,
-        guard: Guard,
+        guard: EgressGuard,
         kinds: Callable[[], Sequence[str]],
         persist: Callable[[], bool],
         clock: Clock,
@@ -64,7 +64,7 @@ class ShardMedia:
             remembered=settings.media_link_cache,
         )
         self.preparation = Preparation(stored, linked, clock)
-        self.lane = MediaLane(self.preparation, encryption.enter_lane, outlet.fail, journal.fail)
+        self.lane = PreparationQueue(self.preparation, encryption.enter_lane, outlet.fail, journal.fail)
         self.downloads = Downloads(
             database,
             journal,

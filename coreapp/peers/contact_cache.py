@@ -39,7 +39,7 @@ MAX_SYNC = 10_000  # numbers in one call to the servers
 MAX_WAITING = 200_000  # numbers that wait for a call; beyond that, callers get 1016
 
 
-class ContactBook:
+class ContactCache:
     """The contacts of one account."""
 
     def __init__(

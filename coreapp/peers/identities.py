@@ -41,7 +41,7 @@ IDENTITY_KEY = 33  # bytes of a typed identity key
 PAGE = 1000
 
 
-class Wishes(Protocol):
+class Preferences(Protocol):
     """What the business wants, from its application settings."""
 
     @property
@@ -90,7 +90,7 @@ class Identities:
         database: Database,
         lease: Lease,
         journal: Journal,
-        wishes: Callable[[], Wishes],
+        preferences: Callable[[], Preferences],
         clock: Clock,
         *,
         account: str,
@@ -103,10 +103,10 @@ class Identities:
         self._database = database
         self._lease = lease
         self._journal = journal
-        self._wishes = wishes
+        self._wishes = preferences
         self._clock = clock
         self._account = account
-        self._rows = CallbackRows(lambda: wishes().persist, clock, account=account, shard=shard)
+        self._rows = CallbackRows(lambda: preferences().persist, clock, account=account, shard=shard)
         self._limit = limit
         self._ids = MessageIds()
         self._unacknowledged: set[str] = set()
@@ -114,7 +114,7 @@ class Identities:
         self._pins: dict[str, _Pin] = {}
         self._cache: LRU[str, Identity] = LRU(cached)
         self._listeners: list[Callable[[str], None]] = []
-        self._asks = wishes().security
+        self._asks = preferences().security
         # That everything is acknowledged, on its way to the disk.
         self._settling: asyncio.Future[None] | None = None
         self.allow_pq_downgrade = allow_pq_downgrade

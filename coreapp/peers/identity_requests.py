@@ -27,7 +27,7 @@ class Contacts(Protocol):
         ...
 
 
-class IdentityDesk:
+class IdentityRequests:
     """Answers for one account."""
 
     def __init__(

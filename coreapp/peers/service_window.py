@@ -15,7 +15,7 @@ WINDOW = 24 * 3600.0  # seconds
 PATIENCE = 4.0  # seconds that a caller waits for a database that is away
 
 
-class Threads:
+class ServiceWindow:
     """The threads of one account; enforced: whether the window is looked at."""
 
     def __init__(

@@ -8,12 +8,12 @@ from coreapp import statistics
 from coreapp.groups import receipts
 from coreapp.groups.arrivals import Arrivals
 from coreapp.journal import Change
-from coreapp.peers.contact_cache import ContactBook
+from coreapp.peers.contact_cache import ContactCache
 from coreapp.peers.identities import Learnt
 from coreapp.peers.sessions import SessionStore
-from coreapp.recovery.control_messages import Letter
+from coreapp.recovery.control_messages import ControlMessage
 from coreapp.statuses.reports import Reached, StatusReports
-from coreapp.statuses.tracker import ProgressBook
+from coreapp.statuses.tracker import StatusTracker
 from coreapp.upstream import Delivery
 from coreapp.webhook.rows import CallbackRows
 from tidings import e2ee
@@ -36,7 +36,7 @@ class Consequences:
     def __init__(
         self,
         arrivals: Arrivals,
-        progress: ProgressBook,
+        progress: StatusTracker,
         rows: CallbackRows,
         *,
         account: str,
@@ -63,7 +63,7 @@ class Consequences:
         self.ended_downloads: list[str] = []
         self.lost: dict[str, list[str]] = {}
         self.kept: dict[str, bytes] = {}
-        self.letters: list[Letter] = []
+        self.letters: list[ControlMessage] = []
         self._waited_for: list[Undecrypted] = []
         self._came: list[str] = []
         self._renamed: dict[str, str] = {}
@@ -111,7 +111,7 @@ class Consequences:
         self.callbacks.append(callback)
 
     def change(
-        self, reports: StatusReports, store: SessionStore, contacts: ContactBook, jobs: Sequence[Job]
+        self, reports: StatusReports, store: SessionStore, contacts: ContactCache, jobs: Sequence[Job]
     ) -> Change | None:
         """What is to be committed, if anything is. Nothing else may run between this and the journal's `put`.
 

@@ -18,9 +18,9 @@ from coreapp.account.device import OwnDevice
 from coreapp.groups.arrivals import GroupEvents
 from coreapp.journal import Journal
 from coreapp.media.downloads import Downloads
-from coreapp.peers.contact_cache import ContactBook
+from coreapp.peers.contact_cache import ContactCache
 from coreapp.peers.identities import Identities
-from coreapp.peers.service_window import Threads
+from coreapp.peers.service_window import ServiceWindow
 from coreapp.peers.sessions import SessionStore
 from coreapp.receiving import deliveries as told
 from coreapp.receiving import inbound_messages
@@ -32,7 +32,7 @@ from coreapp.receiving.key_changes import KeyChanges
 from coreapp.receiving.receipts import Receipts
 from coreapp.recovery.wiring import ShardRepeating
 from coreapp.statuses.reports import StatusReports
-from coreapp.statuses.tracker import ProgressBook
+from coreapp.statuses.tracker import StatusTracker
 from coreapp.upstream import Delivery, Upstream
 from coreapp.webhook.rows import CallbackRows
 from tidings.runtime import crashpoints
@@ -54,7 +54,7 @@ _MESSAGES = (frames.PREKEY, frames.MESSAGE, frames.GROUP)
 Room = Callable[[Delivery, Consequences], None]
 
 
-class Wishes(inbound_messages.Wishes, Protocol):
+class Preferences(inbound_messages.Preferences, Protocol):
     """What the business wants to hear."""
 
     @property
@@ -73,15 +73,15 @@ class Events:
         upstream: Upstream,
         device: OwnDevice,
         store: SessionStore,
-        progress: ProgressBook,
+        progress: StatusTracker,
         reports: StatusReports,
-        threads: Threads,
+        threads: ServiceWindow,
         downloads: Downloads,
         groups: GroupEvents,
         identities: Identities,
-        contacts: ContactBook,
+        contacts: ContactCache,
         repeating: ShardRepeating,
-        wishes: Callable[[], Wishes],
+        preferences: Callable[[], Preferences],
         clock: Clock,
         *,
         shard: int,
@@ -99,7 +99,7 @@ class Events:
         self._identities = identities
         self._contacts = contacts
         self._repeating = repeating
-        self._wishes = wishes
+        self._wishes = preferences
         self._shard = shard
         self._rows = CallbackRows(lambda: reports.persist, clock, account=device.number, shard=shard)
         key_changes = KeyChanges(store, identities)
@@ -110,7 +110,7 @@ class Events:
             identities,
             repeating.mending,
             repeating.asked_again,
-            wishes,
+            preferences,
         )
         self._rooms: Mapping[str, Room] = {
             **dict.fromkeys(told.STATUSES, Receipts(progress).note),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from coreapp.receiving.consequences import Consequences
 from coreapp.receiving.deliveries import count, subjects
-from coreapp.statuses.tracker import ProgressBook
+from coreapp.statuses.tracker import StatusTracker
 from coreapp.upstream import Delivery
 from coreapp.webhook import bodies, inbound
 
@@ -12,7 +12,7 @@ from coreapp.webhook import bodies, inbound
 class GroupNotices:
     """Those of one account's groups."""
 
-    def __init__(self, progress: ProgressBook) -> None:
+    def __init__(self, progress: StatusTracker) -> None:
         self._progress = progress
 
     def note(self, delivery: Delivery, consequences: Consequences) -> None:

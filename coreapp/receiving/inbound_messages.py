@@ -13,9 +13,9 @@ from coreapp.peers.identities import Identities, described
 from coreapp.receiving.consequences import Consequences
 from coreapp.receiving.decryption import Decryption
 from coreapp.receiving.deliveries import count, request_id, subjects
-from coreapp.recovery.retry_requests import AskedAgain
-from coreapp.recovery.session_repair import Mending
-from coreapp.statuses.tracker import ProgressBook
+from coreapp.recovery.retry_requests import RetryRequests
+from coreapp.recovery.session_repair import SessionRepair
+from coreapp.statuses.tracker import StatusTracker
 from coreapp.upstream import Delivery
 from coreapp.webhook import bodies, inbound
 from tidings import e2ee
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 UNREADABLE = "unreadable"  # the kind of a message that could not be decrypted
 
 
-class Wishes(Protocol):
+class Preferences(Protocol):
     """What the business wants to hear."""
 
     @property
@@ -40,13 +40,13 @@ class InboundMessages:
 
     def __init__(
         self,
-        progress: ProgressBook,
+        progress: StatusTracker,
         decryption: Decryption,
         downloads: Downloads,
         identities: Identities,
-        mending: Mending,
-        asked_again: AskedAgain,
-        wishes: Callable[[], Wishes],
+        mending: SessionRepair,
+        asked_again: RetryRequests,
+        preferences: Callable[[], Preferences],
     ) -> None:
         self._progress = progress
         self._mending = mending
@@ -54,7 +54,7 @@ class InboundMessages:
         self._decryption = decryption
         self._downloads = downloads
         self._identities = identities
-        self._wishes = wishes
+        self._wishes = preferences
 
     def receive(self, delivery: Delivery, consequences: Consequences) -> None:
         """A message that was handled before, or that nobody can read, is only to be acknowledged."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from coreapp import codes
 from coreapp.receiving.consequences import Consequences
 from coreapp.receiving.deliveries import STATUSES, count, subjects
-from coreapp.statuses.tracker import ProgressBook
+from coreapp.statuses.tracker import StatusTracker
 from coreapp.upstream import Delivery
 from tidings.storage.business.messages import Status
 
@@ -15,7 +15,7 @@ EXPIRED = (codes.EXPIRED, "the message was not delivered within its time to live
 class Receipts:
     """Those for one account's messages, which must be in the progress book; one of an unknown message means nothing."""
 
-    def __init__(self, progress: ProgressBook) -> None:
+    def __init__(self, progress: StatusTracker) -> None:
         self._progress = progress
 
     def note(self, delivery: Delivery, consequences: Consequences) -> None:

@@ -1,1 +1,1 @@
-"""Mending sessions, and sending again what could not be decrypted: what we lost, and what others did."""
+"""SessionRepair sessions, and sending again what could not be decrypted: what we lost, and what others did."""

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from coreapp import ids
 from coreapp.sending.encryption import RENEW
-from coreapp.statuses.tracker import ProgressBook
+from coreapp.statuses.tracker import StatusTracker
 from tidings.runtime.clock import Clock
 from tidings.storage.business.jobs import Job, State
 from tidings.wire import device as frames
@@ -32,7 +32,7 @@ class Count(Protocol):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Letter:
+class ControlMessage:
     """One of them. id: of its envelope; kind: of its job while that is `NEW`."""
 
     id: str
@@ -42,14 +42,14 @@ class Letter:
     request_id: str = ""
 
 
-class Posting:
+class ControlMessages:
     """Sends letters for one account."""
 
     def __init__(
         self,
         lane: Lane,
         with_media: Callable[[Job, bytes], None],
-        progress: ProgressBook,
+        progress: StatusTracker,
         count: Count,
         clock: Clock,
         *,
@@ -65,7 +65,7 @@ class Posting:
         self._account = account
         self._shard = shard
 
-    def jobs(self, letters: Sequence[Letter]) -> Sequence[Job]:
+    def jobs(self, letters: Sequence[ControlMessage]) -> Sequence[Job]:
         """As they are to be committed; nothing may run between this and `post`."""
         now = int(self._clock.now() * 1000)
         jobs = []
@@ -76,7 +76,7 @@ class Posting:
             jobs.append(job)
         return jobs
 
-    def post(self, letters: Sequence[Letter], jobs: Sequence[Job]) -> None:
+    def post(self, letters: Sequence[ControlMessage], jobs: Sequence[Job]) -> None:
         """The jobs are in the journal: send them."""
         self._count.add(len(jobs))
         self._progress.hold([ids.message_of(job.id) for job in jobs])

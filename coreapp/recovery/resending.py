@@ -11,11 +11,11 @@ from coreapp import ids
 from coreapp.peers.sessions import SessionStore
 from coreapp.receiving.consequences import Consequences
 from coreapp.receiving.deliveries import count
-from coreapp.recovery.control_messages import Letter
-from coreapp.recovery.sent_content import Keeping, Kept, tag_of
+from coreapp.recovery.control_messages import ControlMessage
+from coreapp.recovery.sent_content import Kept, SentContents, tag_of
 from coreapp.recovery.session_repair import MAX_REFS, Budget, Renewals
 from coreapp.sending.encryption import RENEW
-from coreapp.statuses.tracker import ProgressBook
+from coreapp.statuses.tracker import StatusTracker
 from coreapp.upstream import Delivery
 from tidings import e2ee
 from tidings.storage.business import messages
@@ -36,10 +36,10 @@ class Resending:
     def __init__(
         self,
         database: Database,
-        keeping: Keeping,
+        keeping: SentContents,
         store: SessionStore,
         lane: Renewals,
-        progress: ProgressBook,
+        progress: StatusTracker,
         budget: Budget,
         *,
         account: str,
@@ -96,7 +96,9 @@ class Resending:
         self._kept[message_id] = (row, kept)
         consequences.kept[message_id] = kept.encode()
         envelope_id = ids.repetition(message_id, kept.attempts)
-        consequences.letters.append(Letter(envelope_id, row.peer, RENEW if renews else "", content, row.request_id))
+        consequences.letters.append(
+            ControlMessage(envelope_id, row.peer, RENEW if renews else "", content, row.request_id)
+        )
         return "again"
 
     def _is_renewing(self, peer: str) -> bool:

@@ -28,7 +28,7 @@ INTERVAL = 5.0  # seconds between two looks
 LIMIT = 10_000  # messages; of one more the webhook hears at once, and it may come all the same
 
 
-class AskedAgain:
+class RetryRequests:
     """Those of one shard, in the order in which they are given up. A service."""
 
     name = "undecrypted"

@@ -49,7 +49,7 @@ class Kept:
         return cls(attempts, session, asked_by, blob[_HEAD.size :])
 
 
-class Keeping:
+class SentContents:
     """Seals and opens the contents of one account."""
 
     def __init__(self, device: OwnDevice, store: SessionStore) -> None:

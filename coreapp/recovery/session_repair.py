@@ -13,7 +13,7 @@ from prometheus_client import Counter
 
 from coreapp.ids import MessageIds
 from coreapp.peers.sessions import SessionStore
-from coreapp.recovery.control_messages import Letter
+from coreapp.recovery.control_messages import ControlMessage
 from coreapp.sending.encryption import RENEW
 from tidings import e2ee
 from tidings.runtime.allowance import Allowance
@@ -55,7 +55,7 @@ class Renewals(Protocol):
     def renewals(self) -> int: ...
 
 
-class Mending:
+class SessionRepair:
     """Decides for one account what is done about messages that could not be decrypted."""
 
     def __init__(self, store: SessionStore, lane: Renewals, budget: Budget) -> None:
@@ -72,17 +72,17 @@ class Mending:
         ASKED.labels("asked" if asks else "too many").inc()
         return asks
 
-    def letters(self, lost: Mapping[str, Sequence[str]]) -> list[Letter]:
+    def letters(self, lost: Mapping[str, Sequence[str]]) -> list[ControlMessage]:
         """What goes to the senders of messages that were lost, by sender, whose sessions must be pinned and loaded."""
-        letters: list[Letter] = []
+        letters: list[ControlMessage] = []
         for peer, message_ids in lost.items():
             if self._renews(peer):
                 log.info("session.renewed", extra={"peer": peer})
                 # First, so that the peer has the session when it reads what is asked of it.
-                letters.append(Letter(self._ids.new(), peer, RENEW, NULL))
+                letters.append(ControlMessage(self._ids.new(), peer, RENEW, NULL))
             for start in range(0, len(message_ids), MAX_REFS):
                 body = msgspec.json.encode(message_ids[start : start + MAX_REFS])
-                letters.append(Letter(self._ids.new(), peer, frames.RETRY, body))
+                letters.append(ControlMessage(self._ids.new(), peer, frames.RETRY, body))
         return letters
 
     def _renews(self, peer: str) -> bool:

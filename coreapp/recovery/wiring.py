@@ -6,15 +6,15 @@ from collections.abc import Callable, Sequence
 
 from coreapp.account.device import OwnDevice
 from coreapp.journal import Journal
-from coreapp.media.preparation_queue import MediaLane
+from coreapp.media.preparation_queue import PreparationQueue
 from coreapp.peers.sessions import SessionStore
-from coreapp.recovery.control_messages import Count, Posting
+from coreapp.recovery.control_messages import ControlMessages, Count
 from coreapp.recovery.resending import Resending
-from coreapp.recovery.retry_requests import AskedAgain
-from coreapp.recovery.sent_content import Keeping
-from coreapp.recovery.session_repair import Budget, Mending
+from coreapp.recovery.retry_requests import RetryRequests
+from coreapp.recovery.sent_content import SentContents
+from coreapp.recovery.session_repair import Budget, SessionRepair
 from coreapp.sending.encryption import Encryption
-from coreapp.statuses.tracker import ProgressBook
+from coreapp.statuses.tracker import StatusTracker
 from coreapp.webhook.rows import CallbackRows
 from tidings.runtime.clock import Clock
 from tidings.storage.business import undecrypted
@@ -32,9 +32,9 @@ class ShardRepeating:
         device: OwnDevice,
         store: SessionStore,
         encryption: Encryption,
-        media: MediaLane,
+        media: PreparationQueue,
         journal: Journal,
-        progress: ProgressBook,
+        progress: StatusTracker,
         count: Count,
         persist: Callable[[], bool],
         clock: Clock,
@@ -55,9 +55,9 @@ class ShardRepeating:
         device: OwnDevice,
         store: SessionStore,
         encryption: Encryption,
-        media: MediaLane,
+        media: PreparationQueue,
         journal: Journal,
-        progress: ProgressBook,
+        progress: StatusTracker,
         count: Count,
         rows: CallbackRows,
         clock: Clock,
@@ -67,8 +67,8 @@ class ShardRepeating:
     ) -> None:
         account = device.number
         budget = Budget(clock)
-        self.keeping = Keeping(device, store)
-        self.posting = Posting(encryption, media.resume, progress, count, clock, account=account, shard=shard)
-        self.mending = Mending(store, encryption, budget)
+        self.keeping = SentContents(device, store)
+        self.posting = ControlMessages(encryption, media.resume, progress, count, clock, account=account, shard=shard)
+        self.mending = SessionRepair(store, encryption, budget)
         self.resending = Resending(database, self.keeping, store, encryption, progress, budget, account=account)
-        self.asked_again = AskedAgain(journal, rows, clock, left, account=account, shard=shard)
+        self.asked_again = RetryRequests(journal, rows, clock, left, account=account, shard=shard)

@@ -11,7 +11,7 @@ from coreapp.capacity import Admission
 from coreapp.ids import MessageIds
 from coreapp.journal import Change, Journal
 from coreapp.sending.encryption import Outlet
-from coreapp.statuses.tracker import ProgressBook
+from coreapp.statuses.tracker import StatusTracker
 from tidings.runtime.clock import Clock
 from tidings.runtime.lru import LRU
 from tidings.storage.business.group_changes import GroupChanges
@@ -45,7 +45,7 @@ class ReadReceipts:
         admission: Admission,
         count: Count,
         journal: Journal,
-        progress: ProgressBook,
+        progress: StatusTracker,
         outlet: Outlet,
         clock: Clock,
         *,

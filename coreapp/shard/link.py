@@ -12,7 +12,7 @@ from typing import Any
 from prometheus_client import generate_latest
 
 from coreapp import codes, statistics
-from coreapp.account.requests import AccountDesk
+from coreapp.account.requests import AccountRequests
 from coreapp.errors import KeyInUse, OutcomeUnknown, Refused
 from coreapp.peers.identities import text_of
 from coreapp.shard.health import Databases
@@ -37,7 +37,7 @@ class LinkHandler:
         key: str,
         node: str,
         shard: Callable[[], Shard | None],
-        desk: AccountDesk | None = None,
+        desk: AccountRequests | None = None,
         databases: Databases | None = None,
     ) -> None:
         """desk: takes questions about the number itself; without one they are refused. databases: what health looks at
@@ -170,7 +170,7 @@ class LinkHandler:
 _ABOUT_THE_NUMBER = (core.RequestCode, core.VerifyCode, core.ExportKeys, core.RestoreKeys)
 
 
-async def _ask_desk(desk: AccountDesk, question: Any) -> core.Answer:
+async def _ask_desk(desk: AccountRequests, question: Any) -> core.Answer:
     if isinstance(question, core.ExportKeys):
         return core.Exported(question.n, await desk.export_keys(question.account, question.password))
     if isinstance(question, core.RequestCode):

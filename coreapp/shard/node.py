@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from coreapp.account.directory_api import DirectoryApi
 from coreapp.account.registrar import Registrar
-from coreapp.account.requests import AccountDesk
+from coreapp.account.requests import AccountRequests
 from coreapp.settings import Settings
 from coreapp.shard.health import Databases
 from coreapp.shard.shard import Shard
@@ -50,7 +50,7 @@ class Node:
         directory = DirectoryApi(settings.network_http)
         self._registrar = Registrar(directory, secrets.registration_key, secrets.master_key)
         self.databases = Databases(database, settings.network_http)
-        self.desk = AccountDesk(database, self._registrar, settings.account, auto_register=settings.auto_register)
+        self.desk = AccountRequests(database, self._registrar, settings.account, auto_register=settings.auto_register)
 
     async def run(self, stop: asyncio.Event) -> None:
         try:

@@ -15,16 +15,16 @@ from coreapp.accepting.job_queue import JobCount, JobQueue
 from coreapp.account.device import OwnDevice
 from coreapp.account.directory_api import DirectoryApi
 from coreapp.account.prekey_upkeep import PreKeyUpkeep
-from coreapp.capacity import Admission, Gate
+from coreapp.capacity import Admission, CapacityGate
 from coreapp.config import Config
 from coreapp.garbage import MEDIA, MESSAGE, UNUSED_MEDIA, GarbageCollector, MessageCollector, old_rows
 from coreapp.groups.wiring import ShardGroups
 from coreapp.journal import Journal
 from coreapp.media.wiring import ShardMedia
-from coreapp.peers.contact_cache import ContactBook
+from coreapp.peers.contact_cache import ContactCache
 from coreapp.peers.identities import Identities
-from coreapp.peers.identity_requests import IdentityDesk
-from coreapp.peers.service_window import Threads
+from coreapp.peers.identity_requests import IdentityRequests
+from coreapp.peers.service_window import ServiceWindow
 from coreapp.peers.sessions import SessionStore
 from coreapp.receiving.events import Events
 from coreapp.recovery.collector import KEPT, KeptCollector
@@ -36,10 +36,10 @@ from coreapp.sending.read_receipts import ReadReceipts
 from coreapp.sending.transmission import Transmitter
 from coreapp.settings import Settings
 from coreapp.statuses.reports import StatusReports
-from coreapp.statuses.tracker import ProgressBook
+from coreapp.statuses.tracker import StatusTracker
 from coreapp.upstream import Delivery
 from coreapp.webhook.wiring import ShardCallbacks
-from tidings.egress.guard import Guard
+from tidings.egress.guard import EgressGuard
 from tidings.runtime import service
 from tidings.runtime.clock import Clock
 from tidings.storage.business import jobs, messages
@@ -80,22 +80,22 @@ class Shard:
             under_way = [ids.message_of(job.id) for job in left]
             progress_rows = await messages.list_progress(connection, account, list(dict.fromkeys(under_way)))
 
-        self.guard = Guard(settings.outgoing)
+        self.guard = EgressGuard(settings.outgoing)
         self.link = NetworkLink(*settings.network_tcp, device.number, device.token, epoch=self.lease.epoch)
         self.callbacks = await ShardCallbacks.read(settings, database, self.lease, self.config, clock, account=account)
         self.queue, delay = self.callbacks.queue, self.callbacks.delay
         self.journal = Journal(
             database, self.lease, last_seq=self.callbacks.last_seq, committed=self.callbacks.committed
         )
-        progress = ProgressBook()
+        progress = StatusTracker()
         progress.hold(under_way)
         progress.load(progress_rows)
         status_rows = self.callbacks.status_rows(progress)
         reports = StatusReports(
-            progress, self.config.wishes, status_rows, clock, account=account, names=settings.conversations
+            progress, self.config.preferences, status_rows, clock, account=account, names=settings.conversations
         )
         count = JobCount()
-        window = Threads(database, clock, account=account, enforced=settings.reengagement_window)
+        window = ServiceWindow(database, clock, account=account, enforced=settings.reengagement_window)
         self._keys = IdempotencyKeys(database, clock, account=account)
         store = SessionStore(database, device)
         self.transmitter = Transmitter(
@@ -112,7 +112,7 @@ class Shard:
             database,
             self.lease,
             self.journal,
-            self.config.wishes,
+            self.config.preferences,
             clock,
             account=account,
             shard=number,
@@ -144,7 +144,7 @@ class Shard:
             lambda: reports.persist,
             clock,
         )
-        self.contacts = ContactBook(
+        self.contacts = ContactCache(
             database,
             self.journal,
             self.link,
@@ -154,13 +154,13 @@ class Shard:
             check_unknown=settings.check_unknown,
             unregistered_seconds=settings.unregistered_seconds,
         )
-        self.identity_desk = IdentityDesk(
+        self.identity_desk = IdentityRequests(
             self.identities, self.contacts, store, self.link, self.journal, account=account
         )
         admission = Admission(
-            Gate("job", settings.job_queue_limit),
+            CapacityGate("job", settings.job_queue_limit),
             count,
-            Gate("callback", settings.callback_queue_limit),
+            CapacityGate("callback", settings.callback_queue_limit),
             self.callbacks.audience.pressing,
         )
         read_receipts = ReadReceipts(
@@ -176,7 +176,7 @@ class Shard:
             count,
             read_receipts,
             progress,
-            self.config.wishes,
+            self.config.preferences,
             status_rows,
             clock,
             lease=self.lease,
@@ -232,7 +232,7 @@ class Shard:
             self.identities,
             self.contacts,
             self.repeating,
-            self.config.wishes,
+            self.config.preferences,
             clock,
             shard=number,
         )

@@ -10,7 +10,7 @@ from coreapp import ids, statistics
 from coreapp.conversations import Names, conversation_of, origin_of
 from coreapp.groups.names import is_group
 from coreapp.statuses.rows import StatusRows
-from coreapp.statuses.tracker import ProgressBook
+from coreapp.statuses.tracker import StatusTracker
 from coreapp.webhook import bodies
 from tidings.runtime.clock import Clock
 from tidings.storage.business.callbacks import Callback
@@ -20,7 +20,7 @@ from tidings.storage.business.messages import Status
 Reached = tuple[str, Status, int | None, tuple[int, str] | None]
 
 
-class Wishes(Protocol):
+class Preferences(Protocol):
     """What the business wants to hear, from its application settings."""
 
     @property
@@ -47,8 +47,8 @@ class StatusReports:
 
     def __init__(
         self,
-        progress: ProgressBook,
-        wishes: Callable[[], Wishes],
+        progress: StatusTracker,
+        preferences: Callable[[], Preferences],
         rows: StatusRows,
         clock: Clock,
         *,
@@ -57,7 +57,7 @@ class StatusReports:
     ) -> None:
         """names: of conversations."""
         self._progress = progress
-        self._wishes = wishes
+        self._wishes = preferences
         self._clock = clock
         self._account = account
         self._names = names
@@ -70,10 +70,10 @@ class StatusReports:
 
     def report(self, events: Iterable[Reached]) -> Report:
         """The rows for these events, in their order; each status of a message at most once."""
-        wishes = self._wishes()
+        preferences = self._wishes()
         now = self._clock.now()
         # Where both are posted, the first of the two that come after `sent`.
-        second = Status.DELIVERED if wishes.wants(Status.DELIVERED) else Status.READ
+        second = Status.DELIVERED if preferences.wants(Status.DELIVERED) else Status.READ
         report = Report({}, [])
         for message_id, reached, timestamp, error in events:
             steps = self._progress.advance(message_id, reached)
@@ -84,10 +84,10 @@ class StatusReports:
             kind, accepted_at = self._progress.kind(message_id), ids.made_at(message_id) or now
             for step in steps:
                 statistics.reached(step, kind, now - accepted_at)
-                if not wishes.wants(step) or self._rows.drops():
+                if not preferences.wants(step) or self._rows.drops():
                     continue
                 conversation = None
-                if wishes.conversations and not is_group(peer) and (step is Status.SENT or step is second):
+                if preferences.conversations and not is_group(peer) and (step is Status.SENT or step is second):
                     origin = origin_of(kind, self._progress.category(message_id), self._names)
                     conversation = conversation_of(self._account, peer, origin, accepted_at)
                 body = bodies.status(message_id, peer, step, int(timestamp or now), error, conversation)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from coreapp.statuses.delay import StatusDelay
-from coreapp.statuses.tracker import ProgressBook
+from coreapp.statuses.tracker import StatusTracker
 from coreapp.webhook.audience import Audience
 from coreapp.webhook.rows import CallbackRows
 from tidings.storage.business.callbacks import Callback
@@ -12,7 +12,7 @@ from tidings.storage.business.callbacks import Callback
 class StatusRows:
     """Makes those of one account's messages, which must be held in the progress book."""
 
-    def __init__(self, rows: CallbackRows, progress: ProgressBook, delay: StatusDelay, audience: Audience) -> None:
+    def __init__(self, rows: CallbackRows, progress: StatusTracker, delay: StatusDelay, audience: Audience) -> None:
         self._rows = rows
         self._progress = progress
         self._delay = delay

@@ -39,7 +39,7 @@ class _Held:
         self.category = category
 
 
-class ProgressBook:
+class StatusTracker:
     """The latest status of the messages in motion.
 
     Those that are held are all there: the ones with a job, and the ones that a change in the journal or an event being

@@ -1,4 +1,4 @@
-"""Posting callbacks to the webhook: so many at a time, each until it is taken or given up."""
+"""ControlMessages callbacks to the webhook: so many at a time, each until it is taken or given up."""
 
 from __future__ import annotations
 

@@ -11,12 +11,12 @@ from coreapp.journal import Journal
 from coreapp.settings import Settings
 from coreapp.statuses.delay import StatusDelay
 from coreapp.statuses.rows import StatusRows
-from coreapp.statuses.tracker import ProgressBook
+from coreapp.statuses.tracker import StatusTracker
 from coreapp.webhook.audience import Audience
 from coreapp.webhook.delivery import Deliveries
 from coreapp.webhook.queue import CallbackQueue
 from coreapp.webhook.rows import CallbackRows
-from tidings.egress.guard import Guard
+from tidings.egress.guard import EgressGuard
 from tidings.runtime.clock import Clock
 from tidings.storage.business import callbacks, shards
 from tidings.storage.business.callbacks import Callback
@@ -71,14 +71,14 @@ class ShardCallbacks:
         config.on_change(self.audience.settings_changed)
         self.delay = StatusDelay(settings.status_delay, clock)
 
-    def status_rows(self, progress: ProgressBook) -> StatusRows:
+    def status_rows(self, progress: StatusTracker) -> StatusRows:
         """What makes callbacks of statuses."""
         rows = CallbackRows(
-            lambda: self._config.wishes().persist, self._clock, account=self._account, shard=self._lease.shard
+            lambda: self._config.preferences().persist, self._clock, account=self._account, shard=self._lease.shard
         )
         return StatusRows(rows, progress, self.delay, self.audience)
 
-    def deliveries(self, journal: Journal, guard: Guard) -> Deliveries:
+    def deliveries(self, journal: Journal, guard: EgressGuard) -> Deliveries:
         """The service that empties the queue."""
         settings = self._settings
         deliveries = Deliveries(

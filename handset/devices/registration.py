@@ -88,14 +88,14 @@ class Enrolment:
 
     async def refill(self, wanted: Iterable[tuple[Device, int, int]]) -> None:
         """Make, store and upload more one-time pre-keys: (device, how many, how many Kyber ones)."""
-        wishes = list(wanted)
-        used = await self._used([device for device, _, _ in wishes])
+        preferences = list(wanted)
+        used = await self._used([device for device, _, _ in preferences])
         made = [
             (
                 device,
                 keys.make(device, one_time=count, kyber_one_time=kyber, whole=False, used=used[device.number]),
             )
-            for device, count, kyber in wishes
+            for device, count, kyber in preferences
         ]
         await self._commit([device for device, _ in made], [key_set for _, key_set in made])
         for start in range(0, len(made), UPLOADS_IN_FLIGHT):

@@ -25,7 +25,7 @@ REPORT = 3.0
 Write = Callable[[str], None]
 
 
-class Shelf:
+class ConversationFiles:
     """Files by the numbers under which they were shown, from 1 at each start of the terminal."""
 
     def __init__(self, api: NetworkApi, device: Device, folder: Path, write: Write) -> None:

@@ -10,7 +10,7 @@ from handset.application import Notice
 from handset.behaviours import Action, Behaviour, Message
 from handset.robots.shown_log import ShownLog
 from handset.terminal import commands
-from handset.terminal.files import Shelf
+from handset.terminal.files import ConversationFiles
 from tidings.runtime.lru import LRU
 
 RECENT = 1000  # peers whose last choices are remembered, and messages that can be quoted
@@ -31,7 +31,7 @@ class Screen:
         shown_log: ShownLog,
         write: Write,
         peers: Sequence[str],
-        shelf: Shelf,
+        shelf: ConversationFiles,
         groups: Mapping[str, str] | None = None,
     ) -> None:
         self._log = shown_log

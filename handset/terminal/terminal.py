@@ -20,7 +20,7 @@ from handset.robots.shown_log import ShownLog
 from handset.services import websocket_dial
 from handset.settings import FAMILY, TerminalSettings
 from handset.terminal import commands, group_commands, keyboard
-from handset.terminal.files import Shelf
+from handset.terminal.files import ConversationFiles
 from handset.terminal.keyboard import Keyboard
 from handset.terminal.screen import Screen, Write
 from tidings.runtime.clock import SystemClock
@@ -123,7 +123,7 @@ class _Terminal:
             recent = await storage.list_recent(connection, self._fleet, RECENT)
             groups = await handset_groups.list_groups(connection, self._number)
         peers = list(dict.fromkeys(peer for _, peer, _ in recent))
-        shelf = Shelf(self._api, device, self._settings.files, self._write)
+        shelf = ConversationFiles(self._api, device, self._settings.files, self._write)
         screen = Screen(self._shown_log, self._write, peers, shelf, {group.group_id: group.subject for group in groups})
         refill = Refill(self._enrolment, one_time=ONE_TIME_PREKEYS, kyber_one_time=KYBER_PREKEYS)
         rotation = Rotation(self._enrolment, {device.number: device})
@@ -231,7 +231,7 @@ class _Terminal:
         self._status = 1
         self._stop.set()
 
-    async def _read(self, fleet: Fleet, screen: Screen, shelf: Shelf) -> None:
+    async def _read(self, fleet: Fleet, screen: Screen, shelf: ConversationFiles) -> None:
         """Carry out what is typed until `/quit` or the end of input."""
         while True:
             line = await self._lines.read("> ")
@@ -242,7 +242,7 @@ class _Terminal:
             async with asyncio.timeout(FAREWELL_SECONDS):
                 await fleet.wait_until_sent()
 
-    async def _obey(self, line: str, fleet: Fleet, screen: Screen, shelf: Shelf) -> None:
+    async def _obey(self, line: str, fleet: Fleet, screen: Screen, shelf: ConversationFiles) -> None:
         command, _, argument = line.partition(" ")
         if not line:
             return
@@ -268,7 +268,7 @@ class _Terminal:
         else:
             await self._send(line, fleet, screen, shelf)
 
-    async def _send(self, line: str, fleet: Fleet, screen: Screen, shelf: Shelf) -> None:
+    async def _send(self, line: str, fleet: Fleet, screen: Screen, shelf: ConversationFiles) -> None:
         peer, (command, _, argument) = screen.to, line.partition(" ")
         thread = screen.thread(peer)
         if len(line) > composing.MAX_TEXT:

@@ -22,7 +22,7 @@ from network.connections.refills import Refills
 from network.groups import ids as group_ids
 from network.groups.copies import Copies
 from network.lookups import Lookups
-from network.routing.delivery_queue import Lane
+from network.routing.delivery_queue import DeliveryQueue
 from network.routing.router import Router
 from network.settings import Limits
 from tidings.e2ee import messages
@@ -104,9 +104,9 @@ class Session:
         self.numbers: set[str] = set()
         # Of each of them, what it was registered with when it logged in; to register again detaches it.
         self._identities: dict[str, bytes] = {}
-        self.deliveries: dict[int, Lane] = {}
+        self.deliveries: dict[int, DeliveryQueue] = {}
         self.in_flight_bytes = 0
-        self.waiting: dict[Lane, None] = {}
+        self.waiting: dict[DeliveryQueue, None] = {}
 
     @property
     def transport(self) -> Transport:
@@ -262,10 +262,10 @@ class Session:
 
     # What the router has for the device.
 
-    def deliver(self, frame: device.Deliver, lane: Lane) -> int:
+    def deliver(self, frame: device.Deliver, queue: DeliveryQueue) -> int:
         """Send one envelope under the next number of this connection."""
         self._last_delivery = n = self._last_delivery + 1
-        self.deliveries[n] = lane
+        self.deliveries[n] = queue
         frame.n = n
         self._transport.send(frame)
         return n

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from network.routing.delivery_queue import Lane, Recipient
+from network.routing.delivery_queue import DeliveryQueue, Recipient
 from network.settings import Limits
 
 
@@ -20,30 +20,30 @@ class Windows:
         self._bytes = limits.window_bytes
         self._session_bytes = limits.session_bytes
 
-    def has_room(self, lane: Lane, session: Recipient) -> bool:
-        """For one more envelope? A lane that only its connection stops waits for its turn from now on."""
-        if len(lane.in_flight) >= self._envelopes or lane.in_flight_bytes >= self._bytes:
+    def has_room(self, queue: DeliveryQueue, session: Recipient) -> bool:
+        """For one more envelope? A queue that only its connection stops waits for its turn from now on."""
+        if len(queue.in_flight) >= self._envelopes or queue.in_flight_bytes >= self._bytes:
             return False
         if session.in_flight_bytes < self._session_bytes:
             return True
-        session.waiting[lane] = None
+        session.waiting[queue] = None
         return False
 
-    def takes(self, lane: Lane, session: Recipient) -> bool:
-        """The same for a lane whose turn it is not: those that wait go first."""
+    def takes(self, queue: DeliveryQueue, session: Recipient) -> bool:
+        """The same for a queue whose turn it is not: those that wait go first."""
         if session.waiting:
-            session.waiting[lane] = None
+            session.waiting[queue] = None
             return False
-        return self.has_room(lane, session)
+        return self.has_room(queue, session)
 
-    def is_worth_a_page(self, lane: Lane) -> bool:
+    def is_worth_a_page(self, queue: DeliveryQueue) -> bool:
         """Is there room for a good part of the next page? For less it is not worth its query."""
-        return self._envelopes - len(lane.in_flight) >= lane.page_size and 2 * lane.in_flight_bytes <= self._bytes
+        return self._envelopes - len(queue.in_flight) >= queue.page_size and 2 * queue.in_flight_bytes <= self._bytes
 
-    def next_turn(self, session: Recipient) -> Lane | None:
-        """Takes the lane whose turn it is, if there is one and room enough."""
+    def next_turn(self, session: Recipient) -> DeliveryQueue | None:
+        """Takes the queue whose turn it is, if there is one and room enough."""
         if not session.waiting or 2 * session.in_flight_bytes > self._session_bytes:
             return None
-        lane = next(iter(session.waiting))
-        del session.waiting[lane]
-        return lane
+        queue = next(iter(session.waiting))
+        del session.waiting[queue]
+        return queue

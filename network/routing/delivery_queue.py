@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 class Recipient(Protocol):
     """A connection with a device on it."""
 
-    # Which lane each delivery went out on, by the number that the device acknowledges it with.
-    deliveries: dict[int, Lane]
+    # Which queue each delivery went out on, by the number that the device acknowledges it with.
+    deliveries: dict[int, DeliveryQueue]
     # The size of these deliveries.
     in_flight_bytes: int
-    # The lanes for which there was no room on it, in the order in which they came.
-    waiting: dict[Lane, None]
+    # The queues for which there was no room on it, in the order in which they came.
+    waiting: dict[DeliveryQueue, None]
 
-    def deliver(self, frame: device.Deliver, lane: Lane) -> int:
+    def deliver(self, frame: device.Deliver, queue: DeliveryQueue) -> int:
         """Send it under a number of this connection's own, which is returned."""
         ...
 
@@ -36,7 +36,7 @@ class Recipient(Protocol):
         ...
 
 
-class Lane:
+class DeliveryQueue:
     """The state of one recipient. Envelopes leave it in the order of their `seq`, and each once for each connection.
 
     session:         the connection that its device is on; at most one.
@@ -133,5 +133,5 @@ class Lane:
 
     @property
     def unused(self) -> bool:
-        """Nothing would be lost by forgetting this lane."""
+        """Nothing would be lost by forgetting this queue."""
         return self.session is None and not self.storing and not self.reading

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
-from network.routing.delivery_queue import Lane
+from network.routing.delivery_queue import DeliveryQueue
 from network.routing.mailbox import MailboxStore
 from tidings.runtime.clock import Clock
 from tidings.storage.network.mailbox import Envelope
@@ -16,12 +16,12 @@ log = logging.getLogger(__name__)
 # Envelopes in one page at most.
 PAGE = 200
 
-# (the lane, its attachment when the reading began, the page or `None` when it could not be read)
-Read = Callable[[Lane, int, Sequence[Envelope] | None], None]
+# (the queue, its attachment when the reading began, the page or `None` when it could not be read)
+Read = Callable[[DeliveryQueue, int, Sequence[Envelope] | None], None]
 
 
 class Reader:
-    """At most one page of each lane is being read; `read` is called with it."""
+    """At most one page of each queue is being read; `read` is called with it."""
 
     def __init__(self, store: MailboxStore, clock: Clock, read: Read) -> None:
         self._store = store
@@ -29,26 +29,26 @@ class Reader:
         self._read = read
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def start(self, lane: Lane) -> None:
-        """Read what comes after the lane's cursor."""
-        lane.begin_reading()
-        task = asyncio.get_running_loop().create_task(self._run(lane, lane.attachment))
+    def start(self, queue: DeliveryQueue) -> None:
+        """Read what comes after the queue's cursor."""
+        queue.begin_reading()
+        task = asyncio.get_running_loop().create_task(self._run(queue, queue.attachment))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _run(self, lane: Lane, attachment: int) -> None:
-        after, now = lane.cursor, int(self._clock.now() * 1000)
+    async def _run(self, queue: DeliveryQueue, attachment: int) -> None:
+        after, now = queue.cursor, int(self._clock.now() * 1000)
         page: Sequence[Envelope] | None = ()
         try:
             # Most devices have nothing waiting when they log in, and to find that out for many costs one query.
-            if after or await self._store.has_any(lane.number):
-                page = await self._store.list_page(lane.number, after=after, now=now, limit=lane.page_size)
+            if after or await self._store.has_any(queue.number):
+                page = await self._store.list_page(queue.number, after=after, now=now, limit=queue.page_size)
         except Exception:
-            log.exception("mailbox.read_failed", extra={"number": lane.number})
+            log.exception("mailbox.read_failed", extra={"number": queue.number})
             page = None
         finally:
-            lane.reading = False
-        self._read(lane, attachment, page)
+            queue.reading = False
+        self._read(queue, attachment, page)
 
     async def close(self) -> None:
         """Read no more."""

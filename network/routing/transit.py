@@ -6,7 +6,7 @@ from typing import Protocol
 
 import msgspec
 
-from network.routing.delivery_queue import Lane
+from network.routing.delivery_queue import DeliveryQueue
 from tidings.storage.network import mailbox
 from tidings.wire import device
 
@@ -38,12 +38,12 @@ class Transit(msgspec.Struct, eq=False):
     due:     monotonic seconds at which it is stored if it is still undecided.
     origin:  the connection that sent it last, `None` when nobody waits for the decision.
     n:       the number under which that connection sent it.
-    counted: it is one of those that its lane waits for the storing of.
+    counted: it is one of those that its queue waits for the storing of.
     """
 
     seq: int
     frame: device.Deliver
-    lane: Lane
+    queue: DeliveryQueue
     expires_at: int
     size: int
     due: float = 0.0
@@ -72,7 +72,9 @@ class Transit(msgspec.Struct, eq=False):
         )
 
 
-def from_send(origin: Origin, frame: device.Send, lane: Lane, *, seq: int, now: int, ttl: int, due: float) -> Transit:
+def from_send(
+    origin: Origin, frame: device.Send, queue: DeliveryQueue, *, seq: int, now: int, ttl: int, due: float
+) -> Transit:
     """An envelope that its sender has just given us. now: Unix milliseconds; ttl: seconds."""
     return Transit(
         seq=seq,
@@ -88,7 +90,7 @@ def from_send(origin: Origin, frame: device.Send, lane: Lane, *, seq: int, now: 
             trace=frame.trace,
             group=frame.group,
         ),
-        lane=lane,
+        queue=queue,
         expires_at=now + ttl * 1000,
         size=_size(frame.body, frame.refs),
         due=due,
@@ -97,7 +99,7 @@ def from_send(origin: Origin, frame: device.Send, lane: Lane, *, seq: int, now: 
     )
 
 
-def from_row(row: mailbox.Envelope, lane: Lane) -> Transit:
+def from_row(row: mailbox.Envelope, queue: DeliveryQueue) -> Transit:
     """An envelope that comes out of the mailbox."""
     frame = device.Deliver(
         n=0,
@@ -112,7 +114,7 @@ def from_row(row: mailbox.Envelope, lane: Lane) -> Transit:
         group=row.group,
     )
     return Transit(
-        seq=row.seq, frame=frame, lane=lane, expires_at=row.expires_at, size=_size(row.body, row.refs), state=STORED
+        seq=row.seq, frame=frame, queue=queue, expires_at=row.expires_at, size=_size(row.body, row.refs), state=STORED
     )
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import REGISTRY
 
-from coreapp.capacity import Gate
+from coreapp.capacity import CapacityGate
 from coreapp.webhook.queue import SPACING, CallbackQueue
 from tests.coreapp.signals import soon
 from tidings.runtime.clock import ManualClock
@@ -336,7 +336,7 @@ async def test_a_page_that_could_not_be_loaded_is_loaded_later(monkeypatch) -> N
 
 @given(limit=st.integers(1, 50), counts=st.lists(st.integers(0, 60), max_size=60))
 def test_a_gate_closes_at_its_limit_and_opens_at_half_of_it(limit: int, counts: list[int]) -> None:
-    gate = Gate("job", limit)
+    gate = CapacityGate("job", limit)
     closed = False
     for count in counts:
         if count >= limit:

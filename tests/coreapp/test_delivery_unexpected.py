@@ -14,7 +14,7 @@ from coreapp.webhook.delivery import Deliveries, Target
 from coreapp.webhook.queue import CallbackQueue
 from tests.coreapp.signals import soon
 from tidings.egress import addresses
-from tidings.egress.guard import Guard
+from tidings.egress.guard import EgressGuard
 from tidings.egress.settings import OutgoingSettings
 from tidings.runtime.batcher import BatcherClosed, BatcherFull
 from tidings.runtime.clock import ManualClock
@@ -43,7 +43,7 @@ class Scene:
         self.clock = ManualClock(1_700_000_000.0)
         self.journal = Journal()
         self.queue = CallbackQueue(10, self.clock, self.load)
-        self.guard: object = Guard(OutgoingSettings(addresses.LOOPBACK))
+        self.guard: object = EgressGuard(OutgoingSettings(addresses.LOOPBACK))
         self.callback = Callback(
             1, 0, "15550000000", "a subject", "status_change", b"{}", int(self.clock.now() * 1000), 0, 0, "evt_1"
         )

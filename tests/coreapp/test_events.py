@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coreapp.statuses.tracker import ProgressBook, steps_between
+from coreapp.statuses.tracker import StatusTracker, steps_between
 from tests.coreapp.conftest import BUSINESS, Running, World
 from tests.coreapp.phones import Phone
 from tidings.storage.business import accounts, messages, sessions
@@ -56,7 +56,7 @@ async def test_a_read_that_overtakes_delivered_reports_both_and_neither_again(wo
 async def test_with_room_for_one_message_in_the_progress_book_no_status_is_lost_or_doubled(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ProgressBook.__init__, "__defaults__", (1,))
+    monkeypatch.setattr(StatusTracker.__init__, "__defaults__", (1,))
     numbers = [f"155501100{n:02}" for n in range(20)]
     world.add_phones(*numbers)
     world.network.receipts = (frames.DELIVERED, frames.READ, frames.DELIVERED)

@@ -11,7 +11,7 @@ import pytest
 from coreapp.webhook import poster
 from coreapp.webhook.poster import Poster
 from tidings.egress import addresses
-from tidings.egress.guard import Forbidden, Guard, Resolved
+from tidings.egress.guard import EgressGuard, Forbidden, Resolved
 from tidings.egress.settings import ONLY_PUBLIC, OutgoingSettings
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
@@ -84,7 +84,7 @@ async def receiver() -> AsyncIterator[Receiver]:
 
 @pytest.fixture
 async def client() -> AsyncIterator[Poster]:
-    client = Poster(Guard(OutgoingSettings(addresses.LOOPBACK)), timeout=5)
+    client = Poster(EgressGuard(OutgoingSettings(addresses.LOOPBACK)), timeout=5)
     yield client
     client.close()
 
@@ -171,7 +171,7 @@ async def test_what_is_no_answer_is_an_error_and_never_a_success(receiver: Recei
 async def test_a_receiver_that_never_answers_is_given_up_and_its_connection_not_used_again(
     receiver: Receiver,
 ) -> None:
-    client = Poster(Guard(OutgoingSettings(addresses.LOOPBACK)), timeout=0.05)
+    client = Poster(EgressGuard(OutgoingSettings(addresses.LOOPBACK)), timeout=0.05)
     receiver.script = receiver.answering()
     for _ in range(2):
         with pytest.raises(TimeoutError):
@@ -187,7 +187,7 @@ async def test_a_kept_connection_asks_nobody_where_it_leads_and_a_new_one_does(r
         asked.append(host)
         return [(socket.AF_INET, "127.0.0.1" if len(asked) == 1 else "10.0.0.1")]
 
-    client = Poster(Guard(OutgoingSettings(addresses.LOOPBACK), lookup), timeout=5)
+    client = Poster(EgressGuard(OutgoingSettings(addresses.LOOPBACK), lookup), timeout=5)
     url = f"http://webhook.example:{receiver.port}/hook"
     for _ in range(3):
         assert await client.post(url, {}, b"{}") == 200
@@ -199,7 +199,7 @@ async def test_a_kept_connection_asks_nobody_where_it_leads_and_a_new_one_does(r
 
 
 async def test_a_webhook_that_must_not_be_called_gets_no_connection(receiver: Receiver) -> None:
-    client = Poster(Guard(ONLY_PUBLIC), timeout=5)
+    client = Poster(EgressGuard(ONLY_PUBLIC), timeout=5)
     for host in ("127.0.0.1", "localhost", "2130706433", "0x7f.1", "[::ffff:127.0.0.1]"):
         with pytest.raises(Forbidden):
             await client.post(f"http://{host}:{receiver.port}/hook", {}, b"{}")

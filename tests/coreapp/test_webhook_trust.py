@@ -12,7 +12,7 @@ from tests.authority import Authority
 from tests.coreapp.conftest import BUSINESS, Running, World
 from tests.coreapp.sink import Sink
 from tidings.egress import addresses
-from tidings.egress.guard import Guard
+from tidings.egress.guard import EgressGuard
 from tidings.egress.settings import OutgoingSettings
 from tidings.storage.business import certificates
 from tidings.wire import core
@@ -75,7 +75,7 @@ async def test_a_webhook_is_trusted_by_the_uploaded_authority_and_by_no_other(wo
 async def test_a_change_of_trust_closes_the_connections_that_were_checked_against_the_old_one(tmp_path: Path) -> None:
     sink = SecureSink(tmp_path)
     await sink.start()
-    poster = Poster(Guard(OutgoingSettings(addresses.LOOPBACK)), timeout=5)
+    poster = Poster(EgressGuard(OutgoingSettings(addresses.LOOPBACK)), timeout=5)
     headers: dict[str, str] = {}
     try:
         with pytest.raises(OSError, match="CERTIFICATE_VERIFY_FAILED"):
@@ -115,7 +115,7 @@ async def test_authorities_that_cannot_be_loaded_fail_the_attempts_and_not_the_s
 async def test_without_loadable_authorities_no_server_is_trusted_over_tls(tmp_path: Path) -> None:
     sink = SecureSink(tmp_path)
     await sink.start()
-    poster = Poster(Guard(OutgoingSettings(addresses.LOOPBACK)), timeout=5)
+    poster = Poster(EgressGuard(OutgoingSettings(addresses.LOOPBACK)), timeout=5)
     try:
         poster.trust(AUTHORITY.pem)
         assert await poster.post(sink.url, {}, b"{}") == 500

@@ -11,7 +11,7 @@ import pytest
 from tests.authority import Authority
 from tidings.egress import addresses, trust, urls
 from tidings.egress.download import BadAnswer, Downloader, TooLarge
-from tidings.egress.guard import Forbidden, Guard
+from tidings.egress.guard import EgressGuard, Forbidden
 from tidings.egress.settings import ONLY_PUBLIC, OutgoingSettings
 
 Script = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -50,7 +50,7 @@ async def server() -> AsyncIterator[Server]:
 
 @pytest.fixture
 def downloader() -> Downloader:
-    return Downloader(Guard(OutgoingSettings(addresses.LOOPBACK)))
+    return Downloader(EgressGuard(OutgoingSettings(addresses.LOOPBACK)))
 
 
 async def fetched(downloader: Downloader, url: str, *, limit: int = 1000, seconds: float = 5) -> tuple[int, bytes]:
@@ -150,7 +150,7 @@ async def test_a_redirect_is_not_followed_and_its_host_gets_no_credentials(
 
 async def test_a_forbidden_host_gets_no_request(server: Server) -> None:
     with pytest.raises(Forbidden):
-        await fetched(Downloader(Guard(ONLY_PUBLIC)), server.url)
+        await fetched(Downloader(EgressGuard(ONLY_PUBLIC)), server.url)
     assert not server.requests
 
 
@@ -172,7 +172,7 @@ async def test_over_tls_the_name_is_checked_against_the_certificate(server: Serv
         server.serve, "127.0.0.1", 0, ssl=authority.server_context(tmp_path, "127.0.0.1")
     )
     url = f"https://127.0.0.1:{listening.sockets[0].getsockname()[1]}/"
-    guard = Guard(OutgoingSettings(addresses.LOOPBACK))
+    guard = EgressGuard(OutgoingSettings(addresses.LOOPBACK))
     with pytest.raises(OSError, match="CERTIFICATE_VERIFY_FAILED"):
         await fetched(Downloader(guard), url)
     context = trust.context(authority.pem)

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 
 from tidings.egress import addresses, settings, urls
-from tidings.egress.guard import Forbidden, Guard, Resolved
+from tidings.egress.guard import EgressGuard, Forbidden, Resolved
 from tidings.egress.settings import ONLY_PUBLIC, OutgoingSettings
 from tidings.runtime.settings import Environment, SettingsError
 
@@ -63,16 +63,16 @@ async def test_the_address_that_was_checked_is_the_one_connected_to(listener: Li
     """DNS rebinding: the first answer passes, a second would not."""
     allowed = OutgoingSettings((ipaddress.ip_network("127.0.0.1/32"),))
     names = Names(["127.0.0.1"], ["127.0.0.2"])
-    sock = await Guard(allowed, names).connect("rebinding.example", listener.port)
+    sock = await EgressGuard(allowed, names).connect("rebinding.example", listener.port)
     assert sock.getpeername() == ("127.0.0.1", listener.port)
     assert names.asked == 1
     sock.close()
     with pytest.raises(Forbidden, match=r"rebinding.example \(127.0.0.2\) is a loopback address"):
-        await Guard(allowed, names).connect("rebinding.example", listener.port)
+        await EgressGuard(allowed, names).connect("rebinding.example", listener.port)
 
 
 async def test_a_name_that_turns_private_between_save_and_send_is_refused_at_the_send(listener: Listener) -> None:
-    guard = Guard(ONLY_PUBLIC, Names(["93.184.216.34"], ["127.0.0.1"]))
+    guard = EgressGuard(ONLY_PUBLIC, Names(["93.184.216.34"], ["127.0.0.1"]))
     await guard.check(f"http://rebinding.example:{listener.port}/")
     with pytest.raises(Forbidden):
         await guard.connect("rebinding.example", listener.port)
@@ -110,7 +110,7 @@ async def test_a_name_that_turns_private_between_save_and_send_is_refused_at_the
 )
 async def test_no_spelling_of_a_forbidden_address_gets_a_connection(listener: Listener, host: str) -> None:
     url = f"http://{host}:{listener.port}/"
-    guard = Guard(ONLY_PUBLIC)
+    guard = EgressGuard(ONLY_PUBLIC)
     with pytest.raises(Forbidden) as caught:
         await guard.check(url)
     assert "secret" not in str(caught.value)
@@ -122,7 +122,7 @@ async def test_no_spelling_of_a_forbidden_address_gets_a_connection(listener: Li
 async def test_of_several_addresses_those_that_may_be_called_are_tried_in_turn(listener: Listener) -> None:
     allowed = OutgoingSettings((ipaddress.ip_network("127.0.0.0/30"),))
     # The first is forbidden, at the second nobody listens.
-    guard = Guard(allowed, Names(["10.0.0.1", "127.0.0.2", "127.0.0.1"]))
+    guard = EgressGuard(allowed, Names(["10.0.0.1", "127.0.0.2", "127.0.0.1"]))
     assert await guard.resolve("many.example", 80) == [(socket.AF_INET, "127.0.0.2"), (socket.AF_INET, "127.0.0.1")]
     sock = await guard.connect("many.example", listener.port)
     assert sock.getpeername()[0] == "127.0.0.1"
@@ -135,7 +135,7 @@ async def test_a_host_that_nobody_answers_at_is_an_error_that_is_not_forbidden()
         free = unused.getsockname()[1]
         for found in (["127.0.0.1"], ["127.0.0.1", "127.0.0.2"]):
             with pytest.raises(OSError) as caught:
-                await Guard(LOOPBACK, Names(found)).connect("many.example", free)
+                await EgressGuard(LOOPBACK, Names(found)).connect("many.example", free)
             assert not isinstance(caught.value, Forbidden)
 
 
@@ -143,7 +143,7 @@ async def test_a_name_that_cannot_be_resolved_passes_at_the_check_and_fails_at_t
     async def lookup(host: str, port: int) -> Sequence[Resolved]:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
-    for guard in (Guard(ONLY_PUBLIC, lookup), Guard(ONLY_PUBLIC, Names([]))):
+    for guard in (EgressGuard(ONLY_PUBLIC, lookup), EgressGuard(ONLY_PUBLIC, Names([]))):
         await guard.check("https://later.example/")
         with pytest.raises(socket.gaierror):
             await guard.connect("later.example", 443)
@@ -156,13 +156,13 @@ async def test_a_resolver_that_never_answers_does_not_hold_up_a_check(monkeypatc
         await asyncio.Event().wait()
         raise AssertionError
 
-    await Guard(ONLY_PUBLIC, lookup).check("https://slow.example/")
+    await EgressGuard(ONLY_PUBLIC, lookup).check("https://slow.example/")
 
 
 @pytest.mark.parametrize("url", ["", "nonsense", "ftp://example.com/", "http://", "http://h:99999/", "http://[::1/"])
 async def test_what_is_no_url_is_told_so(url: str) -> None:
     with pytest.raises(ValueError):
-        await Guard(ONLY_PUBLIC).check(url)
+        await EgressGuard(ONLY_PUBLIC).check(url)
 
 
 async def test_the_proxy_is_told_the_checked_address_and_not_the_name(
@@ -174,7 +174,7 @@ async def test_the_proxy_is_told_the_checked_address_and_not_the_name(
         Environment({"TIDINGS_OUTGOING_PROXY": f"http://user:p%40ss@127.0.0.1:{listener.port}"}), loopback=False
     )
     assert not [secret for secret in ("p%40ss", "p@ss", "cEBzcw") if secret in repr(proxied)]
-    sock = await Guard(proxied, Names(["93.184.216.34"])).connect("example.com", 443)
+    sock = await EgressGuard(proxied, Names(["93.184.216.34"])).connect("example.com", 443)
     assert listener.heard[0].split(b"\r\n") == [
         b"CONNECT 93.184.216.34:443 HTTP/1.1",
         b"Host: 93.184.216.34:443",
@@ -184,7 +184,7 @@ async def test_the_proxy_is_told_the_checked_address_and_not_the_name(
     ]
     sock.close()
     with pytest.raises(Forbidden):
-        await Guard(proxied, Names(["10.0.0.1"])).connect("example.com", 443)
+        await EgressGuard(proxied, Names(["10.0.0.1"])).connect("example.com", 443)
     assert listener.connections == 1
 
 
@@ -192,13 +192,13 @@ async def test_a_proxy_that_refuses_is_an_error(listener: Listener) -> None:
     listener.answer = b"HTTP/1.1 403 Forbidden\r\n\r\n"
     proxied = OutgoingSettings(proxy=urls.parse(f"http://127.0.0.1:{listener.port}"))
     with pytest.raises(ConnectionError, match="403"):
-        await Guard(proxied, Names(["93.184.216.34"])).connect("example.com", 443)
+        await EgressGuard(proxied, Names(["93.184.216.34"])).connect("example.com", 443)
 
 
 async def test_proxies_of_the_environment_are_not_used(listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
-    sock = await Guard(LOOPBACK).connect("127.0.0.1", listener.port)
+    sock = await EgressGuard(LOOPBACK).connect("127.0.0.1", listener.port)
     assert sock.getpeername()[1] == listener.port
     sock.close()
 

@@ -15,7 +15,7 @@ import uvloop
 
 from tests.coreapp.signals import soon
 from tidings.egress import addresses, names
-from tidings.egress.guard import Guard
+from tidings.egress.guard import EgressGuard
 from tidings.egress.names import Names, Resolved, TryLater
 from tidings.egress.settings import OutgoingSettings
 
@@ -95,7 +95,7 @@ def test_names_that_nobody_answers_for_hold_up_no_other_thread_of_the_process(
     monkeypatch.setattr(socket, "getaddrinfo", resolver.getaddrinfo)
 
     async def main() -> None:
-        guard = Guard(OutgoingSettings(addresses.LOOPBACK))
+        guard = EgressGuard(OutgoingSettings(addresses.LOOPBACK))
         # More than the event loop's own pool can have.
         waiting = [asyncio.create_task(guard.resolve(f"dead{number}.example", 443)) for number in range(40)]
         try:
@@ -114,7 +114,7 @@ def test_names_that_nobody_answers_for_hold_up_no_other_thread_of_the_process(
 def test_a_lookup_without_end_does_not_hold_up_the_end_of_the_process(loop: str) -> None:
     program = f"""
 import asyncio, socket, threading, {loop}
-from tidings.egress.guard import Guard
+from tidings.egress.guard import EgressGuard
 from tidings.egress.settings import ONLY_PUBLIC
 
 asked = threading.Event()
@@ -126,7 +126,7 @@ def never(*args, **more):
 socket.getaddrinfo = never
 
 async def main():
-    waiting = asyncio.create_task(Guard(ONLY_PUBLIC).connect("dead.example", 443))
+    waiting = asyncio.create_task(EgressGuard(ONLY_PUBLIC).connect("dead.example", 443))
     await asyncio.to_thread(asked.wait)
     print("asked")
 
@@ -201,7 +201,7 @@ async def test_when_too_many_wait_the_next_is_told_to_try_later(
 ) -> None:
     monkeypatch.setattr(names, "MAX_WAITING", 3)
     looked_up = Names(resolver)
-    guard = Guard(OutgoingSettings(addresses.LOOPBACK), looked_up)
+    guard = EgressGuard(OutgoingSettings(addresses.LOOPBACK), looked_up)
     waiting = begin(looked_up, *["dead.example"] * 3)
     await soon(lambda: looked_up._waiting == 3)
     with pytest.raises(TryLater, match="too many names are being looked up"):

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from network.connections.session import MAX_BODY, MAX_ID, MAX_REFS
-from network.routing.delivery_queue import Lane
+from network.routing.delivery_queue import DeliveryQueue
 from network.routing.router import Router
 from network.routing.sequence import Sequence as Numbers
 from network.routing.transit import from_send
@@ -76,22 +76,22 @@ class Device:
     """A connection with one device, which keeps what it was sent."""
 
     def __init__(self, log: list[str], limits: Limits | None = None) -> None:
-        self.deliveries: dict[int, Lane] = {}
+        self.deliveries: dict[int, DeliveryQueue] = {}
         self.in_flight_bytes = 0
-        self.waiting: dict[Lane, None] = {}
+        self.waiting: dict[DeliveryQueue, None] = {}
         self.limits = limits or Limits()
         self.received: list[tuple[int, str]] = []
         self.reason: str | None = None
         self.log = log
 
-    def deliver(self, frame: device.Deliver, lane: Lane) -> int:
+    def deliver(self, frame: device.Deliver, queue: DeliveryQueue) -> int:
         assert self.reason is None
-        assert lane.in_flight_bytes < self.limits.window_bytes
+        assert queue.in_flight_bytes < self.limits.window_bytes
         assert self.in_flight_bytes < self.limits.session_bytes
         n = len(self.received) + 1
         self.received.append((n, frame.id))
         self.log.append(frame.id)
-        self.deliveries[n] = lane
+        self.deliveries[n] = queue
         return n
 
     def detached(self, number: str, reason: str) -> None:
@@ -102,20 +102,20 @@ class Fleet:
     """A connection with any number of devices, which keeps (delivery number, recipient, id)."""
 
     def __init__(self, limits: Limits) -> None:
-        self.deliveries: dict[int, Lane] = {}
+        self.deliveries: dict[int, DeliveryQueue] = {}
         self.in_flight_bytes = 0
-        self.waiting: dict[Lane, None] = {}
+        self.waiting: dict[DeliveryQueue, None] = {}
         self.limits = limits
         self.received: list[tuple[int, str, str]] = []
         self.numbers: set[str] = set()
 
-    def deliver(self, frame: device.Deliver, lane: Lane) -> int:
+    def deliver(self, frame: device.Deliver, queue: DeliveryQueue) -> int:
         assert frame.to in self.numbers
-        assert lane.in_flight_bytes < self.limits.window_bytes
+        assert queue.in_flight_bytes < self.limits.window_bytes
         assert self.in_flight_bytes < self.limits.session_bytes
         n = len(self.received) + 1
         self.received.append((n, frame.to, frame.id))
-        self.deliveries[n] = lane
+        self.deliveries[n] = queue
         return n
 
     def detached(self, number: str, reason: str) -> None:
@@ -235,7 +235,7 @@ async def test_whatever_happens_every_envelope_arrives_and_each_connection_sees_
     router.detach(RECIPIENT, connections[-1])
     for _ in range(100):
         await asyncio.sleep(0)
-    assert router._lanes == {}, "nothing is kept of a recipient that is gone"
+    assert router._queues == {}, "nothing is kept of a recipient that is gone"
     await router.close()
 
 
@@ -338,7 +338,7 @@ async def test_devices_that_share_a_connection_take_turns_and_each_gets_everythi
         router.detach(number, connection)
     for _ in range(100):
         await asyncio.sleep(0)
-    assert router._lanes == {}
+    assert router._queues == {}
     await router.close()
 
 
@@ -388,7 +388,7 @@ async def test_a_device_that_waited_on_one_connection_gets_everything_on_its_nex
         await asyncio.sleep(0)
     for n, number in enumerate([other, moving], start=1):
         router.send(Sender(), device.Send(n, "15550000001", number, f"m{n}", "message", bytes(1000)))
-    assert list(old.waiting) == [router._lanes[moving]]
+    assert list(old.waiting) == [router._queues[moving]]
 
     new.numbers = {moving}
     router.attach(moving, new)
@@ -510,7 +510,7 @@ def test_an_envelope_takes_less_than_twice_the_bytes_that_it_counts_for(
 ) -> None:
     number = "9" * 15
     send = device.Send(1, number, number, words or "a", device.DELIVERED, bytes(body), [ref] * refs, 0, words, "g" * 32)
-    transit = from_send(Sender(), send, Lane(number, 1), seq=1, now=2**45, ttl=1, due=0)
+    transit = from_send(Sender(), send, DeliveryQueue(number, 1), seq=1, now=2**45, ttl=1, due=0)
     transit.frame.n = 2**50
     encoder = msgspec.json.encode if as_json else msgspec.msgpack.encode
     assert 4 + len(encoder(transit.frame)) < 2 * transit.size

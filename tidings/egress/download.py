@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Mapping
 import httptools
 
 from tidings.egress import trust, urls
-from tidings.egress.guard import Guard
+from tidings.egress.guard import EgressGuard
 
 HEAD_LIMIT = 64 * 1024  # bytes of an answer's head
 PIECE = 64 * 1024  # bytes that are read at once
@@ -124,7 +124,7 @@ class Download:
 class Downloader:
     """Fetches files from hosts that others name. Keeps nothing between two calls."""
 
-    def __init__(self, guard: Guard, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self, guard: EgressGuard, tls: ssl.SSLContext | None = None) -> None:
         """tls: how servers are checked; by default against the system's authorities."""
         self._guard = guard
         self._tls = tls

@@ -45,7 +45,7 @@ class Forbidden(OSError):
         self.reason = reason
 
 
-class Guard:
+class EgressGuard:
     """Asked for every connection to a host that is not in the settings of the process."""
 
     def __init__(self, settings: OutgoingSettings, lookup: Lookup | None = None) -> None:

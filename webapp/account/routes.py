@@ -7,13 +7,13 @@ from fastapi import APIRouter, Request, Response
 from webapp import answers, bodies, openapi
 from webapp.account import schemas
 from webapp.account.service import Account, Shards
-from webapp.gate import Gate
+from webapp.authenticator import Authenticator
 from webapp.openapi import MetaAnswer
 
 TWO_STEP = "/v1/settings/account/two-step"
 
 
-def routes(account: Account, gate: Gate, *, max_body: int) -> APIRouter:
+def routes(account: Account, authenticator: Authenticator, *, max_body: int) -> APIRouter:
     router = APIRouter(tags=["account"])
 
     @router.post(
@@ -25,7 +25,7 @@ def routes(account: Account, gate: Gate, *, max_body: int) -> APIRouter:
         openapi_extra=openapi.operation(openapi.BEARER, schemas.CodeRequest),
     )
     async def request_code(request: Request) -> Response:
-        caller = await gate.administrator(request)
+        caller = await authenticator.administrator(request)
         done = await account.request_code(caller, await bodies.read(request, schemas.CodeRequest, limit=max_body))
         return answers.answer({"account": [{"vname": done.display_name}]}, status=201 if done.registered else 202)
 
@@ -37,7 +37,7 @@ def routes(account: Account, gate: Gate, *, max_body: int) -> APIRouter:
         openapi_extra=openapi.operation(openapi.BEARER, schemas.Verification),
     )
     async def verify(request: Request) -> Response:
-        caller = await gate.administrator(request)
+        caller = await authenticator.administrator(request)
         body = await bodies.read(request, schemas.Verification, limit=max_body)
         await account.verify(caller, body.code)
         return answers.answer({}, status=201)
@@ -49,7 +49,7 @@ def routes(account: Account, gate: Gate, *, max_body: int) -> APIRouter:
         openapi_extra=openapi.operation(openapi.BEARER),
     )
     async def get_shards(request: Request) -> Response:
-        return _shards(await account.shards(await gate.administrator(request)), 200)
+        return _shards(await account.shards(await authenticator.administrator(request)), 200)
 
     @router.post(
         "/v1/account/shards",
@@ -59,7 +59,7 @@ def routes(account: Account, gate: Gate, *, max_body: int) -> APIRouter:
         openapi_extra=openapi.operation(openapi.BEARER, schemas.ShardsChange),
     )
     async def set_shards(request: Request) -> Response:
-        caller = await gate.administrator(request)
+        caller = await authenticator.administrator(request)
         change = await bodies.read(request, schemas.ShardsChange, limit=max_body)
         return _shards(await account.set_shards(caller, change), 201)
 
@@ -70,7 +70,7 @@ def routes(account: Account, gate: Gate, *, max_body: int) -> APIRouter:
         openapi_extra=openapi.operation(openapi.BEARER, schemas.TwoStep),
     )
     async def set_pin(request: Request) -> Response:
-        caller = await gate.administrator(request)
+        caller = await authenticator.administrator(request)
         body = await bodies.read(request, schemas.TwoStep, limit=max_body)
         await account.set_pin(caller, body.pin)
         return answers.answer({})
@@ -82,7 +82,7 @@ def routes(account: Account, gate: Gate, *, max_body: int) -> APIRouter:
         openapi_extra=openapi.operation(openapi.BEARER),
     )
     async def remove_pin(request: Request) -> Response:
-        await account.remove_pin(await gate.administrator(request))
+        await account.remove_pin(await authenticator.administrator(request))
         return answers.answer({})
 
     return router

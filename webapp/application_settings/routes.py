@@ -9,13 +9,13 @@ from fastapi import APIRouter, Request, Response
 from webapp import answers, bodies, openapi
 from webapp.application_settings import schemas
 from webapp.application_settings.service import Settings
-from webapp.gate import Gate
+from webapp.authenticator import Authenticator
 from webapp.openapi import MetaAnswer
 
 PATH = "/v1/settings/application"
 
 
-def routes(settings: Settings, gate: Gate, *, max_body: int) -> APIRouter:
+def routes(settings: Settings, authenticator: Authenticator, *, max_body: int) -> APIRouter:
     router = APIRouter(tags=["settings"])
 
     @router.get(
@@ -25,7 +25,7 @@ def routes(settings: Settings, gate: Gate, *, max_body: int) -> APIRouter:
         openapi_extra=openapi.operation(openapi.BEARER),
     )
     async def get_settings(request: Request) -> Response:
-        caller = await gate.administrator(request)
+        caller = await authenticator.administrator(request)
         found = await settings.find(caller)
         return answers.answer({"settings": {"application": dataclasses.asdict(found) | {"wa_id": caller.account}}})
 
@@ -36,7 +36,7 @@ def routes(settings: Settings, gate: Gate, *, max_body: int) -> APIRouter:
         openapi_extra=openapi.operation(openapi.BEARER, schemas.Changes),
     )
     async def change_settings(request: Request) -> Response:
-        caller = await gate.administrator(request)
+        caller = await authenticator.administrator(request)
         await settings.change(caller, await bodies.read(request, schemas.Changes, limit=max_body))
         return answers.answer({})
 
@@ -47,7 +47,7 @@ def routes(settings: Settings, gate: Gate, *, max_body: int) -> APIRouter:
         openapi_extra=openapi.operation(openapi.BEARER),
     )
     async def reset_settings(request: Request) -> Response:
-        await settings.reset(await gate.administrator(request))
+        await settings.reset(await authenticator.administrator(request))
         return answers.answer({})
 
     return router

@@ -5,13 +5,13 @@ from __future__ import annotations
 from fastapi import APIRouter, Request, Response
 
 from webapp import answers, bodies, openapi
+from webapp.authenticator import Authenticator
 from webapp.backup import schemas
 from webapp.backup.service import Backups
-from webapp.gate import Gate
 from webapp.openapi import MetaAnswer
 
 
-def routes(backups: Backups, gate: Gate, *, max_body: int) -> APIRouter:
+def routes(backups: Backups, authenticator: Authenticator, *, max_body: int) -> APIRouter:
     router = APIRouter(tags=["settings"])
 
     @router.post(
@@ -21,7 +21,7 @@ def routes(backups: Backups, gate: Gate, *, max_body: int) -> APIRouter:
         openapi_extra=openapi.operation(openapi.BEARER, schemas.BackupRequest),
     )
     async def make_backup(request: Request) -> Response:
-        caller = await gate.administrator(request)
+        caller = await authenticator.administrator(request)
         body = await bodies.read(request, schemas.BackupRequest, limit=max_body)
         return answers.answer({"settings": {"data": await backups.make(caller, body.password)}})
 
@@ -32,7 +32,7 @@ def routes(backups: Backups, gate: Gate, *, max_body: int) -> APIRouter:
         openapi_extra=openapi.operation(openapi.BEARER, schemas.RestoreRequest),
     )
     async def restore(request: Request) -> Response:
-        caller = await gate.administrator(request)
+        caller = await authenticator.administrator(request)
         body = await bodies.read(request, schemas.RestoreRequest, limit=schemas.MAX_BACKUP)
         await backups.restore(caller, body.password, body.data)
         return answers.answer({})

@@ -5,15 +5,15 @@ from __future__ import annotations
 from fastapi import APIRouter, Request, Response
 
 from webapp import answers, bodies, openapi
+from webapp.authenticator import Authenticator
 from webapp.business_encryption import schemas
 from webapp.business_encryption.service import BusinessEncryption
-from webapp.gate import Gate
 from webapp.openapi import MetaAnswer
 
 PATH = "/v1/settings/business/whatsapp_business_encryption"
 
 
-def routes(encryption: BusinessEncryption, gate: Gate, *, max_body: int) -> APIRouter:
+def routes(encryption: BusinessEncryption, authenticator: Authenticator, *, max_body: int) -> APIRouter:
     router = APIRouter(tags=["business encryption"])
 
     @router.get(
@@ -23,7 +23,7 @@ def routes(encryption: BusinessEncryption, gate: Gate, *, max_body: int) -> APIR
         openapi_extra=openapi.operation(openapi.BEARER),
     )
     async def get_public_key(request: Request) -> Response:
-        key = await encryption.public_key(await gate.administrator(request))
+        key = await encryption.public_key(await authenticator.administrator(request))
         section = {"whatsapp_business_encryption": {"business_public_key": key}}
         return answers.answer({"settings": {"business": section}})
 
@@ -34,7 +34,7 @@ def routes(encryption: BusinessEncryption, gate: Gate, *, max_body: int) -> APIR
         openapi_extra=openapi.operation(openapi.BEARER, schemas.BusinessEncryption),
     )
     async def set_public_key(request: Request) -> Response:
-        caller = await gate.administrator(request)
+        caller = await authenticator.administrator(request)
         body = await bodies.read(request, schemas.BusinessEncryption, limit=max_body)
         await encryption.set_public_key(caller, body.business_public_key)
         return answers.answer({})

@@ -1,4 +1,4 @@
-"""Keeping the public key."""
+"""SentContents the public key."""
 
 from __future__ import annotations
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from fastapi import APIRouter, Request, Response
 
 from webapp import answers, bodies, openapi
+from webapp.authenticator import Authenticator
 from webapp.certificates.pem import MAX_PEM
 from webapp.certificates.service import Certificates
-from webapp.gate import Gate
 from webapp.openapi import MetaAnswer
 
 EXTERNAL = "/v1/certificates/external"
@@ -27,7 +27,7 @@ _PEM = {"text/plain": {"schema": {"type": "string"}, "example": _EXAMPLE}}
 _UPLOAD = {"requestBody": {"required": True, "content": _PEM}}
 
 
-def routes(certificates: Certificates, gate: Gate) -> APIRouter:
+def routes(certificates: Certificates, authenticator: Authenticator) -> APIRouter:
     router = APIRouter(tags=["certificates"])
 
     @router.post(
@@ -38,7 +38,7 @@ def routes(certificates: Certificates, gate: Gate) -> APIRouter:
         openapi_extra=openapi.operation(openapi.BEARER) | _UPLOAD,
     )
     async def set_external(request: Request) -> Response:
-        caller = await gate.administrator(request)
+        caller = await authenticator.administrator(request)
         await certificates.set_external(caller, await bodies.receive(request, MAX_PEM))
         return answers.answer({})
 
@@ -50,7 +50,7 @@ def routes(certificates: Certificates, gate: Gate) -> APIRouter:
         openapi_extra=openapi.operation(openapi.BEARER),
     )
     async def get_external_ca(request: Request) -> Response:
-        return _pem(await certificates.external_authorities(await gate.caller(request)))
+        return _pem(await certificates.external_authorities(await authenticator.caller(request)))
 
     @router.post(
         WEBHOOKS,
@@ -59,7 +59,7 @@ def routes(certificates: Certificates, gate: Gate) -> APIRouter:
         openapi_extra=openapi.operation(openapi.BEARER) | _UPLOAD,
     )
     async def set_webhook_ca(request: Request) -> Response:
-        caller = await gate.administrator(request)
+        caller = await authenticator.administrator(request)
         await certificates.set_webhook_authorities(caller, await bodies.receive(request, MAX_PEM))
         return answers.answer({})
 
@@ -71,7 +71,7 @@ def routes(certificates: Certificates, gate: Gate) -> APIRouter:
         openapi_extra=openapi.operation(openapi.BEARER),
     )
     async def get_webhook_ca(request: Request) -> Response:
-        return _pem(await certificates.webhook_authorities(await gate.administrator(request)))
+        return _pem(await certificates.webhook_authorities(await authenticator.administrator(request)))
 
     @router.delete(
         WEBHOOKS,
@@ -80,7 +80,7 @@ def routes(certificates: Certificates, gate: Gate) -> APIRouter:
         openapi_extra=openapi.operation(openapi.BEARER),
     )
     async def delete_webhook_ca(request: Request) -> Response:
-        await certificates.delete_webhook_authorities(await gate.administrator(request))
+        await certificates.delete_webhook_authorities(await authenticator.administrator(request))
         return answers.answer({})
 
     return router

@@ -1,4 +1,4 @@
-"""Keeping certificates, and having them used."""
+"""SentContents certificates, and having them used."""
 
 from __future__ import annotations
 

@@ -7,15 +7,15 @@ import dataclasses
 from fastapi import APIRouter, Request, Response
 
 from webapp import answers, bodies, openapi
+from webapp.authenticator import Authenticator
 from webapp.compliance import schemas
 from webapp.compliance.service import ComplianceInfo
-from webapp.gate import Gate
 from webapp.openapi import MetaAnswer
 
 PATH = "/v1/settings/business/compliance_info"
 
 
-def routes(compliance: ComplianceInfo, gate: Gate, *, max_body: int) -> APIRouter:
+def routes(compliance: ComplianceInfo, authenticator: Authenticator, *, max_body: int) -> APIRouter:
     router = APIRouter(tags=["profile"])
 
     @router.get(
@@ -25,7 +25,7 @@ def routes(compliance: ComplianceInfo, gate: Gate, *, max_body: int) -> APIRoute
         openapi_extra=openapi.operation(openapi.BEARER),
     )
     async def get_compliance(request: Request) -> Response:
-        found = await compliance.find(await gate.administrator(request))
+        found = await compliance.find(await authenticator.administrator(request))
         return answers.answer({"settings": {"business": {"compliance_info": dataclasses.asdict(found)}}})
 
     @router.post(
@@ -35,7 +35,7 @@ def routes(compliance: ComplianceInfo, gate: Gate, *, max_body: int) -> APIRoute
         openapi_extra=openapi.operation(openapi.BEARER, schemas.Compliance),
     )
     async def set_compliance(request: Request) -> Response:
-        caller = await gate.administrator(request)
+        caller = await authenticator.administrator(request)
         await compliance.set(caller, await bodies.read(request, schemas.Compliance, limit=max_body))
         return answers.answer({})
 

@@ -1,4 +1,4 @@
-"""Keeping what a business says of itself."""
+"""SentContents what a business says of itself."""
 
 from __future__ import annotations
 

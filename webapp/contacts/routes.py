@@ -5,15 +5,15 @@ from __future__ import annotations
 from fastapi import APIRouter, Request, Response
 
 from webapp import answers, bodies, openapi
+from webapp.authenticator import Authenticator, Limit
 from webapp.contacts import schemas
 from webapp.contacts.service import Contacts
-from webapp.gate import Gate, Limit
 from webapp.openapi import MetaAnswer
 
 IDENTITY = "/v1/contacts/{wa_id}/identity"
 
 
-def routes(contacts: Contacts, gate: Gate, limit: Limit, *, max_body: int) -> APIRouter:
+def routes(contacts: Contacts, authenticator: Authenticator, limit: Limit, *, max_body: int) -> APIRouter:
     router = APIRouter(tags=["contacts"])
 
     @router.post(
@@ -23,7 +23,7 @@ def routes(contacts: Contacts, gate: Gate, limit: Limit, *, max_body: int) -> AP
         openapi_extra=openapi.operation(openapi.BEARER, schemas.Contacts),
     )
     async def check_contacts(request: Request) -> Response:
-        caller = await gate.caller(request)
+        caller = await authenticator.caller(request)
         limit.spend()
         body = await bodies.read(request, schemas.Contacts, limit=max_body)
         return answers.answer({"contacts": await contacts.check(caller, body, request.state.request_id)})
@@ -35,7 +35,7 @@ def routes(contacts: Contacts, gate: Gate, limit: Limit, *, max_body: int) -> AP
         openapi_extra=openapi.operation(openapi.BEARER),
     )
     async def get_identity(request: Request, wa_id: str) -> Response:
-        caller = await gate.caller(request)
+        caller = await authenticator.caller(request)
         return answers.answer({"contacts": await contacts.identity(caller, wa_id)})
 
     @router.put(
@@ -45,7 +45,7 @@ def routes(contacts: Contacts, gate: Gate, limit: Limit, *, max_body: int) -> AP
         openapi_extra=openapi.operation(openapi.BEARER, schemas.Acknowledgement),
     )
     async def acknowledge_identity(request: Request, wa_id: str) -> Response:
-        caller = await gate.caller(request)
+        caller = await authenticator.caller(request)
         body = await bodies.read(request, schemas.Acknowledgement, limit=max_body)
         await contacts.acknowledge(caller, wa_id, body)
         return answers.answer({})

@@ -5,12 +5,12 @@ from __future__ import annotations
 from fastapi import APIRouter, Request, Response
 
 from webapp import answers, openapi
+from webapp.authenticator import Authenticator
 from webapp.garbage import schemas
 from webapp.garbage.service import Collections
-from webapp.gate import Gate
 
 
-def routes(collections: Collections, gate: Gate) -> APIRouter:
+def routes(collections: Collections, authenticator: Authenticator) -> APIRouter:
     router = APIRouter(tags=["services"])
 
     @router.put(
@@ -32,7 +32,7 @@ def routes(collections: Collections, gate: Gate) -> APIRouter:
         return await collect(request, "media")
 
     async def collect(request: Request, kind: str) -> Response:
-        caller = await gate.administrator(request)
+        caller = await authenticator.administrator(request)
         return answers.answer(schemas.describe(kind, await collections.start(caller, kind)))
 
     return router

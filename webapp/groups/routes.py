@@ -5,8 +5,8 @@ from __future__ import annotations
 from fastapi import APIRouter, Request, Response
 
 from webapp import answers, bodies, openapi, pictures
+from webapp.authenticator import Authenticator
 from webapp.errors import PARAMETER_INVALID, FixRequest
-from webapp.gate import Gate
 from webapp.groups import schemas
 from webapp.groups.service import Groups
 from webapp.openapi import MetaAnswer
@@ -20,7 +20,7 @@ INVITE = "/v1/groups/{group_id}/invite"
 LEAVE = "/v1/groups/{group_id}/leave"
 
 
-def routes(groups: Groups, gate: Gate, *, max_body: int) -> APIRouter:
+def routes(groups: Groups, authenticator: Authenticator, *, max_body: int) -> APIRouter:
     router = APIRouter(tags=["groups"])
 
     @router.get(
@@ -30,7 +30,7 @@ def routes(groups: Groups, gate: Gate, *, max_body: int) -> APIRouter:
         openapi_extra=openapi.operation(openapi.BEARER),
     )
     async def list_groups(request: Request) -> Response:
-        caller = await gate.caller(request)
+        caller = await authenticator.caller(request)
         return answers.answer({"groups": await groups.list_groups(caller)})
 
     @router.post(
@@ -41,7 +41,7 @@ def routes(groups: Groups, gate: Gate, *, max_body: int) -> APIRouter:
         openapi_extra=openapi.operation(openapi.BEARER, schemas.Subject),
     )
     async def create_group(request: Request) -> Response:
-        caller = await gate.caller(request)
+        caller = await authenticator.caller(request)
         body = await bodies.read(request, schemas.Subject, limit=max_body)
         made = await groups.create(caller, body.subject, request.state.request_id)
         return answers.answer({"groups": made}, status=201)
@@ -53,7 +53,7 @@ def routes(groups: Groups, gate: Gate, *, max_body: int) -> APIRouter:
         openapi_extra=openapi.operation(openapi.BEARER),
     )
     async def get_group(request: Request, group_id: str) -> Response:
-        caller = await gate.caller(request)
+        caller = await authenticator.caller(request)
         return answers.answer({"groups": [await groups.describe(caller, group_id)]})
 
     @router.put(
@@ -63,7 +63,7 @@ def routes(groups: Groups, gate: Gate, *, max_body: int) -> APIRouter:
         openapi_extra=openapi.operation(openapi.BEARER, schemas.Subject),
     )
     async def change_group(request: Request, group_id: str) -> Response:
-        caller = await gate.caller(request)
+        caller = await authenticator.caller(request)
         body = await bodies.read(request, schemas.Subject, limit=max_body)
         await groups.set_subject(caller, group_id, body.subject, request.state.request_id)
         return answers.answer({})
@@ -75,7 +75,7 @@ def routes(groups: Groups, gate: Gate, *, max_body: int) -> APIRouter:
         openapi_extra=openapi.operation(openapi.BEARER, schemas.Participants),
     )
     async def promote(request: Request, group_id: str) -> Response:
-        caller = await gate.caller(request)
+        caller = await authenticator.caller(request)
         body = await bodies.read(request, schemas.Participants, limit=max_body)
         await groups.promote(caller, group_id, body.wa_ids, request.state.request_id)
         return answers.answer({})
@@ -87,7 +87,7 @@ def routes(groups: Groups, gate: Gate, *, max_body: int) -> APIRouter:
         openapi_extra=openapi.operation(openapi.BEARER, schemas.Participants),
     )
     async def demote(request: Request, group_id: str) -> Response:
-        caller = await gate.caller(request)
+        caller = await authenticator.caller(request)
         body = await bodies.read(request, schemas.Participants, limit=max_body)
         await groups.demote(caller, group_id, body.wa_ids, request.state.request_id)
         return answers.answer({})
@@ -99,7 +99,7 @@ def routes(groups: Groups, gate: Gate, *, max_body: int) -> APIRouter:
         openapi_extra=openapi.operation(openapi.BEARER, schemas.Participants),
     )
     async def remove(request: Request, group_id: str) -> Response:
-        caller = await gate.caller(request)
+        caller = await authenticator.caller(request)
         body = await bodies.read(request, schemas.Participants, limit=max_body)
         await groups.remove(caller, group_id, body.wa_ids, request.state.request_id)
         return answers.answer({})
@@ -112,7 +112,7 @@ def routes(groups: Groups, gate: Gate, *, max_body: int) -> APIRouter:
         openapi_extra=openapi.operation(openapi.BEARER),
     )
     async def get_icon(request: Request, group_id: str, format: openapi.OnlyLink = None) -> Response:
-        caller = await gate.caller(request)
+        caller = await authenticator.caller(request)
         if format not in (None, "link"):
             raise FixRequest.because(PARAMETER_INVALID, "format: should be link, or absent")
         kind, content = await groups.icon(caller, group_id)
@@ -128,7 +128,7 @@ def routes(groups: Groups, gate: Gate, *, max_body: int) -> APIRouter:
         openapi_extra=openapi.operation(openapi.BEARER) | {"requestBody": pictures.UPLOAD},
     )
     async def set_icon(request: Request, group_id: str) -> Response:
-        caller = await gate.caller(request)
+        caller = await authenticator.caller(request)
         picture = await pictures.receive(request, schemas.MAX_ICON)
         await groups.set_icon(caller, group_id, picture.content, request.state.request_id)
         return answers.answer({})
@@ -140,7 +140,7 @@ def routes(groups: Groups, gate: Gate, *, max_body: int) -> APIRouter:
         openapi_extra=openapi.operation(openapi.BEARER),
     )
     async def delete_icon(request: Request, group_id: str) -> Response:
-        caller = await gate.caller(request)
+        caller = await authenticator.caller(request)
         await groups.delete_icon(caller, group_id, request.state.request_id)
         return answers.answer({})
 
@@ -151,7 +151,7 @@ def routes(groups: Groups, gate: Gate, *, max_body: int) -> APIRouter:
         openapi_extra=openapi.operation(openapi.BEARER),
     )
     async def get_invite(request: Request, group_id: str) -> Response:
-        caller = await gate.caller(request)
+        caller = await authenticator.caller(request)
         return answers.answer({"groups": [{"link": await groups.invite(caller, group_id)}]})
 
     @router.delete(
@@ -161,7 +161,7 @@ def routes(groups: Groups, gate: Gate, *, max_body: int) -> APIRouter:
         openapi_extra=openapi.operation(openapi.BEARER),
     )
     async def revoke_invite(request: Request, group_id: str) -> Response:
-        caller = await gate.caller(request)
+        caller = await authenticator.caller(request)
         await groups.revoke_invite(caller, group_id, request.state.request_id)
         return answers.answer({})
 
@@ -172,7 +172,7 @@ def routes(groups: Groups, gate: Gate, *, max_body: int) -> APIRouter:
         openapi_extra=openapi.operation(openapi.BEARER),
     )
     async def leave(request: Request, group_id: str) -> Response:
-        caller = await gate.caller(request)
+        caller = await authenticator.caller(request)
         await groups.leave(caller, group_id, request.state.request_id)
         return answers.answer({})
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from fastapi import APIRouter, Request, Response
 
 from webapp import answers, openapi
-from webapp.gate import Gate
+from webapp.authenticator import Authenticator
 from webapp.health import schemas
 from webapp.health.service import HealthCheck
 
 
-def routes(health: HealthCheck, gate: Gate) -> APIRouter:
+def routes(health: HealthCheck, authenticator: Authenticator) -> APIRouter:
     router = APIRouter(tags=["health"])
 
     @router.get(
@@ -20,7 +20,7 @@ def routes(health: HealthCheck, gate: Gate) -> APIRouter:
         openapi_extra=openapi.operation(openapi.BEARER, openapi.API_KEY),
     )
     async def get_health(request: Request) -> Response:
-        await gate.monitor(request)
+        await authenticator.monitor(request)
         return answers.answer({"health": await health.describe()})
 
     # Target groups of load balancers look here, without a token, as they did with the original.

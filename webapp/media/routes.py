@@ -7,8 +7,8 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Request, Response
 
 from webapp import answers, headers, idempotency, openapi
+from webapp.authenticator import Authenticator
 from webapp.errors import ShortenBody
-from webapp.gate import Gate
 from webapp.media import schemas, service
 from webapp.media.service import MediaStore
 from webapp.media.transfer import FileAnswer, Slots, received
@@ -23,7 +23,7 @@ MediaId = Annotated[
 ]
 
 
-def routes(media: MediaStore, gate: Gate) -> APIRouter:
+def routes(media: MediaStore, authenticator: Authenticator) -> APIRouter:
     router = APIRouter(tags=["media"])
     downloads = Slots("downloads", MAX_DOWNLOADS)
 
@@ -34,7 +34,7 @@ def routes(media: MediaStore, gate: Gate) -> APIRouter:
         openapi_extra=openapi.repeatable(openapi.operation(openapi.BEARER) | {"requestBody": schemas.UPLOAD}),
     )
     async def upload(request: Request) -> Response:
-        caller = await gate.caller(request)
+        caller = await authenticator.caller(request)
         key = idempotency.key_of(request)
         raw = headers.find(request.scope, b"content-type")
         media_type = service.read_type(None if raw is None else raw.decode("latin-1"))
@@ -54,7 +54,7 @@ def routes(media: MediaStore, gate: Gate) -> APIRouter:
         openapi_extra=openapi.operation(openapi.BEARER),
     )
     async def download(request: Request, media_id: MediaId) -> Response:
-        caller = await gate.caller(request)
+        caller = await authenticator.caller(request)
         downloads.take()
         try:
             found, file = await media.open(caller, media_id)
@@ -71,7 +71,7 @@ def routes(media: MediaStore, gate: Gate) -> APIRouter:
         openapi_extra=openapi.operation(openapi.BEARER),
     )
     async def delete(request: Request, media_id: MediaId) -> Response:
-        await media.delete(await gate.caller(request), media_id)
+        await media.delete(await authenticator.caller(request), media_id)
         return answers.answer({})
 
     return router

@@ -1,4 +1,4 @@
-"""Keeping files, handing them out and deleting them."""
+"""SentContents files, handing them out and deleting them."""
 
 from __future__ import annotations
 

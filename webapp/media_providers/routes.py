@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Request, Response
 
 from webapp import answers, bodies, openapi
-from webapp.gate import Gate
+from webapp.authenticator import Authenticator
 from webapp.media_providers import schemas
 from webapp.media_providers.service import MediaProviders
 from webapp.openapi import MetaAnswer
@@ -15,7 +15,7 @@ from webapp.openapi import MetaAnswer
 PATH = "/v1/settings/application/media/providers"
 
 
-def routes(providers: MediaProviders, gate: Gate, *, max_body: int) -> APIRouter:
+def routes(providers: MediaProviders, authenticator: Authenticator, *, max_body: int) -> APIRouter:
     router = APIRouter(tags=["settings"])
 
     @router.get(
@@ -25,7 +25,7 @@ def routes(providers: MediaProviders, gate: Gate, *, max_body: int) -> APIRouter
         openapi_extra=openapi.operation(openapi.BEARER),
     )
     async def list_providers(request: Request) -> Response:
-        found = await providers.all(await gate.administrator(request))
+        found = await providers.all(await authenticator.administrator(request))
         return answers.answer({"settings": {"application": {"media": {"providers": found}}}})
 
     @router.post(
@@ -35,7 +35,7 @@ def routes(providers: MediaProviders, gate: Gate, *, max_body: int) -> APIRouter
         openapi_extra=openapi.operation(openapi.BEARER, schemas.MediaProviders),
     )
     async def save_providers(request: Request) -> Response:
-        caller = await gate.administrator(request)
+        caller = await authenticator.administrator(request)
         await providers.save(caller, await bodies.read(request, schemas.MediaProviders, limit=max_body))
         return answers.answer({})
 
@@ -46,7 +46,7 @@ def routes(providers: MediaProviders, gate: Gate, *, max_body: int) -> APIRouter
         openapi_extra=openapi.operation(openapi.BEARER),
     )
     async def delete_provider(request: Request, name: Annotated[str, Path(examples=["files"])]) -> Response:
-        await providers.delete(await gate.administrator(request), name)
+        await providers.delete(await authenticator.administrator(request), name)
         return answers.answer({})
 
     return router

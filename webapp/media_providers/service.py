@@ -1,4 +1,4 @@
-"""Keeping media providers, their credentials sealed."""
+"""SentContents media providers, their credentials sealed."""
 
 from __future__ import annotations
 

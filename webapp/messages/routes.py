@@ -7,8 +7,8 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 
 from webapp import answers, bodies, idempotency, openapi
+from webapp.authenticator import Authenticator, Limit
 from webapp.errors import NOT_FOUND, FixRequest
-from webapp.gate import Gate, Limit
 from webapp.messages import schemas
 from webapp.messages.service import Messages, Origin
 from webapp.openapi import MetaAnswer
@@ -16,7 +16,9 @@ from webapp.openapi import MetaAnswer
 MAX_ID = 64
 
 
-def routes(messages: Messages, gate: Gate, limit: Limit, mark_limit: Limit, *, max_body: int) -> APIRouter:
+def routes(
+    messages: Messages, authenticator: Authenticator, limit: Limit, mark_limit: Limit, *, max_body: int
+) -> APIRouter:
     router = APIRouter(tags=["messages"])
 
     @router.post(
@@ -27,7 +29,7 @@ def routes(messages: Messages, gate: Gate, limit: Limit, mark_limit: Limit, *, m
         openapi_extra=openapi.repeatable(openapi.operation(openapi.BEARER, schemas.Message)),
     )
     async def send_message(request: Request) -> Response:
-        caller = await gate.caller(request)
+        caller = await authenticator.caller(request)
         limit.spend()
         body = await bodies.read_json(request, limit=max_body)
         message = schemas.read(body)
@@ -47,7 +49,7 @@ def routes(messages: Messages, gate: Gate, limit: Limit, mark_limit: Limit, *, m
         openapi_extra=openapi.operation(openapi.BEARER, schemas.Marking),
     )
     async def mark_message(request: Request, message_id: str) -> Response:
-        caller = await gate.caller(request)
+        caller = await authenticator.caller(request)
         mark_limit.spend()
         await bodies.read(request, schemas.Marking, limit=max_body)
         if not 0 < len(message_id) <= MAX_ID or not message_id.isascii() or not message_id.isprintable():

@@ -5,19 +5,19 @@ from __future__ import annotations
 from fastapi import APIRouter, Request, Response
 
 from webapp import exposition, openapi
-from webapp.gate import Gate
+from webapp.authenticator import Authenticator
 from webapp.metrics.service import Metrics
 
 
-def routes(metrics: Metrics, gate: Gate) -> APIRouter:
+def routes(metrics: Metrics, authenticator: Authenticator) -> APIRouter:
     router = APIRouter(tags=["metrics"])
 
     operation = openapi.operation(openapi.BEARER, openapi.API_KEY)
-    if not gate.is_keyed:
+    if not authenticator.is_keyed:
         operation["security"].append({})
 
     async def get_metrics(request: Request, format: exposition.Parameter = None) -> Response:
-        await gate.monitor_if_keyed(request)
+        await authenticator.monitor_if_keyed(request)
         return exposition.answer(exposition.choose(request, format), ("metrics",), {"": metrics.collect()})
 
     for path in ("/metrics", "/v1/metrics"):

@@ -7,8 +7,8 @@ import dataclasses
 from fastapi import APIRouter, Request, Response
 
 from webapp import answers, bodies, openapi, pictures
+from webapp.authenticator import Authenticator
 from webapp.errors import PARAMETER_INVALID, FixRequest
-from webapp.gate import Gate
 from webapp.openapi import MetaAnswer
 from webapp.profile import schemas
 from webapp.profile.service import Profile
@@ -18,7 +18,7 @@ PHOTO = "/v1/settings/profile/photo"
 BUSINESS = "/v1/settings/business/profile"
 
 
-def routes(profile: Profile, gate: Gate, *, max_body: int) -> APIRouter:
+def routes(profile: Profile, authenticator: Authenticator, *, max_body: int) -> APIRouter:
     router = APIRouter(tags=["profile"])
 
     @router.get(
@@ -28,7 +28,7 @@ def routes(profile: Profile, gate: Gate, *, max_body: int) -> APIRouter:
         openapi_extra=openapi.operation(openapi.BEARER),
     )
     async def get_about(request: Request) -> Response:
-        text = await profile.about(await gate.caller(request))
+        text = await profile.about(await authenticator.caller(request))
         return answers.answer({"settings": {"profile": {"about": {"text": text}}}})
 
     @router.patch(
@@ -38,7 +38,7 @@ def routes(profile: Profile, gate: Gate, *, max_body: int) -> APIRouter:
         openapi_extra=openapi.operation(openapi.BEARER, schemas.About),
     )
     async def change_about(request: Request) -> Response:
-        caller = await gate.caller(request)
+        caller = await authenticator.caller(request)
         body = await bodies.read(request, schemas.About, limit=max_body)
         await profile.set_about(caller, body.text)
         return answers.answer({})
@@ -51,7 +51,7 @@ def routes(profile: Profile, gate: Gate, *, max_body: int) -> APIRouter:
         openapi_extra=openapi.operation(openapi.BEARER),
     )
     async def get_photo(request: Request, format: openapi.OnlyLink = None) -> Response:
-        caller = await gate.caller(request)
+        caller = await authenticator.caller(request)
         if format is None:
             photo = await profile.photo(caller)
             return Response(photo.content, media_type=photo.type)
@@ -68,7 +68,7 @@ def routes(profile: Profile, gate: Gate, *, max_body: int) -> APIRouter:
         openapi_extra=openapi.operation(openapi.BEARER) | {"requestBody": pictures.UPLOAD},
     )
     async def set_photo(request: Request) -> Response:
-        caller = await gate.caller(request)
+        caller = await authenticator.caller(request)
         picture = await pictures.receive(request, schemas.MAX_PHOTO)
         await profile.set_photo(caller, picture)
         return answers.answer({})
@@ -80,7 +80,7 @@ def routes(profile: Profile, gate: Gate, *, max_body: int) -> APIRouter:
         openapi_extra=openapi.operation(openapi.BEARER),
     )
     async def delete_photo(request: Request) -> Response:
-        await profile.delete_photo(await gate.caller(request))
+        await profile.delete_photo(await authenticator.caller(request))
         return answers.answer({})
 
     @router.get(
@@ -90,7 +90,7 @@ def routes(profile: Profile, gate: Gate, *, max_body: int) -> APIRouter:
         openapi_extra=openapi.operation(openapi.BEARER),
     )
     async def get_business(request: Request) -> Response:
-        found = await profile.business(await gate.caller(request))
+        found = await profile.business(await authenticator.caller(request))
         return answers.answer({"settings": {"business": {"profile": dataclasses.asdict(found)}}})
 
     @router.post(
@@ -100,7 +100,7 @@ def routes(profile: Profile, gate: Gate, *, max_body: int) -> APIRouter:
         openapi_extra=openapi.operation(openapi.BEARER, schemas.BusinessProfile),
     )
     async def set_business(request: Request) -> Response:
-        caller = await gate.caller(request)
+        caller = await authenticator.caller(request)
         await profile.set_business(caller, await bodies.read(request, schemas.BusinessProfile, limit=max_body))
         return answers.answer({})
 

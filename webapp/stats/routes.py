@@ -5,17 +5,17 @@ from __future__ import annotations
 from fastapi import APIRouter, Request, Response
 
 from webapp import exposition, openapi
-from webapp.gate import Gate
+from webapp.authenticator import Authenticator
 from webapp.metrics.service import NODE
 from webapp.stats.service import Stats
 
 
-def routes(stats: Stats, gate: Gate) -> APIRouter:
+def routes(stats: Stats, authenticator: Authenticator) -> APIRouter:
     router = APIRouter(tags=["stats"])
     operation = openapi.operation(openapi.BEARER, openapi.API_KEY)
 
     async def get_app(request: Request, format: exposition.Parameter = None) -> Response:
-        await gate.monitor(request)
+        await authenticator.monitor(request)
         form = exposition.choose(request, format)
         return exposition.answer(form, ("stats", "app"), await stats.app())
 
@@ -37,7 +37,7 @@ def routes(stats: Stats, gate: Gate) -> APIRouter:
         openapi_extra=operation,
     )
     async def get_app_by_node(request: Request, format: exposition.Parameter = None) -> Response:
-        await gate.monitor(request)
+        await authenticator.monitor(request)
         form = exposition.choose(request, format)
         return exposition.answer(form, ("stats", "app"), await stats.app_by_node())
 
@@ -49,7 +49,7 @@ def routes(stats: Stats, gate: Gate) -> APIRouter:
         openapi_extra=operation,
     )
     async def get_db_by_node(request: Request, format: exposition.Parameter = None) -> Response:
-        await gate.monitor(request)
+        await authenticator.monitor(request)
         form = exposition.choose(request, format)
         return exposition.answer(form, ("stats", "db"), {NODE: (await stats.db())[""]})
 
@@ -61,7 +61,7 @@ def routes(stats: Stats, gate: Gate) -> APIRouter:
         openapi_extra=operation,
     )
     async def get_db(request: Request, format: exposition.Parameter = None) -> Response:
-        await gate.monitor(request)
+        await authenticator.monitor(request)
         form = exposition.choose(request, format)
         return exposition.answer(form, ("stats", "db"), await stats.db())
 

@@ -9,8 +9,8 @@ from fastapi import APIRouter, Query, Request, Response
 
 from tidings.storage.business.stickerpacks import Pack, Sticker
 from webapp import answers, bodies, openapi
+from webapp.authenticator import Authenticator
 from webapp.errors import PARAMETER_INVALID, FixRequest
-from webapp.gate import Gate
 from webapp.openapi import MetaAnswer
 from webapp.stickerpacks import schemas
 from webapp.stickerpacks.service import Stickerpacks
@@ -21,13 +21,13 @@ FIRST_PARTY = "whatsapp"
 Namespace = Annotated[str | None, Query(), pydantic.WithJsonSchema({"type": "string", "enum": [FIRST_PARTY]})]
 
 
-def routes(packs: Stickerpacks, gate: Gate, *, max_body: int) -> APIRouter:
+def routes(packs: Stickerpacks, authenticator: Authenticator, *, max_body: int) -> APIRouter:
     router = APIRouter(tags=["stickerpacks"])
     bearer = openapi.operation(openapi.BEARER)
 
     @router.get(PATH, summary="All sticker packs", response_model=schemas.StickerpackIdsAnswer, openapi_extra=bearer)
     async def list_packs(request: Request, namespace: Namespace = None) -> Response:
-        caller = await gate.caller(request)
+        caller = await authenticator.caller(request)
         if namespace not in (None, FIRST_PARTY):
             raise FixRequest.because(PARAMETER_INVALID, f"namespace: should be {FIRST_PARTY}, or absent")
         found = [] if namespace else await packs.list(caller)
@@ -41,7 +41,7 @@ def routes(packs: Stickerpacks, gate: Gate, *, max_body: int) -> APIRouter:
         openapi_extra=openapi.operation(openapi.BEARER, schemas.NewStickerpack),
     )
     async def create_pack(request: Request) -> Response:
-        caller = await gate.caller(request)
+        caller = await authenticator.caller(request)
         body = await bodies.read(request, schemas.NewStickerpack, limit=max_body)
         return answers.answer({"stickerpacks": [{"id": await packs.create(caller, body)}]}, status=201)
 
@@ -49,7 +49,7 @@ def routes(packs: Stickerpacks, gate: Gate, *, max_body: int) -> APIRouter:
         PATH + "/{id}", summary="One sticker pack", response_model=schemas.StickerpackAnswer, openapi_extra=bearer
     )
     async def get_pack(request: Request, id: str) -> Response:
-        pack = await packs.get(await gate.caller(request), id)
+        pack = await packs.get(await authenticator.caller(request), id)
         return answers.answer({"stickerpacks": [_pack(pack)]})
 
     @router.patch(
@@ -59,7 +59,7 @@ def routes(packs: Stickerpacks, gate: Gate, *, max_body: int) -> APIRouter:
         openapi_extra=openapi.operation(openapi.BEARER, schemas.StickerpackChange),
     )
     async def change_pack(request: Request, id: str) -> Response:
-        caller = await gate.caller(request)
+        caller = await authenticator.caller(request)
         await packs.change(caller, id, await bodies.read(request, schemas.StickerpackChange, limit=max_body))
         return answers.answer({})
 
@@ -67,7 +67,7 @@ def routes(packs: Stickerpacks, gate: Gate, *, max_body: int) -> APIRouter:
         PATH + "/{id}", summary="Delete a pack with its stickers", response_model=MetaAnswer, openapi_extra=bearer
     )
     async def delete_pack(request: Request, id: str) -> Response:
-        await packs.delete(await gate.caller(request), id)
+        await packs.delete(await authenticator.caller(request), id)
         return answers.answer({})
 
     @router.get(
@@ -77,7 +77,7 @@ def routes(packs: Stickerpacks, gate: Gate, *, max_body: int) -> APIRouter:
         openapi_extra=bearer,
     )
     async def list_stickers(request: Request, id: str) -> Response:
-        found = await packs.list_stickers(await gate.caller(request), id)
+        found = await packs.list_stickers(await authenticator.caller(request), id)
         return answers.answer({"stickers": [_sticker(sticker) for sticker in found]})
 
     @router.post(
@@ -88,7 +88,7 @@ def routes(packs: Stickerpacks, gate: Gate, *, max_body: int) -> APIRouter:
         openapi_extra=openapi.operation(openapi.BEARER, schemas.NewSticker),
     )
     async def add_sticker(request: Request, id: str) -> Response:
-        caller = await gate.caller(request)
+        caller = await authenticator.caller(request)
         body = await bodies.read(request, schemas.NewSticker, limit=max_body)
         return answers.answer({"stickers": [{"index": await packs.add_sticker(caller, id, body)}]}, status=201)
 
@@ -99,7 +99,7 @@ def routes(packs: Stickerpacks, gate: Gate, *, max_body: int) -> APIRouter:
         openapi_extra=bearer,
     )
     async def get_sticker(request: Request, id: str, index: str) -> Response:
-        sticker = await packs.get_sticker(await gate.caller(request), id, index)
+        sticker = await packs.get_sticker(await authenticator.caller(request), id, index)
         return answers.answer({"stickers": [_sticker(sticker)]})
 
     @router.patch(
@@ -109,7 +109,7 @@ def routes(packs: Stickerpacks, gate: Gate, *, max_body: int) -> APIRouter:
         openapi_extra=openapi.operation(openapi.BEARER, schemas.StickerChange),
     )
     async def change_sticker(request: Request, id: str, index: str) -> Response:
-        caller = await gate.caller(request)
+        caller = await authenticator.caller(request)
         body = await bodies.read(request, schemas.StickerChange, limit=max_body)
         await packs.change_sticker(caller, id, index, body)
         return answers.answer({})
@@ -118,7 +118,7 @@ def routes(packs: Stickerpacks, gate: Gate, *, max_body: int) -> APIRouter:
         PATH + "/{id}/stickers/{index}", summary="Delete a sticker", response_model=MetaAnswer, openapi_extra=bearer
     )
     async def delete_sticker(request: Request, id: str, index: str) -> Response:
-        await packs.delete_sticker(await gate.caller(request), id, index)
+        await packs.delete_sticker(await authenticator.caller(request), id, index)
         return answers.answer({})
 
     return router

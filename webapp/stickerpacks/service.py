@@ -1,4 +1,4 @@
-"""Keeping sticker packs."""
+"""SentContents sticker packs."""
 
 from __future__ import annotations
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from fastapi import APIRouter, Request, Response
 
 from webapp import answers, openapi
-from webapp.gate import Gate
+from webapp.authenticator import Authenticator
 from webapp.support import schemas
 from webapp.support.service import Support
 
 
-def routes(support: Support, gate: Gate) -> APIRouter:
+def routes(support: Support, authenticator: Authenticator) -> APIRouter:
     router = APIRouter(tags=["support"])
 
     @router.get(
@@ -20,6 +20,6 @@ def routes(support: Support, gate: Gate) -> APIRouter:
         openapi_extra=openapi.operation(openapi.BEARER),
     )
     async def get_support(request: Request) -> Response:
-        return answers.answer({"support": await support.describe(await gate.caller(request))})
+        return answers.answer({"support": await support.describe(await authenticator.caller(request))})
 
     return router

@@ -5,8 +5,8 @@ from __future__ import annotations
 from fastapi import APIRouter, Request, Response
 
 from webapp import answers, bodies, openapi
+from webapp.authenticator import Authenticator
 from webapp.errors import PARAMETER_INVALID, FixRequest
-from webapp.gate import Gate
 from webapp.openapi import MetaAnswer
 from webapp.templates import schemas
 from webapp.templates.importing import Import
@@ -16,7 +16,7 @@ PATH = "/v1/configs/templates"
 MAX_NAME = 512
 
 
-def routes(templates: Templates, gate: Gate, *, max_body: int) -> APIRouter:
+def routes(templates: Templates, authenticator: Authenticator, *, max_body: int) -> APIRouter:
     router = APIRouter(tags=["templates"])
 
     @router.get(
@@ -26,7 +26,7 @@ def routes(templates: Templates, gate: Gate, *, max_body: int) -> APIRouter:
         openapi_extra=openapi.operation(openapi.BEARER),
     )
     async def list_templates(request: Request) -> Response:
-        found = await templates.list(await gate.administrator(request))
+        found = await templates.list(await authenticator.administrator(request))
         return answers.answer({"templates": [schemas.describe(template) for template in found]})
 
     @router.post(
@@ -37,7 +37,7 @@ def routes(templates: Templates, gate: Gate, *, max_body: int) -> APIRouter:
         openapi_extra=openapi.operation(openapi.BEARER, schemas.Definition),
     )
     async def create_template(request: Request) -> Response:
-        caller = await gate.administrator(request)
+        caller = await authenticator.administrator(request)
         definition = await bodies.read(request, schemas.Definition, limit=max_body)
         created = await templates.create(caller, definition)
         return answers.answer({"templates": [schemas.describe(created)]}, status=201)
@@ -50,7 +50,7 @@ def routes(templates: Templates, gate: Gate, *, max_body: int) -> APIRouter:
         openapi_extra=openapi.operation(openapi.BEARER, Import),
     )
     async def import_templates(request: Request) -> Response:
-        caller = await gate.administrator(request)
+        caller = await authenticator.administrator(request)
         wanted = await bodies.read(request, Import, limit=max_body)
         kept = await templates.import_all(caller, wanted)
         return answers.answer({"templates": [schemas.describe(template) for template in kept]}, status=201)
@@ -64,7 +64,7 @@ def routes(templates: Templates, gate: Gate, *, max_body: int) -> APIRouter:
     async def delete_template(
         request: Request, name: str, language: str | None = None, namespace: str | None = None
     ) -> Response:
-        caller = await gate.administrator(request)
+        caller = await authenticator.administrator(request)
         # No such thing is stored, and databases differ in what they make of it.
         if (
             len(name) > MAX_NAME

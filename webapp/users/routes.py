@@ -10,8 +10,8 @@ import datetime
 from fastapi import APIRouter, Request, Response
 
 from webapp import answers, bodies, openapi
+from webapp.authenticator import Authenticator, authorization
 from webapp.errors import LogIn
-from webapp.gate import Gate, authorization
 from webapp.openapi import MetaAnswer
 from webapp.users import schemas
 from webapp.users.service import Users
@@ -20,7 +20,7 @@ from webapp.users.service import Users
 _MAX_CREDENTIALS = 1_024
 
 
-def routes(users: Users, gate: Gate, *, max_body: int) -> APIRouter:
+def routes(users: Users, authenticator: Authenticator, *, max_body: int) -> APIRouter:
     router = APIRouter(tags=["users"])
 
     @router.post(
@@ -45,7 +45,7 @@ def routes(users: Users, gate: Gate, *, max_body: int) -> APIRouter:
         openapi_extra=openapi.operation(openapi.BEARER),
     )
     async def logout(request: Request) -> Response:
-        await users.log_out(await gate.caller(request))
+        await users.log_out(await authenticator.caller(request))
         return answers.answer({})
 
     @router.post(
@@ -56,7 +56,7 @@ def routes(users: Users, gate: Gate, *, max_body: int) -> APIRouter:
         openapi_extra=openapi.operation(openapi.BEARER, schemas.NewUser),
     )
     async def create_user(request: Request) -> Response:
-        caller = await gate.administrator(request)
+        caller = await authenticator.administrator(request)
         body = await bodies.read(request, schemas.NewUser, limit=max_body)
         await users.create(caller, body.username, body.password)
         return answers.answer({"users": [{"username": body.username}]}, status=201)
@@ -68,7 +68,7 @@ def routes(users: Users, gate: Gate, *, max_body: int) -> APIRouter:
         openapi_extra=openapi.operation(openapi.BEARER),
     )
     async def list_users(request: Request) -> Response:
-        found = await users.list(await gate.caller(request))
+        found = await users.list(await authenticator.caller(request))
         return answers.answer({"users": [schemas.entry(user) for user in found]})
 
     @router.get(
@@ -78,7 +78,7 @@ def routes(users: Users, gate: Gate, *, max_body: int) -> APIRouter:
         openapi_extra=openapi.operation(openapi.BEARER),
     )
     async def get_user(request: Request, username: str) -> Response:
-        user = await users.get(await gate.caller(request), username)
+        user = await users.get(await authenticator.caller(request), username)
         return answers.answer({"users": [schemas.entry(user)]})
 
     @router.put(
@@ -88,7 +88,7 @@ def routes(users: Users, gate: Gate, *, max_body: int) -> APIRouter:
         openapi_extra=openapi.operation(openapi.BEARER, schemas.NewPassword),
     )
     async def change_password(request: Request, username: str) -> Response:
-        caller = await gate.caller(request)
+        caller = await authenticator.caller(request)
         body = await bodies.read(request, schemas.NewPassword, limit=max_body)
         await users.set_password(caller, username, body.password)
         return answers.answer({"users": [{"username": username}]})
@@ -100,7 +100,7 @@ def routes(users: Users, gate: Gate, *, max_body: int) -> APIRouter:
         openapi_extra=openapi.operation(openapi.BEARER),
     )
     async def delete_user(request: Request, username: str) -> Response:
-        await users.delete(await gate.administrator(request), username)
+        await users.delete(await authenticator.administrator(request), username)
         return answers.answer({"users": [{"username": username}]})
 
     return router

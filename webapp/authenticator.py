@@ -32,7 +32,7 @@ class Limit:
             raise SlowDown(f"over the rate limit of {self._endpoint}", retry_after=ratelimit.retry_after(wait))
 
 
-class Gate:
+class Authenticator:
     """Checks the `Authorization` header."""
 
     def __init__(self, tokens: Tokens, api_key: ApiKey) -> None:
