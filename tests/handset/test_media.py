@@ -386,7 +386,7 @@ def checked(result: str) -> float:
 async def test_robots_open_what_they_get_and_send_files_back(
     live_network: LiveNetwork, robots_settings: RobotsSettings, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("INFO", "handset.checking")
+    caplog.set_level("INFO", "handset.robots.checking")
     before = checked("opened"), checked("FileLost")
     async with robots_running(robots_settings), business(live_network, tmp_path) as sender:
         assert sender.fleet is not None
