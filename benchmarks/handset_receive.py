@@ -20,13 +20,13 @@ from typing import Any
 
 import uvloop
 
-from handset.behaviours import Behaviour, number_of
 from handset.devices import keys
 from handset.devices.vault import Vault
 from handset.fleet import Fleet
+from handset.robots.behaviours import Behaviour, number_of
 from handset.robots.robots import Robots
-from handset.robots.shown_log import ShownLog
 from handset.services import tcp_dial
+from handset.shown_log import ShownLog
 from tests.handset.scripted import Business, ScriptedNetwork, make_device
 from tidings.runtime.clock import SystemClock
 from tidings.runtime.settings import DatabaseSettings

@@ -3,10 +3,57 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
-from handset.behaviours import Action, Message
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Message:
+    """One message as its recipient sees it.
+
+    position: grows with each message of the fleet.
+    attempt:  how often the network had delivered it when it was shown; 1 when nothing went wrong.
+    time:     Unix milliseconds at which the network took it.
+    text:     empty for a type that is not text.
+    raw:      the content as JSON, for a type that is not text, and for a text that answers another message.
+    group:    that it was sent to, empty for none.
+    """
+
+    number: str
+    peer: str
+    id: str
+    position: int
+    attempt: int
+    time: int
+    type: str
+    text: str
+    raw: str = ""
+    group: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Receipt:
+    """Tell the sender that its message was `delivered` or `read`, `after` so many seconds."""
+
+    kind: str
+    after: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Reply:
+    """Send this text back."""
+
+    text: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Forward:
+    """Send this content back."""
+
+    content: Mapping[str, Any]
+
+
+Action = Receipt | Reply | Forward
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -16,9 +16,9 @@ from handset.devices.vault import Vault
 from handset.groups.api import GroupApi
 from handset.groups.groups import Groups
 from handset.groups.sender_keys import Book
-from handset.items import Arrival, Outgoing
 from handset.link import Dial, Link, Peer
 from handset.receiving.digest import Digest, Step
+from handset.receiving.items import Arrival, Outgoing
 from handset.receiving.mailroom import Mailroom
 from tidings import e2ee
 from tidings.runtime.allowance import Allowance

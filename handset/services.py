@@ -21,8 +21,8 @@ from handset.robots.checking import Checker
 from handset.robots.invitations import Invitations
 from handset.robots.robots import Robots
 from handset.robots.roster import Roster
-from handset.robots.shown_log import ShownLog
 from handset.settings import FAMILY, RobotsSettings
+from handset.shown_log import ShownLog
 from tidings.runtime.clock import SystemClock
 from tidings.runtime.service import Service, run_services
 from tidings.storage import schema

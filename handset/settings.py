@@ -6,7 +6,7 @@ import dataclasses
 import re
 from pathlib import Path
 
-from handset.behaviours import MAX_PER_KIND, PREFIX, PREFIXES, Behaviour
+from handset.robots.behaviours import MAX_PER_KIND, PREFIX, PREFIXES, Behaviour
 from tidings.runtime import settings as common
 from tidings.runtime.settings import DatabaseSettings, Environment, Secrets
 

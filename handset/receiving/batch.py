@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from handset.items import Arrival, Outgoing
 from handset.receiving.digest import RECEIVED, Digest, PeerKey, Step
+from handset.receiving.items import Arrival, Outgoing
 from handset.receiving.seen import Key, Seen
 from tidings import e2ee
 from tidings.storage.database import Connection

@@ -10,14 +10,14 @@ from typing import Any
 
 from prometheus_client import Counter
 
-from handset import behaviours, composing, content
+from handset import application, composing, content
 from handset.application import Notice
 from handset.devices.device import Device
 from handset.devices.vault import Vault
 from handset.groups import contents
 from handset.groups.sender_keys import Book
-from handset.items import Arrival, Outgoing
 from handset.receiving.first_messages import FirstMessages
+from handset.receiving.items import Arrival, Outgoing
 from handset.receiving.resending import Repeats, Repetition
 from handset.receiving.seen import Key
 from handset.sending.outbox import Positions, Post
@@ -63,7 +63,7 @@ class Digest:
         vault: Vault,
         book: Book,
         repeats: Repeats,
-        decide: Callable[[behaviours.Message], Sequence[behaviours.Action]],
+        decide: Callable[[application.Message], Sequence[application.Action]],
         may_ask: Callable[[PeerKey], bool],
         positions: Positions,
         post: Post,
@@ -81,7 +81,7 @@ class Digest:
         self.changed: dict[PeerKey, e2ee.SessionRecord] = {}
         self.dropped: set[PeerKey] = set()
         self.messages: list[storage.Message] = []
-        self.shown: list[behaviours.Message] = []
+        self.shown: list[application.Message] = []
         self.notices: list[Notice] = []
         self.unreadable: dict[Key, int] = {}
         self.readable: list[Key] = []
@@ -214,7 +214,7 @@ class Digest:
         else:
             self._act(arrival.device, None, self._show(arrival, inside, plaintext))
 
-    def _show(self, arrival: Arrival, inside: content.Content, plaintext: bytes) -> behaviours.Message:
+    def _show(self, arrival: Arrival, inside: content.Content, plaintext: bytes) -> application.Message:
         """Into the inbox, and to the application after the commit."""
         frame, kind = arrival.frame, inside.type[:16]
         text = raw = ""
@@ -226,7 +226,7 @@ class Digest:
             raw = plaintext.decode(errors="replace")
         row = self._store(arrival, stored, raw or text)
         number, attempt = arrival.device.number, arrival.attempt
-        message = behaviours.Message(
+        message = application.Message(
             number, frame.sender, row.id, row.position, attempt, row.received_at, kind, text, raw, frame.group
         )
         self.shown.append(message)
@@ -260,7 +260,7 @@ class Digest:
             Notice(device.number, change.by, "group_changed", refs, change.change, frame.group, change.subject)
         )
 
-    def _act(self, device: Device, record: e2ee.SessionRecord | None, message: behaviours.Message) -> bool:
+    def _act(self, device: Device, record: e2ee.SessionRecord | None, message: application.Message) -> bool:
         """Do what the application wants; true when that sends something on the session.
 
         A message to a group has no session that it came by: only receipts answer it here.
@@ -273,10 +273,10 @@ class Digest:
             return False
         replied = False
         for action in actions:
-            if isinstance(action, behaviours.Receipt):
+            if isinstance(action, application.Receipt):
                 self.post.receipt(device, message, action)
             elif record is not None:
-                answer = composing.text(action.text) if isinstance(action, behaviours.Reply) else action.content
+                answer = composing.text(action.text) if isinstance(action, application.Reply) else action.content
                 self._encrypt(device, message.peer, record, content.encode(answer))
                 replied = True
         return replied

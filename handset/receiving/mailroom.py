@@ -7,15 +7,15 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from handset import behaviours, content, errors
+from handset import application, content, errors
 from handset.application import Application
 from handset.devices.device import Device
 from handset.devices.vault import Vault
 from handset.groups.sender_keys import Book
-from handset.items import Arrival, Outgoing
 from handset.receiving import batch
 from handset.receiving.batch import Item
 from handset.receiving.digest import RECEIVED, Digest, PeerKey, Step
+from handset.receiving.items import Arrival, Outgoing
 from handset.receiving.resending import KEPT, KEPT_MS, Repeats
 from handset.receiving.seen import Seen
 from handset.receiving.sessions import Sessions
@@ -349,14 +349,14 @@ class Mailroom:
             self._batcher.put(_CHORES)
 
 
-def _message(row: storage.Message) -> behaviours.Message:
+def _message(row: storage.Message) -> application.Message:
     """As it is shown when it was not shown before a restart."""
     kind, text, raw = row.kind, "", row.content
     if kind == storage.TEXT:
         text, raw = raw, ""
     elif kind == storage.ANSWER:
         kind, text = storage.TEXT, content.text_of(raw)
-    return behaviours.Message(
+    return application.Message(
         row.number, row.peer, row.id, row.position, 1, row.received_at, kind, text, raw, row.group
     )
 

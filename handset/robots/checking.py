@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from prometheus_client import Counter
 
 from handset import errors
+from handset.application import Message
 from handset.attachments import pointers, transfer
 from handset.attachments.pointers import Pointer
-from handset.behaviours import Message
 from handset.devices.device import Device
 from handset.network_api import NetworkApi
 from tidings.runtime.service import wait_for

@@ -7,7 +7,7 @@ import logging
 import re
 
 from handset import errors
-from handset.behaviours import Message
+from handset.application import Message
 from handset.groups.groups import Groups
 from tidings.runtime.service import wait_for
 

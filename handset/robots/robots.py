@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
-from handset import behaviours
-from handset.application import Notice
-from handset.behaviours import Action, Behaviour, Message
-from handset.robots.shown_log import ShownLog
+from handset.application import Action, Message, Notice
+from handset.robots import behaviours
+from handset.robots.behaviours import Behaviour
+from handset.shown_log import ShownLog
 
 log = logging.getLogger(__name__)
 

@@ -6,11 +6,12 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
-from handset import behaviours, errors
-from handset.behaviours import Behaviour
+from handset import errors
 from handset.devices import keys
 from handset.devices.device import Device
 from handset.devices.registration import Enrolment
+from handset.robots import behaviours
+from handset.robots.behaviours import Behaviour
 from tidings.runtime.service import Wakeup, wait_for
 
 log = logging.getLogger(__name__)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from handset import behaviours
+from handset import application
 from handset.devices.device import Device
 from handset.devices.vault import Vault
 from handset.sending import ids
@@ -84,7 +84,7 @@ class Post:
         self._envelopes.append((device, envelope))
         return id_
 
-    def receipt(self, device: Device, message: behaviours.Message, receipt: behaviours.Receipt) -> None:
+    def receipt(self, device: Device, message: application.Message, receipt: application.Receipt) -> None:
         """One receipt, at once or for later."""
         if receipt.after:
             due = int((self._now + receipt.after) * 1000)

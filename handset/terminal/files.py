@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from handset import reading
+from handset.application import Message
 from handset.attachments import pointers, transfer
 from handset.attachments.pointers import Pointer
-from handset.behaviours import Message
 from handset.composing import Content
 from handset.devices.device import Device
 from handset.network_api import NetworkApi

@@ -5,10 +5,11 @@ from __future__ import annotations
 import datetime
 from collections.abc import Callable, Mapping, Sequence
 
-from handset import behaviours, reading
-from handset.application import Notice
-from handset.behaviours import Action, Behaviour, Message
-from handset.robots.shown_log import ShownLog
+from handset import reading
+from handset.application import Action, Message, Notice
+from handset.robots import behaviours
+from handset.robots.behaviours import Behaviour
+from handset.shown_log import ShownLog
 from handset.terminal import commands
 from handset.terminal.files import ConversationFiles
 from tidings.runtime.lru import LRU

@@ -16,9 +16,9 @@ from handset.devices.vault import Vault
 from handset.fleet import Fleet
 from handset.groups.api import GroupApi
 from handset.network_api import NetworkApi
-from handset.robots.shown_log import ShownLog
 from handset.services import websocket_dial
 from handset.settings import FAMILY, TerminalSettings
+from handset.shown_log import ShownLog
 from handset.terminal import commands, group_commands, keyboard
 from handset.terminal.files import ConversationFiles
 from handset.terminal.keyboard import Keyboard

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from handset.application import Notice
-from handset.behaviours import Action, Message, Receipt
+from handset.application import Action, Message, Notice, Receipt
 from handset.devices import keys
 from handset.devices.device import Device
 from handset.devices.registration import Enrolment

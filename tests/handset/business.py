@@ -7,8 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
-from handset.application import Notice
-from handset.behaviours import Action, Message
+from handset.application import Action, Message, Notice
 from handset.devices import keys
 from handset.devices.registration import Enrolment
 from handset.devices.vault import Vault

@@ -12,7 +12,7 @@ import pytest
 
 import network.services
 import network.settings
-from handset.behaviours import Behaviour
+from handset.robots.behaviours import Behaviour
 from handset.services import run_robots
 from handset.settings import RobotsSettings
 from tests.handset.scripted import BUSINESS

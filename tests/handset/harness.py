@@ -9,16 +9,16 @@ from pathlib import Path
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from handset import behaviours
-from handset.application import Notice
-from handset.behaviours import Action, Message, behaviour_of
+from handset.application import Action, Message, Notice
 from handset.devices import keys
 from handset.devices.device import Device
 from handset.devices.keys import KeySet
 from handset.devices.vault import Vault
 from handset.fleet import Fleet
-from handset.robots.shown_log import ShownLog
+from handset.robots import behaviours
+from handset.robots.behaviours import behaviour_of
 from handset.services import tcp_dial
+from handset.shown_log import ShownLog
 from tests.handset.scripted import ScriptedNetwork, make_device
 from tidings.runtime.clock import Clock, SystemClock
 from tidings.runtime.settings import DatabaseSettings

@@ -7,9 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
-from handset import behaviours
-from handset.application import Notice
-from handset.behaviours import Action, Message
+from handset.application import Action, Message, Notice
 from handset.content import encode_text
 from handset.devices import keys
 from handset.devices.registration import Enrolment
@@ -17,6 +15,7 @@ from handset.devices.vault import Vault
 from handset.fleet import Fleet
 from handset.groups.api import GroupApi
 from handset.network_api import NetworkApi
+from handset.robots import behaviours
 from handset.services import tcp_dial
 from tests.handset.conftest import SECRETS, LiveNetwork
 from tidings.runtime.settings import DatabaseSettings

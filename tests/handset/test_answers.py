@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from coreapp.webhook import bodies, inbound
 from handset import content
+from handset.application import Forward, Message
 from handset.attachments import pointers
-from handset.behaviours import Behaviour, Forward, Message, actions, number_of
 from handset.composing import Content
 from handset.robots import answers
+from handset.robots.behaviours import Behaviour, actions, number_of
 from tests.coreapp import webhook_schemas
 
 NUMBER, PEER = number_of(Behaviour.ANSWERS, 7), "15550000000"

@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handset import behaviours, content
-from handset.behaviours import Behaviour, Message, Receipt, Reply, actions, behaviour_of, number_of
+from handset import content
+from handset.application import Message, Receipt, Reply
+from handset.robots import behaviours
+from handset.robots.behaviours import Behaviour, actions, behaviour_of, number_of
 from handset.sending import ids
 from handset.settings import read_robots
 from tidings.runtime.settings import Environment, SettingsError

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from handset import errors, reading
-from handset.behaviours import slow_delay
 from handset.receiving import mailroom
+from handset.robots.behaviours import slow_delay
 from tests.handset.harness import VAULT, Bench, bench
 from tests.handset.scripted import Business
 from tidings import e2ee

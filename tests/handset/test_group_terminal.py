@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from handset.behaviours import Behaviour, number_of
 from handset.groups.groups import code_of
+from handset.robots.behaviours import Behaviour, number_of
 from handset.robots.invitations import find
 from handset.settings import RobotsSettings
 from handset.terminal import group_commands

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from handset.behaviours import Behaviour, number_of
+from handset.robots.behaviours import Behaviour, number_of
 from handset.settings import RobotsSettings
 from harness import spawn
 from tests.handset.business import Recorder, business

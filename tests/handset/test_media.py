@@ -22,12 +22,12 @@ from coreapp.webhook import inbound
 from handset import content, errors, reading
 from handset.attachments import pointers, transfer
 from handset.attachments.pointers import Pointer
-from handset.behaviours import Behaviour, number_of
 from handset.devices import keys
 from handset.devices.device import Device
 from handset.devices.registration import Enrolment
 from handset.devices.vault import Vault
 from handset.network_api import NetworkApi
+from handset.robots.behaviours import Behaviour, number_of
 from handset.settings import RobotsSettings
 from handset.terminal import files as shelf
 from tests.handset.business import Recorder, business

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from handset import errors
-from handset.behaviours import Behaviour, number_of
 from handset.robots import robots
+from handset.robots.behaviours import Behaviour, number_of
 from handset.services import run_robots
 from handset.settings import RobotsSettings
 from tests.handset.business import business

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from handset.behaviours import Message
-from handset.robots.shown_log import ShownLog
+from handset.application import Message
+from handset.shown_log import ShownLog
 from tidings.runtime.clock import ManualClock
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from handset.behaviours import Message
+from handset.application import Message
 from tidings.runtime.clock import Clock
 
 LIMIT = 16 * 1024 * 1024
