@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from prometheus_client import Counter
 
-from coreapp import codes
 from coreapp.errors import Refused
+from tidings.wire import codes
 
 REFUSED = Counter("tidings_admission_refused_total", "Messages refused because a queue was full", ["queue"])
 

@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from prometheus_client import Counter
 
-from coreapp import codes
 from coreapp.errors import Refused
 from coreapp.journal import Change, Journal
 from coreapp.webhook import bodies
@@ -20,6 +19,7 @@ from tidings.storage.business.application_settings import ApplicationSettings
 from tidings.storage.business.callbacks import Callback
 from tidings.storage.business.shards import Lease, LeaseLost
 from tidings.storage.database import Connection, Database
+from tidings.wire import codes
 
 log = logging.getLogger(__name__)
 
@@ -167,7 +167,7 @@ class GarbageCollector:
     def ask(self, kind: str) -> None:
         """Collect soon, and report to the webhook. Raises `Refused` for a kind that is not collected here."""
         if kind not in self._collectors or kind not in (MESSAGE, MEDIA):
-            raise Refused(codes.SERVICE_NOT_READY, f"{kind} is not collected here")
+            raise Refused(codes.NOT_READY, f"{kind} is not collected here")
         self._asked[kind] = None
         self._look.kick()
 

@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 from fastapi import Response
 
-from webapp.errors import CODES, GENERIC_ERROR, OVERLOADED, TOO_MANY_REQUESTS, APIError
+from tidings.wire import codes
+from webapp.errors import APIError
 
 # The version of the On-Premises API whose behaviour this is.
 API_VERSION = "2.57.2"
@@ -26,10 +27,10 @@ def answer(payload: Mapping[str, Any], *, status: int = 200, meta: Mapping[str, 
 
 def error_answer(error: APIError) -> Response:
     """The one place where an error becomes HTTP."""
-    first = CODES.get(error.problems[0].code, CODES[GENERIC_ERROR])
+    first = codes.find(error.problems[0].code)
     headers = dict(error.headers)
     retry_after = error.retry_after
-    if error.problems[0].code in (TOO_MANY_REQUESTS, OVERLOADED):
+    if error.problems[0].code in (codes.TOO_MANY_REQUESTS, codes.OVERLOADED):
         retry_after = max(retry_after, 1)
     if retry_after:
         headers["Retry-After"] = str(retry_after)
@@ -38,4 +39,4 @@ def error_answer(error: APIError) -> Response:
 
 
 def _entry(code: int, details: str) -> dict[str, Any]:
-    return {"code": code, "title": CODES.get(code, CODES[GENERIC_ERROR]).title, "details": details}
+    return {"code": code, "title": codes.find(code).title, "details": details}

@@ -13,13 +13,9 @@ from fastapi import Request
 from pydantic_core import PydanticCustomError
 from starlette.requests import ClientDisconnect
 
+from tidings.wire.codes import INVALID_REQUEST
 from webapp import headers, reasons
-from webapp.errors import (
-    INVALID_REQUEST,
-    FixRequest,
-    Problem,
-    ShortenBody,
-)
+from webapp.errors import FixRequest, Problem, ShortenBody
 
 # Seconds that a body may take to arrive.
 _PATIENCE = 30.0

@@ -15,16 +15,9 @@ from tidings.storage.business import shards
 from tidings.storage.business.shards import Owner
 from tidings.storage.database import Database
 from tidings.wire import core
+from tidings.wire.codes import NOT_PRIMARY_COREAPP
 from webapp.coreapp_peer import Make, Peer
-from webapp.errors import (
-    NOT_PRIMARY_COREAPP,
-    CoreappAway,
-    CoreappRefused,
-    CoreappUnreachable,
-    TryLater,
-    UseAnotherKey,
-    WaitForAnswer,
-)
+from webapp.errors import CoreappAway, CoreappRefused, CoreappUnreachable, TryLater, UseAnotherKey, WaitForAnswer
 
 log = logging.getLogger(__name__)
 

@@ -13,18 +13,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tidings.storage import outages
 from tidings.storage.database import DatabaseError
+from tidings.wire.codes import INVALID_REQUEST
 from webapp import headers
 from webapp.answers import error_answer
-from webapp.errors import (
-    INVALID_REQUEST,
-    APIError,
-    DatabaseFailed,
-    FixRequest,
-    TryLater,
-    Unexpected,
-    UseAnotherMethod,
-    UseAnotherPath,
-)
+from webapp.errors import APIError, DatabaseFailed, FixRequest, TryLater, Unexpected, UseAnotherMethod, UseAnotherPath
 
 log = logging.getLogger(__name__)
 

@@ -28,110 +28,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-GENERIC_ERROR = 1000
-MESSAGE_TOO_LONG = 1001
-INVALID_RECIPIENT_TYPE = 1002
-NOT_GROUP_PARTICIPANT = 1003
-ALREADY_EXISTS = 1004
-ACCESS_DENIED = 1005
-NOT_FOUND = 1006
-RECIPIENT_BLOCKED = 1007
-PARAMETER_MISSING = 1008
-PARAMETER_INVALID = 1009
-PARAMETER_NOT_REQUIRED = 1010
-NOT_READY = 1011
-INVALID_USER = 1013
-INTERNAL_ERROR = 1014
-TOO_MANY_REQUESTS = 1015
-OVERLOADED = 1016
-NOT_PRIMARY_COREAPP = 1018
-NOT_GROUP_ADMIN = 1019
-BAD_USER = 1021
-DATABASE_ERROR = 1023
-PASSWORD_CHANGE_REQUIRED = 1024
-INVALID_REQUEST = 1025
-IDENTITY_UNACKNOWLEDGED = 1028
-TEMPLATE_PARAMETER_COUNT = 2000
-TEMPLATE_MISSING = 2001
-TEMPLATE_PARAMETER_TOO_LONG = 2004
-TEMPLATE_TEXT_TOO_LONG = 2005
-TEMPLATE_WHITE_SPACE = 2006
-MEDIA_FORMAT = 2008
-TEMPLATE_COMPONENT_MISSING = 2009
-TEMPLATE_PARAMETER_FORMAT = 2012
-TEMPLATE_BUTTON_UNSUPPORTED = 2013
-NAMESPACE_EMPTY = 2014
-SECTION_COUNT = 2015
-ROW_COUNT = 2016
-CHARACTER_POLICY = 2017
-PRODUCT_COUNT = 2023
-CATALOG_MISSING = 2024
-PRODUCTS_MISSING = 2027
-HEADER_STRUCTURE = 2036
-TEMPLATE_REJECTED = 2060
-TEMPLATE_PAUSED = 2061
-TEMPLATE_DISABLED = 2062
-FLOW_ID = 2064
-FLOW_VERSION = 2065
-FLOW_MODE = 2066
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Code:
-    """What a code is called, and the HTTP status it comes with unless the error has one of its own."""
-
-    title: str
-    status: int
-
-
-CODES: Mapping[int, Code] = {
-    GENERIC_ERROR: Code("Generic error", 500),
-    MESSAGE_TOO_LONG: Code("Message too long", 400),
-    INVALID_RECIPIENT_TYPE: Code("Invalid recipient type", 400),
-    NOT_GROUP_PARTICIPANT: Code("Not a group participant", 403),
-    ALREADY_EXISTS: Code("Resource already exists", 400),
-    ACCESS_DENIED: Code("Access denied", 403),
-    NOT_FOUND: Code("Resource not found", 404),
-    RECIPIENT_BLOCKED: Code("Recipient blocked to receive message", 400),
-    PARAMETER_MISSING: Code("Required parameter is missing", 400),
-    PARAMETER_INVALID: Code("Parameter value is not valid", 400),
-    PARAMETER_NOT_REQUIRED: Code("Parameter is not required", 400),
-    NOT_READY: Code("Service not ready", 503),
-    INVALID_USER: Code("User is not valid", 400),
-    INTERNAL_ERROR: Code("Internal error", 500),
-    TOO_MANY_REQUESTS: Code("Too many requests", 429),
-    OVERLOADED: Code("System overloaded", 503),
-    NOT_PRIMARY_COREAPP: Code("Not Primary Coreapp", 503),
-    NOT_GROUP_ADMIN: Code("Not Group Admin", 403),
-    BAD_USER: Code("Bad User", 400),
-    DATABASE_ERROR: Code("Database error occurred", 500),
-    PASSWORD_CHANGE_REQUIRED: Code("Password change required", 403),
-    INVALID_REQUEST: Code("Invalid request", 400),
-    IDENTITY_UNACKNOWLEDGED: Code("user_identity_changed needs acknowledgement", 400),
-    TEMPLATE_PARAMETER_COUNT: Code("Template param count mismatch", 400),
-    TEMPLATE_MISSING: Code("Template missing", 404),
-    TEMPLATE_PARAMETER_TOO_LONG: Code("Parameter too long", 400),
-    TEMPLATE_TEXT_TOO_LONG: Code("Hydrated text too long", 400),
-    TEMPLATE_WHITE_SPACE: Code("White-space policy violated", 400),
-    MEDIA_FORMAT: Code("Media format unsupported", 400),
-    TEMPLATE_COMPONENT_MISSING: Code("Required component missing", 400),
-    TEMPLATE_PARAMETER_FORMAT: Code("Parameter format mismatch", 400),
-    TEMPLATE_BUTTON_UNSUPPORTED: Code("Buttons unsupported", 400),
-    NAMESPACE_EMPTY: Code("Expected namespace is empty", 400),
-    SECTION_COUNT: Code("Invalid number of sections", 400),
-    ROW_COUNT: Code("Invalid number of rows", 400),
-    CHARACTER_POLICY: Code("Character policy violated", 400),
-    PRODUCT_COUNT: Code("Invalid number of products", 400),
-    CATALOG_MISSING: Code("Catalogue id missing", 400),
-    PRODUCTS_MISSING: Code("No products", 400),
-    HEADER_STRUCTURE: Code("Invalid header structure", 400),
-    TEMPLATE_REJECTED: Code("Template rejected", 400),
-    TEMPLATE_PAUSED: Code("Template paused", 400),
-    TEMPLATE_DISABLED: Code("Template disabled", 400),
-    FLOW_ID: Code("Flow: invalid id", 400),
-    FLOW_VERSION: Code("Flow: invalid message version", 400),
-    FLOW_MODE: Code("Flow: invalid mode", 400),
-}
+from tidings.wire import codes
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -172,7 +69,7 @@ class ShortenBody(FixRequest):
     status = 413
 
     def __init__(self, limit: int) -> None:
-        super().__init__([Problem(INVALID_REQUEST, f"the body is over the limit of {limit} bytes")])
+        super().__init__([Problem(codes.INVALID_REQUEST, f"the body is over the limit of {limit} bytes")])
 
 
 class SendLess(FixRequest):
@@ -181,7 +78,8 @@ class SendLess(FixRequest):
     status = 413
 
     def __init__(self, limit: int, *, what: str = "the request") -> None:
-        super().__init__([Problem(INVALID_REQUEST, f"{what} is over the {limit} bytes that a Coreapp takes at a time")])
+        details = f"{what} is over the {limit} bytes that a Coreapp takes at a time"
+        super().__init__([Problem(codes.INVALID_REQUEST, details)])
         self.limit = limit
 
 
@@ -191,7 +89,7 @@ class UseAnotherPath(FixRequest):
     status = 404
 
     def __init__(self, path: str) -> None:
-        super().__init__([Problem(NOT_FOUND, f"there is no endpoint {path[:200]}")])
+        super().__init__([Problem(codes.NOT_FOUND, f"there is no endpoint {path[:200]}")])
 
 
 class UseAnotherMethod(FixRequest):
@@ -200,7 +98,8 @@ class UseAnotherMethod(FixRequest):
     status = 405
 
     def __init__(self, method: str, path: str, allowed: str) -> None:
-        super().__init__([Problem(INVALID_REQUEST, f"{path[:200]} does not take {method[:20]}, it takes {allowed}")])
+        details = f"{path[:200]} does not take {method[:20]}, it takes {allowed}"
+        super().__init__([Problem(codes.INVALID_REQUEST, details)])
         self.headers = {"Allow": allowed}
 
 
@@ -210,7 +109,7 @@ class UseAnotherKey(FixRequest):
     status = 422
 
     def __init__(self) -> None:
-        super().__init__([Problem(PARAMETER_INVALID, "Idempotency-Key: was used for another request")])
+        super().__init__([Problem(codes.PARAMETER_INVALID, "Idempotency-Key: was used for another request")])
 
 
 class LogIn(APIError):
@@ -219,7 +118,7 @@ class LogIn(APIError):
     status = 401
 
     def __init__(self, details: str, *, scheme: str = "Bearer") -> None:
-        super().__init__([Problem(ACCESS_DENIED, details)])
+        super().__init__([Problem(codes.ACCESS_DENIED, details)])
         self.headers = {"WWW-Authenticate": f'{scheme} realm="Tidings"'}
 
 
@@ -227,14 +126,14 @@ class AskAdministrator(APIError):
     """The token's user may not do this."""
 
     def __init__(self, details: str) -> None:
-        super().__init__([Problem(ACCESS_DENIED, details)])
+        super().__init__([Problem(codes.ACCESS_DENIED, details)])
 
 
 class TakeAnotherName(APIError):
     """There is a user of that name; status, code and details are those of the original."""
 
     def __init__(self) -> None:
-        super().__init__([Problem(INTERNAL_ERROR, "Unable to create user. Already exist?")])
+        super().__init__([Problem(codes.INTERNAL_ERROR, "Unable to create user. Already exist?")])
 
 
 class ChangePassword(APIError):
@@ -242,7 +141,7 @@ class ChangePassword(APIError):
 
     def __init__(self) -> None:
         super().__init__(
-            [Problem(PASSWORD_CHANGE_REQUIRED, "log in again with new_password to replace the default password")]
+            [Problem(codes.PASSWORD_CHANGE_REQUIRED, "log in again with new_password to replace the default password")]
         )
 
 
@@ -250,7 +149,7 @@ class SlowDown(APIError):
     """Too many requests of this kind."""
 
     def __init__(self, details: str, *, retry_after: int) -> None:
-        super().__init__([Problem(TOO_MANY_REQUESTS, details)], retry_after=retry_after)
+        super().__init__([Problem(codes.TOO_MANY_REQUESTS, details)], retry_after=retry_after)
 
 
 class WaitForAnswer(APIError):
@@ -260,14 +159,14 @@ class WaitForAnswer(APIError):
 
     def __init__(self) -> None:
         details = "Idempotency-Key: the first request with it has no answer yet"
-        super().__init__([Problem(INVALID_REQUEST, details)], retry_after=1)
+        super().__init__([Problem(codes.INVALID_REQUEST, details)], retry_after=1)
 
 
 class TryLater(APIError):
     """Too much is waiting already."""
 
     def __init__(self, details: str, *, retry_after: int = 1) -> None:
-        super().__init__([Problem(OVERLOADED, details)], retry_after=retry_after)
+        super().__init__([Problem(codes.OVERLOADED, details)], retry_after=retry_after)
 
 
 class CoreappRefused(APIError):
@@ -280,7 +179,7 @@ class CoreappRefused(APIError):
 class CoreappAway(APIError):
     """The Coreapp went away before it answered a question that was sent to it."""
 
-    code = INTERNAL_ERROR
+    code = codes.INTERNAL_ERROR
 
     def __init__(self, details: str, *, retry_after: int = 0) -> None:
         super().__init__([Problem(self.code, details)], retry_after=retry_after)
@@ -289,7 +188,7 @@ class CoreappAway(APIError):
 class CoreappUnreachable(CoreappAway):
     """There is no connection to the Coreapp: the question was not sent, and may be asked again."""
 
-    code = NOT_READY
+    code = codes.NOT_READY
 
     def __init__(self, details: str) -> None:
         super().__init__(details, retry_after=1)
@@ -299,18 +198,18 @@ class FileDamaged(APIError):
     """A file on our disk is not what was stored; nothing of it is handed out."""
 
     def __init__(self) -> None:
-        super().__init__([Problem(INTERNAL_ERROR, "the file is damaged: it is not what was stored")])
+        super().__init__([Problem(codes.INTERNAL_ERROR, "the file is damaged: it is not what was stored")])
 
 
 class DatabaseFailed(APIError):
     """The database is away or refuses."""
 
     def __init__(self) -> None:
-        super().__init__([Problem(DATABASE_ERROR, "the database cannot be reached")])
+        super().__init__([Problem(codes.DATABASE_ERROR, "the database cannot be reached")])
 
 
 class Unexpected(APIError):
     """A bug of ours; the log has the rest under the request's id."""
 
     def __init__(self, request_id: str) -> None:
-        super().__init__([Problem(GENERIC_ERROR, f"unexpected error; the log has it under request {request_id}")])
+        super().__init__([Problem(codes.GENERIC_ERROR, f"unexpected error; the log has it under request {request_id}")])

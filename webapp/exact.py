@@ -12,8 +12,8 @@ from pydantic.config import JsonDict, JsonValue
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
+from tidings.wire.codes import PARAMETER_INVALID
 from webapp.bodies import refusal
-from webapp.errors import PARAMETER_INVALID
 
 # Of a JSON number that is read.
 _LEAST, _MOST = -(2**63), 2**63 - 1

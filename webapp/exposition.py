@@ -11,8 +11,9 @@ from fastapi import Query, Request, Response
 from prometheus_client import Metric
 from pydantic import WithJsonSchema
 
+from tidings.wire.codes import PARAMETER_INVALID
 from webapp import answers, headers
-from webapp.errors import PARAMETER_INVALID, FixRequest
+from webapp.errors import FixRequest
 
 Format = Literal["json", "prometheus"]
 # Of the parameter `format`, which `choose` checks.

@@ -15,8 +15,9 @@ from fastapi import Request
 from tidings.runtime.clock import Clock
 from tidings.storage.business import idempotency
 from tidings.storage.database import Database
+from tidings.wire.codes import PARAMETER_INVALID
 from webapp import headers
-from webapp.errors import PARAMETER_INVALID, FixRequest, UseAnotherKey
+from webapp.errors import FixRequest, UseAnotherKey
 from webapp.tokens import Caller
 
 MAX_KEY = 255  # characters

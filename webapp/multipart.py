@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from webapp.errors import INVALID_REQUEST, PARAMETER_MISSING, FixRequest
+from tidings.wire.codes import INVALID_REQUEST, PARAMETER_MISSING
+from webapp.errors import FixRequest
 
 _TYPE = re.compile(rb"multipart/form-data\s*(;|$)", re.IGNORECASE)
 _BOUNDARY = re.compile(rb';\s*boundary=(?:"([^"\r\n]{1,70})"|([^\s;"]{1,70}))', re.IGNORECASE)

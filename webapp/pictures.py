@@ -7,8 +7,9 @@ from typing import Any
 
 from fastapi import Request
 
+from tidings.wire.codes import PARAMETER_INVALID
 from webapp import bodies, headers, multipart
-from webapp.errors import PARAMETER_INVALID, FixRequest
+from webapp.errors import FixRequest
 
 FIELD = "File"
 _FRAME = 4096  # bytes around a file in a form, at most

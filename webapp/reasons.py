@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from webapp.errors import PARAMETER_INVALID, PARAMETER_MISSING
+from tidings.wire.codes import PARAMETER_INVALID, PARAMETER_MISSING
 
 # By pydantic's type of error; the fields in braces are of its context.
 _SENTENCES = {

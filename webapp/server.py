@@ -17,8 +17,9 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from tidings.runtime import http1
 from tidings.runtime.settings import SettingsError
+from tidings.wire.codes import INVALID_REQUEST
 from webapp.answers import error_answer
-from webapp.errors import INVALID_REQUEST, FixRequest
+from webapp.errors import FixRequest
 
 # Seconds that an idle connection is kept.
 KEEP_ALIVE = 75

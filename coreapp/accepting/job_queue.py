@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from prometheus_client import Counter, Gauge
 
-from coreapp import codes, ids, statistics
+from coreapp import ids, statistics
 from coreapp.accepting.idempotency import IdempotencyKeys
 from coreapp.capacity import Admission
 from coreapp.errors import Refused
@@ -30,7 +30,7 @@ from tidings.runtime import crashpoints
 from tidings.runtime.clock import Clock
 from tidings.storage.business.jobs import Job, State
 from tidings.storage.business.messages import Message, Status
-from tidings.wire import core
+from tidings.wire import codes, core
 
 log = logging.getLogger(__name__)
 
@@ -253,6 +253,6 @@ class JobQueue:
                 unreadable.append(job)
         if unreadable:
             log.error("jobs.unreadable", extra={"count": len(unreadable)})
-            self._outlet.fail(unreadable, codes.GENERIC, "the stored message cannot be read")
+            self._outlet.fail(unreadable, codes.MESSAGE_FAILED, "the stored message cannot be read")
         if jobs:
             log.info("jobs.resumed", extra={"count": len(jobs)})

@@ -6,7 +6,6 @@ import asyncio
 import dataclasses
 import logging
 
-from coreapp import codes
 from coreapp.account import key_backup
 from coreapp.account.device import OwnDevice
 from coreapp.account.key_backup import Keys, WrongBackup
@@ -16,6 +15,7 @@ from tidings.runtime import service
 from tidings.runtime.service import Wakeup
 from tidings.storage.business.shards import Lease, LeaseLost
 from tidings.storage.database import Database
+from tidings.wire import codes
 
 log = logging.getLogger(__name__)
 
@@ -122,7 +122,7 @@ class AccountRequests:
         lease = self._check(account)
         if not self.waits_for_code:
             if self._device is None:
-                raise Refused(codes.SERVICE_NOT_READY, "the Coreapp is starting", 1)
+                raise Refused(codes.NOT_READY, "the Coreapp is starting", 1)
             return
         try:
             async with self._registering:
@@ -139,7 +139,7 @@ class AccountRequests:
         """The keys under a password. Raises `Refused` while the number is not registered and in use here."""
         self._check(account)
         if self._device is None:
-            raise Refused(codes.SERVICE_NOT_READY, "the number is not registered, or not in use", 1)
+            raise Refused(codes.NOT_READY, "the number is not registered, or not in use", 1)
         keys = Keys.of(self._device)
         return await asyncio.to_thread(key_backup.seal, keys, password)
 

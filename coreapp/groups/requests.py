@@ -6,13 +6,12 @@ import contextlib
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 
-from coreapp import codes
 from coreapp.errors import Refused, UpstreamAway, UpstreamRefused
 from coreapp.groups import api
 from coreapp.groups.api import GroupServer
 from coreapp.groups.replica import GroupReplicas
 from tidings.storage.business.groups import Group
-from tidings.wire import core
+from tidings.wire import codes, core
 
 log = logging.getLogger(__name__)
 

@@ -15,7 +15,6 @@ from collections.abc import Sequence
 
 from prometheus_client import Counter, Gauge
 
-from coreapp import codes
 from coreapp.errors import UpstreamAway
 from coreapp.groups import own_keys
 from coreapp.groups.own_keys import Key, OwnKeys
@@ -30,6 +29,7 @@ from tidings.storage.business.group_changes import GroupChanges
 from tidings.storage.business.groups import Group
 from tidings.storage.business.jobs import Job, State
 from tidings.storage.business.sender_keys import Holder
+from tidings.wire import codes
 
 log = logging.getLogger(__name__)
 
@@ -112,7 +112,7 @@ class GroupSender:
         try:
             content = self._encryption.unseal_content(again)
         except e2ee.CorruptState:
-            self._outlet.fail([job], codes.GENERIC, "the stored message cannot be read")
+            self._outlet.fail([job], codes.MESSAGE_FAILED, "the stored message cannot be read")
         else:
             self._put(again, content)
         self.kick(job.peer)

@@ -16,7 +16,6 @@ from collections.abc import Callable, Sequence
 import msgspec
 from prometheus_client import Counter
 
-from coreapp import codes
 from coreapp.errors import UpstreamAway
 from coreapp.journal import Change, Journal
 from coreapp.media.due_downloads import Waiting
@@ -34,6 +33,7 @@ from tidings.storage.business.callbacks import Callback
 from tidings.storage.business.media import Media
 from tidings.storage.business.media_downloads import Download
 from tidings.storage.database import Database
+from tidings.wire import codes
 
 log = logging.getLogger(__name__)
 

@@ -20,7 +20,6 @@ from collections.abc import AsyncIterator, Mapping
 import msgspec
 from prometheus_client import Counter
 
-from coreapp import codes
 from coreapp.media.errors import DiskAway, SourceFailed
 from coreapp.media.pointers import Source
 from coreapp.media.preparation import Found
@@ -36,6 +35,7 @@ from tidings.runtime.clock import Clock
 from tidings.safekeeping import Safe, Unreadable
 from tidings.storage.business import media_providers
 from tidings.storage.database import Database
+from tidings.wire import codes
 
 log = logging.getLogger(__name__)
 
@@ -162,7 +162,7 @@ class LinkedMedia:
         except (Unreadable, ValueError) as error:
             log.error("providers.unreadable", extra={"error": str(error)})
             raise SourceFailed(
-                codes.GENERIC, "provider.name", "the provider's credentials cannot be read: set them again"
+                codes.MESSAGE_FAILED, "provider.name", "the provider's credentials cannot be read: set them again"
             ) from None
         if config.basic is not None:
             return {"Authorization": urls.basic(f"{config.basic.username}:{config.basic.password}")}

@@ -12,12 +12,12 @@ from typing import Protocol
 
 from prometheus_client import Counter, Gauge
 
-from coreapp import codes
 from coreapp.media import pointers
 from coreapp.media.errors import MediaFailed, SourceFailed
 from coreapp.media.pointers import Pointer, Source
 from tidings.runtime.clock import Clock
 from tidings.runtime.lru import LRU
+from tidings.wire import codes
 
 REMEMBERED = 10_000  # pointers; half a kilobyte each. What is forgotten is found again
 
@@ -82,7 +82,7 @@ class Preparation:
         try:
             parsed = pointers.Content(content)
         except ValueError as error:
-            raise MediaFailed(codes.GENERIC, "the stored message cannot be read") from error
+            raise MediaFailed(codes.MESSAGE_FAILED, "the stored message cannot be read") from error
         wanted = {path: self._fetch(source) for path, source in parsed.sources().items()}
         for path, task in wanted.items():
             try:

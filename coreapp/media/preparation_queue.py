@@ -14,12 +14,12 @@ from typing import Protocol
 
 from prometheus_client import Gauge
 
-from coreapp import codes
 from coreapp.media import pointers
 from coreapp.media.errors import MediaFailed
 from tidings.storage import outages
 from tidings.storage.business.jobs import Job
 from tidings.storage.business.shards import LeaseLost
+from tidings.wire import codes
 
 log = logging.getLogger(__name__)
 
@@ -135,4 +135,4 @@ class PreparationQueue:
         else:
             # Whatever is wrong with one message must not end the shard, again and again.
             log.error("media.unexpected", extra={"id": entry.job.id}, exc_info=error)
-            self._fail([entry.job], codes.GENERIC, "the file cannot be prepared")
+            self._fail([entry.job], codes.MESSAGE_FAILED, "the file cannot be prepared")

@@ -7,7 +7,6 @@ import logging
 
 import msgspec
 
-from coreapp import codes
 from coreapp.media.errors import SourceFailed
 from coreapp.media.pointers import Pointer, Source
 from coreapp.media.preparation import Found
@@ -19,6 +18,7 @@ from tidings.storage.business import media, shards
 from tidings.storage.business.media import Media
 from tidings.storage.business.shards import Lease
 from tidings.storage.database import Connection, Database
+from tidings.wire import codes
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,6 @@ from typing import BinaryIO
 
 from prometheus_client import Counter
 
-from coreapp import codes
 from coreapp.errors import UpstreamAway, UpstreamRefused
 from coreapp.media.blobs import Blobs
 from coreapp.media.errors import SourceFailed
@@ -18,6 +17,7 @@ from coreapp.media.pointers import Pointer
 from coreapp.media.transfer import Encrypted, FileDamaged, Steps
 from tidings.media import kinds
 from tidings.media.errors import FileGone
+from tidings.wire import codes
 
 log = logging.getLogger(__name__)
 
@@ -66,12 +66,14 @@ class Uploader:
             except UpstreamRefused as error:
                 UPLOADS.labels(kind, "refused").inc()
                 log.error("media.refused", extra={"media": about, "error": str(error)[:200]})
-                raise SourceFailed(codes.GENERIC, part, f"the network does not take the file: {error.reason}") from None
+                raise SourceFailed(
+                    codes.MESSAGE_FAILED, part, f"the network does not take the file: {error.reason}"
+                ) from None
             except FileGone:
                 raise SourceFailed(codes.NOT_FOUND, part, "the file is not there any more") from None
             except FileDamaged as error:
                 log.error("media.damaged", extra={"media": about, "error": repr(error)})
-                raise SourceFailed(codes.GENERIC, part, "the file cannot be read") from None
+                raise SourceFailed(codes.MESSAGE_FAILED, part, "the file cannot be read") from None
             except OSError as error:
                 UPLOADS.labels(kind, "unreadable").inc()
                 log.error("media.unreadable", extra={"media": about, "error": repr(error)})

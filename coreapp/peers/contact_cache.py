@@ -14,7 +14,6 @@ from collections.abc import Iterable, Sequence
 
 from prometheus_client import Counter
 
-from coreapp import codes
 from coreapp.errors import Refused, UpstreamError
 from coreapp.journal import Change, Journal
 from coreapp.peers import phone_numbers
@@ -26,7 +25,7 @@ from tidings.runtime.lru import LRU
 from tidings.storage.business import contacts
 from tidings.storage.business.callbacks import Callback
 from tidings.storage.database import Database
-from tidings.wire import core
+from tidings.wire import codes, core
 
 log = logging.getLogger(__name__)
 
@@ -112,7 +111,7 @@ class ContactCache:
         if registered is None:
             raise Refused(codes.OVERLOADED, "the recipient cannot be checked now", retry_after=5)
         if not registered:
-            raise Refused(codes.USER_NOT_VALID, "the recipient is not a valid user")
+            raise Refused(codes.INVALID_USER, "the recipient is not a valid user")
 
     def met(self, wa_ids: Iterable[str]) -> Sequence[contacts.Contact]:
         """They are on the network, as they have just shown: they wrote, or registered with new keys.

@@ -17,7 +17,6 @@ from typing import Protocol
 
 from prometheus_client import Counter, Gauge
 
-from coreapp import codes
 from coreapp.errors import Refused
 from coreapp.ids import MessageIds
 from coreapp.journal import Change, Journal
@@ -30,6 +29,7 @@ from tidings.storage.business.callbacks import Callback
 from tidings.storage.business.identities import Identity
 from tidings.storage.business.shards import Lease
 from tidings.storage.database import Database
+from tidings.wire import codes
 
 log = logging.getLogger(__name__)
 

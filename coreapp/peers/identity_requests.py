@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from typing import Protocol
 
-from coreapp import codes
 from coreapp.errors import Refused, UpstreamError
 from coreapp.journal import Change, Journal
 from coreapp.peers import identities
@@ -13,6 +12,7 @@ from coreapp.peers.identities import Identities, Learnt
 from coreapp.peers.sessions import SessionStore
 from coreapp.upstream import Upstream
 from tidings.storage.business.identities import Identity
+from tidings.wire import codes
 
 log = logging.getLogger(__name__)
 
@@ -104,9 +104,9 @@ class IdentityRequests:
             await self._contacts.require_valid(peer)
             bundles = await self._upstream.fetch_bundles((peer,))
         except UpstreamError as error:
-            raise Refused(codes.SERVICE_NOT_READY, "the network cannot be asked for this contact's keys", 1) from error
+            raise Refused(codes.NOT_READY, "the network cannot be asked for this contact's keys", 1) from error
         except Refused as refused:
-            if refused.code == codes.USER_NOT_VALID:
+            if refused.code == codes.INVALID_USER:
                 raise Refused(codes.NOT_FOUND, codes.UNKNOWN_CONTACT) from refused
             raise
         if peer not in bundles:

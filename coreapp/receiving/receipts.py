@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from coreapp import codes
 from coreapp.receiving.consequences import Consequences
 from coreapp.receiving.deliveries import STATUSES, count, subjects
 from coreapp.statuses.tracker import StatusTracker
 from coreapp.upstream import Delivery
 from tidings.storage.business.messages import Status
+from tidings.wire import codes
 
 EXPIRED = (codes.EXPIRED, "the message was not delivered within its time to live")
 

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 
 from prometheus_client import Gauge
 
-from coreapp import codes
 from coreapp.journal import Change, Journal
 from coreapp.webhook import bodies
 from coreapp.webhook.rows import CallbackRows
@@ -18,6 +17,7 @@ from tidings.runtime.clock import Clock
 from tidings.runtime.service import wait_for
 from tidings.storage.business.callbacks import Callback
 from tidings.storage.business.undecrypted import Undecrypted
+from tidings.wire import codes
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ class RetryRequests:
 
     def error(self, message_id: str, sender: str, request_id: str) -> Callback:
         """What the webhook hears of one that nobody can read."""
-        body = bodies.errors(codes.GENERIC, f"the message {message_id} from {sender} could not be decrypted")
+        body = bodies.errors(codes.MESSAGE_FAILED, f"the message {message_id} from {sender} could not be decrypted")
         return self._rows.make(message_id, "error", body, request_id=request_id)
 
     async def run(self, stop: asyncio.Event) -> None:

@@ -14,7 +14,6 @@ from typing import Protocol
 
 from prometheus_client import Counter, Gauge
 
-from coreapp import codes
 from coreapp.account.device import OwnDevice
 from coreapp.errors import UpstreamAway, UpstreamRefused
 from coreapp.groups.names import is_group
@@ -27,6 +26,7 @@ from tidings.runtime import crashpoints, service
 from tidings.runtime.batcher import Batcher, BatcherClosed
 from tidings.storage.business import sessions
 from tidings.storage.business.jobs import Job, State
+from tidings.wire import codes
 from tidings.wire import device as frames
 
 log = logging.getLogger(__name__)
@@ -299,7 +299,7 @@ class Encryption:
                 self._encrypt_job(encrypted, content, record)
             except e2ee.E2EEError as error:
                 log.error("message.unencryptable", extra={"id": job.id, "to": job.peer, "error": repr(error)})
-                self._outlet.fail([job], codes.GENERIC, "the message cannot be encrypted")
+                self._outlet.fail([job], codes.MESSAGE_FAILED, "the message cannot be encrypted")
                 continue
             jobs.append(encrypted)
         return jobs
@@ -353,6 +353,6 @@ class Encryption:
     ) -> None:
         jobs = [job for job, _ in waiting]
         if peer in bundles:
-            self._outlet.fail(jobs, codes.GENERIC, "the recipient's keys cannot be used")
+            self._outlet.fail(jobs, codes.MESSAGE_FAILED, "the recipient's keys cannot be used")
         else:
-            self._outlet.fail(jobs, codes.USER_NOT_VALID, "the recipient is not on the network any more")
+            self._outlet.fail(jobs, codes.INVALID_USER, "the recipient is not on the network any more")

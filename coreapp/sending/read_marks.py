@@ -6,13 +6,13 @@ from typing import Protocol
 
 import msgspec
 
-from coreapp import codes, ids
+from coreapp import ids
 from coreapp.errors import Refused
 from coreapp.sending.read_receipts import MAX_REFS, ReadReceipts, Receipt
 from tidings.storage.business import messages, service_windows
 from tidings.storage.business.messages import Status
 from tidings.storage.database import Database
-from tidings.wire import core
+from tidings.wire import codes, core
 from tidings.wire import device as frames
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 from prometheus_client import Counter
 
-from coreapp import codes, ids
+from coreapp import ids
 from coreapp.journal import Change, Journal
 from coreapp.sending import group_jobs
 from coreapp.statuses.reports import Reached, StatusReports
@@ -22,7 +22,7 @@ from coreapp.upstream import Envelope, Upstream
 from tidings.runtime import crashpoints
 from tidings.storage.business.jobs import Job
 from tidings.storage.business.messages import Status
-from tidings.wire import device
+from tidings.wire import codes, device
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ _decode_refs = msgspec.json.Decoder(list[str]).decode
 RETRY_SECONDS = 1.0  # after the servers said that they are overloaded
 
 FAILURES = {
-    device.NO_SUCH_NUMBER: (codes.USER_NOT_VALID, "the recipient is not on the network any more"),
+    device.NO_SUCH_NUMBER: (codes.INVALID_USER, "the recipient is not on the network any more"),
     device.NO_SUCH_GROUP: (codes.GROUP_MISSING, "the group does not exist any more"),
     device.NOT_PARTICIPANT: (codes.GROUP_MISSING, "the business is not a participant of the group any more"),
     device.BLOCKED: (codes.RECIPIENT_BLOCKED, "the recipient has blocked this business"),
@@ -126,7 +126,7 @@ class Transmitter:
             self._returned(job)
             self._pump()
             return
-        code, details = FAILURES.get(reason, (codes.GENERIC, f"{reason}: {detail}" if detail else reason))
+        code, details = FAILURES.get(reason, (codes.MESSAGE_FAILED, f"{reason}: {detail}" if detail else reason))
         log.info(
             "message.failed",
             extra={"id": message_id, "to": job.peer, "reason": reason, "detail": detail, "request_id": job.request_id},

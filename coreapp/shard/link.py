@@ -11,7 +11,7 @@ from typing import Any
 
 from prometheus_client import generate_latest
 
-from coreapp import codes, statistics
+from coreapp import statistics
 from coreapp.account.requests import AccountRequests
 from coreapp.errors import KeyInUse, OutcomeUnknown, Refused
 from coreapp.peers.identities import text_of
@@ -20,8 +20,8 @@ from coreapp.shard.shard import Shard
 from tidings.runtime.batcher import BatcherClosed, BatcherFull
 from tidings.storage import outages
 from tidings.storage.business.shards import LeaseLost
+from tidings.wire import codes, core
 from tidings.wire import connection as wire
-from tidings.wire import core
 
 log = logging.getLogger(__name__)
 
@@ -103,7 +103,7 @@ class LinkHandler:
                 # In one line: every question that meets an outage says so.
                 outage = outages.describe(error) or "the database cannot be used"
                 log.error("link.question_failed", extra={"question": type(question).__name__, "error": outage})
-                answer = core.Refused(question.n, codes.SERVICE_NOT_READY, outage, 1)
+                answer = core.Refused(question.n, codes.NOT_READY, outage, 1)
             else:
                 log.exception("link.question_failed", extra={"question": type(question).__name__})
                 answer = core.Refused(question.n, codes.INTERNAL_ERROR, "the Coreapp could not do this")
@@ -124,12 +124,12 @@ class LinkHandler:
         if self._desk is not None and isinstance(question, _ABOUT_THE_NUMBER):
             return await _ask_desk(self._desk, question)
         if shard is None and self._waits_for_code():
-            raise Refused(codes.SERVICE_NOT_READY, UNREGISTERED, retry_after=5)
+            raise Refused(codes.NOT_READY, UNREGISTERED, retry_after=5)
         if shard is None:
             raise Refused(codes.NOT_PRIMARY_COREAPP, "this Coreapp does not own the shard", retry_after=1)
         if shard.journal.is_stalled:
             # What is taken now could not be answered before the caller gives up, and would be done all the same.
-            raise Refused(codes.SERVICE_NOT_READY, "the database does not answer", retry_after=1)
+            raise Refused(codes.NOT_READY, "the database does not answer", retry_after=1)
         if isinstance(question, core.AcceptMessage):
             message_id = await shard.jobs.accept(question)
             return core.Accepted(question.n, message_id, question.to)

@@ -6,10 +6,10 @@ from typing import Any
 
 import msgspec
 
-from coreapp import codes
 from coreapp.conversations import Conversation
 from coreapp.webhook.inbound import Inbound
 from tidings.storage.business.messages import Status
+from tidings.wire import codes
 
 _encode = msgspec.json.encode
 
@@ -101,7 +101,7 @@ def identity_changed(message_id: str, peer: str, identity: DescribedIdentity) ->
 
 
 def _error(code: int, details: str) -> dict[str, Any]:
-    return {"code": code, "title": codes.TITLES.get(code, "Generic error"), "details": details}
+    return {"code": code, "title": codes.find(code).title, "details": details}
 
 
 def errors(code: int, details: str) -> bytes:
@@ -128,8 +128,11 @@ def _status(message_id: str, peer: str, name: str, timestamp: int) -> dict[str, 
 def garbage_report(kind: str, deleted: int | None, node: str) -> bytes:
     """A `services` body. kind: `message` or `media`; deleted: `None` when it failed."""
     if deleted is None:
-        error = {"code": codes.INTERNAL_ERROR, "title": "Internal error", "details": "the log has the reason"}
-        result: dict[str, Any] = {"status": "failed", "node": node, "errors": [error]}
+        result: dict[str, Any] = {
+            "status": "failed",
+            "node": node,
+            "errors": [_error(codes.INTERNAL_ERROR, "the log has the reason")],
+        }
     else:
         counted = "messages_deleted" if kind == "message" else "items_deleted"
         result = {counted: deleted, "status": "complete", "node": node}

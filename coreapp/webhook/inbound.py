@@ -10,10 +10,10 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from coreapp import codes
 from coreapp.webhook import limits
 from coreapp.webhook.contact_cards import Card
 from coreapp.webhook.referral import Referral
+from tidings.wire import codes
 from tidings.wire.decoding import UNREADABLE
 
 NULL = "null"  # completes a key exchange; nothing is posted of it

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from coreapp import codes
 from coreapp.config import Config
 from coreapp.errors import Refused
 from coreapp.journal import Journal
@@ -22,6 +21,7 @@ from tidings.storage.business import callbacks, shards
 from tidings.storage.business.callbacks import Callback
 from tidings.storage.business.shards import Lease
 from tidings.storage.database import Database
+from tidings.wire import codes
 
 
 class ShardCallbacks:

@@ -10,7 +10,6 @@ import pytest
 from tests.webapp.conftest import Served, body, check_headers, code, errors
 from tests.webapp.fake_coreapp import FakeCoreapp
 from tidings.wire import core
-from webapp import errors as api_errors
 
 
 def named(file: str) -> list[Any]:
@@ -101,12 +100,6 @@ async def test_an_unknown_contact_is_told_the_words_that_clients_wait_for(api: S
 async def test_the_coreapps_own_retry_after_is_passed_on(api: Served, coreapp: FakeCoreapp) -> None:
     coreapp.refuse(core.AcceptMessage, 1016, "the job queue is full", retry_after=7)
     assert (await api.send()).headers["Retry-After"] == "7"
-
-
-async def test_every_code_of_the_table_has_a_title_and_a_status_of_an_error() -> None:
-    for entry in api_errors.CODES.values():
-        assert entry.title
-        assert 400 <= entry.status <= 503
 
 
 @pytest.mark.parametrize(

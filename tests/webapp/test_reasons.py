@@ -13,8 +13,9 @@ import pytest
 from tests.webapp.conftest import BODIES, Served, body, errors
 from tests.webapp.message_cases import good
 from tests.webapp.test_malformed import Operation, operations, with_each_value
+from tidings.wire.codes import PARAMETER_INVALID, PARAMETER_MISSING
 from webapp.bodies import check
-from webapp.errors import PARAMETER_INVALID, PARAMETER_MISSING, FixRequest
+from webapp.errors import FixRequest
 from webapp.messages import schemas
 from webapp.templates.schemas import Definition
 

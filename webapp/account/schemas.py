@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 import pydantic
 
+from tidings.wire.codes import PARAMETER_INVALID
 from webapp.bodies import Body, refusal
-from webapp.errors import PARAMETER_INVALID
 from webapp.exact import BASE64, Digits, Integer, Matches, Maybe
 from webapp.openapi import Meta
 

@@ -9,10 +9,11 @@ from typing import Protocol
 from tidings.storage.business import accounts, registrations, shards
 from tidings.storage.database import Database
 from tidings.wire import core
+from tidings.wire.codes import ACCESS_DENIED, PARAMETER_INVALID, PARAMETER_MISSING
 from webapp.account import certificate
 from webapp.account.schemas import CodeRequest, ShardsChange
 from webapp.coreapp_peer import Make
-from webapp.errors import ACCESS_DENIED, PARAMETER_INVALID, PARAMETER_MISSING, FixRequest
+from webapp.errors import FixRequest
 from webapp.tokens import Caller
 from webapp.users.passwords import Hasher
 

@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 import pydantic
 
 from tidings.storage.business.application_settings import ApplicationSettings, MediaKind
+from tidings.wire.codes import PARAMETER_INVALID
 from webapp.bodies import Body, refusal
-from webapp.errors import PARAMETER_INVALID
 from webapp.exact import WEB_ADDRESS, Integer
 from webapp.openapi import Meta
 

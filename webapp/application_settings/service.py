@@ -10,9 +10,10 @@ from tidings.storage.business import application_settings
 from tidings.storage.business.application_settings import ApplicationSettings
 from tidings.storage.database import Database
 from tidings.wire import core
+from tidings.wire.codes import PARAMETER_INVALID
 from webapp.application_settings.schemas import Changes
 from webapp.coreapp_peer import Make
-from webapp.errors import PARAMETER_INVALID, CoreappAway, FixRequest
+from webapp.errors import CoreappAway, FixRequest
 from webapp.tokens import Caller
 
 log = logging.getLogger(__name__)

@@ -15,6 +15,7 @@ import pydantic
 from tidings.egress import trust
 from tidings.storage.business.profiles import Photo
 from tidings.storage.business.stickerpacks import Pack, Sticker
+from tidings.wire.codes import PARAMETER_INVALID
 from tidings.wire.decoding import UNREADABLE
 from webapp import bodies, pictures, tls
 from webapp.account.schemas import Shards
@@ -27,7 +28,7 @@ from webapp.certificates import pem
 from webapp.certificates.pem import MAX_PEM, Bundle, RenewIt, Wrong
 from webapp.compliance.schemas import Compliance
 from webapp.compliance.service import as_kept
-from webapp.errors import PARAMETER_INVALID, FixRequest, Problem
+from webapp.errors import FixRequest, Problem
 from webapp.exact import Matches
 from webapp.media_providers.schemas import MediaProviders
 from webapp.profile import schemas as profile

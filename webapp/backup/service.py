@@ -15,12 +15,13 @@ from tidings.safekeeping import Safe, Unreadable
 from tidings.storage.business.application_settings import ApplicationSettings
 from tidings.storage.database import Database
 from tidings.wire import core
+from tidings.wire.codes import INTERNAL_ERROR, PARAMETER_INVALID
 from tidings.wire.decoding import UNREADABLE
 from webapp.application_settings.service import Check, require_callable
 from webapp.backup import checks, contents
 from webapp.backup.contents import Contents
 from webapp.coreapp_peer import Make
-from webapp.errors import INTERNAL_ERROR, PARAMETER_INVALID, CoreappAway, FixRequest, SendLess
+from webapp.errors import CoreappAway, FixRequest, SendLess
 from webapp.tokens import Caller
 
 log = logging.getLogger(__name__)

@@ -10,7 +10,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat,
 
 from tidings.storage.business import certificates
 from tidings.storage.database import Database
-from webapp.errors import NOT_FOUND, PARAMETER_INVALID, FixRequest
+from tidings.wire.codes import NOT_FOUND, PARAMETER_INVALID
+from webapp.errors import FixRequest
 from webapp.tokens import Caller
 
 log = logging.getLogger(__name__)

@@ -14,11 +14,12 @@ from tidings.safekeeping import Safe, Unreadable
 from tidings.storage.business import certificates
 from tidings.storage.database import Database
 from tidings.wire import core
+from tidings.wire.codes import NOT_FOUND, PARAMETER_INVALID
 from webapp import tls
 from webapp.certificates import pem
 from webapp.certificates.pem import Bundle, Wrong
 from webapp.coreapp_peer import Make
-from webapp.errors import NOT_FOUND, PARAMETER_INVALID, CoreappAway, FixRequest
+from webapp.errors import CoreappAway, FixRequest
 from webapp.tls import ServerTLS
 from webapp.tokens import Caller
 

@@ -7,8 +7,8 @@ from typing import Annotated, Literal, Self
 import pydantic
 from pydantic.config import JsonDict
 
+from tidings.wire.codes import PARAMETER_MISSING
 from webapp.bodies import Body, refusal
-from webapp.errors import PARAMETER_MISSING
 from webapp.exact import Matches, Maybe, either_or_both, needs
 from webapp.openapi import Meta
 

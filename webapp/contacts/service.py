@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import Any, Protocol, TypeVar
 
 from tidings.wire import core
+from tidings.wire.codes import NOT_FOUND, UNKNOWN_CONTACT
 from webapp.contacts import schemas
 from webapp.coreapp_peer import Make
-from webapp.errors import NOT_FOUND, FixRequest
+from webapp.errors import FixRequest
 from webapp.tokens import Caller
 
 Answer = TypeVar("Answer", core.Done, core.Identity)
@@ -67,7 +68,7 @@ class Contacts:
 def _digits(wa_id: str) -> str:
     digits = wa_id.removeprefix("+")
     if not (digits.isascii() and digits.isdigit() and len(digits) <= _MAX_DIGITS):
-        raise FixRequest.because(NOT_FOUND, "unknown contact")
+        raise FixRequest.because(NOT_FOUND, UNKNOWN_CONTACT)
     return digits
 
 

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import pydantic
 
+from tidings.wire.codes import PARAMETER_INVALID, PARAMETER_MISSING
 from webapp.bodies import Body, refusal
-from webapp.errors import PARAMETER_INVALID, PARAMETER_MISSING
 from webapp.exact import Matches
 from webapp.openapi import Meta
 

@@ -8,15 +8,15 @@ from collections.abc import Sequence
 from typing import Any, Protocol, TypeVar
 
 from tidings.wire import core
+from tidings.wire.codes import NOT_FOUND, UNKNOWN_GROUP
 from webapp.coreapp_peer import Make
-from webapp.errors import NOT_FOUND, FixRequest
+from webapp.errors import FixRequest
 from webapp.tokens import Caller
 
 log = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer", core.Done, core.GroupList, core.GroupDescription, core.GroupInvite, core.GroupIcon)
 
-UNKNOWN = "unknown group"
 _ID = re.compile(r"[0-9]{7,15}-[0-9]{1,12}", re.ASCII)
 
 
@@ -132,7 +132,7 @@ class Groups:
 
 def _check(group_id: str) -> None:
     if not is_group(group_id):
-        raise FixRequest.because(NOT_FOUND, UNKNOWN)
+        raise FixRequest.because(NOT_FOUND, UNKNOWN_GROUP)
 
 
 def _entries(found: core.GroupList) -> list[dict[str, Any]]:

@@ -10,7 +10,8 @@ from tidings.runtime.clock import Clock
 from tidings.storage.business import media, media_providers
 from tidings.storage.business.media import Media
 from tidings.storage.database import Connection, Database
-from webapp.errors import MEDIA_FORMAT, NOT_FOUND, PARAMETER_INVALID, FixRequest, Problem, TryLater
+from tidings.wire.codes import MEDIA_FORMAT, NOT_FOUND, PARAMETER_INVALID
+from webapp.errors import FixRequest, Problem, TryLater
 from webapp.media import schemas
 from webapp.media.service import TOUCH_AFTER_MS
 from webapp.messages.attachments import Attachment

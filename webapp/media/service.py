@@ -24,18 +24,8 @@ from tidings.storage.business import idempotency, media
 from tidings.storage.business.idempotency import MEDIA, UsedKey
 from tidings.storage.business.media import Media
 from tidings.storage.database import Connection, Database
-from webapp.errors import (
-    NOT_FOUND,
-    PARAMETER_INVALID,
-    PARAMETER_MISSING,
-    APIError,
-    FileDamaged,
-    FixRequest,
-    ShortenBody,
-    TryLater,
-    UseAnotherKey,
-    WaitForAnswer,
-)
+from tidings.wire.codes import NOT_FOUND, PARAMETER_INVALID, PARAMETER_MISSING
+from webapp.errors import APIError, FileDamaged, FixRequest, ShortenBody, TryLater, UseAnotherKey, WaitForAnswer
 from webapp.media import schemas
 from webapp.media.transfer import Slots
 from webapp.tokens import Caller

@@ -11,7 +11,8 @@ from fastapi import Request, Response
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
-from webapp.errors import INVALID_REQUEST, FixRequest, TryLater
+from tidings.wire.codes import INVALID_REQUEST
+from webapp.errors import FixRequest, TryLater
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,8 @@ from tidings.safekeeping import Safe, Unreadable
 from tidings.storage.business import media_providers
 from tidings.storage.business.media_providers import MediaProvider
 from tidings.storage.database import Connection, Database
-from webapp.errors import NOT_FOUND, PARAMETER_INVALID, FixRequest
+from tidings.wire.codes import NOT_FOUND, PARAMETER_INVALID
+from webapp.errors import FixRequest
 from webapp.media_providers import schemas
 from webapp.tokens import Caller
 

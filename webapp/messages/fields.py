@@ -13,14 +13,14 @@ from pydantic.config import JsonDict
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
-from webapp.bodies import Body, refusal
-from webapp.errors import (
+from tidings.wire.codes import (
     CHARACTER_POLICY,
     MESSAGE_TOO_LONG,
     PARAMETER_INVALID,
     PARAMETER_MISSING,
     PARAMETER_NOT_REQUIRED,
 )
+from webapp.bodies import Body, refusal
 from webapp.exact import Maybe
 
 MAX_CAPTION = 1024

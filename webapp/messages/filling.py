@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tidings.storage.business.templates import Template as Stored
-from webapp.errors import (
+from tidings.wire.codes import (
     NAMESPACE_EMPTY,
     PARAMETER_MISSING,
     TEMPLATE_COMPONENT_MISSING,
@@ -16,8 +16,8 @@ from webapp.errors import (
     TEMPLATE_PARAMETER_FORMAT,
     TEMPLATE_PAUSED,
     TEMPLATE_REJECTED,
-    FixRequest,
 )
+from webapp.errors import FixRequest
 from webapp.messages.hsm import Hsm
 from webapp.messages.hydration import fill_in_order, fill_text, require_count
 from webapp.messages.template import Card, CardComponent, Component, Template

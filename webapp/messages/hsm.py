@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 import pydantic
 
+from tidings.wire.codes import PARAMETER_INVALID, PARAMETER_MISSING
 from webapp.bodies import Body, refusal
-from webapp.errors import PARAMETER_INVALID, PARAMETER_MISSING
 from webapp.exact import Integer, Matches, Maybe, either
 from webapp.messages.fields import Length
 from webapp.messages.template import LanguageCode, Namespace

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from webapp.errors import (
+from tidings.wire.codes import (
     TEMPLATE_PARAMETER_COUNT,
     TEMPLATE_PARAMETER_FORMAT,
     TEMPLATE_PARAMETER_TOO_LONG,
     TEMPLATE_TEXT_TOO_LONG,
     TEMPLATE_WHITE_SPACE,
-    FixRequest,
 )
+from webapp.errors import FixRequest
 from webapp.messages.template_parameters import CurrencyParameter, DateTimeParameter, Parameter, TextParameter
 from webapp.templates.gaps import GAP, gaps
 

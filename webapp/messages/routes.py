@@ -6,9 +6,10 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
+from tidings.wire.codes import NOT_FOUND
 from webapp import answers, bodies, idempotency, openapi
 from webapp.authenticator import Authenticator, Limit
-from webapp.errors import NOT_FOUND, FixRequest
+from webapp.errors import FixRequest
 from webapp.messages import schemas
 from webapp.messages.service import Messages, Origin
 from webapp.openapi import MetaAnswer

@@ -8,9 +8,10 @@ from typing import Annotated, ClassVar, Literal
 import pydantic
 from pydantic.config import JsonDict
 
+from tidings.wire.codes import PARAMETER_INVALID
 from webapp import bodies
 from webapp.bodies import Body
-from webapp.errors import PARAMETER_INVALID, FixRequest, Problem
+from webapp.errors import FixRequest, Problem
 from webapp.exact import number_as_text
 from webapp.messages.contacts import Cards
 from webapp.messages.fields import PLAIN, Length, Picture, Sound, Unsupported, absent_without

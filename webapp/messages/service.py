@@ -11,9 +11,10 @@ import msgspec
 from tidings.storage.business.idempotency import MESSAGES
 from tidings.storage.business.templates import Template
 from tidings.wire import core
+from tidings.wire.codes import INVALID_RECIPIENT_TYPE, MESSAGE_TOO_LONG, NOT_FOUND, PARAMETER_INVALID, UNKNOWN_GROUP
 from webapp.coreapp_peer import Make
-from webapp.errors import INVALID_RECIPIENT_TYPE, MESSAGE_TOO_LONG, NOT_FOUND, PARAMETER_INVALID, FixRequest
-from webapp.groups.service import UNKNOWN, is_group
+from webapp.errors import FixRequest
+from webapp.groups.service import is_group
 from webapp.idempotency import FirstAnswers
 from webapp.messages import attachments, filling
 from webapp.messages.attachments import Attachment
@@ -159,7 +160,7 @@ def is_to_group(recipient_type: str | None) -> bool:
 def group(to: str) -> str:
     """The id of a group. Raises `FixRequest` for what cannot be one."""
     if not is_group(to):
-        raise FixRequest.because(NOT_FOUND, UNKNOWN)
+        raise FixRequest.because(NOT_FOUND, UNKNOWN_GROUP)
     return to
 
 

@@ -7,8 +7,8 @@ from typing import Annotated, Literal, TypeVar
 import pydantic
 from pydantic.config import JsonDict
 
+from tidings.wire.codes import NAMESPACE_EMPTY, PARAMETER_INVALID, PARAMETER_MISSING
 from webapp.bodies import Body, refusal
-from webapp.errors import NAMESPACE_EMPTY, PARAMETER_INVALID, PARAMETER_MISSING
 from webapp.exact import Maybe
 from webapp.messages.fields import Length
 from webapp.messages.template_parameters import Parameter

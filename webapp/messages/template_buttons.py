@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from webapp.errors import (
+from tidings.wire.codes import (
     PARAMETER_INVALID,
     PARAMETER_MISSING,
     TEMPLATE_BUTTON_UNSUPPORTED,
     TEMPLATE_COMPONENT_MISSING,
     TEMPLATE_PARAMETER_FORMAT,
-    FixRequest,
 )
+from webapp.errors import FixRequest
 from webapp.messages.hydration import check_words, fill_text, require_count
 from webapp.messages.template_parameters import (
     ActionParameter,

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 import pydantic
 from pydantic.json_schema import SkipJsonSchema
 
+from tidings.wire.codes import PARAMETER_MISSING
 from webapp.bodies import TAG, Body
-from webapp.errors import PARAMETER_MISSING
 from webapp.exact import Integer, Matches, Maybe
 from webapp.messages import flat_media
 from webapp.messages.fields import Document, Length, Picture

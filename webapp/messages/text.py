@@ -6,8 +6,8 @@ from typing import Annotated
 
 import pydantic
 
+from tidings.wire.codes import MESSAGE_TOO_LONG
 from webapp.bodies import Body
-from webapp.errors import MESSAGE_TOO_LONG
 from webapp.messages.fields import Length
 
 MAX_TEXT = 4096  # characters

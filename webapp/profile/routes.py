@@ -6,9 +6,10 @@ import dataclasses
 
 from fastapi import APIRouter, Request, Response
 
+from tidings.wire.codes import PARAMETER_INVALID
 from webapp import answers, bodies, openapi, pictures
 from webapp.authenticator import Authenticator
-from webapp.errors import PARAMETER_INVALID, FixRequest
+from webapp.errors import FixRequest
 from webapp.openapi import MetaAnswer
 from webapp.profile import schemas
 from webapp.profile.service import Profile

@@ -7,7 +7,8 @@ import logging
 from tidings.storage.business import profiles
 from tidings.storage.business.profiles import BusinessProfile, Photo
 from tidings.storage.database import Database
-from webapp.errors import NOT_FOUND, FixRequest
+from tidings.wire.codes import NOT_FOUND
+from webapp.errors import FixRequest
 from webapp.pictures import Picture
 from webapp.profile import schemas
 from webapp.tokens import Caller

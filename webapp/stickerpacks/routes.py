@@ -8,9 +8,10 @@ import pydantic
 from fastapi import APIRouter, Query, Request, Response
 
 from tidings.storage.business.stickerpacks import Pack, Sticker
+from tidings.wire.codes import PARAMETER_INVALID
 from webapp import answers, bodies, openapi
 from webapp.authenticator import Authenticator
-from webapp.errors import PARAMETER_INVALID, FixRequest
+from webapp.errors import FixRequest
 from webapp.openapi import MetaAnswer
 from webapp.stickerpacks import schemas
 from webapp.stickerpacks.service import Stickerpacks

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from tidings.storage.business import stickerpacks
 from tidings.storage.business.stickerpacks import Pack, PackFull, Sticker
 from tidings.storage.database import Database
-from webapp.errors import NOT_FOUND, PARAMETER_INVALID, FixRequest
+from tidings.wire.codes import NOT_FOUND, PARAMETER_INVALID
+from webapp.errors import FixRequest
 from webapp.stickerpacks import schemas
 from webapp.tokens import Caller
 

@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 
 import pydantic
 
+from tidings.wire.codes import PARAMETER_INVALID, PARAMETER_MISSING
 from webapp.bodies import Body, refusal
-from webapp.errors import PARAMETER_INVALID, PARAMETER_MISSING
 from webapp.exact import WEB_ADDRESS, Matches, needs, number_as_text
 from webapp.messages.fields import MAX_URL, Length
 from webapp.templates import gaps

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 import pydantic
 from pydantic.json_schema import SkipJsonSchema
 
+from tidings.wire.codes import PARAMETER_INVALID, PARAMETER_MISSING
 from webapp.bodies import TAG, Body, refusal
-from webapp.errors import PARAMETER_INVALID, PARAMETER_MISSING
 from webapp.exact import Integer
 from webapp.messages.fields import Length
 from webapp.templates import gaps

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from tidings.wire.codes import PARAMETER_INVALID
 from webapp.bodies import refusal
-from webapp.errors import PARAMETER_INVALID
 
 # Of a text whose gaps are known to be good.
 GAP = re.compile(r"\{\{([0-9]{1,2}|[a-z][a-z0-9_]{0,63})\}\}")

@@ -10,9 +10,10 @@ from urllib.parse import parse_qs, urlsplit
 import pydantic
 
 from tidings.storage.business.templates import Key, Template
+from tidings.wire.codes import ALREADY_EXISTS, PARAMETER_INVALID
 from webapp import bodies
 from webapp.bodies import Body
-from webapp.errors import ALREADY_EXISTS, PARAMETER_INVALID, FixRequest, Problem
+from webapp.errors import FixRequest, Problem
 from webapp.templates.schemas import Definition, Namespace
 
 MAX_TEMPLATES = 1000

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Request, Response
 
+from tidings.wire.codes import PARAMETER_INVALID
 from webapp import answers, bodies, openapi
 from webapp.authenticator import Authenticator
-from webapp.errors import PARAMETER_INVALID, FixRequest
+from webapp.errors import FixRequest
 from webapp.openapi import MetaAnswer
 from webapp.templates import schemas
 from webapp.templates.importing import Import

@@ -11,7 +11,8 @@ from tidings.runtime.clock import Clock
 from tidings.storage.business import templates
 from tidings.storage.business.templates import Template
 from tidings.storage.database import Connection, Database
-from webapp.errors import ALREADY_EXISTS, NOT_FOUND, FixRequest
+from tidings.wire.codes import ALREADY_EXISTS, NOT_FOUND
+from webapp.errors import FixRequest
 from webapp.templates import importing
 from webapp.templates.importing import Import
 from webapp.templates.schemas import Definition

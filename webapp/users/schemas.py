@@ -8,8 +8,8 @@ import pydantic
 from pydantic.config import JsonDict
 
 from tidings.storage.business import users
+from tidings.wire.codes import PARAMETER_INVALID
 from webapp.bodies import Body, refusal
-from webapp.errors import PARAMETER_INVALID
 from webapp.exact import Maybe
 from webapp.openapi import Meta
 

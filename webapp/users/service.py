@@ -13,16 +13,8 @@ from tidings.storage.business import tokens as revocations
 from tidings.storage.business import users
 from tidings.storage.business.users import User
 from tidings.storage.database import Database
-from webapp.errors import (
-    NOT_FOUND,
-    PARAMETER_INVALID,
-    APIError,
-    AskAdministrator,
-    ChangePassword,
-    FixRequest,
-    LogIn,
-    TakeAnotherName,
-)
+from tidings.wire.codes import NOT_FOUND, PARAMETER_INVALID
+from webapp.errors import APIError, AskAdministrator, ChangePassword, FixRequest, LogIn, TakeAnotherName
 from webapp.tokens import Caller, Tokens
 from webapp.users import passwords
 from webapp.users.credentials import Credentials

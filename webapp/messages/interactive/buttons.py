@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 import pydantic
 
+from tidings.wire.codes import PARAMETER_INVALID
 from webapp.bodies import Body, refusal
-from webapp.errors import PARAMETER_INVALID
 from webapp.messages.fields import PLAIN, Length
 from webapp.messages.interactive.parts import BodyText, Footer, Header
 

@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 
 import pydantic
 
+from tidings.wire.codes import FLOW_ID, FLOW_MODE, FLOW_VERSION, PARAMETER_MISSING
 from webapp.bodies import Body, refusal
-from webapp.errors import FLOW_ID, FLOW_MODE, FLOW_VERSION, PARAMETER_MISSING
 from webapp.exact import Maybe
 from webapp.messages.fields import Length
 from webapp.messages.interactive.parts import BodyText, Footer, Header

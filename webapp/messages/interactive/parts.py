@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 
 import pydantic
 
+from tidings.wire.codes import HEADER_STRUCTURE, PARAMETER_MISSING
 from webapp.bodies import TAG, Body, refusal
-from webapp.errors import HEADER_STRUCTURE, PARAMETER_MISSING
 from webapp.exact import Maybe, needs
 from webapp.messages import flat_media
 from webapp.messages.fields import Document, Length, Picture, absent_without

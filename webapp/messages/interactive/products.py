@@ -6,8 +6,7 @@ from typing import Annotated, Literal
 
 import pydantic
 
-from webapp.bodies import Body, refusal
-from webapp.errors import (
+from tidings.wire.codes import (
     CATALOG_MISSING,
     PARAMETER_MISSING,
     PARAMETER_NOT_REQUIRED,
@@ -15,6 +14,7 @@ from webapp.errors import (
     PRODUCTS_MISSING,
     SECTION_COUNT,
 )
+from webapp.bodies import Body, refusal
 from webapp.exact import Maybe, given
 from webapp.messages.fields import PLAIN, Length, absent_without
 from webapp.messages.interactive.parts import BodyText, Footer, TextHeader

@@ -1,0 +1,48 @@
+"""The API's codes are what the documentation of the On-Premises API says, wherever they go out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coreapp.webhook import bodies
+from tidings.storage.business.messages import Status
+from tidings.wire import codes
+from webapp.answers import error_answer
+from webapp.errors import FixRequest
+
+RECORDED: dict[str, dict[str, Any]] = json.loads((Path(__file__).parent.parent / "data/wire/codes.json").read_text())
+
+
+def test_every_code_has_its_name_title_and_status() -> None:
+    table = {
+        name: {"code": code, "title": codes.CODES[code].title, "status": codes.CODES[code].status}
+        for name, code in vars(codes).items()
+        if name.isupper() and isinstance(code, int)
+    }
+    assert table == RECORDED
+    assert len(codes.CODES) == len(RECORDED)
+
+
+@pytest.mark.parametrize("name", [name for name, entry in RECORDED.items() if entry["code"] >= 1000])
+def test_an_answer_of_the_api_has_the_title_and_status_of_its_code(name: str) -> None:
+    recorded = RECORDED[name]
+    answer = error_answer(FixRequest.because(recorded["code"], "why"))
+    assert answer.status_code == recorded["status"]
+    entry = {"code": recorded["code"], "title": recorded["title"], "details": "why"}
+    assert json.loads(answer.body)["errors"] == [entry]
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_a_callback_has_the_title_of_its_code(name: str) -> None:
+    recorded = RECORDED[name]
+    body = json.loads(bodies.status("id", "15550110001", Status.FAILED, 1, (recorded["code"], "why")))
+    entry = {"code": recorded["code"], "title": recorded["title"], "details": "why"}
+    assert body["statuses"][0]["errors"] == [entry]
+
+
+def test_a_code_that_nobody_knows_is_a_generic_error() -> None:
+    assert codes.find(77) == codes.Code("Generic error", 500)
