@@ -7,14 +7,13 @@ from collections.abc import Sequence
 
 from prometheus_client import Counter
 
-from network import numbers as telephone
 from network.connections.refills import Refills
 from tidings.runtime.batcher import Batcher
 from tidings.storage.database import Connection, Database
 from tidings.storage.network import directory, prekeys
 from tidings.storage.network.directory import Registration
 from tidings.storage.network.prekeys import KyberPreKey, PreKey
-from tidings.wire import device
+from tidings.wire import addresses, device
 
 BUNDLES = Counter("tidings_network_bundles_total", "Bundles handed out", ["one_time"])
 
@@ -44,7 +43,7 @@ class Bundles:
 
         Waits while the database is away.
         """
-        wanted = dict.fromkeys(number for number in numbers if telephone.is_number(number))
+        wanted = dict.fromkeys(number for number in numbers if addresses.is_number(number))
         futures = [self._batcher.put((fetcher, number)) for number in wanted]
         bundles = [await future for future in futures]
         return [bundle for bundle in bundles if bundle is not None]

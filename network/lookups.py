@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 from prometheus_client import Histogram
 
-from network import numbers as telephone
 from network.absences import Absences
 from tidings.storage.database import Connection, Database
 from tidings.storage.network import directory
+from tidings.wire import addresses
 
 CHECKED = Histogram(
     "tidings_network_checked_numbers", "Numbers in one check", buckets=(1, 2, 5, 10, 50, 100, 500, 1000, 5000, 10_000)
@@ -47,7 +47,7 @@ class Lookups:
         Waits while the database is away.
         """
         CHECKED.observe(len(numbers))
-        wanted = dict.fromkeys(number for number in numbers if telephone.is_number(number))
+        wanted = dict.fromkeys(number for number in numbers if addresses.is_number(number))
 
         async def work(connection: Connection) -> set[str]:
             return await directory.list_registered(connection, wanted)

@@ -12,6 +12,7 @@ from pydantic.config import JsonDict, JsonValue
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
+from tidings.wire import addresses
 from tidings.wire.codes import PARAMETER_INVALID
 from webapp.bodies import refusal
 
@@ -83,7 +84,7 @@ class Digits:
 
     def _check(self, text: str) -> str:
         digits = text.translate(_SEPARATORS).removeprefix("+") if self.separated else text
-        if not (digits.isascii() and digits.isdigit() and self.low <= len(digits) <= self.high):
+        if not addresses.is_digits(digits, self.low, self.high):
             if self.low == self.high:
                 raise refusal(PARAMETER_INVALID, "should be {high} digits", high=self.high)
             raise refusal(PARAMETER_INVALID, "should be {low} to {high} digits", low=self.low, high=self.high)

@@ -16,7 +16,6 @@ from prometheus_client import Counter, Gauge
 
 from coreapp.account.device import OwnDevice
 from coreapp.errors import UpstreamAway, UpstreamRefused
-from coreapp.groups.names import is_group
 from coreapp.journal import Change, Journal
 from coreapp.peers.identities import Identities, Learnt
 from coreapp.peers.sessions import SessionStore
@@ -26,7 +25,7 @@ from tidings.runtime import crashpoints, service
 from tidings.runtime.batcher import Batcher, BatcherClosed
 from tidings.storage.business import sessions
 from tidings.storage.business.jobs import Job, State
-from tidings.wire import codes
+from tidings.wire import addresses, codes
 from tidings.wire import device as frames
 
 log = logging.getLogger(__name__)
@@ -103,7 +102,7 @@ class Encryption:
         Returns what must be committed with the job (and `hold` must be called with that commit), or `None` with the
         job as it was. Nothing may run between this and the journal's `put`: commits must be in the order of keys.
         """
-        if is_group(job.peer) or job.peer in self._waiting:
+        if addresses.names_group(job.peer) or job.peer in self._waiting:
             return None
         if not self._identities.is_complete or self._identities.blocks(job.peer):
             return None
@@ -137,7 +136,7 @@ class Encryption:
         if job.kind == RENEW and job.peer not in self._outdated:
             record = self._store.at_hand(job.peer)
             self._outdated[job.peer] = record.base_key if record is not None else None
-        if is_group(job.peer):
+        if addresses.names_group(job.peer):
             assert self._groups is not None, "serve_groups() comes first"
             self._groups.enter_lane(job, content)
             return

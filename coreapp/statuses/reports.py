@@ -8,13 +8,13 @@ from typing import Protocol
 
 from coreapp import ids, statistics
 from coreapp.conversations import Names, conversation_of, origin_of
-from coreapp.groups.names import is_group
 from coreapp.statuses.rows import StatusRows
 from coreapp.statuses.tracker import StatusTracker
 from coreapp.webhook import bodies
 from tidings.runtime.clock import Clock
 from tidings.storage.business.callbacks import Callback
 from tidings.storage.business.messages import Status
+from tidings.wire import addresses
 
 # message id, status reached, Unix seconds or `None` for now, error code and details for `FAILED`
 Reached = tuple[str, Status, int | None, tuple[int, str] | None]
@@ -87,7 +87,11 @@ class StatusReports:
                 if not preferences.wants(step) or self._rows.drops():
                     continue
                 conversation = None
-                if preferences.conversations and not is_group(peer) and (step is Status.SENT or step is second):
+                if (
+                    preferences.conversations
+                    and not addresses.names_group(peer)
+                    and (step is Status.SENT or step is second)
+                ):
                     origin = origin_of(kind, self._progress.category(message_id), self._names)
                     conversation = conversation_of(self._account, peer, origin, accepted_at)
                 body = bodies.status(message_id, peer, step, int(timestamp or now), error, conversation)

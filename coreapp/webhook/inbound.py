@@ -14,6 +14,7 @@ from coreapp.webhook import limits
 from coreapp.webhook.contact_cards import Card
 from coreapp.webhook.referral import Referral
 from tidings.wire import codes
+from tidings.wire.addresses import WaId
 from tidings.wire.decoding import UNREADABLE
 
 NULL = "null"  # completes a key exchange; nothing is posted of it
@@ -26,7 +27,6 @@ MAX_FILE = 100 * 1024 * 1024  # bytes
 DOWNLOADED, UNDOWNLOADED = "downloaded", "undownloaded"
 
 Id = Annotated[str, Meta(max_length=MAX_ID, pattern="^[!-~]+$")]
-Number = Annotated[str, Meta(pattern="^[0-9]{5,20}$")]
 UNSUPPORTED = "Message type is not currently supported"
 
 
@@ -156,7 +156,7 @@ class System(_Part):
     """The recipient tells a new number of theirs."""
 
     type: Literal["user_changed_number"]
-    new_wa_id: Number
+    new_wa_id: WaId
     body: limits.Word = ""
 
 
@@ -190,9 +190,9 @@ class Context(msgspec.Struct, omit_defaults=True, gc=False, rename={"sender": "f
     """The message that this one answers, and whose it was."""
 
     id: Id | None = None
-    sender: Number | None = None
+    sender: WaId | None = None
     group_id: str | None = None
-    mentions: Annotated[list[Number], Meta(max_length=256)] | None = None
+    mentions: Annotated[list[WaId], Meta(max_length=256)] | None = None
     forwarded: bool = False
     frequently_forwarded: bool = False
     referred_product: ReferredProduct | None = None

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any, Literal
 
 import msgspec
 
 from handset.content import NotUnderstood
+from tidings.wire import addresses
 from tidings.wire.decoding import UNREADABLE
 
 SENDER_KEY = "sender_key"
 SENDER_KEY_REQUEST = "sender_key_request"
-
-_GROUP = re.compile(r"[0-9]{7,15}-[0-9]{1,12}", re.ASCII)
 
 
 class SenderKey(msgspec.Struct, gc=False):
@@ -72,11 +70,6 @@ _request = msgspec.json.Decoder(_RequestContent)
 _change = msgspec.json.Decoder(Change)
 
 
-def is_group(text: str) -> bool:
-    """Is it the id of a group, and not a number?"""
-    return _GROUP.fullmatch(text) is not None
-
-
 def encode_sender_key(group: str, distribution: bytes) -> bytes:
     """The content that gives a member our key."""
     return msgspec.json.encode(_SenderKeyContent(SenderKey(group, distribution)))
@@ -97,7 +90,7 @@ def decode_control(kind: str, plaintext: bytes) -> SenderKey | SenderKeyRequest:
             found = _request.decode(plaintext).sender_key_request
     except UNREADABLE as error:
         raise NotUnderstood(str(error)) from error
-    if not is_group(found.group):
+    if not addresses.is_group(found.group):
         raise NotUnderstood("not the id of a group")
     return found
 

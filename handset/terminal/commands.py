@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from handset import composing
 from handset.composing import Content
 from handset.reading import Choice
+from tidings.wire import addresses
 
 
 class Misused(ValueError):
@@ -71,7 +72,7 @@ def _react(argument: str, peer: str, thread: Thread) -> Content:
 def _contact(argument: str, peer: str, thread: Thread) -> Content:
     name, _, phone = argument.rpartition(" ")
     digits = phone.removeprefix("+")
-    if not name.strip() or not (digits.isascii() and digits.isdigit() and len(digits) <= 20):
+    if not name.strip() or not addresses.is_wa_id(digits):
         raise Misused("Use /contact NAME NUMBER, like /contact Ada Lovelace +15550100001.")
     return composing.contact(name.strip(), phone)
 
@@ -124,7 +125,7 @@ def _form(argument: str, peer: str, thread: Thread) -> Content:
 
 def _number(argument: str, peer: str, thread: Thread) -> Content:
     digits = argument.replace(" ", "").removeprefix("+")
-    if not (digits.isascii() and digits.isdigit() and 7 <= len(digits) <= 15):
+    if not addresses.is_number(digits):
         raise Misused("Use /number NUMBER, like /number +15550100002.")
     return composing.changed_number(digits, f"My number is +{digits} now")
 

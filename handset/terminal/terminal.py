@@ -29,6 +29,7 @@ from tidings.storage import schema
 from tidings.storage.database import Database
 from tidings.storage.handset import groups as handset_groups
 from tidings.storage.handset import mailroom as storage
+from tidings.wire import addresses
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +68,7 @@ async def run_terminal(
 ) -> int:
     """Be this number until `stop`, `/quit` or the end of input; returns the exit status."""
     digits = "".join(c for c in number if c not in "+ -().")
-    if not (digits.isascii() and digits.isdigit() and 7 <= len(digits) <= 15):
+    if not addresses.is_number(digits):
         write(f"{number!r} is not a phone number: 7 to 15 digits, like +15550100001.")
         return 2
     fleet = f"handset-{digits}"
@@ -250,7 +251,7 @@ class _Terminal:
             self._write(f"{HELP}\n{MORE_HELP}\n{group_commands.HELP}")
         elif command == "/to":
             peer = argument.replace(" ", "").lstrip("+")
-            if peer.isascii() and peer.isdigit() and 7 <= len(peer) <= 15:
+            if addresses.is_number(peer):
                 screen.to = peer
                 self._write(f"What you type goes to +{peer}.")
             else:

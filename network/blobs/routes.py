@@ -16,10 +16,11 @@ from prometheus_client import Counter, Gauge
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
-from network import http, numbers
+from network import http
 from network.blobs.store import Store
 from network.connections.logins import Logins
 from network.errors import BadRequest, NotFound, RequestError, Unavailable
+from tidings.wire import addresses
 
 log = logging.getLogger(__name__)
 
@@ -98,7 +99,7 @@ def make_routes(service: Service) -> APIRouter:
             return _Transfer(file, blob.size, number, held.pop_all())
 
     async def _authenticate(request: Request, number: str) -> None:
-        if not numbers.is_number(number):
+        if not addresses.is_number(number):
             raise NotFound(f"{number!r} is no number: 7 to 15 digits")
         async with http.in_time():
             await http.require_device(request, service.logins, number)

@@ -14,12 +14,10 @@ from prometheus_client import Counter
 
 from network import bundles as bundling
 from network import lookups as looking
-from network import numbers as telephone
 from network.bundles import Bundles
 from network.connections.delay import Delay
 from network.connections.logins import Logins
 from network.connections.refills import Refills
-from network.groups import ids as group_ids
 from network.groups.copies import Copies
 from network.lookups import Lookups
 from network.routing.delivery_queue import DeliveryQueue
@@ -28,7 +26,7 @@ from network.settings import Limits
 from tidings.e2ee import messages
 from tidings.runtime.batcher import BatcherClosed, BatcherFull
 from tidings.storage.network.prekeys import Counts
-from tidings.wire import device
+from tidings.wire import addresses, device
 
 log = logging.getLogger(__name__)
 
@@ -166,11 +164,11 @@ class Session:
             return device.INVALID, f"`refs` has over {MAX_REFS} ids, or one of over {MAX_ID} characters"
         if frame.trace and (len(frame.trace) > MAX_ID or not (frame.trace.isascii() and frame.trace.isprintable())):
             return device.INVALID, f"`trace` is not at most {MAX_ID} printable ASCII characters"
-        if frame.group and not group_ids.is_group(frame.group):
+        if frame.group and not addresses.is_group(frame.group):
             return device.INVALID, "`group` is no group"
         if frame.kind == device.GROUP:
-            return ("", "") if group_ids.is_group(frame.to) else (device.NO_SUCH_GROUP, "`to` is no group")
-        if not telephone.is_number(frame.to):
+            return ("", "") if addresses.is_group(frame.to) else (device.NO_SUCH_GROUP, "`to` is no group")
+        if not addresses.is_number(frame.to):
             return device.NO_SUCH_NUMBER, "`to` is no number: 7 to 15 digits"
         if frame.kind == device.PREKEY and not self._is_own(frame):
             return device.INVALID, "the identity key in `body` is another one than `from` is registered with"
@@ -208,7 +206,7 @@ class Session:
     async def _login(self, frame: device.Login) -> None:
         await self._delay.sleep()
         proven = None
-        if telephone.is_number(frame.number):
+        if addresses.is_number(frame.number):
             proven = await self._backend.logins.verify(frame.number, frame.token)
         if not self._transport.is_open:
             return

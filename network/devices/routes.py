@@ -8,7 +8,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 
-from network import http, numbers
+from network import http
 from network.connections.logins import Logins
 from network.devices import schemas
 from network.devices.blocks import Blocks
@@ -16,6 +16,7 @@ from network.devices.codes import Codes
 from network.devices.keys import Keys, Left
 from network.devices.registrations import Registrations
 from network.errors import NotFound
+from tidings.wire import addresses
 
 # 500 devices with 100 one-time pre-keys each come to about 5 MB.
 MAX_BULK_BODY = 8 * 1024 * 1024
@@ -105,7 +106,7 @@ def make_routes(service: Service) -> APIRouter:
 
 
 def _require_number(text: str) -> None:
-    if not numbers.is_number(text):
+    if not addresses.is_number(text):
         raise NotFound(f"{text!r} is no number: 7 to 15 digits")
 
 

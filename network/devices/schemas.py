@@ -7,7 +7,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-Number = Annotated[str, Meta(pattern="^[0-9]{7,15}$", description="E.164 without the +")]
+from tidings.wire.addresses import Number
+
 KeyId = Annotated[int, Meta(ge=0, le=2**32 - 1)]
 CurveKey = Annotated[bytes, Meta(min_length=33, max_length=33)]
 KyberKey = Annotated[bytes, Meta(min_length=1569, max_length=1569)]

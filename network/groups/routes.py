@@ -7,11 +7,12 @@ import dataclasses
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
-from network import http, numbers
+from network import http
 from network.connections.logins import Logins
 from network.errors import BadRequest, NotFound
-from network.groups import ids, schemas
+from network.groups import schemas
 from network.groups.chats import MAX_ICON, Chats
+from tidings.wire import addresses
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -108,10 +109,10 @@ def make_routes(service: Service) -> APIRouter:
         return JSONResponse(schemas.show(await service.chats.set_icon(number, group, b"")))
 
     async def _authenticate(request: Request, number: str, group: str = "") -> None:
-        if not numbers.is_number(number):
+        if not addresses.is_number(number):
             raise NotFound(f"{number!r} is no number: 7 to 15 digits")
         await http.require_device(request, service.logins, number)
-        if group and not ids.is_group(group):
+        if group and not addresses.is_group(group):
             raise NotFound(f"there is no group {group!r}", reason="no_such_group")
 
     return routes

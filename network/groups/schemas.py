@@ -9,10 +9,9 @@ from msgspec import Meta
 
 from network.groups.rules import ADMINS, ICON, MAX_PARTICIPANTS, Note, State
 from tidings.storage.network.groups import Chat
+from tidings.wire.addresses import Number
 
 MAX_SUBJECT = 100
-
-Number = Annotated[str, Meta(pattern="^[0-9]{7,15}$", description="E.164 without the +")]
 
 
 class Subject(msgspec.Struct):

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import strategies as st
 
 from coreapp.groups import notices, own_keys
-from coreapp.groups.names import is_group
 from coreapp.groups.notices import Notice, Outcome
 from coreapp.sending import group_jobs
 from coreapp.sending.group_jobs import Encrypted
@@ -18,7 +17,7 @@ from tests.coreapp import webhook_schemas
 from tidings.storage.business.groups import Group
 from tidings.storage.business.jobs import Job, State
 from tidings.storage.business.sender_keys import GIVEN, LACKS
-from tidings.wire import device
+from tidings.wire import addresses, device
 
 ME, ANN, BEN, CAT = "15550000000", "15550110001", "15550110002", "15550110003"
 LUNCH = "15550000000-1700000000"
@@ -39,8 +38,8 @@ def numbers_of(group: Group | None) -> list[str]:
 
 
 def test_ids_of_groups_are_told_from_numbers() -> None:
-    assert is_group(LUNCH)
-    assert not is_group(ANN)
+    assert addresses.names_group(LUNCH)
+    assert not addresses.names_group(ANN)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol, TypeVar
 
-from tidings.wire import core
+from tidings.wire import addresses, core
 from tidings.wire.codes import NOT_FOUND, UNKNOWN_CONTACT
 from webapp.contacts import schemas
 from webapp.coreapp_peer import Make
@@ -13,8 +13,6 @@ from webapp.errors import FixRequest
 from webapp.tokens import Caller
 
 Answer = TypeVar("Answer", core.Done, core.Identity)
-
-_MAX_DIGITS = 20
 
 
 class AskCoreapp(Protocol):
@@ -67,7 +65,7 @@ class Contacts:
 
 def _digits(wa_id: str) -> str:
     digits = wa_id.removeprefix("+")
-    if not (digits.isascii() and digits.isdigit() and len(digits) <= _MAX_DIGITS):
+    if not addresses.is_wa_id(digits):
         raise FixRequest.because(NOT_FOUND, UNKNOWN_CONTACT)
     return digits
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Sequence
 from typing import Any, Protocol, TypeVar
 
-from tidings.wire import core
+from tidings.wire import addresses, core
 from tidings.wire.codes import NOT_FOUND, UNKNOWN_GROUP
 from webapp.coreapp_peer import Make
 from webapp.errors import FixRequest
@@ -17,18 +16,11 @@ log = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer", core.Done, core.GroupList, core.GroupDescription, core.GroupInvite, core.GroupIcon)
 
-_ID = re.compile(r"[0-9]{7,15}-[0-9]{1,12}", re.ASCII)
-
 
 class AskFirst(Protocol):
     """The Coreapp that has the groups."""
 
     async def ask_first(self, make: Make, expect: type[Answer]) -> Answer: ...
-
-
-def is_group(text: str) -> bool:
-    """Might a group have this id?"""
-    return _ID.fullmatch(text) is not None
 
 
 class Groups:
@@ -131,7 +123,7 @@ class Groups:
 
 
 def _check(group_id: str) -> None:
-    if not is_group(group_id):
+    if not addresses.is_group(group_id):
         raise FixRequest.because(NOT_FOUND, UNKNOWN_GROUP)
 
 

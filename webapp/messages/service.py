@@ -10,11 +10,10 @@ import msgspec
 
 from tidings.storage.business.idempotency import MESSAGES
 from tidings.storage.business.templates import Template
-from tidings.wire import core
+from tidings.wire import addresses, core
 from tidings.wire.codes import INVALID_RECIPIENT_TYPE, MESSAGE_TOO_LONG, NOT_FOUND, PARAMETER_INVALID, UNKNOWN_GROUP
 from webapp.coreapp_peer import Make
 from webapp.errors import FixRequest
-from webapp.groups.service import is_group
 from webapp.idempotency import FirstAnswers
 from webapp.messages import attachments, filling
 from webapp.messages.attachments import Attachment
@@ -23,7 +22,6 @@ from webapp.tokens import Caller
 
 INDIVIDUAL, GROUP = "individual", "group"  # recipient types
 # A wa_id has at most 15 digits; what people write between them is left out.
-_MAX_DIGITS = 20
 _SEPARATORS = str.maketrans("", "", " -.()\u00a0")
 # Bytes of a content as JSON; encrypted it must fit into one envelope of the network.
 MAX_CONTENT = 96 * 1024
@@ -159,7 +157,7 @@ def is_to_group(recipient_type: str | None) -> bool:
 
 def group(to: str) -> str:
     """The id of a group. Raises `FixRequest` for what cannot be one."""
-    if not is_group(to):
+    if not addresses.is_group(to):
         raise FixRequest.because(NOT_FOUND, UNKNOWN_GROUP)
     return to
 
@@ -194,6 +192,6 @@ def _context(answered: Answered | None) -> Mapping[str, Any]:
 def digits(to: str) -> str:
     """A phone number as the network knows it. Raises `FixRequest`."""
     found = to.translate(_SEPARATORS).removeprefix("+")
-    if not (found.isascii() and found.isdigit()) or len(found) > _MAX_DIGITS:
+    if not addresses.is_wa_id(found):
         raise FixRequest.because(PARAMETER_INVALID, "to: should be a phone number, digits with or without +")
     return found
