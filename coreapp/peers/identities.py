@@ -22,8 +22,8 @@ from coreapp.ids import MessageIds
 from coreapp.journal import Change, Journal
 from coreapp.webhook import bodies
 from coreapp.webhook.rows import CallbackRows
+from tidings.runtime import pinned
 from tidings.runtime.clock import Clock
-from tidings.runtime.lru import LRU
 from tidings.storage.business import identities, shards
 from tidings.storage.business.callbacks import Callback
 from tidings.storage.business.identities import Identity
@@ -66,15 +66,17 @@ class Learnt:
         self.changed: list[str] = []
 
 
-class _Pin:
-    """A peer that somebody works with. identity: `None` for one who is not known, once `loaded`."""
+class _Peer(pinned.Entry):
+    """What is known of one peer. identity: `None` for one who is not known, once `loaded`."""
 
-    __slots__ = ("count", "identity", "loaded")
+    __slots__ = ("identity", "loaded")
 
-    def __init__(self, identity: Identity | None) -> None:
-        self.count = 1
-        self.identity = identity
-        self.loaded = identity is not None
+    def __init__(self) -> None:
+        self.identity: Identity | None = None
+        self.loaded = False
+
+    def is_known(self) -> bool:
+        return self.identity is not None
 
 
 class Identities:
@@ -110,9 +112,9 @@ class Identities:
         self._limit = limit
         self._ids = MessageIds()
         self._unacknowledged: set[str] = set()
-        # Bounded by the window of unacknowledged deliveries, the lane, and the questions of Webapps.
-        self._pins: dict[str, _Pin] = {}
-        self._cache: LRU[str, Identity] = LRU(cached)
+        # The pinned ones are bounded by the window of unacknowledged deliveries, the encryption, and the questions of
+        # Webapps.
+        self._peers: pinned.PinnedCache[str, _Peer] = pinned.PinnedCache(_Peer, cached)
         self._listeners: list[Callable[[str], None]] = []
         self._asks = preferences().security
         # That everything is acknowledged, on its way to the disk.
@@ -150,8 +152,8 @@ class Identities:
             return True
         if self.is_complete:
             return False
-        pin = self._pins.get(peer)
-        identity = pin.identity if pin is not None else None
+        known = self._peers.pinned.get(peer)
+        identity = known.identity if known is not None else None
         return identity is not None and not identity.acknowledged and self._asks
 
     def require_acknowledged(self, peer: str) -> None:
@@ -162,15 +164,15 @@ class Identities:
     @contextlib.contextmanager
     def pinned(self, peers: Sequence[str]) -> Iterator[None]:
         """Keep in memory what is, or comes to be, known of these peers."""
-        self._pin(peers)
+        self._peers.pin(peers)
         try:
             yield
         finally:
-            self._unpin(peers)
+            self._peers.unpin(peers)
 
     async def load(self, peers: Iterable[str]) -> None:
         """Have at hand what is known of these peers, who must be pinned."""
-        missing = [peer for peer in peers if not self._pins[peer].loaded]
+        missing = [peer for peer in peers if not self._peers.pinned[peer].loaded]
         if not missing:
             return
         settled = self._settles
@@ -179,17 +181,17 @@ class Identities:
         )
         rows = {row.peer: row for row in found}
         for peer in missing:
-            pin = self._pins[peer]
+            known = self._peers.pinned[peer]
             # Somebody else may have loaded or learnt it while we read.
-            if not pin.loaded:
+            if not known.loaded:
                 row = rows.get(peer)
                 if row is not None and (settled or self._settles):
                     row = dataclasses.replace(row, acknowledged=True)
-                pin.identity, pin.loaded = row, True
+                known.identity, known.loaded = row, True
 
     def find(self, peer: str) -> Identity | None:
         """What is known of a peer who is pinned and loaded."""
-        return self._pins[peer].identity
+        return self._peers.pinned[peer].identity
 
     def learn(
         self,
@@ -206,25 +208,25 @@ class Identities:
         before: the key of the session at hand, which counts where nothing else is known; with neither, the key is
         trusted. subject: the event with which this is told in order, the message that it came with say.
         """
-        pin = self._pins[peer]
+        known = self._peers.pinned[peer]
         digest = hash_of(key)
-        if pin.identity is not None and pin.identity.hash == digest:
-            if kyber and not pin.identity.had_kyber:
-                pin.identity = dataclasses.replace(pin.identity, had_kyber=True)
+        if known.identity is not None and known.identity.hash == digest:
+            if kyber and not known.identity.had_kyber:
+                known.identity = dataclasses.replace(known.identity, had_kyber=True)
                 learnt.kyber.append((peer, digest))
             return
-        changed = pin.identity is not None or before not in (None, key)
+        changed = known.identity is not None or before not in (None, key)
         asks = changed and self._asks
-        pin.identity = Identity(self._account, peer, digest, int(self._clock.now() * 1000), not asks, kyber)
-        pin.loaded = True
-        learnt.rows.append(pin.identity)
+        known.identity = Identity(self._account, peer, digest, int(self._clock.now() * 1000), not asks, kyber)
+        known.loaded = True
+        learnt.rows.append(known.identity)
         if changed:
             learnt.changed.append(peer)
             CHANGES.labels("yes" if asks else "no").inc()
             log.info("identity.changed", extra={"peer": peer, "hash": text_of(digest), "acknowledged": not asks})
         if asks:
             self._block(peer)
-            learnt.callbacks.append(self._notification(pin.identity, subject))
+            learnt.callbacks.append(self._notification(known.identity, subject))
 
     def is_downgrade(self, peer: str, key: bytes) -> bool:
         """Would a session without post-quantum protection be a step down that this peer, pinned and loaded, may not
@@ -232,7 +234,7 @@ class Identities:
 
         Not for another identity key than the one that had it: that one starts fresh.
         """
-        known = self._pins[peer].identity
+        known = self._peers.pinned[peer].identity
         return not self.allow_pq_downgrade and known is not None and known.had_kyber and known.hash == hash_of(key)
 
     def announce(self, learnt: Learnt, committed: asyncio.Future[None]) -> None:
@@ -240,17 +242,17 @@ class Identities:
         peers = [row.peer for row in learnt.rows] + [peer for peer, _ in learnt.kyber]
         if not peers:
             return
-        self._pin(peers)
-        committed.add_done_callback(lambda _: self._unpin(peers))
+        self._peers.pin(peers)
+        committed.add_done_callback(lambda _: self._peers.unpin(peers))
         for peer in dict.fromkeys(learnt.changed):
             for call in self._listeners:
                 call(peer)
 
     def acknowledged(self, peer: str) -> None:
         """The identity of a peer, pinned and loaded, that is known now is acknowledged, as is on disk."""
-        pin = self._pins[peer]
-        if pin.identity is not None:
-            pin.identity = dataclasses.replace(pin.identity, acknowledged=True)
+        known = self._peers.pinned[peer]
+        if known.identity is not None:
+            known.identity = dataclasses.replace(known.identity, acknowledged=True)
         self._unacknowledged.discard(peer)
         WAITING.set(len(self._unacknowledged))
 
@@ -262,10 +264,10 @@ class Identities:
         self._unacknowledged.clear()
         self.is_complete = True
         WAITING.set(0)
-        self._cache.clear()
-        for pin in self._pins.values():
-            if pin.identity is not None:
-                pin.identity = dataclasses.replace(pin.identity, acknowledged=True)
+        self._peers.clear()
+        for known in self._peers.pinned.values():
+            if known.identity is not None:
+                known.identity = dataclasses.replace(known.identity, acknowledged=True)
         self._settling = self._journal.put(Change(self._account, acknowledges_all=True), urgent=True)
 
     @property
@@ -288,24 +290,6 @@ class Identities:
             return
         self._unacknowledged.add(peer)
         WAITING.set(len(self._unacknowledged))
-
-    def _pin(self, peers: Iterable[str]) -> None:
-        for peer in peers:
-            pin = self._pins.get(peer)
-            if pin is not None:
-                pin.count += 1
-            else:
-                self._pins[peer] = _Pin(self._cache.get(peer))
-                self._cache.drop(peer)
-
-    def _unpin(self, peers: Iterable[str]) -> None:
-        for peer in peers:
-            pin = self._pins[peer]
-            pin.count -= 1
-            if not pin.count:
-                del self._pins[peer]
-                if pin.identity is not None:
-                    self._cache.put(peer, pin.identity)
 
 
 def hash_of(key: bytes) -> bytes:

@@ -1,7 +1,7 @@
-"""The encryption sessions at hand: records in memory, sealed halves for the database.
+"""The encryption sessions in memory, and their sealed halves for the database.
 
 A record in memory is always at or ahead of its row. One that is pinned stays, whatever the cache forgets: whoever reads
-rows pins their peers first, and a change keeps its peer pinned until it is on disk. To take up an older row again would
+rows pins their peers first, and a change keeps its peer pinned until it is on disk. To use an older row again would
 encrypt a second message with the same key.
 """
 
@@ -13,27 +13,29 @@ from collections.abc import Iterable, Sequence
 
 from coreapp.account.device import OwnDevice
 from tidings import e2ee
-from tidings.runtime.lru import LRU
+from tidings.runtime import pinned
 from tidings.storage.business import sessions
 from tidings.storage.database import Database
 
 log = logging.getLogger(__name__)
 
 
-class _Pin:
-    """A peer that must not be forgotten by itself. drops: how often its session was given up while pinned."""
-
-    __slots__ = ("count", "drops", "record")
-
-    def __init__(self, record: e2ee.SessionRecord | None) -> None:
-        self.count = 1
-        self.drops = 0
-        self.record = record
-
-
 # Bytes; an honest peer's record has some 3,000. A longer one is full of keys that were passed over, which take four
 # times as much in memory, and is read again when needed: 10,000 records take 50 MB of honest peers, 2.6 GB at worst.
 MAX_CACHED = 64 * 1024
+
+
+class _Session(pinned.Entry):
+    """The session with one peer, if there is one. drops: how often it was given up."""
+
+    __slots__ = ("drops", "record")
+
+    def __init__(self) -> None:
+        self.drops = 0
+        self.record: e2ee.SessionRecord | None = None
+
+    def is_known(self) -> bool:
+        return self.record is not None and self.record.length <= MAX_CACHED
 
 
 class SessionStore:
@@ -42,34 +44,21 @@ class SessionStore:
     def __init__(self, database: Database, device: OwnDevice, *, limit: int = 10_000) -> None:
         self._database = database
         self._device = device
-        self._records: LRU[str, e2ee.SessionRecord] = LRU(limit)
-        # Bounded by the job queue, the window of unacknowledged deliveries and the lane.
-        self._pins: dict[str, _Pin] = {}
+        # The pinned ones are bounded by the job queue, the window of unacknowledged deliveries and the encryption.
+        self._sessions: pinned.PinnedCache[str, _Session] = pinned.PinnedCache(_Session, limit)
 
     def at_hand(self, peer: str) -> e2ee.SessionRecord | None:
         """The record, when it is in memory."""
-        pin = self._pins.get(peer)
-        return self._records.get(peer) if pin is None else pin.record
+        session = self._sessions.get(peer)
+        return None if session is None else session.record
 
     def pin(self, peers: Iterable[str]) -> None:
         """Keep what is, or comes to be, in memory for these peers, until as many `unpin`."""
-        for peer in peers:
-            pin = self._pins.get(peer)
-            if pin is not None:
-                pin.count += 1
-            else:
-                self._pins[peer] = _Pin(self._records.get(peer))
-                self._records.drop(peer)
+        self._sessions.pin(peers)
 
     def unpin(self, peers: Iterable[str]) -> None:
         """Take one pin of each back."""
-        for peer in peers:
-            pin = self._pins[peer]
-            pin.count -= 1
-            if not pin.count:
-                del self._pins[peer]
-                if pin.record is not None and pin.record.length <= MAX_CACHED:
-                    self._records.put(peer, pin.record)
+        self._sessions.unpin(peers)
 
     def hold(self, peer: str, committed: asyncio.Future[None]) -> None:
         """Keep a changed record, or the knowledge that there is none any more, at least until that is on disk."""
@@ -87,21 +76,21 @@ class SessionStore:
         for row in rows:
             # Somebody else may have loaded, made or given it up while we read.
             if self._is_unread(row.peer):
-                self._pins[row.peer].record = self._open(row)
+                self._sessions.pinned[row.peer].record = self._open(row)
 
     def keep(self, peer: str, record: e2ee.SessionRecord) -> None:
         """From now on this record is the one at hand; the peer must be pinned."""
-        self._pins[peer].record = record
+        self._sessions.pinned[peer].record = record
 
     def forget(self, peer: str) -> None:
         """The session is over; the peer must be pinned, and `hold` it until its row is deleted."""
-        pin = self._pins[peer]
-        pin.record = None
-        pin.drops += 1
+        session = self._sessions.pinned[peer]
+        session.record = None
+        session.drops += 1
 
     def drops(self, peer: str) -> int:
-        """How often the session was given up since the peer was pinned."""
-        return self._pins[peer].drops
+        """A count that grows whenever the session is given up while the peer is pinned."""
+        return self._sessions.pinned[peer].drops
 
     def seal_sending(self, peer: str, record: e2ee.SessionRecord) -> sessions.SendingHalf:
         """What encrypting changed."""
@@ -121,9 +110,9 @@ class SessionStore:
         )
 
     def _is_unread(self, peer: str) -> bool:
-        pin = self._pins[peer]
+        session = self._sessions.pinned[peer]
         # A session that was given up may still have its row until the commit.
-        return pin.record is None and not pin.drops
+        return session.record is None and not session.drops
 
     def _open(self, row: sessions.Session) -> e2ee.SessionRecord | None:
         unseal = self._device.sealer.open

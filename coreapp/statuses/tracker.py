@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Sequence
 
-from tidings.runtime.lru import LRU
+from tidings.runtime import pinned
 from tidings.storage.business.messages import Progress, Status
 
 _STEPS = (Status.SENT, Status.DELIVERED, Status.READ)
@@ -25,18 +25,17 @@ def steps_between(current: Status, reached: Status) -> Sequence[Status]:
     return [step for step in _STEPS if current < step <= reached]
 
 
-class _Held:
-    """A message that must not be forgotten; peer: empty while nothing is known of it."""
+class _Entry(pinned.Entry):
+    """What is known of one message; peer: empty while nothing is."""
 
-    __slots__ = ("category", "count", "kind", "peer", "request_id", "status")
+    __slots__ = ("category", "kind", "peer", "request_id", "status")
 
-    def __init__(self, peer: str, status: Status, kind: str, request_id: str, category: str) -> None:
-        self.count = 1
-        self.peer = peer
-        self.status = status
-        self.kind = kind
-        self.request_id = request_id
-        self.category = category
+    def __init__(self) -> None:
+        self.peer = self.kind = self.request_id = self.category = ""
+        self.status = Status.RECEIVED
+
+    def is_known(self) -> bool:
+        return bool(self.peer)
 
 
 class StatusTracker:
@@ -48,29 +47,20 @@ class StatusTracker:
     """
 
     def __init__(self, limit: int = 100_000) -> None:
-        self._entries: LRU[str, tuple[str, Status, str, str, str]] = LRU(limit)
-        self._held: dict[str, _Held] = {}
+        self._entries: pinned.PinnedCache[str, _Entry] = pinned.PinnedCache(_Entry, limit)
+        self._held = self._entries.pinned
 
     def hold(self, ids: Iterable[str]) -> None:
         """Forget nothing about these, until as many `release`."""
-        for message_id in ids:
-            held = self._held.get(message_id)
-            if held is not None:
-                held.count += 1
-            else:
-                self._held[message_id] = _Held(*(self._entries.get(message_id) or ("", Status.RECEIVED, "", "", "")))
-                self._entries.drop(message_id)
+        self._entries.pin(ids)
 
     def release(self, ids: Iterable[str]) -> None:
         """Take one hold of each back."""
-        for message_id in ids:
-            held = self._held[message_id]
-            held.count -= 1
-            if not held.count:
-                del self._held[message_id]
-                if held.peer:
-                    entry = (held.peer, held.status, held.kind, held.request_id, held.category)
-                    self._entries.put(message_id, entry)
+        self._entries.unpin(ids)
+
+    def forget(self) -> None:
+        """Drop from memory what is not held."""
+        self._entries.clear()
 
     def remember(
         self, message_id: str, peer: str, status: Status, kind: str, request_id: str = "", category: str = ""
@@ -88,16 +78,12 @@ class StatusTracker:
                 self.remember(row.id, row.peer, Status(row.status), row.kind, row.request_id, row.category)
 
     def __contains__(self, message_id: str) -> bool:
-        held = self._held.get(message_id)
-        return message_id in self._entries if held is None else bool(held.peer)
+        return bool(self.peer(message_id))
 
     def peer(self, message_id: str) -> str | None:
         """Whom the message is to or from, when that is known."""
-        held = self._held.get(message_id)
-        if held is not None:
-            return held.peer or None
         entry = self._entries.get(message_id)
-        return entry[0] if entry else None
+        return entry.peer or None if entry is not None else None
 
     def status(self, message_id: str) -> Status:
         """How far a message that is held got; `RECEIVED` when nothing is known of it."""

@@ -13,7 +13,6 @@ from tests.coreapp.conftest import BUSINESS, Running, World
 from tests.coreapp.phones import Phone
 from tests.coreapp.scripted_network import HOLD
 from tidings.runtime.clock import ManualClock
-from tidings.runtime.lru import LRU
 from tidings.storage.business import jobs, messages
 from tidings.storage.business.messages import Status
 from tidings.wire import core
@@ -220,7 +219,7 @@ async def test_only_its_own_sender_takes_a_message_back_after_a_restart_too(worl
         running = await world.start(node="second")
         await world.connected(running)
     else:
-        running.shard.events._progress._entries = LRU(1)
+        running.shard.events._progress.forget()
     for n, (who, target) in enumerate(((other, "a"), (other, "never"), (phone, "a"), (phone, "never"), (other, "b"))):
         await write(world, who, f"del-{n}", content=json.dumps({"type": "deleted", "deleted": {"id": target}}).encode())
     await write(world, phone, "c", timestamp=NOW + 9)

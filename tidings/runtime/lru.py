@@ -40,6 +40,10 @@ class LRU(Generic[Key, Value]):
         if len(self._entries) > self._limit:
             self._entries.popitem(last=False)
 
+    def pop(self, key: Key) -> Value | None:
+        """The value, which is forgotten, or `None` when it is not (or no longer) held."""
+        return self._entries.pop(key, None)
+
     def drop(self, key: Key) -> None:
         """Forget one entry, if it is there."""
         self._entries.pop(key, None)
