@@ -6,23 +6,24 @@ import dataclasses
 from collections.abc import Sequence
 
 from network.connections.refills import Refills
-from network.devices import schemas, signatures
+from network.devices import signatures
 from network.errors import BadRequest, NotFound, StaleEpoch
 from network.routing.router import Router
 from tidings.storage.database import Connection, Database
 from tidings.storage.network import directory, prekeys
 from tidings.storage.network.prekeys import Counts
+from tidings.wire import registration
 
 # One-time pre-keys of each kind that are kept for one device.
 MAX_KEPT = 500
 
 
-def prekey_rows(number: str, keys: Sequence[schemas.PreKey]) -> list[prekeys.PreKey]:
+def prekey_rows(number: str, keys: Sequence[registration.PreKey]) -> list[prekeys.PreKey]:
     """As they are stored."""
     return [prekeys.PreKey(number, key.key_id, key.public) for key in keys]
 
 
-def kyber_rows(number: str, keys: Sequence[schemas.KyberPreKey]) -> list[prekeys.KyberPreKey]:
+def kyber_rows(number: str, keys: Sequence[registration.KyberPreKey]) -> list[prekeys.KyberPreKey]:
     """As they are stored."""
     return [prekeys.KyberPreKey(number, key.key_id, key.public, key.signature) for key in keys]
 
@@ -43,7 +44,7 @@ class Keys:
         self._router = router
         self._refills = refills
 
-    async def upload(self, number: str, keys: schemas.Keys) -> Left:
+    async def upload(self, number: str, keys: registration.Keys) -> Left:
         """Add one-time keys, replace lasting ones; what is there now. The same upload again changes nothing.
 
         Raises `BadRequest`, `NotFound` and `StaleEpoch`.

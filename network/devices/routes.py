@@ -10,13 +10,12 @@ from fastapi.responses import JSONResponse
 
 from network import http
 from network.connections.logins import Logins
-from network.devices import schemas
 from network.devices.blocks import Blocks
 from network.devices.codes import Codes
 from network.devices.keys import Keys, Left
 from network.devices.registrations import Registrations
 from network.errors import NotFound
-from tidings.wire import addresses
+from tidings.wire import addresses, registration
 
 # 500 devices with 100 one-time pre-keys each come to about 5 MB.
 MAX_BULK_BODY = 8 * 1024 * 1024
@@ -40,13 +39,13 @@ def make_routes(service: Service) -> APIRouter:
 
     @routes.post("/codes")
     async def send_code(request: Request) -> JSONResponse:
-        body = await http.read_body(request, schemas.NewCode)
+        body = await http.read_body(request, registration.NewCode)
         await service.codes.issue(body.number)
         return JSONResponse({"number": body.number}, 202)
 
     @routes.post("/registrations")
     async def register(request: Request) -> JSONResponse:
-        body = await http.read_body(request, schemas.Device)
+        body = await http.read_body(request, registration.Device)
         # Whoever has the token of this registration need prove nothing else.
         if await service.registrations.are_made([body]):
             return JSONResponse({"number": body.number, "token": body.token}, 201)
@@ -60,7 +59,7 @@ def make_routes(service: Service) -> APIRouter:
     @routes.post("/registrations/bulk")
     async def register_many(request: Request) -> JSONResponse:
         http.require_key(request, service.registration_key)
-        body = await http.read_body(request, schemas.Bulk, limit=MAX_BULK_BODY)
+        body = await http.read_body(request, registration.Bulk, limit=MAX_BULK_BODY)
         tokens = await service.registrations.register(body.registrations)
         registered = [
             {"number": device.number, "token": token} for device, token in zip(body.registrations, tokens, strict=True)
@@ -76,7 +75,7 @@ def make_routes(service: Service) -> APIRouter:
     @routes.put("/keys/{number}")
     async def upload_keys(request: Request, number: str) -> JSONResponse:
         await _authenticate(request, number)
-        body = await http.read_body(request, schemas.Keys)
+        body = await http.read_body(request, registration.Keys)
         return JSONResponse(_left(await service.keys.upload(number, body)))
 
     @routes.get("/keys/{number}")

@@ -25,7 +25,7 @@ from network.blobs import store
 from network.connections import refills, session, websocket
 from network.connections.connections import Connections
 from network.connections.delay import Delay
-from network.devices import blocks, codes, keys, routes, schemas
+from network.devices import blocks, codes, keys, routes
 from network.groups import chats, copies, rules
 from network.groups import schemas as group_schemas
 from network.settings import Blobs, Limits, Settings
@@ -35,7 +35,7 @@ from tidings import e2ee
 from tidings.e2ee import attachments, chains, curve, kdf, kem, pq_ratchet, ratchet, record, session_setup
 from tidings.runtime import log as runtime_log
 from tidings.wire import connection as wire
-from tidings.wire import device
+from tidings.wire import device, registration
 
 PAGE = Path(__file__).parents[2] / "docs" / "device-api.md"
 TEXT = PAGE.read_text(encoding="utf-8")
@@ -207,7 +207,7 @@ def test_the_limits_are_those_of_the_code() -> None:
         "a group's subject": [group_schemas.MAX_SUBJECT],
         "a group's icon": [chats.MAX_ICON],
         "messages to groups that wait for the database": [copies.WAITING],
-        "registrations in a bulk": [schemas.MAX_BULK],
+        "registrations in a bulk": [registration.MAX_BULK],
         "one-time pre-keys kept, of each kind": [keys.MAX_KEPT],
         "blocked numbers": [blocks.MAX_BLOCKED],
         "a code": [

@@ -9,20 +9,20 @@ from typing import Any
 import msgspec
 import pytest
 
-from network.devices import schemas
+from tidings.wire import registration
 
 GOLDEN: dict[str, Any] = json.loads((Path(__file__).parents[1] / "data" / "wire" / "registration.json").read_text())
 REQUESTS = {
-    "business": schemas.Device,
-    "business_by_code": schemas.Device,
-    "handset": schemas.Device,
-    "robot_without_one_time_keys": schemas.Device,
-    "robots_in_bulk": schemas.Bulk,
-    "business_refill": schemas.Keys,
-    "business_rotation": schemas.Keys,
-    "handset_refill": schemas.Keys,
-    "handset_rotation": schemas.Keys,
-    "code": schemas.NewCode,
+    "business": registration.Device,
+    "business_by_code": registration.Device,
+    "handset": registration.Device,
+    "robot_without_one_time_keys": registration.Device,
+    "robots_in_bulk": registration.Bulk,
+    "business_refill": registration.Keys,
+    "business_rotation": registration.Keys,
+    "handset_refill": registration.Keys,
+    "handset_rotation": registration.Keys,
+    "code": registration.NewCode,
 }
 
 
