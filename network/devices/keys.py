@@ -18,12 +18,12 @@ from tidings.wire import registration
 MAX_KEPT = 500
 
 
-def prekey_rows(number: str, keys: Sequence[registration.PreKey]) -> list[prekeys.PreKey]:
+def prekey_rows(number: str, keys: Sequence[registration.OneTimeKey]) -> list[prekeys.PreKey]:
     """As they are stored."""
     return [prekeys.PreKey(number, key.key_id, key.public) for key in keys]
 
 
-def kyber_rows(number: str, keys: Sequence[registration.KyberPreKey]) -> list[prekeys.KyberPreKey]:
+def kyber_rows(number: str, keys: Sequence[registration.SignedKyberKey]) -> list[prekeys.KyberPreKey]:
     """As they are stored."""
     return [prekeys.KyberPreKey(number, key.key_id, key.public, key.signature) for key in keys]
 
@@ -44,7 +44,7 @@ class Keys:
         self._router = router
         self._refills = refills
 
-    async def upload(self, number: str, keys: registration.Keys) -> Left:
+    async def upload(self, number: str, keys: registration.KeyUpload) -> Left:
         """Add one-time keys, replace lasting ones; what is there now. The same upload again changes nothing.
 
         Raises `BadRequest`, `NotFound` and `StaleEpoch`.

@@ -58,7 +58,7 @@ class Registrations:
         self._chats = chats
         self._clock = clock
 
-    async def are_made(self, devices: Sequence[registration.Device]) -> bool:
+    async def are_made(self, devices: Sequence[registration.DeviceRegistration]) -> bool:
         """Are all of these registered as they stand, under the tokens that they chose? The caller repeats itself then.
 
         Nothing is to be done: one-time pre-keys that were handed out meanwhile must not be there again.
@@ -69,7 +69,7 @@ class Registrations:
         found = await self._database.query(lambda c: directory.list_registrations(c, numbers), patience=20)
         return all(body.number in found and _is_same(body, found[body.number]) for body in devices)
 
-    async def register(self, devices: Sequence[registration.Device]) -> list[str]:
+    async def register(self, devices: Sequence[registration.DeviceRegistration]) -> list[str]:
         """Register devices, all or none; their tokens, in order. Raises `BadRequest` and `StaleEpoch`."""
         numbers = [body.number for body in devices]
         for body in devices:
@@ -156,7 +156,7 @@ class Registrations:
             self._router.expel(number, device.REPLACED)
 
 
-def _is_same(body: registration.Device, found: Registration) -> bool:
+def _is_same(body: registration.DeviceRegistration, found: Registration) -> bool:
     """Is this the registration that was made with the body's token and keys?"""
     return (
         tokens.matches(body.token, found.token_hash)
@@ -165,7 +165,7 @@ def _is_same(body: registration.Device, found: Registration) -> bool:
     )
 
 
-def _registration(body: registration.Device, token: str, now: int) -> Registration:
+def _registration(body: registration.DeviceRegistration, token: str, now: int) -> Registration:
     kyber = body.kyber_prekey
     return Registration(
         number=body.number,

@@ -39,13 +39,13 @@ def make_routes(service: Service) -> APIRouter:
 
     @routes.post("/codes")
     async def send_code(request: Request) -> JSONResponse:
-        body = await http.read_body(request, registration.NewCode)
+        body = await http.read_body(request, registration.CodeRequest)
         await service.codes.issue(body.number)
         return JSONResponse({"number": body.number}, 202)
 
     @routes.post("/registrations")
     async def register(request: Request) -> JSONResponse:
-        body = await http.read_body(request, registration.Device)
+        body = await http.read_body(request, registration.DeviceRegistration)
         # Whoever has the token of this registration need prove nothing else.
         if await service.registrations.are_made([body]):
             return JSONResponse({"number": body.number, "token": body.token}, 201)
@@ -59,7 +59,7 @@ def make_routes(service: Service) -> APIRouter:
     @routes.post("/registrations/bulk")
     async def register_many(request: Request) -> JSONResponse:
         http.require_key(request, service.registration_key)
-        body = await http.read_body(request, registration.Bulk, limit=MAX_BULK_BODY)
+        body = await http.read_body(request, registration.BulkRegistration, limit=MAX_BULK_BODY)
         tokens = await service.registrations.register(body.registrations)
         registered = [
             {"number": device.number, "token": token} for device, token in zip(body.registrations, tokens, strict=True)
@@ -75,7 +75,7 @@ def make_routes(service: Service) -> APIRouter:
     @routes.put("/keys/{number}")
     async def upload_keys(request: Request, number: str) -> JSONResponse:
         await _authenticate(request, number)
-        body = await http.read_body(request, registration.Keys)
+        body = await http.read_body(request, registration.KeyUpload)
         return JSONResponse(_left(await service.keys.upload(number, body)))
 
     @routes.get("/keys/{number}")

@@ -19,14 +19,14 @@ INLINE = 10
 Signed = tuple[str, bytes, bytes, bytes]
 
 
-async def check(devices: Iterable[tuple[str, bytes, registration.Device | registration.Keys]]) -> None:
+async def check(devices: Iterable[tuple[str, bytes, registration.DeviceRegistration | registration.KeyUpload]]) -> None:
     """Check the keys of each (place in the body, identity key, body). Raises `BadRequest`.
 
     Lengths are the schema's business. One-time pre-keys without signatures are checked by their type alone.
     """
     signed: list[Signed] = []
     for place, identity_key, body in devices:
-        if isinstance(body, registration.Device):
+        if isinstance(body, registration.DeviceRegistration):
             _check_type(f"{place}identity_key", body.identity_key, CURVE_TYPE)
             require_last_resort(body, has_one=False, place=place)
         for index, prekey in enumerate(body.prekeys):
@@ -42,7 +42,9 @@ async def check(devices: Iterable[tuple[str, bytes, registration.Device | regist
         await asyncio.to_thread(_verify, signed)
 
 
-def _signed(place: str, identity_key: bytes, body: registration.Device | registration.Keys) -> Iterator[Signed]:
+def _signed(
+    place: str, identity_key: bytes, body: registration.DeviceRegistration | registration.KeyUpload
+) -> Iterator[Signed]:
     if body.signed_prekey is not None:
         key = body.signed_prekey
         _check_type(f"{place}signed_prekey.public", key.public, CURVE_TYPE)
@@ -54,7 +56,9 @@ def _signed(place: str, identity_key: bytes, body: registration.Device | registr
         yield f"{place}{name}", identity_key, post_quantum.public, post_quantum.signature
 
 
-def require_last_resort(body: registration.Device | registration.Keys, *, has_one: bool, place: str = "") -> None:
+def require_last_resort(
+    body: registration.DeviceRegistration | registration.KeyUpload, *, has_one: bool, place: str = ""
+) -> None:
     """One-time Kyber keys without a last resort would be a step down once they are used up. Raises `BadRequest`."""
     if body.kyber_prekeys and body.kyber_prekey is None and not has_one:
         raise BadRequest(f"{place}kyber_prekeys need a kyber_prekey, which is for when they are used up")

@@ -13,29 +13,44 @@ from tidings.wire import registration
 
 GOLDEN: dict[str, Any] = json.loads((Path(__file__).parents[1] / "data" / "wire" / "registration.json").read_text())
 REQUESTS = {
-    "business": registration.Device,
-    "business_by_code": registration.Device,
-    "handset": registration.Device,
-    "robot_without_one_time_keys": registration.Device,
-    "robots_in_bulk": registration.Bulk,
-    "business_refill": registration.Keys,
-    "business_rotation": registration.Keys,
-    "handset_refill": registration.Keys,
-    "handset_rotation": registration.Keys,
-    "code": registration.NewCode,
+    "business": registration.DeviceRegistration,
+    "business_by_code": registration.DeviceRegistration,
+    "handset": registration.DeviceRegistration,
+    "robot_without_one_time_keys": registration.DeviceRegistration,
+    "robots_in_bulk": registration.BulkRegistration,
+    "business_refill": registration.KeyUpload,
+    "business_rotation": registration.KeyUpload,
+    "handset_refill": registration.KeyUpload,
+    "handset_rotation": registration.KeyUpload,
+    "code": registration.CodeRequest,
+}
+
+
+ANSWERS = {
+    "registered": registration.Registered,
+    "registered_in_bulk": registration.BulkRegistered,
+    "keys_left": registration.KeysLeft,
 }
 
 
 def contains(said: Any, given: Any) -> bool:
-    """Is everything that was given in what was understood?"""
+    """Is everything that was given in what was understood? An empty list may be left out."""
     if isinstance(given, dict):
-        return all(contains(said[key], value) for key, value in given.items())
+        return all(contains(said.get(key, []), value) for key, value in given.items())
     if isinstance(given, list):
         return len(said) == len(given) and all(map(contains, said, given))
     return bool(said == given)
 
 
-@pytest.mark.parametrize("name", REQUESTS)
-def test_what_devices_send_is_understood(name: str) -> None:
-    body = msgspec.json.decode(json.dumps(GOLDEN[name]), type=REQUESTS[name])
+@pytest.mark.parametrize("name", [*REQUESTS, *ANSWERS])
+def test_everything_in_a_body_is_understood(name: str) -> None:
+    body = msgspec.json.decode(json.dumps(GOLDEN[name]), type={**REQUESTS, **ANSWERS}[name])
     assert contains(msgspec.to_builtins(body), GOLDEN[name])
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_what_is_sent_is_what_was_always_sent(name: str) -> None:
+    body = msgspec.json.decode(json.dumps(GOLDEN[name]), type=REQUESTS[name])
+    sent = json.loads(msgspec.json.encode(body))
+    # An empty list of one-time keys is left out.
+    assert sent == {key: value for key, value in GOLDEN[name].items() if value != []}

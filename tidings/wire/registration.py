@@ -1,4 +1,4 @@
-"""The JSON bodies of registration and keys; `bytes` are base64."""
+"""JSON bodies of registration and keys, asked with and answered; `bytes` are base64."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Signature = Annotated[bytes, Meta(min_length=64, max_length=64)]
 MAX_BULK = 500
 
 
-class SignedPreKey(msgspec.Struct, gc=False):
+class SignedKey(msgspec.Struct, gc=False):
     """public: 0x05 and 32 bytes. signature: by the identity key, over the 33 bytes."""
 
     key_id: KeyId
@@ -25,7 +25,7 @@ class SignedPreKey(msgspec.Struct, gc=False):
     signature: Signature
 
 
-class KyberPreKey(msgspec.Struct, gc=False):
+class SignedKyberKey(msgspec.Struct, gc=False):
     """public: 0x08 and 1,568 bytes. signature: by the identity key, over the 1,569 bytes."""
 
     key_id: KeyId
@@ -33,7 +33,7 @@ class KyberPreKey(msgspec.Struct, gc=False):
     signature: Signature
 
 
-class PreKey(msgspec.Struct, gc=False):
+class OneTimeKey(msgspec.Struct, gc=False):
     """public: 0x05 and 32 bytes."""
 
     key_id: KeyId
@@ -44,13 +44,13 @@ Token = Annotated[str, Meta(pattern=r"^(?:[A-Za-z0-9_-]{43,64})?\Z")]
 Epoch = Annotated[int, Meta(ge=0, le=2**53)]
 
 
-class NewCode(msgspec.Struct):
+class CodeRequest(msgspec.Struct):
     """POST /v1/codes"""
 
     number: Number
 
 
-class Device(msgspec.Struct):
+class DeviceRegistration(msgspec.Struct, omit_defaults=True):
     """POST /v1/registrations, and one of those in bulk. kyber_prekey: the last resort; epoch: as in a login.
 
     token: the device's own choice, 32 random bytes at least; a new one when it is empty.
@@ -59,26 +59,51 @@ class Device(msgspec.Struct):
     number: Number
     registration_id: KeyId
     identity_key: CurveKey
-    signed_prekey: SignedPreKey
-    kyber_prekey: KyberPreKey | None = None
-    prekeys: Annotated[list[PreKey], Meta(max_length=100)] = []
-    kyber_prekeys: Annotated[list[KyberPreKey], Meta(max_length=100)] = []
+    signed_prekey: SignedKey
+    kyber_prekey: SignedKyberKey | None = None
+    prekeys: Annotated[list[OneTimeKey], Meta(max_length=100)] = []
+    kyber_prekeys: Annotated[list[SignedKyberKey], Meta(max_length=100)] = []
     code: str = ""
     token: Token = ""
     epoch: Epoch = 0
 
 
-class Bulk(msgspec.Struct):
+class BulkRegistration(msgspec.Struct):
     """POST /v1/registrations/bulk"""
 
-    registrations: Annotated[list[Device], Meta(max_length=MAX_BULK)]
+    registrations: Annotated[list[DeviceRegistration], Meta(max_length=MAX_BULK)]
 
 
-class Keys(msgspec.Struct):
+class KeyUpload(msgspec.Struct, omit_defaults=True):
     """PUT /v1/keys/{number}; epoch: as in a login."""
 
-    signed_prekey: SignedPreKey | None = None
-    kyber_prekey: KyberPreKey | None = None
-    prekeys: Annotated[list[PreKey], Meta(max_length=100)] = []
-    kyber_prekeys: Annotated[list[KyberPreKey], Meta(max_length=100)] = []
+    signed_prekey: SignedKey | None = None
+    kyber_prekey: SignedKyberKey | None = None
+    prekeys: Annotated[list[OneTimeKey], Meta(max_length=100)] = []
+    kyber_prekeys: Annotated[list[SignedKyberKey], Meta(max_length=100)] = []
     epoch: Epoch = 0
+
+
+class Registered(msgspec.Struct):
+    """Answer to a registration, and for one of those in bulk."""
+
+    token: str
+    number: str = ""
+
+
+class BulkRegistered(msgspec.Struct):
+    """Answer to a registration in bulk."""
+
+    registrations: list[Registered]
+
+
+class KeysLeft(msgspec.Struct):
+    """Answer to an upload of keys, or to the question for them: the one-time pre-keys that were not handed out yet.
+
+    prekey_ids, kyber_prekey_ids: `None` from a network that does not say which.
+    """
+
+    prekeys: int = 0
+    kyber_prekeys: int = 0
+    prekey_ids: list[int] | None = None
+    kyber_prekey_ids: list[int] | None = None
