@@ -5,19 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from handset import content, errors
-from handset.application import Application, Notice
+from handset.application import Application, DeviceEvent
 from handset.devices.device import Device
 from handset.devices.keys import bundle_of
 from handset.devices.vault import Vault
 from handset.groups.api import GroupApi
-from handset.groups.groups import Groups
-from handset.groups.sender_keys import Book
+from handset.groups.groups import Groups, StoreWork
 from handset.link import Dial, Link, Peer
-from handset.receiving.digest import Digest, Step
 from handset.receiving.items import Arrival, Outgoing
 from handset.receiving.mailroom import Mailroom
 from tidings import e2ee
@@ -25,7 +23,7 @@ from tidings.runtime.allowance import Allowance
 from tidings.runtime.clock import Clock, SystemClock
 from tidings.runtime.service import wait_for
 from tidings.storage import outages
-from tidings.storage.database import Connection, Database
+from tidings.storage.database import Database
 from tidings.storage.handset import mailroom as storage
 from tidings.wire import device as wire
 
@@ -199,10 +197,9 @@ class Fleet:
                 sent += [id_] if id_ is not None else []
         return sent
 
-    async def do(self, work: Callable[[Book, Connection, Digest], Awaitable[Any]]) -> Any:
-        """Something with the book of groups, in a transaction of the store. Raises `NotStored`."""
-        mailroom = await self._open_mailroom()
-        return await mailroom.do(Step(lambda connection, digest: work(mailroom.book, connection, digest)))
+    async def do(self, work: StoreWork) -> Any:
+        """The result of this work, which one transaction of the store carries out. Raises `NotStored`."""
+        return await (await self._open_mailroom()).do(work)
 
     async def wait_until_gone(self, device: Device, message_ids: Collection[str]) -> None:
         """Returns when the network has these messages of a device, or has refused them for good."""
@@ -319,8 +316,8 @@ class Fleet:
             },
         )
         refs = envelope.refs or (envelope.id,)
-        self._application.notice(
-            Notice(device.number, envelope.peer or envelope.group, "refused", refs, detail, envelope.group)
+        self._application.notify(
+            DeviceEvent(device.number, envelope.peer or envelope.group, "refused", refs, detail, envelope.group)
         )
 
     def prekeys_low(self, device: Device, frame: wire.PreKeysLow) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from handset.application import Message
+from handset.application import ReceivedMessage
 from tidings.runtime.clock import Clock
 
 LIMIT = 16 * 1024 * 1024
@@ -50,7 +50,7 @@ class ShownLog:
     def _open(self) -> int:
         return os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
 
-    def append(self, messages: Sequence[Message]) -> None:
+    def append(self, messages: Sequence[ReceivedMessage]) -> None:
         now = round(self._clock.now(), 3)
         lines = bytearray()
         for message in messages:
@@ -65,7 +65,7 @@ class ShownLog:
             os.close(self._file)
             self._file = self._open()
 
-    def list_shown(self, messages: Sequence[Message]) -> set[tuple[str, str]]:
+    def list_shown(self, messages: Sequence[ReceivedMessage]) -> set[tuple[str, str]]:
         """Which of these are in the file or in the one before it, as (number, id). Reads both."""
         wanted = {(message.number, message.id) for message in messages}
         found = set()

@@ -15,8 +15,8 @@ from handset.devices.vault import Vault
 from handset.groups import contents
 from handset.groups.api import GroupApi
 from handset.groups.contents import Group
-from handset.groups.sender_keys import Book, Preparation
-from handset.receiving.digest import Digest
+from handset.groups.sender_keys import Preparation, SenderKeyStore
+from handset.sending.outbox import OutboxBatch
 from tidings import e2ee
 from tidings.runtime.clock import Clock
 from tidings.runtime.lru import LRU
@@ -33,6 +33,8 @@ RETRY_SECONDS = 1.0
 MAX_CHORES = 1000  # one more request for a key is dropped: the next unreadable message asks again
 
 Wanted = tuple[Device, str, str]  # device, peer, group
+# Must not raise anything but errors of the database.
+StoreWork = Callable[[SenderKeyStore, Connection, OutboxBatch], Awaitable[Any]]
 
 
 class Courier(Protocol):
@@ -41,8 +43,8 @@ class Courier(Protocol):
     @property
     def devices(self) -> Mapping[str, Device]: ...
 
-    async def do(self, work: Callable[[Book, Connection, Digest], Awaitable[Any]]) -> Any:
-        """Something with the book, in a transaction of the store. Raises `NotStored`."""
+    async def do(self, work: StoreWork) -> Any:
+        """The result of this work, which one transaction of the store carries out. Raises `NotStored`."""
         ...
 
     async def send_each(self, device: Device, peers: Collection[str], plaintext: bytes) -> list[str]:
@@ -98,7 +100,7 @@ class Groups:
         """Be in the group no more, and forget its keys."""
         device = self._courier.devices[number]
         await self._api.leave(device, group)
-        await self._courier.do(lambda book, connection, _: book.forget(connection, number, group))
+        await self._courier.do(lambda keys, connection, _: keys.forget(connection, number, group))
 
     async def list_mine(self, number: str) -> Sequence[Group]:
         """As the network knows them."""
@@ -192,11 +194,11 @@ class Groups:
     async def _post(self, device: Device, group: str, plaintext: bytes, message_id: str = "") -> str | None:
         number = device.number
 
-        async def work(book: Book, connection: Connection, digest: Digest) -> str | None:
-            sealed = await book.encrypt(connection, number, group, plaintext)
+        async def work(keys: SenderKeyStore, connection: Connection, outbox: OutboxBatch) -> str | None:
+            sealed = await keys.encrypt(connection, number, group, plaintext)
             if sealed is None:
                 return None
-            return digest.post.to_group(device, group, *sealed, plaintext, message_id)
+            return outbox.add_group_message(device, group, *sealed, plaintext, message_id)
 
         sent: str | None = await self._courier.do(work)
         return sent
@@ -208,7 +210,7 @@ class Groups:
         async with lock:
             there = await self._api.get(device, group)
             preparation: Preparation = await self._courier.do(
-                lambda book, connection, _: book.prepare(connection, number, there)
+                lambda keys, connection, _: keys.prepare(connection, number, there)
             )
             if preparation.missing:
                 content = contents.encode_sender_key(group, preparation.distribution)
@@ -221,7 +223,7 @@ class Groups:
                 fields = {"number": number, "group": group, "members": len(sent)}
                 log.info("sender_key.distributed", extra=fields)
             await self._courier.do(
-                lambda book, connection, _: book.held(connection, number, group, there.epoch, preparation)
+                lambda keys, connection, _: keys.held(connection, number, group, there.epoch, preparation)
             )
 
     async def _send_again(self, device: Device, envelope: storage.Envelope) -> None:
@@ -229,7 +231,7 @@ class Groups:
         assert envelope.draft is not None
         number, group = device.number, envelope.group
         plaintext = self._vault.open_draft(number, group, envelope.id, envelope.draft)
-        await self._courier.do(lambda book, connection, _: book.doubt(connection, number, group, envelope.epoch))
+        await self._courier.do(lambda keys, connection, _: keys.doubt(connection, number, group, envelope.epoch))
         for _ in range(ATTEMPTS):
             if await self._post(device, group, plaintext, envelope.id) is not None:
                 self._courier.settle(envelope)
@@ -249,7 +251,7 @@ class Groups:
             return
         number = device.number
         distribution: bytes | None = await self._courier.do(
-            lambda book, connection, _: book.distribution(connection, number, group)
+            lambda keys, connection, _: keys.distribution(connection, number, group)
         )
         if distribution is not None:
             await self._courier.send_each(device, [peer], contents.encode_sender_key(group, distribution))
@@ -265,7 +267,7 @@ class Groups:
             self._wakeup.set()
 
     async def _remember(self, device: Device, group: Group) -> None:
-        await self._courier.do(lambda book, connection, _: book.remember(connection, device.number, group))
+        await self._courier.do(lambda keys, connection, _: keys.remember(connection, device.number, group))
 
     @property
     def _api(self) -> GroupApi:

@@ -32,7 +32,7 @@ class Preparation:
     missing: frozenset[str]
 
 
-class Book:
+class SenderKeyStore:
     """Belongs to one mailroom, and like it is thrown away when a transaction fails: memory would be ahead of the disk.
 
     A key that was changed is in the same commit as what changed it: the message that was read or written.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from handset.receiving.digest import RECEIVED, Digest, PeerKey, Step
-from handset.receiving.items import Arrival, Outgoing
+from handset.receiving.digest import RECEIVED, Digest, PeerKey
+from handset.receiving.items import Arrival, Outgoing, Step
 from handset.receiving.seen import Key, Seen
 from tidings import e2ee
 from tidings.storage.database import Connection
@@ -68,6 +68,11 @@ def prekeys_of(arrivals: Iterable[Arrival], digest: Digest) -> set[tuple[str, in
             named = (first.signed_prekey_id, first.prekey_id, first.kyber_prekey_id)
             wanted.update((number, key_id) for key_id in named if key_id is not None)
     return wanted
+
+
+def sender_keys_of(arrivals: Iterable[Arrival]) -> set[tuple[str, str, str]]:
+    """The sender keys, by (number, group, sender), that messages to groups are read with."""
+    return {(a.device.number, a.frame.group, a.frame.sender) for a in arrivals if a.frame.kind == wire.GROUP}
 
 
 async def recognise(connection: Connection, fresh: dict[Key, Arrival], digest: Digest) -> None:

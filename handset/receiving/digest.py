@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
 
 from prometheus_client import Counter
 
 from handset import application, composing, content
-from handset.application import Notice
+from handset.application import DeviceEvent
 from handset.devices.device import Device
 from handset.devices.vault import Vault
 from handset.groups import contents
-from handset.groups.sender_keys import Book
+from handset.groups.sender_keys import SenderKeyStore
 from handset.receiving.first_messages import FirstMessages
 from handset.receiving.items import Arrival, Outgoing
 from handset.receiving.resending import Repeats, Repetition
 from handset.receiving.seen import Key
-from handset.sending.outbox import Positions, Post
+from handset.sending.outbox import OutboxBatch, Positions
 from tidings import e2ee
 from tidings.storage.database import Connection
 from tidings.storage.handset import mailroom as storage
@@ -37,20 +35,13 @@ PeerKey = tuple[str, str]  # number, peer
 _KINDS = {e2ee.PREKEY: wire.PREKEY, e2ee.MESSAGE: wire.MESSAGE}
 
 
-@dataclasses.dataclass(slots=True, eq=False)
-class Step:
-    """Something else to be done in the transaction, in its turn. It must not raise for anything but the database."""
-
-    work: Callable[[Connection, Digest], Awaitable[Any]]
-
-
 class Digest:
     """Collects the consequences of one batch. A digest whose rows do not get committed is thrown away whole, together
     with the sessions it was given.
 
     sessions: those that exist, of everybody in the batch; changed in place.
     first_messages: what sets sessions up.
-    post:     what is to be sent.
+    outbox:   what is to be sent.
     work:     what the last delivery asks for within the transaction, before the next one is looked at.
     unreadable: when messages were received (Unix milliseconds) that could not be decrypted, and are repeated here.
     to_heal: peers that need a new session, and have they answered on the one at hand?
@@ -61,28 +52,28 @@ class Digest:
         self,
         fleet: str,
         vault: Vault,
-        book: Book,
+        sender_keys: SenderKeyStore,
         repeats: Repeats,
-        decide: Callable[[application.Message], Sequence[application.Action]],
+        decide: Callable[[application.ReceivedMessage], Sequence[application.Action]],
         may_ask: Callable[[PeerKey], bool],
         positions: Positions,
-        post: Post,
+        outbox: OutboxBatch,
     ) -> None:
         self._fleet = fleet
         self._vault = vault
-        self._book = book
+        self._sender_keys = sender_keys
         self._repeats = repeats
         self._decide = decide
         self._may_ask = may_ask
         self._positions = positions
-        self.post = post
+        self.outbox = outbox
         self.sessions: dict[PeerKey, e2ee.SessionRecord] = {}
         self.first_messages = FirstMessages(vault)
         self.changed: dict[PeerKey, e2ee.SessionRecord] = {}
         self.dropped: set[PeerKey] = set()
         self.messages: list[storage.Message] = []
-        self.shown: list[application.Message] = []
-        self.notices: list[Notice] = []
+        self.shown: list[application.ReceivedMessage] = []
+        self.events: list[DeviceEvent] = []
         self.unreadable: dict[Key, int] = {}
         self.readable: list[Key] = []
         self.sent: list[Sent] = []
@@ -101,7 +92,7 @@ class Digest:
             self._decrypt_for_group(arrival)
         elif kind in (wire.DELIVERED, wire.READ, wire.EXPIRED):
             refs = tuple(frame.refs)
-            self.notices.append(Notice(arrival.device.number, frame.sender, kind, refs, group=frame.group))
+            self.events.append(DeviceEvent(arrival.device.number, frame.sender, kind, refs, group=frame.group))
         elif kind == wire.RETRY:
             self.work.append(functools.partial(self._send_again, device=arrival.device, frame=frame))
         elif kind == wire.GROUP_CHANGED:
@@ -146,7 +137,7 @@ class Digest:
         for again in repetitions:
             kind, body = record.encrypt(again.plaintext)
             self._keep(device, peer, record)
-            self.post.message(device, peer, _KINDS[kind], body, envelope_id=again.envelope_id, repeats=again.id)
+            self.outbox.add_message(device, peer, _KINDS[kind], body, envelope_id=again.envelope_id, repeats=again.id)
 
     def _initiate(
         self, device: Device, existing: e2ee.SessionRecord | None, bundle: e2ee.PreKeyBundle
@@ -162,9 +153,9 @@ class Digest:
     ) -> str:
         kind, body = record.encrypt(plaintext)
         self._keep(device, peer, record)
-        made = self.post.message(device, peer, _KINDS[kind], body)
+        made = self.outbox.add_message(device, peer, _KINDS[kind], body)
         if kept:
-            row = self._repeats.keep(made.position, device.number, peer, made.id, plaintext, record, self.post.now)
+            row = self._repeats.keep(made.position, device.number, peer, made.id, plaintext, record, self.outbox.now)
             self.sent.append(row)
         return made.id
 
@@ -204,7 +195,7 @@ class Digest:
     def _decrypt_for_group(self, arrival: Arrival) -> None:
         frame = arrival.frame
         try:
-            plaintext = self._book.read(arrival.device.number, frame)
+            plaintext = self._sender_keys.read(arrival.device.number, frame)
             inside = content.decode(plaintext)
         except (e2ee.E2EEError, content.NotUnderstood) as error:
             self._unreadable(arrival, error)
@@ -214,7 +205,7 @@ class Digest:
         else:
             self._act(arrival.device, None, self._show(arrival, inside, plaintext))
 
-    def _show(self, arrival: Arrival, inside: content.Content, plaintext: bytes) -> application.Message:
+    def _show(self, arrival: Arrival, inside: content.Content, plaintext: bytes) -> application.ReceivedMessage:
         """Into the inbox, and to the application after the commit."""
         frame, kind = arrival.frame, inside.type[:16]
         text = raw = ""
@@ -226,7 +217,7 @@ class Digest:
             raw = plaintext.decode(errors="replace")
         row = self._store(arrival, stored, raw or text)
         number, attempt = arrival.device.number, arrival.attempt
-        message = application.Message(
+        message = application.ReceivedMessage(
             number, frame.sender, row.id, row.position, attempt, row.received_at, kind, text, raw, frame.group
         )
         self.shown.append(message)
@@ -243,7 +234,9 @@ class Digest:
             log.warning("control.not_understood", extra={"number": device.number, "from": peer, "error": str(error)})
             return
         if isinstance(asked, contents.SenderKey):
-            self.work.append(functools.partial(self._book.take_up, number=device.number, sender=peer, given=asked))
+            self.work.append(
+                functools.partial(self._sender_keys.take_up, number=device.number, sender=peer, given=asked)
+            )
         else:
             self.to_give.append((device, peer, asked.group))
 
@@ -254,13 +247,15 @@ class Digest:
         except content.NotUnderstood as error:
             log.warning("group_change.not_understood", extra={"number": device.number, "error": str(error)})
             return
-        self.work.append(functools.partial(self._book.follow, number=device.number, group=frame.group, change=change))
+        self.work.append(
+            functools.partial(self._sender_keys.follow, number=device.number, group=frame.group, change=change)
+        )
         refs = tuple(change.numbers)
-        self.notices.append(
-            Notice(device.number, change.by, "group_changed", refs, change.change, frame.group, change.subject)
+        self.events.append(
+            DeviceEvent(device.number, change.by, "group_changed", refs, change.change, frame.group, change.subject)
         )
 
-    def _act(self, device: Device, record: e2ee.SessionRecord | None, message: application.Message) -> bool:
+    def _act(self, device: Device, record: e2ee.SessionRecord | None, message: application.ReceivedMessage) -> bool:
         """Do what the application wants; true when that sends something on the session.
 
         A message to a group has no session that it came by: only receipts answer it here.
@@ -273,10 +268,10 @@ class Digest:
             return False
         replied = False
         for action in actions:
-            if isinstance(action, application.Receipt):
-                self.post.receipt(device, message, action)
+            if isinstance(action, application.SendReceipt):
+                self.outbox.add_receipt(device, message, action)
             elif record is not None:
-                answer = composing.text(action.text) if isinstance(action, application.Reply) else action.content
+                answer = composing.text(action.text) if isinstance(action, application.SendText) else action.content
                 self._encrypt(device, message.peer, record, content.encode(answer))
                 replied = True
         return replied
@@ -335,7 +330,7 @@ class Digest:
         log.warning("message.undecryptable", extra=fields)
         if key not in self.unreadable:
             self._store(arrival, storage.UNREADABLE, reason)
-            self.notices.append(Notice(device.number, frame.sender, "undecryptable", (key[2],), reason))
+            self.events.append(DeviceEvent(device.number, frame.sender, "undecryptable", (key[2],), reason))
         if not isinstance(error, e2ee.InvalidMessage | e2ee.NoSession | e2ee.CorruptState):
             return
         if frame.kind == wire.GROUP:
@@ -344,11 +339,11 @@ class Digest:
             record = self.sessions.get(peer)
             self.to_heal.append((device, frame.sender, record is None or not record.unacknowledged))
             if self._may_ask(peer):
-                self.post.request(device, frame.sender, key[2])
+                self.outbox.request_again(device, frame.sender, key[2])
 
     def _new_identity(self, device: Device, peer: str) -> None:
-        self.notices.append(Notice(device.number, peer, "identity"))
-        self.work.append(functools.partial(self._book.new_identity, number=device.number, peer=peer))
+        self.events.append(DeviceEvent(device.number, peer, "identity"))
+        self.work.append(functools.partial(self._sender_keys.new_identity, number=device.number, peer=peer))
 
     def _drop_session(self, arrival: Arrival) -> None:
         key = (arrival.device.number, arrival.frame.sender)

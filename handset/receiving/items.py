@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 from handset.devices.device import Device
+from handset.groups.groups import StoreWork
 from tidings import e2ee
 from tidings.wire import device as wire
 
@@ -34,3 +35,10 @@ class Outgoing:
     bundle: e2ee.PreKeyBundle | None = None
     anew: bool = False
     kept: bool = True
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class Step:
+    """Work on groups that is carried out within the transaction, in its turn."""
+
+    work: StoreWork

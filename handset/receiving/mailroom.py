@@ -11,17 +11,18 @@ from handset import application, content, errors
 from handset.application import Application
 from handset.devices.device import Device
 from handset.devices.vault import Vault
-from handset.groups.sender_keys import Book
+from handset.groups.groups import StoreWork
+from handset.groups.sender_keys import SenderKeyStore
 from handset.receiving import batch
 from handset.receiving.batch import Item
-from handset.receiving.digest import RECEIVED, Digest, PeerKey, Step
-from handset.receiving.items import Arrival, Outgoing
+from handset.receiving.digest import RECEIVED, Digest, PeerKey
+from handset.receiving.items import Arrival, Outgoing, Step
 from handset.receiving.resending import KEPT, KEPT_MS, Repeats
 from handset.receiving.seen import Seen
 from handset.receiving.sessions import Sessions
 from handset.sending import ids
 from handset.sending.dispatcher import Dispatch
-from handset.sending.outbox import Positions, Post
+from handset.sending.outbox import OutboxBatch, Positions
 from tidings import e2ee
 from tidings.runtime import crashpoints
 from tidings.runtime.allowance import Allowance
@@ -82,7 +83,7 @@ class Mailroom:
         self._positions = positions
         self._seen = seen
         self._sessions = Sessions(devices, vault)
-        self.book = Book(vault)
+        self._sender_keys = SenderKeyStore(vault)
         self._repeats = Repeats(fleet, vault, waiting, positions.outbox)
         self._requests: Allowance[PeerKey] = Allowance(clock, limit=MAX_ASKED, period=3600.0, remembered=10_000)
         self._receipt_ids = ids.Sequence()
@@ -171,9 +172,9 @@ class Mailroom:
             raise result
         return result
 
-    async def do(self, step: Step) -> Any:
-        """What the step returns, after the commit of the batch that it was a part of. Raises `NotStored`."""
-        return await self._submit(step)
+    async def do(self, work: StoreWork) -> Any:
+        """What the work returns, after the commit of the batch that it was a part of. Raises `NotStored`."""
+        return await self._submit(Step(work))
 
     async def _submit(self, item: Outgoing | Step) -> Any:
         if self.failed.is_set() or self._closing:
@@ -222,16 +223,16 @@ class Mailroom:
             raise
 
     async def _commit(self, items: Sequence[Item]) -> list[Any]:
-        post = Post(self._fleet, self._vault, self._positions, self._receipt_ids, self._clock.now())
+        outbox = OutboxBatch(self._fleet, self._vault, self._positions, self._receipt_ids, self._clock.now())
         digest = Digest(
             self._fleet,
             self._vault,
-            self.book,
+            self._sender_keys,
             self._repeats,
             self._application.actions,
             self._requests.take,
             self._positions,
-            post,
+            outbox,
         )
         accepted, shown = self._dispatch.accepted, self._shown
         results: list[Any] = []
@@ -248,8 +249,7 @@ class Mailroom:
             if prekeys:
                 rows = await storage.list_prekeys(connection, prekeys)
                 digest.first_messages.prekeys = {(row.number, row.key_id): row for row in rows}
-            to_groups = [a for a in fresh.values() if a.frame.kind == wire.GROUP]
-            await self.book.load(connection, {(a.device.number, a.frame.group, a.frame.sender) for a in to_groups})
+            await self._sender_keys.load(connection, batch.sender_keys_of(fresh.values()))
 
             for item in items:
                 if isinstance(item, Arrival):
@@ -259,7 +259,7 @@ class Mailroom:
                             await digest.work.pop(0)(connection)
                     results.append(None)
                 elif isinstance(item, Step):
-                    results.append(await item.work(connection, digest))
+                    results.append(await item.work(self._sender_keys, connection, outbox))
                 elif item is not None:
                     results.append(_send(digest, item))
                     if item.anew and isinstance(results[-1], str):
@@ -267,11 +267,11 @@ class Mailroom:
                 else:
                     results.append(None)
 
-            envelopes = digest.post.envelopes()
+            envelopes = digest.outbox.envelopes()
             await storage.delete_unreadable(connection, digest.readable)
             await storage.add_messages(connection, digest.messages)
             await handset_sent.add(connection, digest.sent)
-            await self.book.save(connection)
+            await self._sender_keys.save(connection)
             await self._sessions.save(connection, digest)
             await storage.add_envelopes(connection, [envelope for _, envelope in envelopes])
             if digest.first_messages.used:
@@ -298,8 +298,8 @@ class Mailroom:
         for stored in digest.messages:
             self._seen.add((stored.number, stored.peer, stored.id))
         self._sessions.keep(digest)
-        for notice in digest.notices:
-            self._application.notice(notice)
+        for event in digest.events:
+            self._application.notify(event)
         if digest.shown:
             self._application.show(digest.shown)
             RECEIVED.labels("shown").inc(len(digest.shown))
@@ -349,14 +349,14 @@ class Mailroom:
             self._batcher.put(_CHORES)
 
 
-def _message(row: storage.Message) -> application.Message:
+def _message(row: storage.Message) -> application.ReceivedMessage:
     """As it is shown when it was not shown before a restart."""
     kind, text, raw = row.kind, "", row.content
     if kind == storage.TEXT:
         text, raw = raw, ""
     elif kind == storage.ANSWER:
         kind, text = storage.TEXT, content.text_of(raw)
-    return application.Message(
+    return application.ReceivedMessage(
         row.number, row.peer, row.id, row.position, 1, row.received_at, kind, text, raw, row.group
     )
 

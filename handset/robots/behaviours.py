@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Sequence
 
 from handset import composing, reading
-from handset.application import Action, Forward, Message, Receipt, Reply
+from handset.application import Action, ReceivedMessage, SendContent, SendReceipt, SendText
 from handset.attachments import pointers
 from handset.robots import answers
 from tidings.wire import device as wire
@@ -41,8 +41,8 @@ PREFIXES = (PREFIX,)
 MAX_PER_KIND = 10_000
 _SCHEME = 6  # digits behind a prefix
 
-_READ = (Receipt(wire.DELIVERED), Receipt(wire.READ))
-_DELIVERED = (Receipt(wire.DELIVERED),)
+_READ = (SendReceipt(wire.DELIVERED), SendReceipt(wire.READ))
+_DELIVERED = (SendReceipt(wire.DELIVERED),)
 
 
 def number_of(behaviour: Behaviour, index: int, prefix: str = PREFIX) -> str:
@@ -66,7 +66,7 @@ def slow_delay(message_id: str) -> float:
     return 1.0 + 4.0 * zlib.crc32(message_id.encode()) / 0xFFFFFFFF
 
 
-def actions(behaviour: Behaviour | None, message: Message) -> tuple[Action, ...]:
+def actions(behaviour: Behaviour | None, message: ReceivedMessage) -> tuple[Action, ...]:
     """What a robot does once the message is on its disk, in this order. A number that is no robot's reads."""
     match behaviour:
         case Behaviour.DELIVERED_ONLY:
@@ -77,18 +77,18 @@ def actions(behaviour: Behaviour | None, message: Message) -> tuple[Action, ...]
             return (*_READ, _echo(message))
         case Behaviour.ANSWERS:
             content = answers.find(message.number, message.peer, message.id, message.type, message.text, message.raw)
-            return _READ if content is None else (*_READ, Forward(content))
+            return _READ if content is None else (*_READ, SendContent(content))
         case Behaviour.SLOW:
             delay = slow_delay(message.id)
-            return Receipt(wire.DELIVERED, delay), Receipt(wire.READ, delay)
+            return SendReceipt(wire.DELIVERED, delay), SendReceipt(wire.READ, delay)
         case _:
             return _READ
 
 
-def _echo(message: Message) -> Action:
+def _echo(message: ReceivedMessage) -> Action:
     """A text or a file as it came; of anything else, what a handset would show."""
     if message.type == "text":
-        return Reply(message.text)
+        return SendText(message.text)
     if message.type in pointers.KINDS and (found := pointers.find(message.type, message.raw)):
-        return Forward(pointers.content_of(found[0]))
-    return Reply(reading.describe(message.type, message.raw)[: composing.MAX_TEXT])
+        return SendContent(pointers.content_of(found[0]))
+    return SendText(reading.describe(message.type, message.raw)[: composing.MAX_TEXT])

@@ -7,7 +7,7 @@ import logging
 import re
 
 from handset import errors
-from handset.application import Message
+from handset.application import ReceivedMessage
 from handset.groups.groups import Groups
 from tidings.runtime.service import wait_for
 
@@ -35,7 +35,7 @@ class Invitations:
         self._groups = groups
         self._waiting: asyncio.Queue[tuple[str, str]] = asyncio.Queue(QUEUE_LIMIT)
 
-    def offer(self, message: Message) -> None:
+    def offer(self, message: ReceivedMessage) -> None:
         """Follow the invitation of a message, if it is one. Those that stand in a group are not followed."""
         code = find(message.text) if message.text and not message.group else None
         if code is not None and not self._waiting.full():

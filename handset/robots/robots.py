@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
-from handset.application import Action, Message, Notice
+from handset.application import Action, DeviceEvent, ReceivedMessage
 from handset.robots import behaviours
 from handset.robots.behaviours import Behaviour
 from handset.shown_log import ShownLog
@@ -32,7 +32,7 @@ class Robots:
     def __init__(
         self,
         shown_log: ShownLog,
-        got: Sequence[Callable[[Message], None]] = (),
+        got: Sequence[Callable[[ReceivedMessage], None]] = (),
         *,
         prefixes: Sequence[str] = behaviours.PREFIXES,
     ) -> None:
@@ -42,20 +42,20 @@ class Robots:
         self._prefixes = prefixes
         self._behaviours: dict[str, Behaviour | None] = {}
 
-    def actions(self, message: Message) -> Sequence[Action]:
+    def actions(self, message: ReceivedMessage) -> Sequence[Action]:
         number = message.number
         if number not in self._behaviours:
             self._behaviours[number] = behaviours.behaviour_of(number, self._prefixes)
         return behaviours.actions(self._behaviours[number], message)
 
-    def show(self, messages: Sequence[Message]) -> None:
+    def show(self, messages: Sequence[ReceivedMessage]) -> None:
         self._log.append(messages)
         for message in messages:
             for got in self.got:
                 got(message)
 
-    def list_shown(self, messages: Sequence[Message]) -> set[tuple[str, str]]:
+    def list_shown(self, messages: Sequence[ReceivedMessage]) -> set[tuple[str, str]]:
         return self._log.list_shown(messages)
 
-    def notice(self, notice: Notice) -> None:
-        log.debug("robot.notice", extra={"number": notice.number, "from": notice.peer, "notice": notice.event})
+    def notify(self, event: DeviceEvent) -> None:
+        log.debug("robot.notice", extra={"number": event.number, "from": event.peer, "notice": event.kind})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from handset import application
+from handset.application import ReceivedMessage, SendReceipt
 from handset.devices.device import Device
 from handset.devices.vault import Vault
 from handset.sending import ids
@@ -28,7 +28,7 @@ class Positions:
     outbox: int
 
 
-class Post:
+class OutboxBatch:
     """Collects them; receipts of one kind to one peer share an envelope, which keeps the place of the first."""
 
     def __init__(self, fleet: str, vault: Vault, positions: Positions, receipt_ids: ids.Sequence, now: float) -> None:
@@ -47,7 +47,7 @@ class Post:
         self._envelopes.sort(key=_position)
         return self._envelopes
 
-    def message(
+    def add_message(
         self, device: Device, peer: str, kind: str, body: bytes, *, envelope_id: str = "", repeats: str = ""
     ) -> storage.Envelope:
         """As it goes out, under a new id unless one is given; repeats: the message that it repeats."""
@@ -56,7 +56,7 @@ class Post:
         self._envelopes.append((device, envelope))
         return envelope
 
-    def request(self, device: Device, peer: str, message_id: str) -> None:
+    def request_again(self, device: Device, peer: str, message_id: str) -> None:
         """Ask the peer for a message that could not be decrypted; those of one batch share an envelope."""
         key = (device.number, peer, wire.RETRY, "")
         collected = self._receipts.get(key)
@@ -72,7 +72,7 @@ class Post:
         """Unix milliseconds at which all this happens."""
         return int(self._now * 1000)
 
-    def to_group(
+    def add_group_message(
         self, device: Device, group: str, epoch: int, body: bytes, plaintext: bytes, message_id: str = ""
     ) -> str:
         """A message to a group; the id under which it goes out, a new one unless it is given."""
@@ -84,11 +84,11 @@ class Post:
         self._envelopes.append((device, envelope))
         return id_
 
-    def receipt(self, device: Device, message: application.Message, receipt: application.Receipt) -> None:
+    def add_receipt(self, device: Device, message: ReceivedMessage, receipt: SendReceipt) -> None:
         """One receipt, at once or for later."""
         if receipt.after:
             due = int((self._now + receipt.after) * 1000)
-            self._add_receipt(device, self._next(), message.peer, receipt.kind, message.group, due, (message.id,))
+            self._append_receipt(device, self._next(), message.peer, receipt.kind, message.group, due, (message.id,))
             return
         key = (device.number, message.peer, receipt.kind, message.group)
         collected = self._receipts.get(key)
@@ -103,9 +103,9 @@ class Post:
         device, position, refs = self._receipts.pop(key)
         _, peer, kind, group = key
         due = int((self._now + ASK_AFTER) * 1000) if kind == wire.RETRY else 0
-        self._add_receipt(device, position, peer, kind, group, due, refs)
+        self._append_receipt(device, position, peer, kind, group, due, refs)
 
-    def _add_receipt(
+    def _append_receipt(
         self, device: Device, position: int, peer: str, kind: str, group: str, due: int, refs: Sequence[str]
     ) -> None:
         receipt_id = self._receipt_ids.next()

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from handset import reading
-from handset.application import Message
+from handset.application import ReceivedMessage
 from handset.attachments import pointers, transfer
 from handset.attachments.pointers import Pointer
 from handset.composing import Content
@@ -37,7 +37,7 @@ class ConversationFiles:
         self._files: LRU[int, Pointer] = LRU(KEPT)
         self._last = 0
 
-    def put(self, message: Message) -> list[int]:
+    def put(self, message: ReceivedMessage) -> list[int]:
         """The numbers of the files that a message brings."""
         first = self._last + 1
         for pointer in pointers.find(message.type, message.raw):

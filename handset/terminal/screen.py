@@ -6,16 +6,17 @@ import datetime
 from collections.abc import Callable, Mapping, Sequence
 
 from handset import reading
-from handset.application import Action, Message, Notice
-from handset.robots import behaviours
-from handset.robots.behaviours import Behaviour
+from handset.application import Action, DeviceEvent, ReceivedMessage, SendReceipt
 from handset.shown_log import ShownLog
 from handset.terminal import commands
 from handset.terminal.files import ConversationFiles
 from tidings.runtime.lru import LRU
+from tidings.wire import device as wire
 
 RECENT = 1000  # peers whose last choices are remembered, and messages that can be quoted
 QUOTED = 60  # characters of a message that another one answers
+
+_RECEIPTS = (SendReceipt(wire.DELIVERED), SendReceipt(wire.READ))
 
 Write = Callable[[str], None]
 
@@ -46,10 +47,10 @@ class Screen:
         # The beginning of each message, by its id.
         self._quotes: LRU[str, str] = LRU(RECENT)
 
-    def actions(self, message: Message) -> Sequence[Action]:
-        return behaviours.actions(Behaviour.READS, message)
+    def actions(self, message: ReceivedMessage) -> Sequence[Action]:
+        return _RECEIPTS
 
-    def show(self, messages: Sequence[Message]) -> None:
+    def show(self, messages: Sequence[ReceivedMessage]) -> None:
         # On record first: killed in between, a message is never on the screen twice.
         self._log.append(messages)
         for message in messages:
@@ -72,7 +73,7 @@ class Screen:
         """Something that was sent or shown may be answered."""
         self._quotes.put(message_id, words.split("\n", 1)[0][:QUOTED])
 
-    def _words(self, message: Message) -> str:
+    def _words(self, message: ReceivedMessage) -> str:
         lines = self._lines(message)
         self.sent(message.id, lines[0])
         if message.raw and (answered := reading.answered(message.raw)):
@@ -80,7 +81,7 @@ class Screen:
             lines = [f"(answers {f'“{quote}”' if quote else answered})", *lines]
         return "\n  ".join(lines)
 
-    def _lines(self, message: Message) -> list[str]:
+    def _lines(self, message: ReceivedMessage) -> list[str]:
         thread = self.thread(message.group or message.peer)
         thread.newest, thread.author = message.id, message.peer
         if message.type == "text":
@@ -93,23 +94,23 @@ class Screen:
             read.say(f"(/save {number} saves it)")
         return read.lines
 
-    def list_shown(self, messages: Sequence[Message]) -> set[tuple[str, str]]:
+    def list_shown(self, messages: Sequence[ReceivedMessage]) -> set[tuple[str, str]]:
         return self._log.list_shown(messages)
 
-    def notice(self, notice: Notice) -> None:
-        peer = f"+{printable(notice.peer)}" if notice.peer != notice.group else self._subject(notice.group)
-        if notice.event == "group_changed":
-            self._group_changed(notice)
+    def notify(self, event: DeviceEvent) -> None:
+        peer = f"+{printable(event.peer)}" if event.peer != event.group else self._subject(event.group)
+        if event.kind == "group_changed":
+            self._group_changed(event)
             return
         lines = {
             "delivered": f"  delivered to {peer}",
             "read": f"  read by {peer}",
             "expired": f"! {peer} was away too long; a message was never delivered",
-            "refused": f"! not sent to {peer}: {notice.detail}",
+            "refused": f"! not sent to {peer}: {event.detail}",
             "identity": f"! {peer} has a new identity key: it has been registered anew",
             "undecryptable": f"! a message from {peer} could not be decrypted",
         }
-        self._write(lines.get(notice.event, f"  {notice.event} {peer}"))
+        self._write(lines.get(event.kind, f"  {event.kind} {peer}"))
 
     def say(self, line: str) -> None:
         """Something about what was typed."""
@@ -118,10 +119,10 @@ class Screen:
     def _subject(self, group: str) -> str:
         return printable(self.groups.get(group) or group)
 
-    def _group_changed(self, notice: Notice) -> None:
-        by, who = f"+{printable(notice.peer)}", ", ".join(f"+{printable(number)}" for number in notice.refs)
-        self.groups[notice.group] = notice.subject
-        name = self._subject(notice.group)
+    def _group_changed(self, event: DeviceEvent) -> None:
+        by, who = f"+{printable(event.peer)}", ", ".join(f"+{printable(number)}" for number in event.refs)
+        self.groups[event.group] = event.subject
+        name = self._subject(event.group)
         lines = {
             "created": f"* {by} has made the group {name}",
             "joined": f"* {who} has joined {name}",
@@ -130,10 +131,10 @@ class Screen:
             "subject": f"* {by} calls the group {name} now",
             "admins": f"* the admins of {name} have changed: {who}",
         }
-        if notice.detail in ("left", "removed") and notice.number in notice.refs:
-            del self.groups[notice.group]
-            self.to = "" if self.to == notice.group else self.to
-        self._write(lines.get(notice.detail, f"* {name} has changed: {printable(notice.detail)}"))
+        if event.detail in ("left", "removed") and event.number in event.refs:
+            del self.groups[event.group]
+            self.to = "" if self.to == event.group else self.to
+        self._write(lines.get(event.detail, f"* {name} has changed: {printable(event.detail)}"))
 
     def connected(self, up: bool, reason: str) -> None:
         if up != self._was_connected:

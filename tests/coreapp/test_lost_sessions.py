@@ -9,7 +9,7 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from handset.application import Action, Message, Notice, Receipt
+from handset.application import Action, DeviceEvent, ReceivedMessage, SendReceipt
 from handset.devices import keys
 from handset.devices.device import Device
 from handset.devices.registration import Enrolment
@@ -40,20 +40,20 @@ class Person:
         self._device: Device | None = None
         self.signals = Signals()
         self.shown: list[tuple[str, str]] = []
-        self.notices: list[Notice] = []
+        self.notices: list[DeviceEvent] = []
 
-    def actions(self, message: Message) -> Sequence[Action]:
-        return (Receipt(wire.DELIVERED), Receipt(wire.READ))
+    def actions(self, message: ReceivedMessage) -> Sequence[Action]:
+        return (SendReceipt(wire.DELIVERED), SendReceipt(wire.READ))
 
-    def show(self, messages: Sequence[Message]) -> None:
+    def show(self, messages: Sequence[ReceivedMessage]) -> None:
         self.shown += [(message.id, message.text) for message in messages]
         self.signals.changed()
 
-    def list_shown(self, messages: Sequence[Message]) -> set[tuple[str, str]]:
+    def list_shown(self, messages: Sequence[ReceivedMessage]) -> set[tuple[str, str]]:
         return {(m.number, m.id) for m in messages if (m.id, m.text) in self.shown}
 
-    def notice(self, notice: Notice) -> None:
-        self.notices.append(notice)
+    def notify(self, event: DeviceEvent) -> None:
+        self.notices.append(event)
         self.signals.changed()
 
     async def enrol(self) -> None:

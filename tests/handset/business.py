@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
-from handset.application import Action, Message, Notice
+from handset.application import Action, DeviceEvent, ReceivedMessage
 from handset.devices import keys
 from handset.devices.registration import Enrolment
 from handset.devices.vault import Vault
@@ -25,29 +25,29 @@ class Recorder:
     """An application that answers nothing and remembers everything."""
 
     def __init__(self) -> None:
-        self.messages: list[Message] = []
-        self.notices: list[Notice] = []
+        self.messages: list[ReceivedMessage] = []
+        self.notices: list[DeviceEvent] = []
         self.fleet: Fleet | None = None
         self.http_url = ""
         self._changed = asyncio.Event()
 
-    def actions(self, message: Message) -> Sequence[Action]:
+    def actions(self, message: ReceivedMessage) -> Sequence[Action]:
         return ()
 
-    def show(self, messages: Sequence[Message]) -> None:
+    def show(self, messages: Sequence[ReceivedMessage]) -> None:
         self.messages += messages
         self._changed.set()
 
-    def list_shown(self, messages: Sequence[Message]) -> set[tuple[str, str]]:
+    def list_shown(self, messages: Sequence[ReceivedMessage]) -> set[tuple[str, str]]:
         return set()
 
-    def notice(self, notice: Notice) -> None:
-        self.notices.append(notice)
+    def notify(self, event: DeviceEvent) -> None:
+        self.notices.append(event)
         self._changed.set()
 
     def events(self, message_id: str) -> list[str]:
         """What happened to one of our messages, in order."""
-        return [notice.event for notice in self.notices if message_id in notice.refs]
+        return [notice.kind for notice in self.notices if message_id in notice.refs]
 
     async def send(self, to: str, text: str) -> str:
         assert self.fleet is not None

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from handset.application import Action, Message, Notice
+from handset.application import Action, DeviceEvent, ReceivedMessage
 from handset.devices import keys
 from handset.devices.device import Device
 from handset.devices.keys import KeySet
@@ -55,23 +55,23 @@ class Phone:
 
     def __init__(self, log: ShownLog) -> None:
         self._log = log
-        self.shown: list[Message] = []
-        self.notices: list[Notice] = []
+        self.shown: list[ReceivedMessage] = []
+        self.notices: list[DeviceEvent] = []
         self.changed = asyncio.Event()
 
-    def actions(self, message: Message) -> Sequence[Action]:
+    def actions(self, message: ReceivedMessage) -> Sequence[Action]:
         return behaviours.actions(behaviour_of(message.number), message)
 
-    def show(self, messages: Sequence[Message]) -> None:
+    def show(self, messages: Sequence[ReceivedMessage]) -> None:
         self._log.append(messages)
         self.shown += messages
         self.changed.set()
 
-    def list_shown(self, messages: Sequence[Message]) -> set[tuple[str, str]]:
+    def list_shown(self, messages: Sequence[ReceivedMessage]) -> set[tuple[str, str]]:
         return self._log.list_shown(messages)
 
-    def notice(self, notice: Notice) -> None:
-        self.notices.append(notice)
+    def notify(self, event: DeviceEvent) -> None:
+        self.notices.append(event)
         self.changed.set()
 
     async def until(self, condition: Callable[[], bool]) -> None:

@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
-from handset.application import Action, Message, Notice
+from handset.application import Action, DeviceEvent, ReceivedMessage
 from handset.content import encode_text
 from handset.devices import keys
 from handset.devices.registration import Enrolment
@@ -30,8 +30,8 @@ class Person:
 
     def __init__(self, number: str, network: LiveNetwork, folder: Path) -> None:
         self.number = number
-        self.messages: list[Message] = []
-        self.notices: list[Notice] = []
+        self.messages: list[ReceivedMessage] = []
+        self.notices: list[DeviceEvent] = []
         self._network = network
         self._folder = folder
         self._changed = asyncio.Event()
@@ -88,12 +88,12 @@ class Person:
     async def hears(self, change: str, *numbers: str) -> None:
         """Until the network has said so of a group."""
         await self.until(
-            lambda: any(n.event == "group_changed" and n.detail == change and n.refs == numbers for n in self.notices)
+            lambda: any(n.kind == "group_changed" and n.detail == change and n.refs == numbers for n in self.notices)
         )
 
     def events(self, message_id: str) -> list[tuple[str, str]]:
         """(who, what) for one of our messages."""
-        return [(notice.peer, notice.event) for notice in self.notices if message_id in notice.refs]
+        return [(notice.peer, notice.kind) for notice in self.notices if message_id in notice.refs]
 
     async def until(self, condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(15):
@@ -103,18 +103,18 @@ class Person:
 
     # What the phone calls.
 
-    def actions(self, message: Message) -> Sequence[Action]:
+    def actions(self, message: ReceivedMessage) -> Sequence[Action]:
         return behaviours.actions(None, message)
 
-    def show(self, messages: Sequence[Message]) -> None:
+    def show(self, messages: Sequence[ReceivedMessage]) -> None:
         self.messages += messages
         self._changed.set()
 
-    def list_shown(self, messages: Sequence[Message]) -> set[tuple[str, str]]:
+    def list_shown(self, messages: Sequence[ReceivedMessage]) -> set[tuple[str, str]]:
         return {(message.number, message.id) for message in self.messages}
 
-    def notice(self, notice: Notice) -> None:
-        self.notices.append(notice)
+    def notify(self, event: DeviceEvent) -> None:
+        self.notices.append(event)
         self._changed.set()
 
 

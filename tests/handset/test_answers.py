@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from coreapp.webhook import bodies, inbound
 from handset import content
-from handset.application import Forward, Message
+from handset.application import ReceivedMessage, SendContent
 from handset.attachments import pointers
 from handset.composing import Content
 from handset.robots import answers
@@ -33,8 +33,8 @@ def asked(kind: str, inside: Any) -> Content | None:
     """What the robot answers to a content."""
     text = inside["body"] if kind == "text" else ""
     raw = "" if kind == "text" else json.dumps({"type": kind, kind: inside})
-    done = actions(Behaviour.ANSWERS, Message(NUMBER, PEER, "gBEG1", 1, 1, 1_700_000_000_000, kind, text, raw))
-    found = [dict(action.content) for action in done if isinstance(action, Forward)]
+    done = actions(Behaviour.ANSWERS, ReceivedMessage(NUMBER, PEER, "gBEG1", 1, 1, 1_700_000_000_000, kind, text, raw))
+    found = [dict(action.content) for action in done if isinstance(action, SendContent)]
     return found[0] if found else None
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handset import content
-from handset.application import Message, Receipt, Reply
+from handset.application import ReceivedMessage, SendReceipt, SendText
 from handset.robots import behaviours
 from handset.robots.behaviours import Behaviour, actions, behaviour_of, number_of
 from handset.sending import ids
@@ -18,8 +18,8 @@ from tidings.runtime.settings import Environment, SettingsError
 from tidings.wire import device as wire
 
 
-def message(number: str, *, kind: str = "text") -> Message:
-    return Message(number, "15550000000", "m1", 1, 1, 1_700_000_000_000, kind, "hello")
+def message(number: str, *, kind: str = "text") -> ReceivedMessage:
+    return ReceivedMessage(number, "15550000000", "m1", 1, 1, 1_700_000_000_000, kind, "hello")
 
 
 @given(st.sampled_from(Behaviour), st.integers(0, behaviours.MAX_PER_KIND - 1))
@@ -49,13 +49,13 @@ def test_any_other_number_is_no_robot(number: str) -> None:
 
 
 def test_what_each_kind_does_with_a_text() -> None:
-    delivered, read = Receipt(wire.DELIVERED), Receipt(wire.READ)
+    delivered, read = SendReceipt(wire.DELIVERED), SendReceipt(wire.READ)
     done = {kind: tuple(actions(kind, message(number_of(kind, 1)))) for kind in Behaviour if kind is not Behaviour.SLOW}
     assert done == {
         Behaviour.READS: (delivered, read),
         Behaviour.DELIVERED_ONLY: (delivered,),
         Behaviour.OFFLINE: (),
-        Behaviour.ECHOES: (delivered, read, Reply("hello")),
+        Behaviour.ECHOES: (delivered, read, SendText("hello")),
         Behaviour.UNKNOWN: (),
         Behaviour.BLOCKS: (delivered, read),
         Behaviour.ANSWERS: (delivered, read),
@@ -67,11 +67,11 @@ def test_of_what_is_no_text_a_description_is_echoed() -> None:
     place = dataclasses.replace(
         message(number, kind="location"), text="", raw='{"type":"location","location":{"latitude":1,"longitude":2}}'
     )
-    assert actions(Behaviour.ECHOES, place)[-1] == Reply("[location] 1, 2")
+    assert actions(Behaviour.ECHOES, place)[-1] == SendText("[location] 1, 2")
     cards = ",".join('{"name":{"formatted_name":"Ada Lovelace"}}' for _ in range(300))
     people = dataclasses.replace(message(number, kind="contacts"), text="", raw=f'{{"contacts":[{cards}]}}')
     echoed = actions(Behaviour.ECHOES, people)[-1]
-    assert isinstance(echoed, Reply)
+    assert isinstance(echoed, SendText)
     assert len(echoed.text) <= 4096
 
 

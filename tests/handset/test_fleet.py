@@ -234,7 +234,7 @@ async def test_a_refused_envelope_leaves_the_outbox_and_is_reported(tmp_path: Pa
             business.open(await _device(world, QUIET), world.keys[QUIET])
             world.network.answer = lambda frame: wire.Refused(frame.n, wire.NO_SUCH_NUMBER)
             world.network.deliver(business.seal(QUIET, "hello"))
-            await world.phone.until(lambda: len([n for n in world.phone.notices if n.event == "refused"]) == 2)
+            await world.phone.until(lambda: len([n for n in world.phone.notices if n.kind == "refused"]) == 2)
         assert not await world.outbox()
 
 
@@ -266,7 +266,7 @@ async def test_an_undecryptable_message_is_acked_kept_by_its_id_and_answered_by_
         await world.network.until_acked(world.network.deliver(garbage))
         sends = await world.network.until_sent(2)
         assert not world.phone.shown
-        assert [notice.event for notice in world.phone.notices] == ["undecryptable"]
+        assert [notice.kind for notice in world.phone.notices] == ["undecryptable"]
         # First the session, on which it can come, then what is asked for.
         assert [send.kind for send in sends] == [wire.PREKEY, wire.RETRY]
         assert receipts(world) == [(wire.RETRY, "broken")]
@@ -296,7 +296,7 @@ async def test_a_peer_with_a_new_identity_is_accepted_and_reported(tmp_path: Pat
             business.open(device, world.keys[READER], one_time=index)
             await world.network.until_acked(world.network.deliver(business.seal(READER, text)))
         assert [message.text for message in world.phone.shown] == ["before", "after"]
-        assert [notice.event for notice in world.phone.notices] == ["identity"]
+        assert [notice.kind for notice in world.phone.notices] == ["identity"]
 
 
 async def test_a_session_is_dropped_when_the_network_says_that_the_peer_registered_anew(tmp_path: Path) -> None:

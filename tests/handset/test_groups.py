@@ -211,7 +211,7 @@ async def test_a_phone_without_the_key_asks_its_author_and_reads_what_comes_next
     await database.close()
     async with phones(ada, bob):
         lost = await ada.say(group, "lost")
-        await bob.until(lambda: any(n.event == "undecryptable" and n.refs == (lost,) for n in bob.notices))
+        await bob.until(lambda: any(n.kind == "undecryptable" and n.refs == (lost,) for n in bob.notices))
         await ada.until(lambda: (BOB, "delivered") not in ada.events(lost))
         async with asyncio.timeout(15):
             while True:
@@ -230,7 +230,7 @@ async def test_a_new_phone_of_a_member_is_given_the_key(person: MakePerson) -> N
         await ada.say(group, "one")
         await bob.reads("one")
     async with ada.phone(), bob.phone(fresh=True):
-        await ada.until(lambda: any(n.event == "identity" and n.peer == BOB for n in ada.notices))
+        await ada.until(lambda: any(n.kind == "identity" and n.peer == BOB for n in ada.notices))
         await ada.say(group, "two")
         await bob.reads("one", "two")
 
@@ -274,7 +274,7 @@ async def test_a_failed_commit_loses_no_group_message_and_shows_none_twice(perso
             await ada.say(group, f"{n}")
         await bob.reads("0", "1", "2", "3", "4", "5")
         assert not failures
-        await ada.until(lambda: sum(n.event == "read" for n in ada.notices) >= 1)
+        await ada.until(lambda: sum(n.kind == "read" for n in ada.notices) >= 1)
     assert [m.content for m in await inbox(bob) if m.kind == storage.TEXT] == ["0", "1", "2", "3", "4", "5"]
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from handset.application import Message
+from handset.application import ReceivedMessage
 from handset.shown_log import ShownLog
 from tidings.runtime.clock import ManualClock
 
 
-def message(number: int) -> Message:
-    return Message("15550110001", "15550000000", f"m{number}", number, 1, 1_000, "text", "hello")
+def message(number: int) -> ReceivedMessage:
+    return ReceivedMessage("15550110001", "15550000000", f"m{number}", number, 1, 1_000, "text", "hello")
 
 
 def test_the_record_is_two_files_of_bounded_size_and_both_are_known(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Who has which key, as the book of a mailroom keeps it."""
+"""Who has which sender key, as a mailroom keeps it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from handset.groups import contents
 from handset.groups.contents import Change, Group, Participant
-from handset.groups.sender_keys import Book
+from handset.groups.sender_keys import SenderKeyStore
 from tests.conftest import DatabaseFactory
 from tests.handset.harness import VAULT
 from tests.handset.people import ADA, BOB, CID
@@ -28,15 +28,15 @@ def chain_of(body: bytes) -> int:
     return e2ee.GroupMessage.parse(body).chain_id
 
 
-async def give_to_all(book: Book, connection: Connection, group: Group = GROUP) -> bytes:
+async def give_to_all(keys: SenderKeyStore, connection: Connection, group: Group = GROUP) -> bytes:
     """The distribution that everybody who lacked it has been given."""
-    preparation = await book.prepare(connection, ADA, group)
-    await book.held(connection, ADA, group.id, group.epoch, preparation)
+    preparation = await keys.prepare(connection, ADA, group)
+    await keys.held(connection, ADA, group.id, group.epoch, preparation)
     return preparation.distribution
 
 
-async def encrypted(book: Book, connection: Connection) -> tuple[int, bytes]:
-    sealed = await book.encrypt(connection, ADA, GROUP.id, HELLO)
+async def encrypted(keys: SenderKeyStore, connection: Connection) -> tuple[int, bytes]:
+    sealed = await keys.encrypt(connection, ADA, GROUP.id, HELLO)
     assert sealed is not None
     return sealed
 
@@ -47,40 +47,40 @@ async def database(database_factory: DatabaseFactory) -> Database:
 
 
 async def test_nothing_is_encrypted_before_everybody_has_the_key(database: Database) -> None:
-    book = Book(VAULT)
+    keys = SenderKeyStore(VAULT)
     async with database.transaction() as connection:
-        assert await book.encrypt(connection, ADA, GROUP.id, HELLO) is None
-        preparation = await book.prepare(connection, ADA, GROUP)
+        assert await keys.encrypt(connection, ADA, GROUP.id, HELLO) is None
+        preparation = await keys.prepare(connection, ADA, GROUP)
         assert preparation.missing == {BOB, CID}
-        assert await book.encrypt(connection, ADA, GROUP.id, HELLO) is None
-        await book.held(connection, ADA, GROUP.id, GROUP.epoch, preparation)
-        epoch, _ = await encrypted(book, connection)
+        assert await keys.encrypt(connection, ADA, GROUP.id, HELLO) is None
+        await keys.held(connection, ADA, GROUP.id, GROUP.epoch, preparation)
+        epoch, _ = await encrypted(keys, connection)
         assert epoch == GROUP.epoch
-        assert (await book.prepare(connection, ADA, GROUP)).missing == frozenset()
-        await book.save(connection)
+        assert (await keys.prepare(connection, ADA, GROUP)).missing == frozenset()
+        await keys.save(connection)
 
 
 @pytest.mark.parametrize("what", ["left", "removed"])
 async def test_in_the_transaction_in_which_somebody_goes_the_old_key_encrypts_nothing_more(
     database: Database, what: str
 ) -> None:
-    book = Book(VAULT)
+    keys = SenderKeyStore(VAULT)
     async with database.transaction() as connection:
-        await give_to_all(book, connection)
-        old = chain_of((await encrypted(book, connection))[1])
-        await book.save(connection)
+        await give_to_all(keys, connection)
+        old = chain_of((await encrypted(keys, connection))[1])
+        await keys.save(connection)
     left = Group(GROUP.id, "Lunch", ADA, 5, 4, participants=[p for p in GROUP.participants if p.number != CID])
     async with database.transaction() as connection:
-        await book.follow(connection, ADA, GROUP.id, change(what, CID))
-        assert await book.encrypt(connection, ADA, GROUP.id, HELLO) is None
-        preparation = await book.prepare(connection, ADA, left)
+        await keys.follow(connection, ADA, GROUP.id, change(what, CID))
+        assert await keys.encrypt(connection, ADA, GROUP.id, HELLO) is None
+        preparation = await keys.prepare(connection, ADA, left)
         assert preparation.missing == {BOB}
-        await book.held(connection, ADA, GROUP.id, left.epoch, preparation)
-        epoch, body = await encrypted(book, connection)
+        await keys.held(connection, ADA, GROUP.id, left.epoch, preparation)
+        epoch, body = await encrypted(keys, connection)
         assert (epoch, chain_of(body) != old) == (4, True)
-        await book.save(connection)
+        await keys.save(connection)
     # And so it is after a restart.
-    again = Book(VAULT)
+    again = SenderKeyStore(VAULT)
     async with database.transaction() as connection:
         assert chain_of((await encrypted(again, connection))[1]) == chain_of(body)
 
@@ -88,13 +88,13 @@ async def test_in_the_transaction_in_which_somebody_goes_the_old_key_encrypts_no
 async def test_the_distribution_id_is_a_uuid_of_version_4_and_one_of_before_that_rule_is_as_if_there_were_none(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    book = Book(VAULT)
+    keys = SenderKeyStore(VAULT)
     async with database.transaction() as connection:
         with monkeypatch.context() as before:
             before.setattr(uuid, "uuid4", lambda: uuid.UUID(bytes=b"0123456789abcdef"))
-            await give_to_all(book, connection)
-        await book.save(connection)
-    again = Book(VAULT)
+            await give_to_all(keys, connection)
+        await keys.save(connection)
+    again = SenderKeyStore(VAULT)
     async with database.transaction() as connection:
         assert await again.encrypt(connection, ADA, GROUP.id, HELLO) is None
         preparation = await again.prepare(connection, ADA, GROUP)
@@ -106,36 +106,36 @@ async def test_the_distribution_id_is_a_uuid_of_version_4_and_one_of_before_that
 
 
 async def test_a_holder_who_is_gone_by_what_the_network_answers_forces_a_new_key_too(database: Database) -> None:
-    book = Book(VAULT)
+    keys = SenderKeyStore(VAULT)
     async with database.transaction() as connection:
-        before = e2ee.DistributionMessage.parse(await give_to_all(book, connection))
+        before = e2ee.DistributionMessage.parse(await give_to_all(keys, connection))
         left = Group(GROUP.id, "Lunch", ADA, 5, 4, participants=GROUP.participants[:2])
-        preparation = await book.prepare(connection, ADA, left)
+        preparation = await keys.prepare(connection, ADA, left)
         after = e2ee.DistributionMessage.parse(preparation.distribution)
         assert preparation.missing == {BOB}
         assert (after.distribution_id, after.chain_id != before.chain_id) == (before.distribution_id, True)
 
 
 async def test_what_was_given_while_the_group_changed_does_not_count(database: Database) -> None:
-    book = Book(VAULT)
+    keys = SenderKeyStore(VAULT)
     async with database.transaction() as connection:
-        preparation = await book.prepare(connection, ADA, GROUP)
-        await book.follow(connection, ADA, GROUP.id, change("left", CID))
-        await book.held(connection, ADA, GROUP.id, GROUP.epoch, preparation)
-        assert await book.encrypt(connection, ADA, GROUP.id, HELLO) is None
+        preparation = await keys.prepare(connection, ADA, GROUP)
+        await keys.follow(connection, ADA, GROUP.id, change("left", CID))
+        await keys.held(connection, ADA, GROUP.id, GROUP.epoch, preparation)
+        assert await keys.encrypt(connection, ADA, GROUP.id, HELLO) is None
 
 
 @pytest.mark.parametrize("what", ["somebody joined", "the phone was switched off"])
 async def test_whoever_may_have_a_key_that_did_not_count_as_given_forces_a_new_one(
     database: Database, what: str
 ) -> None:
-    book = Book(VAULT)
+    keys = SenderKeyStore(VAULT)
     async with database.transaction() as connection:
         # It may have left for everybody, Cid among them.
-        preparation = await book.prepare(connection, ADA, GROUP)
-        await book.save(connection)
+        preparation = await keys.prepare(connection, ADA, GROUP)
+        await keys.save(connection)
     before = e2ee.DistributionMessage.parse(preparation.distribution)
-    again = book if what == "somebody joined" else Book(VAULT)
+    again = keys if what == "somebody joined" else SenderKeyStore(VAULT)
     async with database.transaction() as connection:
         if what == "somebody joined":
             await again.follow(connection, ADA, GROUP.id, change("joined", "15550100009"))
@@ -150,31 +150,31 @@ async def test_whoever_may_have_a_key_that_did_not_count_as_given_forces_a_new_o
 
 
 async def test_whoever_joins_is_given_the_key_as_it_stands(database: Database) -> None:
-    book = Book(VAULT)
+    keys = SenderKeyStore(VAULT)
     pair = Group(GROUP.id, "Lunch", ADA, 5, 3, participants=GROUP.participants[:2])
     whole = Group(GROUP.id, "Lunch", ADA, 5, 4, participants=GROUP.participants)
     async with database.transaction() as connection:
-        first = e2ee.DistributionMessage.parse(await give_to_all(book, connection, pair))
-        await encrypted(book, connection)
+        first = e2ee.DistributionMessage.parse(await give_to_all(keys, connection, pair))
+        await encrypted(keys, connection)
         for _ in range(2):
-            await book.follow(connection, ADA, GROUP.id, change("joined", CID))
-        preparation = await book.prepare(connection, ADA, whole)
+            await keys.follow(connection, ADA, GROUP.id, change("joined", CID))
+        preparation = await keys.prepare(connection, ADA, whole)
         assert preparation.missing == {CID}
         given = e2ee.DistributionMessage.parse(preparation.distribution)
         assert (given.chain_id, given.iteration) == (first.chain_id, 1)
 
 
 async def test_a_member_with_a_new_identity_is_given_the_key_again(database: Database) -> None:
-    book = Book(VAULT)
+    keys = SenderKeyStore(VAULT)
     async with database.transaction() as connection:
-        await give_to_all(book, connection)
-        await book.new_identity(connection, ADA, BOB)
-        assert await book.encrypt(connection, ADA, GROUP.id, HELLO) is None
-        assert (await book.prepare(connection, ADA, GROUP)).missing == {BOB}
+        await give_to_all(keys, connection)
+        await keys.new_identity(connection, ADA, BOB)
+        assert await keys.encrypt(connection, ADA, GROUP.id, HELLO) is None
+        assert (await keys.prepare(connection, ADA, GROUP)).missing == {BOB}
 
 
 async def test_a_message_is_read_once_with_the_key_that_was_given(database: Database) -> None:
-    ada, bob = Book(VAULT), Book(VAULT)
+    ada, bob = SenderKeyStore(VAULT), SenderKeyStore(VAULT)
     async with database.transaction() as connection:
         distribution = await give_to_all(ada, connection)
         _, body = await encrypted(ada, connection)
@@ -185,7 +185,7 @@ async def test_a_message_is_read_once_with_the_key_that_was_given(database: Data
         await bob.take_up(connection, BOB, ADA, contents.SenderKey(GROUP.id, distribution))
         assert bob.read(BOB, frame) == HELLO
         await bob.save(connection)
-    again = Book(VAULT)
+    again = SenderKeyStore(VAULT)
     async with database.transaction() as connection:
         await again.load(connection, [(BOB, GROUP.id, ADA)])
         with pytest.raises(e2ee.DuplicateMessage):
@@ -196,12 +196,12 @@ async def test_a_message_is_read_once_with_the_key_that_was_given(database: Data
 
 
 async def test_of_a_group_that_one_has_left_no_key_remains(database: Database) -> None:
-    book = Book(VAULT)
+    keys = SenderKeyStore(VAULT)
     async with database.transaction() as connection:
-        await give_to_all(book, connection)
-        await encrypted(book, connection)
-        await book.follow(connection, ADA, GROUP.id, change("removed", ADA))
-        assert await book.distribution(connection, ADA, GROUP.id) is None
-        await book.save(connection)
+        await give_to_all(keys, connection)
+        await encrypted(keys, connection)
+        await keys.follow(connection, ADA, GROUP.id, change("removed", ADA))
+        assert await keys.distribution(connection, ADA, GROUP.id) is None
+        await keys.save(connection)
     async with database.transaction() as connection:
-        assert await Book(VAULT).distribution(connection, ADA, GROUP.id) is None
+        assert await SenderKeyStore(VAULT).distribution(connection, ADA, GROUP.id) is None
