@@ -274,7 +274,7 @@ async def test_piped_input_and_output_work_as_a_program(live_network: LiveNetwor
     folder.mkdir()
     program = (
         "import asyncio, os, sys; "
-        "from handset.settings import read_terminal; from handset.terminal import run_terminal; "
+        "from handset.settings import read_terminal; from handset.terminal.terminal import run_terminal; "
         "from tidings.runtime.settings import Environment; "
         "sys.exit(asyncio.run((lambda: run_terminal(sys.argv[1], read_terminal(Environment(os.environ)), "
         "asyncio.Event()))()))"
