@@ -50,9 +50,6 @@ class Resolver:
                 raise answer
             return answer
 
-    def getaddrinfo(self, host: str, port: object, *args: object, **more: object) -> list[Any]:
-        return [(family, socket.SOCK_STREAM, 6, "", (text, port or 0)) for family, text in self(host)]
-
     def answer(self, host: str, answer: Sequence[Resolved] | OSError) -> None:
         """End one lookup of the name."""
         with self._changed:
@@ -90,12 +87,10 @@ Main = Callable[[Coroutine[Any, Any, None]], None]
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
 def test_names_that_nobody_answers_for_hold_up_no_other_thread_of_the_process(
-    resolver: Resolver, monkeypatch: pytest.MonkeyPatch, run: Main
+    resolver: Resolver, run: Main
 ) -> None:
-    monkeypatch.setattr(socket, "getaddrinfo", resolver.getaddrinfo)
-
     async def main() -> None:
-        guard = EgressGuard(OutgoingSettings(addresses.LOOPBACK))
+        guard = EgressGuard(OutgoingSettings(addresses.LOOPBACK), Names(resolver))
         # More than the event loop's own pool can have.
         waiting = [asyncio.create_task(guard.resolve(f"dead{number}.example", 443)) for number in range(40)]
         try:
@@ -171,7 +166,7 @@ async def test_names_take_turns_and_who_has_gone_takes_none(resolver: Resolver) 
     await soon(lambda: resolver.under_way == names.THREADS)
     gone = begin(looked_up, "gone.example")
     patient = begin(looked_up, "quick.example")
-    await soon(lambda: looked_up._waiting == names.THREADS + 2)
+    await soon(lambda: looked_up.waiting == names.THREADS + 2)
     await end(*gone)
     assert not patient[0].done()
     resolver.answer("dead3.example", [HERE])
@@ -185,25 +180,21 @@ async def test_callers_who_come_and_go_leave_nothing_behind(resolver: Resolver) 
     await asyncio.gather(*begin(looked_up, *(f"quick{number}.example" for number in range(100))))
     for _ in range(10):
         impatient = begin(looked_up, *["dead.example"] * 10, *(f"dead{number}.example" for number in range(50)))
-        await soon(lambda: looked_up._waiting == 60)
+        await soon(lambda: looked_up.waiting == 60)
         await end(*impatient)
     assert len(resolver.asked) == 100 + names.THREADS
-    assert len(looked_up._questions) <= names.THREADS
+    assert looked_up.unresolved <= names.THREADS
     resolver.end()
-    await soon(lambda: not looked_up._threads)
-    assert not looked_up._questions
-    assert not looked_up._turns
-    assert not looked_up._waiting
+    await soon(lambda: not looked_up.unresolved)
+    assert not looked_up.waiting
+    assert await looked_up("quick.example", 443) == [HERE]
 
 
-async def test_when_too_many_wait_the_next_is_told_to_try_later(
-    resolver: Resolver, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(names, "MAX_WAITING", 3)
-    looked_up = Names(resolver)
+async def test_when_too_many_wait_the_next_is_told_to_try_later(resolver: Resolver) -> None:
+    looked_up = Names(resolver, max_waiting=3)
     guard = EgressGuard(OutgoingSettings(addresses.LOOPBACK), looked_up)
     waiting = begin(looked_up, *["dead.example"] * 3)
-    await soon(lambda: looked_up._waiting == 3)
+    await soon(lambda: looked_up.waiting == 3)
     with pytest.raises(TryLater, match="too many names are being looked up"):
         await guard.connect("quick.example", 443)
     await guard.check("https://quick.example/")

@@ -48,8 +48,11 @@ class Forbidden(OSError):
 class EgressGuard:
     """Asked for every connection to a host that is not in the settings of the process."""
 
-    def __init__(self, settings: OutgoingSettings, lookup: Lookup | None = None) -> None:
+    def __init__(
+        self, settings: OutgoingSettings, lookup: Lookup | None = None, *, check_seconds: float = CHECK_SECONDS
+    ) -> None:
         """lookup(host, port): the addresses of a name, best first; raises `OSError`. By default the system's."""
+        self._check_seconds = check_seconds
         self._allowed = settings.allowed
         self._proxy = settings.proxy
         self._names = Names()
@@ -87,7 +90,7 @@ class EgressGuard:
         """
         host, port, _ = urls.parse(url).origin
         try:
-            async with asyncio.timeout(CHECK_SECONDS):
+            async with asyncio.timeout(self._check_seconds):
                 await self.resolve(host, port)
         except Forbidden:
             raise

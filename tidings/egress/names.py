@@ -47,9 +47,10 @@ class Names:
     their turn.
     """
 
-    def __init__(self, ask: Ask | None = None) -> None:
+    def __init__(self, ask: Ask | None = None, *, max_waiting: int = MAX_WAITING) -> None:
         """ask(host): called in a thread; raises `OSError`. By default the system's resolver."""
         self._ask = ask or _ask_system
+        self._max_waiting = max_waiting
         self._questions: dict[str, _Question] = {}
         # In this order the threads that become free are given away. Each question that somebody waits for is here, or
         # has a thread.
@@ -57,13 +58,23 @@ class Names:
         self._threads = 0
         self._waiting = 0
 
+    @property
+    def unresolved(self) -> int:
+        """Names that somebody waits for or a thread asks for."""
+        return len(self._questions)
+
+    @property
+    def waiting(self) -> int:
+        """Callers without an answer."""
+        return self._waiting
+
     async def __call__(self, host: str, port: int) -> Sequence[Resolved]:
         """The addresses of `host`, best first; they do not depend on the port.
 
         Raises `OSError` when it has none or nobody can say, `TryLater` when too many wait. Takes as long as the caller
         lets it: put a deadline around it.
         """
-        if self._waiting >= MAX_WAITING:
+        if self._waiting >= self._max_waiting:
             REFUSED.inc()
             raise TryLater("too many names are being looked up: the resolver is slow, or does not answer")
         question = self._questions.setdefault(host, _Question(host))
