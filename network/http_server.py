@@ -7,6 +7,7 @@ import contextlib
 import functools
 import socket
 from collections.abc import Iterator
+from typing import Any
 
 import uvicorn
 from prometheus_client import Counter, Gauge
@@ -28,7 +29,7 @@ GRACE = 3
 class _Protocol(http1.StayingProtocol):
     """At most `limit` are open at a time; one more is closed at once. One that becomes a WebSocket counts no more."""
 
-    def __init__(self, present: set[_Protocol], limit: int, **options: object) -> None:
+    def __init__(self, present: set[_Protocol], limit: int, **options: Any) -> None:
         super().__init__(**options)
         self._present = present
         self._limit = limit
@@ -67,14 +68,22 @@ class HttpServer:
 
     name = "http"
 
-    def __init__(self, address: tuple[str, int], certificate: Certificate, app: ASGIApp, *, connections: int) -> None:
+    def __init__(
+        self,
+        address: tuple[str, int],
+        certificate: Certificate,
+        app: ASGIApp,
+        *,
+        connections: int,
+        head_timeout: float = http1.HEAD_TIMEOUT,
+    ) -> None:
         """connections: open at the same time, WebSockets apart; one more is closed at once."""
         self._address = address
         self._socket: socket.socket | None = None
         self._server = _Server(
             uvicorn.Config(
                 app,
-                http=functools.partial(_Protocol, set(), connections),  # type: ignore[arg-type]
+                http=functools.partial(_Protocol, set(), connections, head_timeout=head_timeout),  # type: ignore[arg-type]
                 lifespan="off",
                 log_config=None,
                 access_log=False,

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from tidings import e2ee
 
 DISTRIBUTION_ID = bytes(range(16))
+# A Montgomery key, -1 modulo the prime, to which no point of the Edwards curve belongs.
+MINUS_ONE = (2**255 - 20).to_bytes(32, "little")
 
 
 @dataclass

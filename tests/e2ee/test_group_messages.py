@@ -4,13 +4,12 @@ import pytest
 
 from tests.e2ee import groups
 from tidings import e2ee
-from tidings.e2ee import cbc, group_messages, messages, protobuf, xeddsa
+from tidings.e2ee import cbc, group_messages, messages, protobuf
 
 
 def with_chain_id(chain_id: int) -> e2ee.SenderKeyRecord:
-    sender = e2ee.SenderKeyRecord.create(groups.DISTRIBUTION_ID)
-    sender._states[0].chain_id = chain_id
-    return sender
+    blob = e2ee.SenderKeyRecord.create(groups.DISTRIBUTION_ID).to_bytes()
+    return e2ee.SenderKeyRecord.from_bytes(blob[:18] + chain_id.to_bytes(4, "big") + blob[22:])
 
 
 def test_a_message_of_100_bytes_has_205() -> None:
@@ -135,7 +134,7 @@ def test_a_distribution_message_without_one_of_its_fields_or_with_a_wrong_one_is
 
 
 def test_a_signing_key_without_an_edwards_point_is_refused_at_once() -> None:
-    message = group_messages.DistributionMessage(bytes(16), 1, 0, bytes(32), b"\x05" + xeddsa._MINUS_ONE)
+    message = group_messages.DistributionMessage(bytes(16), 1, 0, bytes(32), b"\x05" + groups.MINUS_ONE)
     with pytest.raises(e2ee.InvalidMessage):
         e2ee.DistributionMessage.parse(message.encode())
 

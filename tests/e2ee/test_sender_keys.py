@@ -6,7 +6,7 @@ import pytest
 
 from tests.e2ee import groups
 from tidings import e2ee
-from tidings.e2ee import chains, group_messages, protobuf, sender_keys, xeddsa
+from tidings.e2ee import chains, group_messages, protobuf, sender_keys
 
 
 def test_one_ciphertext_is_read_by_every_member() -> None:
@@ -215,9 +215,9 @@ def test_a_chain_id_with_another_signing_key_is_another_chain_in_its_place() -> 
 
 
 def test_used_up_iterations_ask_for_a_new_chain() -> None:
-    sender = groups.group().sender
-    sender._states[0].chain.next_index = protobuf.MAX_UINT32
-    sender = groups.reload(sender)
+    blob = groups.group().sender.to_bytes()
+    # Of the chain, after its key: the next iteration.
+    sender = e2ee.SenderKeyRecord.from_bytes(blob[:119] + protobuf.MAX_UINT32.to_bytes(8, "big") + blob[127:])
     assert e2ee.GroupMessage.parse(sender.encrypt(b"the last")).iteration == protobuf.MAX_UINT32
     with pytest.raises(e2ee.NoSession):
         sender.encrypt(b"one too many")
@@ -240,7 +240,7 @@ def test_a_damaged_blob_or_one_of_an_unknown_version_is_corrupt() -> None:
     group = groups.group()
     group.member.decrypt([group.sender.encrypt(b"%d" % number) for number in range(3)][2])
     for blob in (group.sender.to_bytes(), group.member.to_bytes()):
-        minus_one = blob[:22] + xeddsa._MINUS_ONE + blob[54:]
+        minus_one = blob[:22] + groups.MINUS_ONE + blob[54:]
         too_many = blob[:17] + b"\x06" + blob[18:] + blob[18:] * 5
         cut = [blob[:length] for length in range(len(blob))]
         for damaged in [b"\x02" + blob[1:], blob + b"\x00", minus_one, too_many, *cut]:

@@ -86,9 +86,7 @@ Main = Callable[[Coroutine[Any, Any, None]], None]
 
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
-def test_names_that_nobody_answers_for_hold_up_no_other_thread_of_the_process(
-    resolver: Resolver, run: Main
-) -> None:
+def test_names_that_nobody_answers_for_hold_up_no_other_thread_of_the_process(resolver: Resolver, run: Main) -> None:
     async def main() -> None:
         guard = EgressGuard(OutgoingSettings(addresses.LOOPBACK), Names(resolver))
         # More than the event loop's own pool can have.

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tidings.media.errors import FileGone, MakeRoom, SendLess, SendSomething, UseAnotherType
-from tidings.media.files import BLOCK, Draft, Files
+from tidings.media.files import BLOCK, Files
 
 BIG = 10**9
 
@@ -111,34 +111,24 @@ async def test_a_cancelled_writer_leaves_nothing(files: Files) -> None:
     assert os.listdir(files.directory) == []
 
 
-async def test_a_writer_that_is_cancelled_twice_waits_for_its_thread(
-    files: Files, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_writer_that_is_cancelled_twice_waits_for_its_thread(files: Files) -> None:
     loop, begun, go_on = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
-    flush, discard, steps = Draft.flush, Draft.discard, list[str]()
 
-    def slow(draft: Draft) -> None:
+    def slow(first: bytes) -> None:
+        """In the thread that writes, before it makes the file."""
         loop.call_soon_threadsafe(begun.set)
         go_on.wait(5)
-        flush(draft)
-        steps.append("flushed")
 
-    def note(draft: Draft) -> None:
-        steps.append("discarded")
-        discard(draft)
-
-    monkeypatch.setattr(Draft, "flush", slow)
-    monkeypatch.setattr(Draft, "discard", note)
-    task = asyncio.create_task(files.write(chunks(b"x" * BLOCK), limit=BIG))
+    task = asyncio.create_task(files.write(chunks(b"x" * BLOCK), limit=BIG, check=slow))
     await begun.wait()
     for _ in range(2):
         task.cancel()
         for _ in range(3):
             await asyncio.sleep(0)
+    assert not task.done()
     go_on.set()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert steps == ["flushed", "discarded"]
     assert os.listdir(files.directory) == []
 
 

@@ -14,7 +14,7 @@ from network.http_server import HttpServer
 from network.settings import Certificate, Limits
 from tests.conftest import DatabaseFactory
 from tests.network.support import PATIENCE, Network
-from tidings.runtime import http1
+from tidings.runtime.http1 import HEAD_TIMEOUT
 
 Address = tuple[str, int]
 
@@ -35,8 +35,8 @@ def make_app() -> FastAPI:
 
 
 @contextlib.asynccontextmanager
-async def serve(connections: int = 10) -> AsyncIterator[Address]:
-    server = HttpServer(("127.0.0.1", 0), Certificate(), make_app(), connections=connections)
+async def serve(connections: int = 10, head_timeout: float = HEAD_TIMEOUT) -> AsyncIterator[Address]:
+    server = HttpServer(("127.0.0.1", 0), Certificate(), make_app(), connections=connections, head_timeout=head_timeout)
     address = server.open()
     stop = asyncio.Event()
     serving = asyncio.create_task(server.run(stop))
@@ -82,11 +82,8 @@ async def test_a_head_without_an_end_is_refused_rather_than_kept() -> None:
 
 
 @pytest.mark.parametrize("begun", [b"", b"GET / HTTP/1.1\r\nA: a"])
-async def test_a_head_that_does_not_come_in_time_ends_the_connection(
-    monkeypatch: pytest.MonkeyPatch, begun: bytes
-) -> None:
-    monkeypatch.setattr(http1, "HEAD_TIMEOUT", 0.05)
-    async with serve() as address, connected(address) as (reader, writer):
+async def test_a_head_that_does_not_come_in_time_ends_the_connection(begun: bytes) -> None:
+    async with serve(head_timeout=0.05) as address, connected(address) as (reader, writer):
         writer.write(begun)
         assert await reader.read() == b""
 
@@ -104,9 +101,8 @@ async def test_one_connection_too_many_is_closed_at_once_and_the_others_are_serv
         await until_served(address)
 
 
-async def test_what_became_a_websocket_takes_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http1, "HEAD_TIMEOUT", 0.05)
-    async with serve(connections=1) as address:
+async def test_what_became_a_websocket_takes_no_place() -> None:
+    async with serve(connections=1, head_timeout=0.05) as address:
         url = f"ws://{address[0]}:{address[1]}/connect"
         async with websockets.connect(url) as first, websockets.connect(url) as second:
             async with connected(address) as held:

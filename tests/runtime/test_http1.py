@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
@@ -18,12 +19,14 @@ from tidings.runtime import http1
 class Server(uvicorn.Server):
     """Its application takes a request's body only if the path is `/read`, and answers with what came of it."""
 
-    def __init__(self, listener: socket.socket, *, keep_alive: int = 60) -> None:
+    def __init__(
+        self, listener: socket.socket, *, keep_alive: int = 60, head_timeout: float = http1.HEAD_TIMEOUT
+    ) -> None:
         super().__init__(
             uvicorn.Config(
                 self._app,
                 interface="asgi3",
-                http=http1.StayingProtocol,
+                http=functools.partial(http1.StayingProtocol, head_timeout=head_timeout),  # type: ignore[arg-type]
                 ws="none",
                 lifespan="off",
                 log_config=None,
@@ -69,7 +72,7 @@ class Server(uvicorn.Server):
 
 
 @contextlib.asynccontextmanager
-async def serve(**options: int) -> AsyncIterator[Server]:
+async def serve(**options: Any) -> AsyncIterator[Server]:
     listener = socket.create_server(("127.0.0.1", 0))
     server = Server(listener, **options)
     serving = asyncio.create_task(server.serve([listener]))
@@ -157,11 +160,8 @@ async def test_what_is_wrapped_around_a_long_body_is_no_long_head(server: Server
 
 
 @pytest.mark.parametrize("begun", [b"", b"\r\n", b"GET / HT", b"GET / HTTP/1.1\r\n\r\nGET / HTTP/1.1\r\nA: a"])
-async def test_a_head_that_does_not_come_in_time_ends_the_connection(
-    server: Server, monkeypatch: pytest.MonkeyPatch, begun: bytes
-) -> None:
-    monkeypatch.setattr(http1, "HEAD_TIMEOUT", 0.05)
-    async with connected(server) as (reader, writer):
+async def test_a_head_that_does_not_come_in_time_ends_the_connection(begun: bytes) -> None:
+    async with serve(head_timeout=0.05) as server, connected(server) as (reader, writer):
         writer.write(begun)
         assert (await reader.read()).count(b"200 OK") == begun.count(b"\r\n\r\n")
 

@@ -14,7 +14,6 @@ import pytest
 from tests.webapp import raw
 from tests.webapp.conftest import Served, basic, body, make_settings
 from tests.webapp.fake_coreapp import FakeCoreapp
-from tidings.runtime import http1
 from tidings.runtime.settings import DatabaseSettings, SettingsError
 from tidings.storage import schema
 from tidings.storage.database import Database
@@ -121,18 +120,6 @@ async def test_the_body_of_one_who_asks_for_http_2_is_never_taken_for_a_request(
     outer = asking_for_http_2(api, b"Content-Length: %d\r\n" % len(inner))
     assert (await raw.exchange(api.port, outer + inner))[0] == 400
     assert not coreapp.asked(core.AcceptMessage)
-
-
-@pytest.mark.parametrize("begun", [b"", b"GET / HT", b"GET / HTTP/1.1\r\nHost: x\r\n"])
-async def test_a_connection_whose_request_does_not_come_is_closed(
-    api: Served, monkeypatch: pytest.MonkeyPatch, begun: bytes
-) -> None:
-    monkeypatch.setattr(http1, "HEAD_TIMEOUT", 0.05)
-    reader, writer = await asyncio.open_connection("127.0.0.1", api.port)
-    writer.write(begun)
-    async with asyncio.timeout(5):
-        assert await reader.read() == b""
-    writer.close()
 
 
 async def test_a_large_body_before_the_next_request_is_no_large_head(api: Served) -> None:

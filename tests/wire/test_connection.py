@@ -214,11 +214,8 @@ async def test_a_peer_that_does_not_read_is_disconnected_and_nobody_waits_for_it
     deaf.close()
 
 
-async def test_closing_does_not_wait_for_a_peer_that_does_not_read(
-    listen: Listen, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(wire, "LINGER", 0.01)
-    here, port = await listen(max_write_buffer=100_000_000)
+async def test_closing_does_not_wait_for_a_peer_that_does_not_read(listen: Listen) -> None:
+    here, port = await listen(max_write_buffer=100_000_000, linger=0.01)
     deaf = socket.create_connection(("127.0.0.1", port))
     await here.is_up.wait()
     for n in range(5):

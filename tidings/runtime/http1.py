@@ -39,8 +39,9 @@ class StayingProtocol(HttpToolsProtocol):
     An upgrade that is not taken up changes nothing of the request. WebSockets are as ever.
     """
 
-    def __init__(self, *args: object, **options: object) -> None:
+    def __init__(self, *args: object, head_timeout: float = HEAD_TIMEOUT, **options: object) -> None:
         super().__init__(*args, **options)  # type: ignore[arg-type]
+        self._head_timeout = head_timeout
         self._replays_head = False
         self._in_head = True
         # Bytes of the segments since the last in which a head, a part of a body or a message ended.
@@ -50,7 +51,7 @@ class StayingProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.flow = _Flow(transport, self.pipeline)
-        self._head_timer = self.loop.call_later(HEAD_TIMEOUT, self._head_is_late)
+        self._head_timer = self.loop.call_later(self._head_timeout, self._head_is_late)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_head_timer()
@@ -71,7 +72,7 @@ class StayingProtocol(HttpToolsProtocol):
             self._refuse_size()
         elif self._in_head:
             if self._head_timer is None:
-                self._head_timer = self.loop.call_later(HEAD_TIMEOUT, self._head_is_late)
+                self._head_timer = self.loop.call_later(self._head_timeout, self._head_is_late)
         elif self.cycle.response_complete and self.timeout_keep_alive_task is None:
             # What comes of a request that was answered early is no request.
             self.timeout_keep_alive_task = self.loop.call_later(
@@ -90,7 +91,7 @@ class StayingProtocol(HttpToolsProtocol):
         self._head_timer = None
         if self.flow.read_paused:
             # It is we who do not read it.
-            self._head_timer = self.loop.call_later(HEAD_TIMEOUT, self._head_is_late)
+            self._head_timer = self.loop.call_later(self._head_timeout, self._head_is_late)
         elif not self.transport.is_closing():
             self.transport.close()
 

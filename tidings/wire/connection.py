@@ -58,6 +58,7 @@ class Connection(asyncio.Protocol):
     """One side of a framed connection; `frames` is the union of frame types that may arrive.
 
     last_words: makes the frame that tells the peer what was wrong with a frame of its before the connection is closed.
+    linger: seconds that a closed connection may take to write what is queued.
     """
 
     def __init__(
@@ -68,12 +69,14 @@ class Connection(asyncio.Protocol):
         max_frame: int = MAX_FRAME,
         max_write_buffer: int = MAX_WRITE_BUFFER,
         last_words: Callable[[str], msgspec.Struct] | None = None,
+        linger: float = LINGER,
     ) -> None:
         self._decoder = msgspec.msgpack.Decoder(frames)
         self._handler = handler
         self._max_frame = max_frame
         self._max_write_buffer = max_write_buffer
         self._last_words = last_words
+        self._linger = linger
         self._transport: asyncio.Transport | None = None
         self._incoming = bytearray()
         self._outgoing = bytearray()
@@ -168,7 +171,7 @@ class Connection(asyncio.Protocol):
             self.abort("slow reader")
 
     def close(self, reason: str) -> None:
-        """Write what is queued, then close; a peer that does not read gets `LINGER` seconds for it."""
+        """Write what is queued, then close; a peer that does not read gets `linger` seconds for it."""
         if not self.is_open:
             return
         self._reason = self._reason or reason
@@ -176,7 +179,7 @@ class Connection(asyncio.Protocol):
         self.is_open = False
         if self._transport is not None:
             self._transport.close()
-            self._lingering = self._loop.call_later(LINGER, self._transport.abort)
+            self._lingering = self._loop.call_later(self._linger, self._transport.abort)
 
     def abort(self, reason: str) -> None:
         """Close at once; what is queued is dropped."""
@@ -225,13 +228,19 @@ async def listen(
     max_frame: int = MAX_FRAME,
     max_write_buffer: int = MAX_WRITE_BUFFER,
     last_words: Callable[[str], msgspec.Struct] | None = None,
+    linger: float = LINGER,
 ) -> asyncio.Server:
     """Serve connections, each with a handler of its own. Raises `OSError` when the port is taken."""
     loop = asyncio.get_running_loop()
 
     def make() -> Connection:
         return Connection(
-            frames, handler(), max_frame=max_frame, max_write_buffer=max_write_buffer, last_words=last_words
+            frames,
+            handler(),
+            max_frame=max_frame,
+            max_write_buffer=max_write_buffer,
+            last_words=last_words,
+            linger=linger,
         )
 
     return await loop.create_server(make, host, port, ssl=tls)
