@@ -28,6 +28,11 @@ class Console:
         self._thread = threading.Thread(target=self._print, name="console", daemon=True)
         self._thread.start()
 
+    @property
+    def lost(self) -> int:
+        """Lines that could not be printed, and of which no later line has told."""
+        return self._lost
+
     def say(self, line: str) -> None:
         """One line, soon."""
         try:

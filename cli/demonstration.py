@@ -154,7 +154,7 @@ class Demonstration:
 
     async def _look_into_inbox(self) -> None:
         """The text as the recipient's process decrypted and kept it; its own log must have the same fingerprint."""
-        database = Database(DatabaseSettings(f"sqlite+aiosqlite:///{self._data_dir / 'mailroom.db'}"), "handset")
+        database = Database(DatabaseSettings(f"sqlite+aiosqlite:///{self._data_dir / 'handset.db'}"), "handset")
         try:
             while not self._shown:
                 await asyncio.sleep(LOOK_SECONDS)

@@ -11,7 +11,7 @@ from typing import Any
 
 from cli import guard
 from cli.commands import migrate
-from cli.supervisor import Child, Supervisor
+from cli.supervisor import STOP_SECONDS, Child, Supervisor
 from tidings.runtime import settings
 from tidings.runtime.settings import DatabaseSettings, Environment
 from tidings.storage.business import accounts, users
@@ -113,9 +113,9 @@ class Installation:
             password_changed=await password_changed(self._business),
         )
 
-    async def close(self) -> None:
-        """Stop every process, in the reverse order."""
-        await self.supervisor.close()
+    async def close(self, within: float = STOP_SECONDS) -> None:
+        """Stop every process, in the reverse order; kill those that have not ended after so many seconds."""
+        await self.supervisor.close(within)
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1

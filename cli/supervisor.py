@@ -70,10 +70,10 @@ class Supervisor:
         """The process ids of those that run now."""
         return {running.child.command: running.pid for running in self._running if running.pid is not None}
 
-    async def close(self) -> None:
-        """Stop all, the last started first; together they have `STOP_SECONDS`, and each at least one, then it is
+    async def close(self, within: float = STOP_SECONDS) -> None:
+        """Stop all, the last started first; together they have so many seconds, and each at least one, then it is
         killed."""
-        deadline = time.monotonic() + STOP_SECONDS
+        deadline = time.monotonic() + within
         while self._running:
             await self._running[-1].stop(max(1.0, deadline - time.monotonic()))
             self._running.pop()

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 # The programs of a private MariaDB, and the packages of Debian that bring them. `mariadb-install-db` calls
@@ -35,21 +35,21 @@ def find(program: str) -> str | None:
     return shutil.which(program, path=_SEARCH)
 
 
-def require(programs: Iterable[str]) -> list[str]:
-    """The paths of these programs, keys of `NEEDED`, after installing the packages of those that are missing.
+def require(programs: Iterable[str], needed: Mapping[str, str] = NEEDED) -> list[str]:
+    """The paths of these programs, keys of `needed`, after installing the packages of those that are missing.
 
     Of several processes that ask at the same time one installs and the others wait. Raises `PackageMissing`.
     """
     programs = list(programs)
-    if _missing(programs):
+    if _missing(programs, needed):
         with _LOCK.open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            _install(_missing(programs))
+            _install(_missing(programs, needed))
     return [path for path in map(find, programs) if path is not None]
 
 
-def _missing(programs: Iterable[str]) -> list[str]:
-    return sorted({NEEDED[program] for program in programs if find(program) is None})
+def _missing(programs: Iterable[str], needed: Mapping[str, str]) -> list[str]:
+    return sorted({needed[program] for program in programs if find(program) is None})
 
 
 def _install(packages: list[str]) -> None:

@@ -27,8 +27,7 @@ exit $status
 """
 PROGRAM = """
 from harness import packages
-packages.NEEDED = {"served": "some-package"}
-print(packages.require(["served"])[0])
+print(packages.require(["served"], {"served": "some-package"})[0])
 """
 
 
@@ -57,7 +56,6 @@ def test_of_two_processes_that_need_a_package_one_installs_it(machine: dict[str,
 
 
 def test_without_apt_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(packages, "NEEDED", {"served": "some-package"})
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(packages.PackageMissing, match="some-package"):
-        packages.require(["served"])
+        packages.require(["served"], {"served": "some-package"})

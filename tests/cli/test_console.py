@@ -31,7 +31,7 @@ def test_a_terminal_that_is_gone_and_a_full_device_raise_nothing() -> None:
         printer.say("one")
         printer.say("two")
         printer.close()
-        assert printer._lost == 2
+        assert printer.lost == 2
         os.close(descriptor)
 
 
@@ -43,7 +43,7 @@ def test_a_terminal_that_takes_nothing_holds_up_nobody_and_hears_later_what_it_m
     for _ in range(console.LIMIT + 200):
         printer.say("x" * 4000)
     assert time.monotonic() - started < 5
-    assert printer._lost > 100
+    assert printer.lost > 100
 
     def read() -> bytes:
         with contextlib.suppress(BlockingIOError):

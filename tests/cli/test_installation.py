@@ -134,16 +134,13 @@ async def test_a_killed_child_is_started_again_where_it_was(make: Make, console:
     assert {**after, "network": 0} == {**before, "network": 0}
 
 
-async def test_closing_ends_every_child_even_one_that_is_stopped(
-    make: Make, console: Console, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(supervisor, "STOP_SECONDS", 3.0)
+async def test_closing_ends_every_child_even_one_that_is_stopped(make: Make, console: Console) -> None:
     installation = await make({})
     await installation.start()
     children = [psutil.Process(pid) for pid in installation.supervisor.pids().values()]
     assert len(children) == 4
     os.kill(installation.supervisor.pids()["network"], signal.SIGSTOP)
-    await installation.close()
+    await installation.close(within=3.0)
     assert not any(child.is_running() for child in children)
     assert "network does not stop; killing it" in console.lines
 

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from coreapp.garbage import old_rows
 from coreapp.media.pointers import Source
 from coreapp.peers.identities import Identities
-from harness.gate import CapacityGate
+from harness.proxy import Proxy
 from network.connections.session import Session
 from tests.conftest import DatabaseFactory
 from tests.coreapp import media_scene
@@ -72,12 +72,12 @@ def database_engine() -> str:
 
 
 @pytest.fixture
-async def gate(world: World) -> AsyncIterator[CapacityGate]:
+async def gate(world: World) -> AsyncIterator[Proxy]:
     """The way of one Coreapp to the database."""
     url = sa.make_url(world.database.settings.url)
     assert url.host
     assert url.port
-    gate = CapacityGate(url.host, url.port)
+    gate = Proxy(url.host, url.port)
     await gate.start()
     yield gate
     gate.open()
@@ -86,7 +86,7 @@ async def gate(world: World) -> AsyncIterator[CapacityGate]:
 
 
 @pytest.fixture
-async def behind(world: World, gate: CapacityGate) -> AsyncIterator[World]:
+async def behind(world: World, gate: Proxy) -> AsyncIterator[World]:
     """The same world, for a Coreapp whose way to the database is the gate."""
     url = sa.make_url(world.database.settings.url).set(host=gate.address[0], port=gate.address[1])
     settings = dataclasses.replace(world.database.settings, url=url.render_as_string(hide_password=False))
@@ -107,7 +107,7 @@ async def start(world: World, network: RealNetwork, node: str, lease: float = LE
 
 async def test_an_owner_cut_off_from_the_database_alone_leaves_and_stays_away(
     world: World,
-    gate: CapacityGate,
+    gate: Proxy,
     behind: World,
     database_factory: DatabaseFactory,
     tmp_path: Path,
@@ -139,7 +139,7 @@ async def test_an_owner_cut_off_from_the_database_alone_leaves_and_stays_away(
 
 async def test_of_two_that_log_in_the_earlier_owner_is_refused_once_and_stands_by(
     world: World,
-    gate: CapacityGate,
+    gate: Proxy,
     behind: World,
     database_factory: DatabaseFactory,
     tmp_path: Path,

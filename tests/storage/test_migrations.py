@@ -114,7 +114,8 @@ def synthetic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def revisions(family: str) -> list[str]:
     """All of one family, the oldest first."""
-    script = alembic.script.ScriptDirectory.from_config(schema._config(family))
+    folder = Path(migrations.__path__[0])
+    script = alembic.script.ScriptDirectory(str(folder), version_locations=[str(folder / family)])
     return [found.revision for found in reversed(list(script.walk_revisions()))]
 
 

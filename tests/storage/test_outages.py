@@ -19,7 +19,6 @@ from harness.mariadb import MariaDB
 from tests.conftest import DatabaseFactory
 from tests.storage.test_database import create_things, row, stored, things
 from tidings.runtime.settings import DatabaseSettings
-from tidings.storage import database as databases
 from tidings.storage import outages
 from tidings.storage.database import Database, insert_or_update
 
@@ -312,22 +311,18 @@ async def test_a_server_that_hangs_keeps_nobody_longer_than_the_deadline(
     assert set(await stored(guest)) >= {"n0", "n1", "n2", "n3", "waits"}
 
 
-async def test_health_is_asked_once_for_all_who_want_to_know(
-    database_factory: DatabaseFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    database = await database_factory("business")
-    asked = 0
-    reading = database.reading
+async def test_health_is_asked_once_for_all_who_want_to_know(database_factory: DatabaseFactory) -> None:
+    settings = (await database_factory("business")).settings
+    for probe_seconds, questions in ((60.0, 1), (0.0, 2)):
+        database = Database(settings, "business", probe_seconds=probe_seconds)
+        asked: list[str] = []
 
-    def counted(**options: Any) -> Any:
-        nonlocal asked
-        asked += 1
-        return reading(**options)
+        def note(connection: sa.Connection, cursor: Any, statement: str, *_: Any, asked: list[str] = asked) -> None:
+            if "version_num" in statement:
+                asked.append(statement)
 
-    monkeypatch.setattr(database, "reading", counted)
-    assert await asyncio.gather(*(database.is_alive() for _ in range(20))) == [True] * 20
-    assert await database.is_alive()
-    assert asked == 1
-    monkeypatch.setattr(databases, "PROBE_SECONDS", 0.0)
-    assert await database.is_alive()
-    assert asked == 2
+        sa.event.listen(database.engine.sync_engine, "before_cursor_execute", note)
+        assert await asyncio.gather(*(database.is_alive() for _ in range(20))) == [True] * 20
+        assert await database.is_alive()
+        assert len(asked) == questions
+        await database.close()

@@ -72,18 +72,20 @@ class Database:
         idle_timeout: float | None = None,
         deadline: float = DEADLINE,
         patience: float = math.inf,
+        probe_seconds: float = PROBE_SECONDS,
     ) -> None:
         """idle_timeout: seconds after which a MySQL server ends a connection of ours that asks nothing, even within a
         transaction, so that a process that hangs does not keep its locks.
 
         deadline: seconds that a transaction on a server may take; patience: seconds that `persist` and `query` try at
-        most, whatever they are asked for.
+        most, whatever they are asked for; probe_seconds: that an answer of `is_alive` stands.
         """
         self.settings = settings
         self.family = family
         self.engine: AsyncEngine = engine.make(settings, idle_timeout)
         self._deadline = deadline if settings.engine != "sqlite" else math.inf
         self._patience = patience
+        self._probe_seconds = probe_seconds
         self._commits = COMMITS.labels(family)
         self._seconds = {about: COMMIT_SECONDS.labels(family, about) for about in typing.get_args(Subject)}
         self._failed_seconds = {about: FAILED_SECONDS.labels(family, about) for about in typing.get_args(Subject)}
@@ -152,7 +154,7 @@ class Database:
         outage counts for `FAILURE_SECONDS` or until the next commit, and is followed by writes that only ask.
         """
         loop = asyncio.get_running_loop()
-        if self._probe is None or (self._probe.done() and loop.time() >= self._probed_at + PROBE_SECONDS):
+        if self._probe is None or (self._probe.done() and loop.time() >= self._probed_at + self._probe_seconds):
             self._probe = loop.create_task(self._answers(timeout), name=f"probe {self.family}")
         answers = await asyncio.shield(self._probe)
         return answers and loop.time() >= self._failed_at + FAILURE_SECONDS

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 
 
-class CapacityGate:
+class Proxy:
     """Forwards connections to one address. While it is shut, what is connected hangs and nobody else gets in."""
 
     def __init__(self, host: str, port: int) -> None:
