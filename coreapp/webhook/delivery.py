@@ -1,4 +1,4 @@
-"""ControlMessages callbacks to the webhook: so many at a time, each until it is taken or given up."""
+"""Deliveries of callbacks to the webhook: so many at a time, each until it is taken or given up."""
 
 from __future__ import annotations
 

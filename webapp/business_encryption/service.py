@@ -1,4 +1,4 @@
-"""SentContents the public key."""
+"""Keeping the public key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SentContents certificates, and having them used."""
+"""Keeping certificates, and having them used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SentContents what a business says of itself."""
+"""Keeping what a business says of itself."""
 
 from __future__ import annotations
 

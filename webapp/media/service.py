@@ -1,4 +1,4 @@
-"""SentContents files, handing them out and deleting them."""
+"""Keeping files, handing them out and deleting them."""
 
 from __future__ import annotations
 

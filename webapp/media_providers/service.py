@@ -1,4 +1,4 @@
-"""SentContents media providers, their credentials sealed."""
+"""Keeping media providers, their credentials sealed."""
 
 from __future__ import annotations
 

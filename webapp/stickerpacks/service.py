@@ -1,4 +1,4 @@
-"""SentContents sticker packs."""
+"""Keeping sticker packs."""
 
 from __future__ import annotations
 
