@@ -229,7 +229,7 @@ async def test_with_the_network_away_nothing_is_restored_and_the_old_keys_stay(
 async def test_a_restoration_that_the_network_does_not_answer_is_done_when_it_does(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("coreapp.account.device.requests.RESTORE_SECONDS", 0.5)
+    monkeypatch.setattr("coreapp.account.requests.RESTORE_SECONDS", 0.5)
     running = await world.start()
     data = await export(running)
     # What the network has done is not known.
