@@ -1,7 +1,7 @@
 # The commands of the project; `make` alone lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo migrate test check test-crash fuzz bench compare lock clean services
+.PHONY: help up demo migrate test check test-crash interop fuzz bench compare lock clean services
 
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -21,7 +21,7 @@ migrate: $(VENV)/.runtime  ## bring the tables of the database to this version
 	@exec $(BIN)/tidings migrate
 
 test: services  ## all tests but the long ones (under 15 minutes)
-	@exec $(BIN)/python -m pytest -n 2 --dist loadfile --durations=10 --ignore=tests/crash -o faulthandler_timeout=300
+	@exec $(BIN)/python -m pytest -n 2 --dist loadfile --durations=10 --ignore=tests/crash --ignore=tests/interop -o faulthandler_timeout=300
 
 check: $(VENV)/.dev  ## style, types, imports, known vulnerabilities
 	@.ci/check
@@ -29,6 +29,10 @@ check: $(VENV)/.dev  ## style, types, imports, known vulnerabilities
 
 test-crash: services  ## kill every process under load and reconcile the ledgers
 	@exec $(BIN)/python -m pytest -s tests/crash
+
+interop: $(VENV)/.dev  ## converse with devices of official Signal releases (needs Node 20 and npm)
+	@npm ci --silent --ignore-scripts --prefix tests/interop
+	@exec $(BIN)/python -m pytest -rs tests/interop
 
 fuzz: $(VENV)/.dev  ## try every operation of /openapi.json for ten minutes; the report lands in build/fuzz
 	@exec $(BIN)/python -m tests.fuzz
