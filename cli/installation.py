@@ -9,8 +9,7 @@ import socket
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from cli import guard
-from cli.commands import migrate
+from cli import guard, tables
 from cli.supervisor import STOP_SECONDS, Child, Supervisor
 from tidings.runtime import settings
 from tidings.runtime.settings import DatabaseSettings, Environment
@@ -89,7 +88,7 @@ class Installation:
         Raises `SettingsError` for a database of another number, and `Failure`.
         """
         self._say("bringing the tables up to date ...")
-        await migrate.upgrade({"business": self._business, "network": self._network}, say=_silent)
+        await tables.upgrade({"business": self._business, "network": self._network}, say=_silent)
         database = Database(self._business, "business")
         try:
             await accounts.require_number(database, self._number)

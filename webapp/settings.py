@@ -18,7 +18,7 @@ from tidings.runtime.settings import (
     read_database,
     read_secrets,
 )
-from webapp.certificates import pem
+from webapp import pem
 
 COREAPP_PORT = 6252
 

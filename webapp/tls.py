@@ -14,7 +14,7 @@ from tidings.runtime.clock import Clock
 from tidings.safekeeping import Safe, Unreadable
 from tidings.storage.business import certificates
 from tidings.storage.database import Connection, Database
-from webapp.certificates.pem import Bundle, Wrong
+from webapp.pem import Bundle, Wrong
 
 log = logging.getLogger(__name__)
 

@@ -25,9 +25,8 @@ from tidings.safekeeping import Safe
 from tidings.storage.business import certificates
 from tidings.storage.database import Database
 from tidings.wire import core
-from webapp import services, settings, tls
-from webapp.certificates import pem
-from webapp.certificates.pem import Bundle
+from webapp import pem, services, settings, tls
+from webapp.pem import Bundle
 
 EXTERNAL, EXTERNAL_CA = "/v1/certificates/external", "/v1/certificates/external/ca"
 WEBHOOKS = "/v1/certificates/webhooks/ca"

@@ -8,7 +8,7 @@ import pydantic
 
 from tidings.wire.codes import PARAMETER_INVALID
 from webapp.bodies import Body, refusal
-from webapp.exact import BASE64, Digits, Integer, Matches, Maybe
+from webapp.constraints import BASE64, Digits, Integer, Matches, Maybe
 from webapp.openapi import Meta
 
 MAX_CERT = 16_384  # characters

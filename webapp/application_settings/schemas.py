@@ -11,7 +11,7 @@ import pydantic
 from tidings.storage.business.application_settings import ApplicationSettings, MediaKind
 from tidings.wire.codes import PARAMETER_INVALID
 from webapp.bodies import Body, refusal
-from webapp.exact import WEB_ADDRESS, Integer
+from webapp.constraints import WEB_ADDRESS, Integer
 from webapp.openapi import Meta
 
 MAX_URL = 2_048

@@ -17,20 +17,19 @@ from tidings.storage.business.profiles import Photo
 from tidings.storage.business.stickerpacks import Pack, Sticker
 from tidings.wire.codes import PARAMETER_INVALID
 from tidings.wire.decoding import UNREADABLE
-from webapp import bodies, pictures, tls
+from webapp import bodies, pem, pictures, tls
 from webapp.account.schemas import Shards
 from webapp.application_settings.schemas import Changes
 from webapp.backup.contents import Contents, Provider, StickerPack
 from webapp.bodies import Body
 from webapp.business_encryption import service as business_encryption
 from webapp.business_encryption.schemas import BusinessEncryption
-from webapp.certificates import pem
-from webapp.certificates.pem import MAX_PEM, Bundle, RenewIt, Wrong
 from webapp.compliance.schemas import Compliance
 from webapp.compliance.service import as_kept
+from webapp.constraints import Matches
 from webapp.errors import FixRequest, Problem
-from webapp.exact import Matches
 from webapp.media_providers.schemas import MediaProviders
+from webapp.pem import MAX_PEM, Bundle, RenewIt, Wrong
 from webapp.profile import schemas as profile
 from webapp.stickerpacks.schemas import NewSticker, NewStickerpack
 from webapp.stickerpacks.service import MAX_PACKS, MAX_STICKERS

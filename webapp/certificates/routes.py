@@ -6,9 +6,9 @@ from fastapi import APIRouter, Request, Response
 
 from webapp import answers, bodies, openapi
 from webapp.authenticator import Authenticator
-from webapp.certificates.pem import MAX_PEM
 from webapp.certificates.service import Certificates
 from webapp.openapi import MetaAnswer
+from webapp.pem import MAX_PEM
 
 EXTERNAL = "/v1/certificates/external"
 WEBHOOKS = "/v1/certificates/webhooks/ca"

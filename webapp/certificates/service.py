@@ -15,11 +15,10 @@ from tidings.storage.business import certificates
 from tidings.storage.database import Database
 from tidings.wire import core
 from tidings.wire.codes import NOT_FOUND, PARAMETER_INVALID
-from webapp import tls
-from webapp.certificates import pem
-from webapp.certificates.pem import Bundle, Wrong
+from webapp import pem, tls
 from webapp.coreapp_peer import Make
 from webapp.errors import CoreappAway, FixRequest
+from webapp.pem import Bundle, Wrong
 from webapp.tls import ServerTLS
 from webapp.tokens import Caller
 

@@ -9,7 +9,7 @@ from pydantic.config import JsonDict
 
 from tidings.wire.codes import PARAMETER_MISSING
 from webapp.bodies import Body, refusal
-from webapp.exact import Matches, Maybe, either_or_both, needs
+from webapp.constraints import Matches, Maybe, either_or_both, needs
 from webapp.openapi import Meta
 
 MAX_TEXT = 128  # characters

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import pydantic
 
 from webapp.bodies import Body
-from webapp.exact import nullable
+from webapp.constraints import nullable
 from webapp.openapi import Meta
 
 MAX_CONTACTS = 5_000

@@ -9,7 +9,7 @@ import pydantic
 
 from tidings.wire.codes import PARAMETER_INVALID, PARAMETER_MISSING
 from webapp.bodies import Body, refusal
-from webapp.exact import Matches
+from webapp.constraints import Matches
 from webapp.openapi import Meta
 
 MAX_SUBJECT = 100  # characters

@@ -8,7 +8,7 @@ import pydantic
 
 from tidings.wire.codes import PARAMETER_INVALID
 from webapp.bodies import Body, refusal
-from webapp.exact import either
+from webapp.constraints import either
 from webapp.openapi import Meta
 
 MAX_PROVIDERS = 100

@@ -10,8 +10,7 @@ import pydantic
 
 from tidings.wire.codes import PARAMETER_INVALID, PARAMETER_MISSING
 from webapp.bodies import Body, refusal
-from webapp.exact import Maybe
-from webapp.messages.fields import Length
+from webapp.constraints import Length, Maybe
 
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 _PARTS = ("first_name", "last_name", "middle_name", "suffix", "prefix")

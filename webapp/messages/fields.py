@@ -21,33 +21,9 @@ from tidings.wire.codes import (
     PARAMETER_NOT_REQUIRED,
 )
 from webapp.bodies import Body, refusal
-from webapp.exact import Maybe
+from webapp.constraints import MAX_URL, Length, Maybe
 
 MAX_CAPTION = 1024
-MAX_URL = 2048
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Length:
-    """Bounds of a string in characters. codes: `over` for one that is too long, `empty` for one that is empty."""
-
-    most: int
-    over: int = PARAMETER_INVALID
-    empty: int = PARAMETER_INVALID
-    least: int = 1
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_after_validator_function(self.check, handler(source))
-
-    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        return handler(schema) | {"minLength": self.least, "maxLength": self.most}
-
-    def check(self, text: str) -> str:
-        if len(text) > self.most:
-            raise refusal(self.over, "has {length} characters, the limit is {limit}", length=len(text), limit=self.most)
-        if len(text) < self.least:
-            raise refusal(self.empty, "should not be empty")
-        return text
 
 
 def _is_id(text: str) -> str:

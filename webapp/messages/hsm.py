@@ -8,8 +8,7 @@ import pydantic
 
 from tidings.wire.codes import PARAMETER_INVALID, PARAMETER_MISSING
 from webapp.bodies import Body, refusal
-from webapp.exact import Integer, Matches, Maybe, either
-from webapp.messages.fields import Length
+from webapp.constraints import Integer, Length, Matches, Maybe, either
 from webapp.messages.template import LanguageCode, Namespace
 
 

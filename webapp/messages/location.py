@@ -7,8 +7,8 @@ from typing import Annotated
 import pydantic
 
 from webapp.bodies import Body
-from webapp.exact import Maybe
-from webapp.messages.fields import Degrees, Length
+from webapp.constraints import Length, Maybe
+from webapp.messages.fields import Degrees
 
 Name = Maybe[Annotated[str, Length(1024)]]
 

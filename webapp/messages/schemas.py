@@ -11,10 +11,10 @@ from pydantic.config import JsonDict
 from tidings.wire.codes import PARAMETER_INVALID
 from webapp import bodies
 from webapp.bodies import Body
+from webapp.constraints import Length, number_as_text
 from webapp.errors import FixRequest, Problem
-from webapp.exact import number_as_text
 from webapp.messages.contacts import Cards
-from webapp.messages.fields import PLAIN, Length, Picture, Sound, Unsupported, absent_without
+from webapp.messages.fields import PLAIN, Picture, Sound, Unsupported, absent_without
 from webapp.messages.fields import Document as DocumentContent
 from webapp.messages.hsm import Hsm
 from webapp.messages.interactive.union import Interactive

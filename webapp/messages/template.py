@@ -9,8 +9,7 @@ from pydantic.config import JsonDict
 
 from tidings.wire.codes import NAMESPACE_EMPTY, PARAMETER_INVALID, PARAMETER_MISSING
 from webapp.bodies import Body, refusal
-from webapp.exact import Maybe
-from webapp.messages.fields import Length
+from webapp.constraints import Length, Maybe
 from webapp.messages.template_parameters import Parameter
 
 MAX_CARDS = 10

@@ -9,9 +9,9 @@ from pydantic.json_schema import SkipJsonSchema
 
 from tidings.wire.codes import PARAMETER_MISSING
 from webapp.bodies import TAG, Body
-from webapp.exact import Integer, Matches, Maybe
+from webapp.constraints import Integer, Length, Matches, Maybe
 from webapp.messages import flat_media
-from webapp.messages.fields import Document, Length, Picture
+from webapp.messages.fields import Document, Picture
 from webapp.messages.flat_media import DocumentBesideType, ImageBesideType, VideoBesideType, is_flat
 from webapp.messages.location import Location
 

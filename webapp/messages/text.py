@@ -8,7 +8,7 @@ import pydantic
 
 from tidings.wire.codes import MESSAGE_TOO_LONG
 from webapp.bodies import Body
-from webapp.messages.fields import Length
+from webapp.constraints import Length
 
 MAX_TEXT = 4096  # characters
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import pydantic
 
 from webapp.bodies import Body
-from webapp.exact import WEB_ADDRESS, Matches
+from webapp.constraints import WEB_ADDRESS, Matches
 from webapp.openapi import Meta
 
 MAX_ABOUT = 139  # characters

@@ -7,7 +7,7 @@ from typing import Annotated
 import pydantic
 
 from webapp.bodies import Body
-from webapp.exact import NO_CONTROLS, WEB_ADDRESS, Matches
+from webapp.constraints import NO_CONTROLS, WEB_ADDRESS, Matches
 from webapp.openapi import Meta
 
 _PLAIN = Matches(NO_CONTROLS, "should have no control characters")

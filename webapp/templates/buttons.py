@@ -8,8 +8,7 @@ import pydantic
 
 from tidings.wire.codes import PARAMETER_INVALID, PARAMETER_MISSING
 from webapp.bodies import Body, refusal
-from webapp.exact import WEB_ADDRESS, Matches, needs, number_as_text
-from webapp.messages.fields import MAX_URL, Length
+from webapp.constraints import MAX_URL, WEB_ADDRESS, Length, Matches, needs, number_as_text
 from webapp.templates import gaps
 
 MAX_BUTTONS, MAX_CARD_BUTTONS = 10, 2

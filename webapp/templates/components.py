@@ -10,8 +10,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from tidings.wire.codes import PARAMETER_INVALID, PARAMETER_MISSING
 from webapp.bodies import TAG, Body, refusal
-from webapp.exact import Integer
-from webapp.messages.fields import Length
+from webapp.constraints import Integer, Length
 from webapp.templates import gaps
 from webapp.templates.buttons import MAX_CARD_BUTTONS, OTP, UPPER, Button, ButtonsComponent
 

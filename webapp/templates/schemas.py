@@ -9,7 +9,7 @@ import pydantic
 
 from tidings.storage.business import templates
 from webapp.bodies import Body
-from webapp.exact import Matches
+from webapp.constraints import Matches
 from webapp.openapi import Meta
 from webapp.templates import components
 from webapp.templates.buttons import COPY_TEXT, OTP, UPPER

@@ -10,7 +10,7 @@ from pydantic.config import JsonDict
 from tidings.storage.business import users
 from tidings.wire.codes import PARAMETER_INVALID
 from webapp.bodies import Body, refusal
-from webapp.exact import Maybe
+from webapp.constraints import Maybe
 from webapp.openapi import Meta
 
 Password = Annotated[

@@ -8,7 +8,8 @@ import pydantic
 
 from tidings.wire.codes import PARAMETER_INVALID
 from webapp.bodies import Body, refusal
-from webapp.messages.fields import PLAIN, Length
+from webapp.constraints import Length
+from webapp.messages.fields import PLAIN
 from webapp.messages.interactive.parts import BodyText, Footer, Header
 
 MAX_BUTTONS = 3

@@ -8,8 +8,7 @@ import pydantic
 
 from tidings.wire.codes import FLOW_ID, FLOW_MODE, FLOW_VERSION, PARAMETER_MISSING
 from webapp.bodies import Body, refusal
-from webapp.exact import Maybe
-from webapp.messages.fields import Length
+from webapp.constraints import Length, Maybe
 from webapp.messages.interactive.parts import BodyText, Footer, Header
 
 VERSION = "3"

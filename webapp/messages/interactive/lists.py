@@ -8,8 +8,8 @@ import pydantic
 
 from tidings.wire.codes import PARAMETER_INVALID, PARAMETER_MISSING, ROW_COUNT, SECTION_COUNT
 from webapp.bodies import Body, refusal
-from webapp.exact import Maybe
-from webapp.messages.fields import PLAIN, Length
+from webapp.constraints import Length, Maybe
+from webapp.messages.fields import PLAIN
 from webapp.messages.interactive.parts import BodyText, Footer, TextHeader
 
 MAX_SECTIONS = 10

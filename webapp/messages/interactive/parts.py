@@ -8,9 +8,9 @@ import pydantic
 
 from tidings.wire.codes import HEADER_STRUCTURE, PARAMETER_MISSING
 from webapp.bodies import TAG, Body, refusal
-from webapp.exact import Maybe, needs
+from webapp.constraints import Length, Maybe, needs
 from webapp.messages import flat_media
-from webapp.messages.fields import Document, Length, Picture, absent_without
+from webapp.messages.fields import Document, Picture, absent_without
 from webapp.messages.flat_media import DocumentBesideType, ImageBesideType, VideoBesideType, is_flat
 
 MAX_HEADER = 60

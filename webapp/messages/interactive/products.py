@@ -15,8 +15,8 @@ from tidings.wire.codes import (
     SECTION_COUNT,
 )
 from webapp.bodies import Body, refusal
-from webapp.exact import Maybe, given
-from webapp.messages.fields import PLAIN, Length, absent_without
+from webapp.constraints import Length, Maybe, given
+from webapp.messages.fields import PLAIN, absent_without
 from webapp.messages.interactive.parts import BodyText, Footer, TextHeader
 
 MAX_SECTIONS = 10

@@ -25,6 +25,7 @@ _ABSENT: JsonDict = {"type": "null"}
 _BLANKS = " .()\u00a0-"
 _SEPARATORS = str.maketrans("", "", _BLANKS)
 
+MAX_URL = 2048  # characters
 # Excludes what Unicode calls Cc; \n at the end, too.
 NO_CONTROLS = r"^[^\x00-\x1f\x7f-\x9f]*$"
 # Not much more than its beginning; what is behind it is for those who follow it.
@@ -33,6 +34,29 @@ _GAP = r"[ \t\r\n]*"
 _SIGN = rf"(?:[A-Za-z0-9+/]{_GAP})"
 # Also in lines, as the command `base64` writes it.
 BASE64 = rf"^{_GAP}(?:{_SIGN}{{4}})*(?:{_SIGN}{{2}}={_GAP}={_GAP}|{_SIGN}{{3}}={_GAP}|{_SIGN}{{4}})$"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Length:
+    """Bounds of a string in characters. codes: `over` for one that is too long, `empty` for one that is empty."""
+
+    most: int
+    over: int = PARAMETER_INVALID
+    empty: int = PARAMETER_INVALID
+    least: int = 1
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(self.check, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return handler(schema) | {"minLength": self.least, "maxLength": self.most}
+
+    def check(self, text: str) -> str:
+        if len(text) > self.most:
+            raise refusal(self.over, "has {length} characters, the limit is {limit}", length=len(text), limit=self.most)
+        if len(text) < self.least:
+            raise refusal(self.empty, "should not be empty")
+        return text
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import pydantic
 import pytest
 from hypothesis import strategies as st
 
-from webapp.exact import BASE64, NO_CONTROLS, WEB_ADDRESS, Digits, Integer, Matches
+from webapp.constraints import BASE64, NO_CONTROLS, WEB_ADDRESS, Digits, Integer, Matches
 from webapp.messages.fields import Degrees
 from webapp.openapi import Lenient
 
