@@ -148,6 +148,11 @@ async def list_prekeys(connection: AsyncConnection, account: str) -> Sequence[Ow
     return [OwnPreKey(*row) for row in rows]
 
 
+async def delete_one_time_prekeys(connection: AsyncConnection, account: str, key_ids: Sequence[int]) -> None:
+    """Forget used one-time pre-keys, in the transaction that keeps the sessions they opened."""
+    await delete_prekeys(connection, account, ONE_TIME, key_ids)
+
+
 async def delete_prekeys(connection: AsyncConnection, account: str, kind: str, key_ids: Sequence[int]) -> None:
     """Forget used one-time pre-keys, in the transaction that keeps the sessions they opened."""
     for page in pages(key_ids):
