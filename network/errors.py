@@ -18,6 +18,8 @@ NetworkError
 
 from __future__ import annotations
 
+from tidings.wire import groups
+
 
 class NetworkError(Exception):
     """Base of all."""
@@ -56,7 +58,7 @@ class Unauthorized(RequestError):
 
 class Forbidden(RequestError):
     status = 403
-    reason = "not_participant"
+    reason = groups.NOT_PARTICIPANT
 
 
 class NotFound(RequestError):

@@ -13,39 +13,15 @@ import msgspec
 from coreapp.errors import UpstreamAway, UpstreamRefused
 from tidings.storage.business.groups import Group
 from tidings.wire.decoding import UNREADABLE
+from tidings.wire.groups import DescribedGroup
 
 TIMEOUT = 10.0  # seconds for one call
 
 Shape = TypeVar("Shape")
 
-# Reasons of refusals, in the network's words.
-NO_SUCH_GROUP = "no_such_group"
-NOT_PARTICIPANT = "not_participant"
-NOT_ADMIN = "not_admin"
-NO_ICON = "no_icon"
-
-
-class Participant(msgspec.Struct, gc=False):
-    """One member."""
-
-    number: str
-    admin: bool = False
-
-
-class Described(msgspec.Struct, gc=False):
-    """A group as the network tells of it. created_at: Unix seconds."""
-
-    id: str
-    subject: str
-    creator: str
-    created_at: int
-    epoch: int
-    participants: list[Participant] = []
-    has_icon: bool = False
-
 
 class _Listed(msgspec.Struct, gc=False):
-    groups: list[Described]
+    groups: list[DescribedGroup]
 
 
 class _Error(msgspec.Struct, gc=False):
@@ -74,7 +50,7 @@ class GroupServer:
         """A new group with the number alone in it. Not to be tried again blindly: each call makes a group."""
         return self._group(await self._call("POST", "", body={"subject": subject}))
 
-    async def list_mine(self) -> Sequence[Described]:
+    async def list_mine(self) -> Sequence[DescribedGroup]:
         """Every group that the number is in, without its participants."""
         return _decode(await self._call("GET", ""), _Listed).groups
 
@@ -124,7 +100,7 @@ class GroupServer:
         return self._group(await self._call("DELETE", _path(group_id, "icon")))
 
     def _group(self, answer: httpx.Response) -> Group:
-        found = _decode(answer, Described)
+        found = _decode(answer, DescribedGroup)
         return Group(
             self._number,
             found.id,

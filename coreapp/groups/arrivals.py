@@ -28,6 +28,7 @@ from tidings.storage.business.groups import Group
 from tidings.storage.business.messages import Status
 from tidings.storage.business.sender_keys import Holder
 from tidings.wire import device as frames
+from tidings.wire import groups
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +67,7 @@ class GroupEvents:
     async def open(self, deliveries: Sequence[Delivery]) -> Arrivals:
         """Read what these deliveries may need; one batch at a time. Costs nothing where no group is concerned."""
         senders: list[str] = []
-        groups: list[str] = []
+        shared_groups: list[str] = []
         messages: list[str] = []
         members: list[str] = []
         for delivery in deliveries:
@@ -74,13 +75,13 @@ class GroupEvents:
                 shared = self.book.groups_of(delivery.sender)
                 if shared or delivery.kind == frames.GROUP:
                     senders.append(delivery.sender)
-                    groups += shared
+                    shared_groups += shared
             elif delivery.kind == frames.GROUP_CHANGED:
-                groups.append(delivery.group)
+                shared_groups.append(delivery.group)
             elif delivery.group and delivery.kind in _RECEIPTS:
                 messages += delivery.refs
                 members.append(delivery.sender)
-        await self.own.load(groups)
+        await self.own.load(shared_groups)
         records = await self.peers.load(senders)
         return Arrivals(self, records, await self.receipts.load(messages, members))
 
@@ -201,11 +202,11 @@ class Arrivals:
             self._groups[group_id] = outcome.group
         if not outcome.is_whole:
             self._unfinished.append(group_id)
-        if notice.change == notices.JOINED:
+        if notice.change == groups.JOINED:
             for number in notice.numbers:
                 # Whoever was here before may have thrown our key away.
                 self._lost(group_id, number)
-        elif notice.change in (notices.LEFT, notices.REMOVED):
+        elif notice.change in (groups.LEFT, groups.REMOVED):
             for number in notice.numbers:
                 if not self._is_member(group_id, number):
                     self._records.get(number, {}).pop(group_id, None)

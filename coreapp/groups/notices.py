@@ -8,22 +8,18 @@ from typing import Any
 import msgspec
 
 from tidings.storage.business.groups import Group
+from tidings.wire import groups
 from tidings.wire.decoding import UNREADABLE
-
-CREATED, JOINED, LEFT, REMOVED = "created", "joined", "left", "removed"
-SUBJECT, ICON, ADMINS, INVITE = "subject", "icon", "admins", "invite"
+from tidings.wire.groups import GroupNotice
 
 
-class Notice(msgspec.Struct, gc=False, frozen=True):
-    """One change. numbers: whom it is about; admins: all there are after it; epoch: the group's after it."""
+class Notice(GroupNotice, frozen=True):
+    """One change. All but its kind may be missing: a group about which too little is said is fetched."""
 
-    change: str
     by: str = ""
-    numbers: list[str] = []
+    numbers: list[str] = msgspec.field(default_factory=list)
     subject: str = ""
     epoch: int = 0
-    admins: list[str] = []
-    has_icon: bool | None = None
 
 
 class System(msgspec.Struct, omit_defaults=True, gc=False):
@@ -57,7 +53,7 @@ class Outcome:
 
 def apply(known: Group | None, notice: Notice, account: str, group_id: str, now: int) -> Outcome:
     """What a notice makes of our copy. now: Unix seconds."""
-    if notice.change == CREATED:
+    if notice.change == groups.CREATED:
         if known is not None:
             return Outcome(known, is_whole=True)
         participants = ((notice.by, True),)
@@ -68,7 +64,7 @@ def apply(known: Group | None, notice: Notice, account: str, group_id: str, now:
     if notice.epoch < known.epoch:
         # Fetched after this change, so it is in it.
         return Outcome(known, is_whole=True)
-    moves = notice.change in (JOINED, LEFT, REMOVED)
+    moves = notice.change in (groups.JOINED, groups.LEFT, groups.REMOVED)
     follows = notice.epoch == known.epoch + 1 if moves else notice.epoch == known.epoch
     if moves and notice.epoch == known.epoch:
         return Outcome(known, is_whole=True)
@@ -81,14 +77,14 @@ def _changed(known: Group, notice: Notice, account: str, epoch: int) -> Group:
     about = set(notice.numbers)
     participants = list(known.participants)
     is_member = known.is_member
-    if notice.change == JOINED:
+    if notice.change == groups.JOINED:
         present = {number for number, _ in participants}
         participants += [(number, False) for number in notice.numbers if number not in present]
         is_member = is_member or account in about
-    elif notice.change in (LEFT, REMOVED):
+    elif notice.change in (groups.LEFT, groups.REMOVED):
         participants = [entry for entry in participants if entry[0] not in about]
         is_member = is_member and account not in about
-    elif notice.change == ADMINS:
+    elif notice.change == groups.ADMINS:
         participants = [(number, number in notice.admins) for number, _ in participants]
     return dataclasses.replace(
         known,
@@ -105,25 +101,25 @@ def system(notice: Notice, group_id: str) -> System | None:
     who, whom = f"+{notice.by}", ", ".join(f"+{number}" for number in notice.numbers)
     users = notice.numbers
     made: tuple[str, str, list[str]]
-    if notice.change == CREATED:
+    if notice.change == groups.CREATED:
         made = ("group_created", f"{who} created the group {notice.subject}", [])
-    elif notice.change == JOINED:
+    elif notice.change == groups.JOINED:
         made = ("group_user_joined", f"{whom} joined", users)
-    elif notice.change == LEFT:
+    elif notice.change == groups.LEFT:
         made = ("group_user_left", f"{whom} left", users)
-    elif notice.change == REMOVED:
+    elif notice.change == groups.REMOVED:
         made = ("group_user_left", f"{who} removed {whom}", users)
-    elif notice.change == SUBJECT:
+    elif notice.change == groups.SUBJECT:
         made = ("group_subject_changed", f"{who} changed the subject to {notice.subject}", [])
-    elif notice.change == ICON and notice.has_icon is False:
+    elif notice.change == groups.ICON and notice.has_icon is False:
         made = ("group_icon_deleted", f"{who} deleted the icon", [])
-    elif notice.change == ICON:
+    elif notice.change == groups.ICON:
         made = ("group_icon_changed", f"{who} changed the icon", [])
-    elif notice.change == ADMINS and set(users) <= set(notice.admins):
+    elif notice.change == groups.ADMINS and set(users) <= set(notice.admins):
         made = ("group_user_promoted", f"{who} made {whom} an admin", users)
-    elif notice.change == ADMINS:
+    elif notice.change == groups.ADMINS:
         made = ("group_user_demoted", f"{who} made {whom} an admin no longer", users)
-    elif notice.change == INVITE:
+    elif notice.change == groups.INVITE:
         made = ("group_invite_link_revoked", f"{who} revoked the invite link", [])
     else:
         return None

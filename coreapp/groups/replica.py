@@ -9,17 +9,17 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Protocol
 
 from coreapp.errors import UpstreamAway, UpstreamRefused
-from coreapp.groups import api
-from coreapp.groups.api import Described
 from coreapp.journal import Change, Journal
 from tidings.runtime import service
 from tidings.storage.business.group_changes import GroupChanges
 from tidings.storage.business.groups import Group
+from tidings.wire import groups
+from tidings.wire.groups import DescribedGroup
 
 log = logging.getLogger(__name__)
 
 RETRY_SECONDS = 0.5  # between questions that the network did not answer
-GONE = (api.NO_SUCH_GROUP, api.NOT_PARTICIPANT)
+GONE = (groups.NO_SUCH_GROUP, groups.NOT_PARTICIPANT)
 
 
 class Source(Protocol):
@@ -27,7 +27,7 @@ class Source(Protocol):
 
     async def fetch(self, group_id: str) -> Group: ...
 
-    async def list_mine(self) -> Sequence[Described]: ...
+    async def list_mine(self) -> Sequence[DescribedGroup]: ...
 
 
 class GroupReplicas:
@@ -136,7 +136,7 @@ class GroupReplicas:
         if differing:
             log.info("groups.synced", extra={"groups": len(listed), "fetched": len(differing)})
 
-    def _differs(self, listed: Described) -> bool:
+    def _differs(self, listed: DescribedGroup) -> bool:
         known = self._groups.get(listed.id)
         if known is None or not known.is_member:
             return True

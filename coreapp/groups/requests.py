@@ -7,19 +7,18 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 
 from coreapp.errors import Refused, UpstreamAway, UpstreamRefused
-from coreapp.groups import api
 from coreapp.groups.api import GroupServer
 from coreapp.groups.replica import GroupReplicas
 from tidings.storage.business.groups import Group
-from tidings.wire import codes, core
+from tidings.wire import codes, core, groups
 
 log = logging.getLogger(__name__)
 
 _REFUSALS: Mapping[str, tuple[int, str]] = {
-    api.NO_SUCH_GROUP: (codes.NOT_FOUND, codes.UNKNOWN_GROUP),
-    api.NOT_PARTICIPANT: (codes.NOT_GROUP_PARTICIPANT, "the business is not a participant of this group"),
-    api.NOT_ADMIN: (codes.NOT_GROUP_ADMIN, "the business is not an admin of this group"),
-    api.NO_ICON: (codes.NOT_FOUND, "the group has no icon"),
+    groups.NO_SUCH_GROUP: (codes.NOT_FOUND, codes.UNKNOWN_GROUP),
+    groups.NOT_PARTICIPANT: (codes.NOT_GROUP_PARTICIPANT, "the business is not a participant of this group"),
+    groups.NOT_ADMIN: (codes.NOT_GROUP_ADMIN, "the business is not an admin of this group"),
+    groups.NO_ICON: (codes.NOT_FOUND, "the group has no icon"),
     "last_admin": (codes.PARAMETER_INVALID, "wa_ids: a group needs an admin"),
     "too_many": (codes.PARAMETER_INVALID, "the business is in as many groups as it may be"),
     "too_large": (codes.PARAMETER_INVALID, "File: is too large for an icon"),
@@ -87,7 +86,7 @@ class GroupRequests:
             changed = await servers.set_icon(group_id, question.icon)
         elif question.action == core.DELETE_ICON:
             if not group.has_icon:
-                raise Refused(*_REFUSALS[api.NO_ICON])
+                raise Refused(*_REFUSALS[groups.NO_ICON])
             changed = await servers.delete_icon(group_id)
         else:
             raise Refused(codes.INTERNAL_ERROR, f"unknown action {question.action}")
@@ -101,9 +100,9 @@ class GroupRequests:
     def _find(self, group_id: str) -> Group:
         group = self._book.find(group_id)
         if group is None:
-            raise Refused(*_REFUSALS[api.NO_SUCH_GROUP])
+            raise Refused(*_REFUSALS[groups.NO_SUCH_GROUP])
         if not group.is_member:
-            raise Refused(*_REFUSALS[api.NOT_PARTICIPANT])
+            raise Refused(*_REFUSALS[groups.NOT_PARTICIPANT])
         return group
 
     def _require_participants(self, group: Group, numbers: Sequence[str]) -> None:

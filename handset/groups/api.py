@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+import msgspec
+
 from handset import errors
-from handset.content import NotUnderstood
 from handset.devices.device import Device
-from handset.groups import contents
-from handset.groups.contents import Group
+from tidings.wire.groups import DescribedGroup
 
 
 class Caller(Protocol):
@@ -24,19 +24,19 @@ class GroupApi:
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
 
-    async def create(self, device: Device, subject: str) -> Group:
+    async def create(self, device: Device, subject: str) -> DescribedGroup:
         """A new group, with the device as its admin."""
         return _group(await self._call("POST", device, body={"subject": subject}))
 
-    async def list_mine(self, device: Device) -> Sequence[Group]:
+    async def list_mine(self, device: Device) -> Sequence[DescribedGroup]:
         """The groups that the device is in, without their participants."""
         return [_group(entry) for entry in (await self._call("GET", device))["groups"]]
 
-    async def get(self, device: Device, group: str) -> Group:
+    async def get(self, device: Device, group: str) -> DescribedGroup:
         """One of them, with its participants."""
         return _group(await self._call("GET", device, f"/{group}"))
 
-    async def join(self, device: Device, code: str) -> Group:
+    async def join(self, device: Device, code: str) -> DescribedGroup:
         """Join by a code; nothing changes for whoever is in it already."""
         return _group(await self._call("POST", device, "/join", {"code": code}))
 
@@ -48,7 +48,7 @@ class GroupApi:
         """What others join with; for admins."""
         return str((await self._call("GET", device, f"/{group}/invite"))["code"])
 
-    async def remove(self, device: Device, group: str, numbers: Sequence[str]) -> Group:
+    async def remove(self, device: Device, group: str, numbers: Sequence[str]) -> DescribedGroup:
         """Remove others; for admins."""
         body = {"numbers": list(numbers)}
         return _group(await self._call("DELETE", device, f"/{group}/participants", body))
@@ -57,8 +57,8 @@ class GroupApi:
         return await self._caller.call(method, f"/v1/groups/{device.number}{path}", device, body)
 
 
-def _group(answer: Any) -> Group:
+def _group(answer: Any) -> DescribedGroup:
     try:
-        return contents.decode_group(answer)
-    except NotUnderstood as error:
+        return msgspec.convert(answer, DescribedGroup)
+    except msgspec.ValidationError as error:
         raise errors.Rejected(f"the network's answer is no group: {error}") from error

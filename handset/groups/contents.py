@@ -1,9 +1,8 @@
-"""What devices tell each other about the keys of groups, inside their sessions; and what the network says of groups."""
+"""What devices tell each other about the keys of groups, inside their sessions."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
@@ -38,36 +37,8 @@ class _RequestContent(msgspec.Struct, gc=False):
     type: Literal["sender_key_request"] = "sender_key_request"
 
 
-class Participant(msgspec.Struct, gc=False):
-    number: str
-    admin: bool
-
-
-class Group(msgspec.Struct, gc=False):
-    """A group as the network answers; epoch: grows when somebody joins or leaves. created_at: Unix seconds."""
-
-    id: str
-    subject: str
-    creator: str
-    created_at: int
-    epoch: int
-    has_icon: bool = False
-    participants: Sequence[Participant] = ()
-
-
-class Change(msgspec.Struct, gc=False):
-    """The body of a `group_changed` envelope."""
-
-    change: str
-    by: str
-    numbers: Sequence[str]
-    subject: str
-    epoch: int
-
-
 _sender_key = msgspec.json.Decoder(_SenderKeyContent)
 _request = msgspec.json.Decoder(_RequestContent)
-_change = msgspec.json.Decoder(Change)
 
 
 def encode_sender_key(group: str, distribution: bytes) -> bytes:
@@ -93,19 +64,3 @@ def decode_control(kind: str, plaintext: bytes) -> SenderKey | SenderKeyRequest:
     if not addresses.is_group(found.group):
         raise NotUnderstood("not the id of a group")
     return found
-
-
-def decode_change(body: bytes) -> Change:
-    """Raises `NotUnderstood`."""
-    try:
-        return _change.decode(body)
-    except UNREADABLE as error:
-        raise NotUnderstood(str(error)) from error
-
-
-def decode_group(answer: Any) -> Group:
-    """An answer of the network, as JSON decodes it. Raises `NotUnderstood`."""
-    try:
-        return msgspec.convert(answer, Group)
-    except msgspec.ValidationError as error:
-        raise NotUnderstood(str(error)) from error

@@ -14,7 +14,6 @@ from handset.devices.device import Device
 from handset.devices.vault import Vault
 from handset.groups import contents
 from handset.groups.api import GroupApi
-from handset.groups.contents import Group
 from handset.groups.sender_keys import Preparation, SenderKeyStore
 from handset.sending.outbox import OutboxBatch
 from tidings import e2ee
@@ -23,6 +22,7 @@ from tidings.runtime.lru import LRU
 from tidings.runtime.service import wait_for
 from tidings.storage.database import Connection
 from tidings.storage.handset import mailroom as storage
+from tidings.wire.groups import DescribedGroup
 
 log = logging.getLogger(__name__)
 
@@ -82,14 +82,14 @@ class Groups:
 
     # What a person does.
 
-    async def create(self, number: str, subject: str) -> Group:
+    async def create(self, number: str, subject: str) -> DescribedGroup:
         """A new group, with this number as its admin."""
         device = self._courier.devices[number]
         group = await self._api.create(device, subject)
         await self._remember(device, group)
         return group
 
-    async def join(self, number: str, code: str) -> Group:
+    async def join(self, number: str, code: str) -> DescribedGroup:
         """Join by a code, or by a link that ends with it."""
         device = self._courier.devices[number]
         group = await self._api.join(device, code_of(code))
@@ -102,11 +102,11 @@ class Groups:
         await self._api.leave(device, group)
         await self._courier.do(lambda keys, connection, _: keys.forget(connection, number, group))
 
-    async def list_mine(self, number: str) -> Sequence[Group]:
+    async def list_mine(self, number: str) -> Sequence[DescribedGroup]:
         """As the network knows them."""
         return await self._api.list_mine(self._courier.devices[number])
 
-    async def get(self, number: str, group: str) -> Group:
+    async def get(self, number: str, group: str) -> DescribedGroup:
         """One of them, with its participants."""
         return await self._api.get(self._courier.devices[number], group)
 
@@ -114,7 +114,7 @@ class Groups:
         """What others join with."""
         return await self._api.get_code(self._courier.devices[number], group)
 
-    async def remove(self, number: str, group: str, others: Sequence[str]) -> Group:
+    async def remove(self, number: str, group: str, others: Sequence[str]) -> DescribedGroup:
         """Remove others from the group."""
         return await self._api.remove(self._courier.devices[number], group, others)
 
@@ -266,7 +266,7 @@ class Groups:
             self._chores[key] = device
             self._wakeup.set()
 
-    async def _remember(self, device: Device, group: Group) -> None:
+    async def _remember(self, device: Device, group: DescribedGroup) -> None:
         await self._courier.do(lambda keys, connection, _: keys.remember(connection, device.number, group))
 
     @property

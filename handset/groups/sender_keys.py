@@ -14,8 +14,12 @@ from tidings.storage.database import Connection
 from tidings.storage.handset import groups as storage
 from tidings.storage.handset.groups import Key
 from tidings.wire import device as wire
+from tidings.wire import groups
+from tidings.wire.groups import DescribedGroup, GroupNotice
 
 log = logging.getLogger(__name__)
+
+_GONE = (groups.LEFT, groups.REMOVED)
 
 KEYS_IN_MEMORY = 10_000  # about 300 bytes each, until messages arrive out of order
 
@@ -113,9 +117,9 @@ class SenderKeyStore:
         self._loaded[key] = record
         self._changed.add(key)
 
-    async def follow(self, connection: Connection, number: str, group: str, change: contents.Change) -> None:
+    async def follow(self, connection: Connection, number: str, group: str, change: GroupNotice) -> None:
         """The network says that a group has changed. To follow the same change twice does no harm."""
-        gone = change.numbers if change.change in ("left", "removed") else ()
+        gone = change.numbers if change.change in _GONE else ()
         if number in gone:
             await self.forget(connection, number, group)
             return
@@ -130,11 +134,11 @@ class SenderKeyStore:
             await storage.delete_holders(connection, number, group)
             for peer in gone:
                 await self._forget_key(connection, number, group, peer)
-        elif change.change == "joined":
+        elif change.change == groups.JOINED:
             holders = await storage.list_holders(connection, number, group)
             await storage.delete_holders(connection, number, group)
             await storage.add_holders(connection, number, group, holders - set(change.numbers))
-        moved = change.change in ("left", "removed", "joined")
+        moved = change.change in (*_GONE, groups.JOINED)
         await storage.save_group(
             connection,
             dataclasses.replace(
@@ -169,7 +173,7 @@ class SenderKeyStore:
         self._changed.add(key)
         return known.epoch, body
 
-    async def prepare(self, connection: Connection, number: str, group: contents.Group) -> Preparation:
+    async def prepare(self, connection: Connection, number: str, group: DescribedGroup) -> Preparation:
         """Make our key of a group if there is none, or anew if somebody has it who is gone, or may have it uncounted.
 
         That it leaves is in the same commit, so that no crash can forget it.
@@ -215,7 +219,7 @@ class SenderKeyStore:
         record = self._loaded.get(key)
         return record.distribution() if record is not None else None
 
-    async def remember(self, connection: Connection, number: str, group: contents.Group) -> None:
+    async def remember(self, connection: Connection, number: str, group: DescribedGroup) -> None:
         """The number is in this group."""
         known = await self._group(connection, number, group.id)
         await storage.save_group(connection, dataclasses.replace(known, subject=group.subject[:100]))

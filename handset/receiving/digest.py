@@ -24,6 +24,8 @@ from tidings.storage.database import Connection
 from tidings.storage.handset import mailroom as storage
 from tidings.storage.handset.sent import Sent
 from tidings.wire import device as wire
+from tidings.wire import groups
+from tidings.wire.decoding import UNREADABLE
 
 log = logging.getLogger(__name__)
 
@@ -243,8 +245,8 @@ class Digest:
     def _follow(self, arrival: Arrival) -> None:
         device, frame = arrival.device, arrival.frame
         try:
-            change = contents.decode_change(frame.body)
-        except content.NotUnderstood as error:
+            change = groups.decode_notice(frame.body)
+        except UNREADABLE as error:
             log.warning("group_change.not_understood", extra={"number": device.number, "error": str(error)})
             return
         self.work.append(

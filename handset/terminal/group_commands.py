@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from handset import errors
-from handset.groups.contents import Group
 from handset.groups.groups import Groups
+from tidings.wire.groups import DescribedGroup
 
 HELP = """/group                      lists the groups one is in;  /group N  writes to one of them
 /group join CODE            joins by a code or a link
@@ -56,7 +56,7 @@ class Commands:
             self._screen.say(f"! {error}")
 
     async def _list(self) -> None:
-        found: Sequence[Group] = await self._groups.list_mine(self._number)
+        found: Sequence[DescribedGroup] = await self._groups.list_mine(self._number)
         self._screen.groups.clear()
         self._screen.groups.update((group.id, group.subject) for group in found)
         if not found:
@@ -71,7 +71,7 @@ class Commands:
         self._screen.to = ""
         self._screen.say(f"You have left {subject}.")
 
-    def _choose(self, group: Group) -> None:
+    def _choose(self, group: DescribedGroup) -> None:
         self._screen.groups[group.id] = group.subject
         self._screen.to = group.id
         self._screen.say(f"You are in {group.subject} ({group.id}). What you type goes there.")

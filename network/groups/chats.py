@@ -20,7 +20,7 @@ from tidings.storage.database import Connection, Database
 from tidings.storage.network import directory
 from tidings.storage.network import groups as network_groups
 from tidings.storage.network.groups import Chat
-from tidings.wire import device
+from tidings.wire import device, groups
 
 Value = TypeVar("Value")
 
@@ -62,7 +62,7 @@ class Chats:
 
         async with self._creating:
             state = await self._persist(work)
-        CHANGES.labels(rules.CREATED).inc()
+        CHANGES.labels(groups.CREATED).inc()
         return state
 
     async def list_of(self, number: str) -> Sequence[Chat]:
@@ -96,7 +96,7 @@ class Chats:
             return outcome.state
 
         state = await self._persist(work)
-        CHANGES.labels(rules.JOINED).inc()
+        CHANGES.labels(groups.JOINED).inc()
         return state
 
     async def leave(self, number: str, id: str) -> None:
@@ -151,7 +151,7 @@ class Chats:
         state, data = await self._database.query(work, patience=PATIENCE)
         rules.require_participant(state, number)
         if data is None:
-            raise errors.NotFound("the group has no icon", reason="no_icon")
+            raise errors.NotFound("the group has no icon", reason=groups.NO_ICON)
         return state.chat.icon_type, data
 
     async def set_icon(self, by: str, id: str, data: bytes) -> State:
@@ -168,7 +168,7 @@ class Chats:
             return outcome.state
 
         state = await self._persist(work)
-        CHANGES.labels(rules.ICON).inc()
+        CHANGES.labels(groups.ICON).inc()
         return state
 
     async def _change(self, id: str, rule: Rule) -> State:
@@ -217,7 +217,7 @@ async def _choose_id(connection: Connection, number: str, now: int) -> str:
 async def _get(connection: Connection, id: str, *, lock: bool = False) -> State:
     chat = (await network_groups.list_chats(connection, [id], lock=lock)).get(id)
     if chat is None:
-        raise errors.NotFound(f"there is no group {id}", reason="no_such_group")
+        raise errors.NotFound(f"there is no group {id}", reason=groups.NO_SUCH_GROUP)
     return State(chat, tuple((await network_groups.list_members(connection, [id]))[id]))
 
 
@@ -255,4 +255,4 @@ def _icon_type(data: bytes) -> str:
 
 
 def _no_such_invite() -> errors.NotFound:
-    return errors.NotFound("no group is joined with this code", reason="no_such_invite")
+    return errors.NotFound("no group is joined with this code", reason=groups.NO_SUCH_INVITE)

@@ -12,7 +12,8 @@ from network.connections.logins import Logins
 from network.errors import BadRequest, NotFound
 from network.groups import schemas
 from network.groups.chats import MAX_ICON, Chats
-from tidings.wire import addresses
+from tidings.wire import addresses, groups
+from tidings.wire.groups import GroupMembers, GroupSubject, InviteCode
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -30,7 +31,7 @@ def make_routes(service: Service) -> APIRouter:
     @routes.post("")
     async def create(request: Request, number: str) -> JSONResponse:
         await _authenticate(request, number)
-        body = await http.read_body(request, schemas.Subject)
+        body = await http.read_body(request, GroupSubject)
         return JSONResponse(schemas.show(await service.chats.create(number, body.subject)), 201)
 
     @routes.get("")
@@ -41,7 +42,7 @@ def make_routes(service: Service) -> APIRouter:
     @routes.post("/join")
     async def join(request: Request, number: str) -> JSONResponse:
         await _authenticate(request, number)
-        body = await http.read_body(request, schemas.Invite)
+        body = await http.read_body(request, InviteCode)
         return JSONResponse(schemas.show(await service.chats.join(number, body.code)))
 
     @routes.get("/{group}")
@@ -52,7 +53,7 @@ def make_routes(service: Service) -> APIRouter:
     @routes.put("/{group}")
     async def rename(request: Request, number: str, group: str) -> JSONResponse:
         await _authenticate(request, number, group)
-        body = await http.read_body(request, schemas.Subject)
+        body = await http.read_body(request, GroupSubject)
         return JSONResponse(schemas.show(await service.chats.set_subject(number, group, body.subject)))
 
     @routes.delete("/{group}")
@@ -74,19 +75,19 @@ def make_routes(service: Service) -> APIRouter:
     @routes.delete("/{group}/participants")
     async def remove(request: Request, number: str, group: str) -> JSONResponse:
         await _authenticate(request, number, group)
-        body = await http.read_body(request, schemas.Members)
+        body = await http.read_body(request, GroupMembers)
         return JSONResponse(schemas.show(await service.chats.remove(number, group, body.numbers)))
 
     @routes.put("/{group}/admins")
     async def promote(request: Request, number: str, group: str) -> JSONResponse:
         await _authenticate(request, number, group)
-        body = await http.read_body(request, schemas.Members)
+        body = await http.read_body(request, GroupMembers)
         return JSONResponse(schemas.show(await service.chats.set_admins(number, group, body.numbers, admin=True)))
 
     @routes.delete("/{group}/admins")
     async def demote(request: Request, number: str, group: str) -> JSONResponse:
         await _authenticate(request, number, group)
-        body = await http.read_body(request, schemas.Members)
+        body = await http.read_body(request, GroupMembers)
         return JSONResponse(schemas.show(await service.chats.set_admins(number, group, body.numbers, admin=False)))
 
     @routes.get("/{group}/icon")
@@ -113,6 +114,6 @@ def make_routes(service: Service) -> APIRouter:
             raise NotFound(f"{number!r} is no number: 7 to 15 digits")
         await http.require_device(request, service.logins, number)
         if group and not addresses.is_group(group):
-            raise NotFound(f"there is no group {group!r}", reason="no_such_group")
+            raise NotFound(f"there is no group {group!r}", reason=groups.NO_SUCH_GROUP)
 
     return routes

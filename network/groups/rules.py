@@ -10,19 +10,9 @@ from collections.abc import Callable, Sequence
 
 from network import errors
 from tidings.storage.network.groups import Chat, Member
+from tidings.wire import groups
 
-MAX_PARTICIPANTS = 256
 MAX_GROUPS = 10_000  # that one number is in
-
-# What a notice says has changed.
-CREATED = "created"
-JOINED = "joined"
-LEFT = "left"
-REMOVED = "removed"
-SUBJECT = "subject"
-ICON = "icon"
-ADMINS = "admins"
-INVITE = "invite"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -61,7 +51,7 @@ Rule = Callable[[State], Outcome]
 def create(chat: Chat) -> Outcome:
     """A new group with its creator in it."""
     first = Member(chat.creator, admin=True, position=chat.epoch)
-    return Outcome(State(chat, (first,)), (Note(CREATED, chat.creator, (chat.creator,)),))
+    return Outcome(State(chat, (first,)), (Note(groups.CREATED, chat.creator, (chat.creator,)),))
 
 
 def join(state: State, number: str) -> Outcome:
@@ -69,13 +59,13 @@ def join(state: State, number: str) -> Outcome:
     if state.find(number) is not None:
         return Outcome(state)
     if not state.members:
-        raise errors.NotFound("everybody has left this group", reason="no_such_invite")
-    if len(state.members) >= MAX_PARTICIPANTS:
-        raise errors.BadRequest(f"{MAX_PARTICIPANTS} participants are in this group", reason="group_full")
+        raise errors.NotFound("everybody has left this group", reason=groups.NO_SUCH_INVITE)
+    if len(state.members) >= groups.MAX_PARTICIPANTS:
+        raise errors.BadRequest(f"{groups.MAX_PARTICIPANTS} participants are in this group", reason="group_full")
     epoch = state.chat.epoch + 1
     # Whoever comes makes an epoch, and it is the place in the order of those who came.
     joined = (*state.members, Member(number, admin=False, position=epoch))
-    return Outcome(_with(state, joined, epoch), (Note(JOINED, number, (number,)),))
+    return Outcome(_with(state, joined, epoch), (Note(groups.JOINED, number, (number,)),))
 
 
 def leave(state: State, number: str) -> Outcome:
@@ -83,10 +73,10 @@ def leave(state: State, number: str) -> Outcome:
     if state.find(number) is None:
         return Outcome(state)
     left = tuple(member for member in state.members if member.number != number)
-    notes = [Note(LEFT, number, (number,), gone=(number,))]
+    notes = [Note(groups.LEFT, number, (number,), gone=(number,))]
     if left and not any(member.admin for member in left):
         left = (dataclasses.replace(left[0], admin=True), *left[1:])
-        notes.append(Note(ADMINS, number, (left[0].number,)))
+        notes.append(Note(groups.ADMINS, number, (left[0].number,)))
     return Outcome(_with(state, left, state.chat.epoch + 1), tuple(notes))
 
 
@@ -99,7 +89,7 @@ def remove(state: State, by: str, numbers: Sequence[str]) -> Outcome:
     if not gone:
         return Outcome(state)
     left = tuple(member for member in state.members if member.number not in set(gone))
-    return Outcome(_with(state, left, state.chat.epoch + 1), (Note(REMOVED, by, gone, gone=gone),))
+    return Outcome(_with(state, left, state.chat.epoch + 1), (Note(groups.REMOVED, by, gone, gone=gone),))
 
 
 def set_admins(state: State, by: str, numbers: Sequence[str], *, admin: bool) -> Outcome:
@@ -116,7 +106,7 @@ def set_admins(state: State, by: str, numbers: Sequence[str], *, admin: bool) ->
     )
     if not any(member.admin for member in members):
         raise errors.BadRequest("somebody has to remain admin", reason="last_admin")
-    return Outcome(State(state.chat, members), (Note(ADMINS, by, changed),))
+    return Outcome(State(state.chat, members), (Note(groups.ADMINS, by, changed),))
 
 
 def set_subject(state: State, by: str, subject: str) -> Outcome:
@@ -124,7 +114,7 @@ def set_subject(state: State, by: str, subject: str) -> Outcome:
     require_admin(state, by)
     if state.chat.subject == subject:
         return Outcome(state)
-    return Outcome(State(dataclasses.replace(state.chat, subject=subject), state.members), (Note(SUBJECT, by),))
+    return Outcome(State(dataclasses.replace(state.chat, subject=subject), state.members), (Note(groups.SUBJECT, by),))
 
 
 def set_code(state: State, by: str, code: str) -> Outcome:
@@ -132,7 +122,7 @@ def set_code(state: State, by: str, code: str) -> Outcome:
     require_admin(state, by)
     if state.chat.code == code:
         return Outcome(state)
-    return Outcome(State(dataclasses.replace(state.chat, code=code), state.members), (Note(INVITE, by),))
+    return Outcome(State(dataclasses.replace(state.chat, code=code), state.members), (Note(groups.INVITE, by),))
 
 
 def set_icon(state: State, by: str, icon_type: str, *, same: bool) -> Outcome:
@@ -140,7 +130,7 @@ def set_icon(state: State, by: str, icon_type: str, *, same: bool) -> Outcome:
     require_admin(state, by)
     if same:
         return Outcome(state)
-    return Outcome(State(dataclasses.replace(state.chat, icon_type=icon_type), state.members), (Note(ICON, by),))
+    return Outcome(State(dataclasses.replace(state.chat, icon_type=icon_type), state.members), (Note(groups.ICON, by),))
 
 
 def require_participant(state: State, number: str) -> Member:
@@ -154,7 +144,7 @@ def require_participant(state: State, number: str) -> Member:
 def require_admin(state: State, number: str) -> None:
     """Raises `Forbidden`."""
     if not require_participant(state, number).admin:
-        raise errors.Forbidden(f"{number} is no admin of this group", reason="not_admin")
+        raise errors.Forbidden(f"{number} is no admin of this group", reason=groups.NOT_ADMIN)
 
 
 def _with(state: State, members: tuple[Member, ...], epoch: int) -> State:

@@ -7,7 +7,6 @@ import uuid
 import pytest
 
 from handset.groups import contents
-from handset.groups.contents import Change, Group, Participant
 from handset.groups.sender_keys import SenderKeyStore
 from tests.conftest import DatabaseFactory
 from tests.handset.harness import VAULT
@@ -15,20 +14,23 @@ from tests.handset.people import ADA, BOB, CID
 from tidings import e2ee
 from tidings.storage.database import Connection, Database
 from tidings.wire import device as wire
+from tidings.wire.groups import DescribedGroup, GroupNotice, Participant
 
-GROUP = Group("15550000001-5", "Lunch", ADA, 5, 3, participants=[Participant(n, n == ADA) for n in (ADA, BOB, CID)])
+GROUP = DescribedGroup(
+    "15550000001-5", "Lunch", ADA, 5, 3, participants=[Participant(n, n == ADA) for n in (ADA, BOB, CID)]
+)
 HELLO = b'{"type":"null"}'
 
 
-def change(what: str, *numbers: str, epoch: int = 4) -> Change:
-    return Change(what, numbers[0], numbers, "Lunch", epoch)
+def change(what: str, *numbers: str, epoch: int = 4) -> GroupNotice:
+    return GroupNotice(what, numbers[0], numbers, "Lunch", epoch)
 
 
 def chain_of(body: bytes) -> int:
     return e2ee.GroupMessage.parse(body).chain_id
 
 
-async def give_to_all(keys: SenderKeyStore, connection: Connection, group: Group = GROUP) -> bytes:
+async def give_to_all(keys: SenderKeyStore, connection: Connection, group: DescribedGroup = GROUP) -> bytes:
     """The distribution that everybody who lacked it has been given."""
     preparation = await keys.prepare(connection, ADA, group)
     await keys.held(connection, ADA, group.id, group.epoch, preparation)
@@ -69,7 +71,7 @@ async def test_in_the_transaction_in_which_somebody_goes_the_old_key_encrypts_no
         await give_to_all(keys, connection)
         old = chain_of((await encrypted(keys, connection))[1])
         await keys.save(connection)
-    left = Group(GROUP.id, "Lunch", ADA, 5, 4, participants=[p for p in GROUP.participants if p.number != CID])
+    left = DescribedGroup(GROUP.id, "Lunch", ADA, 5, 4, participants=[p for p in GROUP.participants if p.number != CID])
     async with database.transaction() as connection:
         await keys.follow(connection, ADA, GROUP.id, change(what, CID))
         assert await keys.encrypt(connection, ADA, GROUP.id, HELLO) is None
@@ -109,7 +111,7 @@ async def test_a_holder_who_is_gone_by_what_the_network_answers_forces_a_new_key
     keys = SenderKeyStore(VAULT)
     async with database.transaction() as connection:
         before = e2ee.DistributionMessage.parse(await give_to_all(keys, connection))
-        left = Group(GROUP.id, "Lunch", ADA, 5, 4, participants=GROUP.participants[:2])
+        left = DescribedGroup(GROUP.id, "Lunch", ADA, 5, 4, participants=GROUP.participants[:2])
         preparation = await keys.prepare(connection, ADA, left)
         after = e2ee.DistributionMessage.parse(preparation.distribution)
         assert preparation.missing == {BOB}
@@ -141,7 +143,7 @@ async def test_whoever_may_have_a_key_that_did_not_count_as_given_forces_a_new_o
             await again.follow(connection, ADA, GROUP.id, change("joined", "15550100009"))
             await again.held(connection, ADA, GROUP.id, GROUP.epoch, preparation)
         # Cid was removed since, of which only the network has told.
-        left = Group(GROUP.id, "Lunch", ADA, 5, 5, participants=GROUP.participants[:2])
+        left = DescribedGroup(GROUP.id, "Lunch", ADA, 5, 5, participants=GROUP.participants[:2])
         later = await again.prepare(connection, ADA, left)
         assert later.missing == {BOB}
         assert e2ee.DistributionMessage.parse(later.distribution).chain_id != before.chain_id
@@ -151,8 +153,8 @@ async def test_whoever_may_have_a_key_that_did_not_count_as_given_forces_a_new_o
 
 async def test_whoever_joins_is_given_the_key_as_it_stands(database: Database) -> None:
     keys = SenderKeyStore(VAULT)
-    pair = Group(GROUP.id, "Lunch", ADA, 5, 3, participants=GROUP.participants[:2])
-    whole = Group(GROUP.id, "Lunch", ADA, 5, 4, participants=GROUP.participants)
+    pair = DescribedGroup(GROUP.id, "Lunch", ADA, 5, 3, participants=GROUP.participants[:2])
+    whole = DescribedGroup(GROUP.id, "Lunch", ADA, 5, 4, participants=GROUP.participants)
     async with database.transaction() as connection:
         first = e2ee.DistributionMessage.parse(await give_to_all(keys, connection, pair))
         await encrypted(keys, connection)

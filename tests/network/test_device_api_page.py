@@ -19,7 +19,7 @@ import websockets
 from starlette.routing import Route, WebSocketRoute
 
 import network.app
-from network import bundles, http, lookups, numbers
+from network import bundles, http, lookups
 from network.blobs import routes as blobs
 from network.blobs import store
 from network.connections import refills, session, websocket
@@ -27,15 +27,15 @@ from network.connections.connections import Connections
 from network.connections.delay import Delay
 from network.devices import blocks, codes, keys, routes
 from network.groups import chats, copies, rules
-from network.groups import schemas as group_schemas
 from network.settings import Blobs, Limits, Settings
 from tests.conftest import DatabaseFactory
 from tests.network.support import PATIENCE, REGISTRATION_KEY, Network
 from tidings import e2ee
 from tidings.e2ee import attachments, chains, curve, kdf, kem, pq_ratchet, ratchet, record, session_setup
 from tidings.runtime import log as runtime_log
+from tidings.wire import addresses, device, groups, registration
 from tidings.wire import connection as wire
-from tidings.wire import device, registration
+from tidings.wire.groups import MAX_PARTICIPANTS, MAX_SUBJECT
 
 PAGE = Path(__file__).parents[2] / "docs" / "device-api.md"
 TEXT = PAGE.read_text(encoding="utf-8")
@@ -185,7 +185,7 @@ def test_the_limits_are_those_of_the_code() -> None:
     mib = 1024 * 1024
     default_ttl = Settings.__dataclass_fields__["message_ttl"].default
     expected = {
-        "digits of a number": [numbers.MIN_DIGITS, numbers.MAX_DIGITS],
+        "digits of a number": [addresses.MIN_DIGITS, addresses.MAX_DIGITS],
         "`id`": [session.MAX_ID],
         "`body` of an envelope": [session.MAX_BODY],
         "`refs` of an envelope": [session.MAX_REFS, session.MAX_ID],
@@ -202,9 +202,9 @@ def test_the_limits_are_those_of_the_code() -> None:
         "`ttl`": [default_ttl, 30],
         "repeats recognised": [limits.remembered],
         "a body over HTTP": [http.MAX_BODY, routes.MAX_BULK_BODY],
-        "participants of a group": [rules.MAX_PARTICIPANTS],
+        "participants of a group": [MAX_PARTICIPANTS],
         "groups of a number": [rules.MAX_GROUPS],
-        "a group's subject": [group_schemas.MAX_SUBJECT],
+        "a group's subject": [MAX_SUBJECT],
         "a group's icon": [chats.MAX_ICON],
         "messages to groups that wait for the database": [copies.WAITING],
         "registrations in a bulk": [registration.MAX_BULK],
@@ -262,6 +262,7 @@ def test_every_status_and_reason_over_http_is_told() -> None:
     source = "\n".join(path.read_text() for path in Path(network.app.__file__).parent.rglob("*.py"))
     kinds = {kind.reason: kind.status for kind in errors_of(network.errors.RequestError)}
     own = set(re.findall(r"reason=\"(\w+)\"", source))
+    own |= {getattr(groups, name) for name in re.findall(r"reason=groups\.(\w+)", source)}
     assert {reason for _, reason in told} == set(kinds) | own
     assert {(status, reason) for reason, status in kinds.items()} <= told
 

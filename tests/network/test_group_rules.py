@@ -11,6 +11,7 @@ from network import errors
 from network.groups import rules, schemas
 from network.groups.rules import Outcome, State
 from tidings.storage.network.groups import Chat
+from tidings.wire.groups import MAX_PARTICIPANTS
 
 NUMBERS = [f"1555000000{i}" for i in range(6)]
 CHAT = Chat(f"{NUMBERS[0]}-5", NUMBERS[0], "Lunch", 5000, 1, "code", "")
@@ -50,7 +51,7 @@ def test_a_group_keeps_an_admin_and_its_epoch_tells_of_everybody_who_comes_and_g
         before, state = state, outcome.state
         assert state.chat.epoch == before.chat.epoch + (names(before) != names(state))
         assert not state.members or any(member.admin for member in state.members)
-        assert len(names(state)) == len(state.members) <= rules.MAX_PARTICIPANTS
+        assert len(names(state)) == len(state.members) <= MAX_PARTICIPANTS
         positions = [member.position for member in state.members]
         assert positions == sorted(set(positions))
         # Whoever is gone is told, and nobody is told of nothing.
@@ -69,7 +70,7 @@ def test_a_group_keeps_an_admin_and_its_epoch_tells_of_everybody_who_comes_and_g
 
 def test_the_largest_notice_of_the_largest_group_fits_into_an_envelope() -> None:
     state = rules.create(CHAT).state
-    for i in range(rules.MAX_PARTICIPANTS - 1):
+    for i in range(MAX_PARTICIPANTS - 1):
         state = rules.join(state, f"{100_000_000_000_000 + i}").state
     everybody = [member.number for member in state.members]
     outcome = rules.set_admins(state, NUMBERS[0], everybody, admin=True)

@@ -24,6 +24,7 @@ from tidings.runtime.clock import ManualClock
 from tidings.storage.database import Database
 from tidings.storage.network import groups as network_groups
 from tidings.storage.network.groups import Member
+from tidings.wire.groups import MAX_PARTICIPANTS
 
 JPEG = b"\xff\xd8\xff\xe0 a small picture"
 PNG = b"\x89PNG\r\n\x1a\n another"
@@ -201,7 +202,7 @@ async def test_a_group_and_a_number_have_their_bounds(network: Network) -> None:
     database = Database(network.database, "network")
     try:
         async with database.transaction() as connection:
-            crowd = [Member(f"1666{i:07d}", admin=False, position=10 + i) for i in range(rules.MAX_PARTICIPANTS - 2)]
+            crowd = [Member(f"1666{i:07d}", admin=False, position=10 + i) for i in range(MAX_PARTICIPANTS - 2)]
             await network_groups.put_members(connection, id_, crowd)
         assert await refused(network, "POST", CAROL, "/join", {"code": code}) == "400 group_full"
         async with database.transaction() as connection:

@@ -7,6 +7,8 @@ from typing import Annotated
 
 from msgspec import Meta
 
+MIN_DIGITS, MAX_DIGITS = 7, 15
+
 # A device's number.
 Number = Annotated[str, Meta(pattern="^[0-9]{7,15}$", description="E.164 without the +")]
 # A number that is named in a message, which need not be on the network.
@@ -22,7 +24,7 @@ def is_digits(text: str, least: int, most: int) -> bool:
 
 def is_number(text: str) -> bool:
     """A device's number: E.164 without the `+`, 7 to 15 digits."""
-    return is_digits(text, 7, 15)
+    return is_digits(text, MIN_DIGITS, MAX_DIGITS)
 
 
 def is_wa_id(text: str) -> bool:
