@@ -38,6 +38,7 @@ from network.routing.router import Router
 from network.routing.sequence import Sequence
 from network.routing.sweeper import Sweeper
 from network.settings import Settings
+from tidings.media.files import Files
 from tidings.runtime.clock import Clock, SystemClock
 from tidings.runtime.service import run_services
 from tidings.runtime.settings import printable
@@ -138,7 +139,7 @@ async def _serve(
 
 async def _open_blobs(settings: Settings, database: Database, clock: Clock) -> Store:
     where = settings.blobs
-    store = Store(database, where.directory, clock, quota=where.quota, ttl=where.ttl)
+    store = Store(database, Files(where.directory), clock, quota=where.quota, ttl=where.ttl)
     try:
         await store.open()
     except OSError as error:

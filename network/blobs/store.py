@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import BinaryIO
 
 from prometheus_client import Counter
@@ -35,12 +34,15 @@ MAX_SIZE = 101 * 1024 * 1024
 class Store:
     """The blobs of the network."""
 
-    def __init__(self, database: Database, directory: Path, clock: Clock, *, quota: int, ttl: int) -> None:
-        """quota: bytes of all blobs; ttl: seconds that each is kept."""
+    def __init__(
+        self, database: Database, files: Files, clock: Clock, *, quota: int, ttl: int, max_size: int = MAX_SIZE
+    ) -> None:
+        """quota: bytes of all blobs; ttl: seconds that each is kept; max_size: bytes of one."""
         self._database = database
         self._clock = clock
         self._ttl = ttl
-        self.files = Files(directory)
+        self._max_size = max_size
+        self.files = files
         self.quota = Quota(quota)
 
     async def open(self) -> None:
@@ -58,13 +60,13 @@ class Store:
         size: bytes, as far as they were announced.
         Raises `TooLarge`, `BadRequest` when it is empty, `Full`, and what the body raises; nothing is left then.
         """
-        if size is not None and size > MAX_SIZE:
-            raise TooLarge(f"a blob of at most {MAX_SIZE} bytes is taken")
+        if size is not None and size > self._max_size:
+            raise TooLarge(f"a blob of at most {self._max_size} bytes is taken")
         with self.quota.reservation(size or 0) as reservation:
             try:
-                stored = await self.files.write(_counted(body, reservation), limit=MAX_SIZE)
+                stored = await self.files.write(_counted(body, reservation), limit=self._max_size)
             except SendLess as error:
-                raise TooLarge(f"a blob of at most {MAX_SIZE} bytes is taken") from error
+                raise TooLarge(f"a blob of at most {self._max_size} bytes is taken") from error
             except SendSomething as error:
                 raise BadRequest("the blob is empty") from error
             except MakeRoom as error:

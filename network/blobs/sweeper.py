@@ -33,9 +33,11 @@ class BlobSweeper:
 
     name = "blobs"
 
-    def __init__(self, database: Database, store: Store) -> None:
+    def __init__(self, database: Database, store: Store, *, batch: int = BATCH) -> None:
+        """batch: blobs that are removed by one transaction."""
         self._database = database
         self._store = store
+        self._batch = batch
         self._passes = 0
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -58,7 +60,7 @@ class BlobSweeper:
             gone = await self._database.persist(self._take_expired, patience=20)
             await self._store.files.delete([blob.file for blob in gone])
             total += len(gone)
-            if len(gone) < BATCH:
+            if len(gone) < self._batch:
                 break
         if total:
             SWEPT.labels("expired").inc(total)
@@ -78,6 +80,6 @@ class BlobSweeper:
         return total
 
     async def _take_expired(self, connection: Connection) -> list[Blob]:
-        found = await blobs.list_expired(connection, now=self._store.now(), limit=BATCH)
+        found = await blobs.list_expired(connection, now=self._store.now(), limit=self._batch)
         await blobs.delete(connection, [blob.id for blob in found])
         return found

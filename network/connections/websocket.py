@@ -25,8 +25,8 @@ log = logging.getLogger(__name__)
 # Seconds that a connection has to take its last frames before it is cut off.
 FAREWELL = 5.0
 _CUT = "tidings.cut"
-_CLOSE_CODES = {device.BAD_FRAME: 1007, device.SHUTDOWN: 1012, device.IDLE: 1000}
-_POLICY = 1008
+CLOSE_CODES = {device.BAD_FRAME: 1007, device.SHUTDOWN: 1012, device.IDLE: 1000}
+POLICY_VIOLATION = 1008
 # What the application is given for text that is not UTF-8: no frame begins with it.
 _NOT_UTF8 = "\N{REPLACEMENT CHARACTER}"
 
@@ -38,7 +38,7 @@ class _Codec:
     as_text: bool
 
 
-_CODECS = {
+SUBPROTOCOLS = {
     "tidings.v1.json": _Codec(msgspec.json.Encoder().encode, msgspec.json.Decoder(device.FromDevice).decode, True),
     "tidings.v1.msgpack": _Codec(
         msgspec.msgpack.Encoder().encode,
@@ -129,7 +129,7 @@ class WebSocketTransport:
                     else {"type": "websocket.send", "bytes": data}
                 )
                 self._queued -= len(data)
-        await self._websocket.close(_CLOSE_CODES.get(self.reason, _POLICY), self.reason)
+        await self._websocket.close(CLOSE_CODES.get(self.reason, POLICY_VIOLATION), self.reason)
 
 
 def make_routes(connections: Connections, *, write_buffer: int) -> APIRouter:
@@ -139,13 +139,13 @@ def make_routes(connections: Connections, *, write_buffer: int) -> APIRouter:
     @routes.websocket("/v1/connect")
     async def connect(websocket: WebSocket) -> None:
         offered = websocket.scope.get("subprotocols", [])
-        name = next((name for name in offered if name in _CODECS), None)
+        name = next((name for name in offered if name in SUBPROTOCOLS), None)
         if name is None:
-            detail = f"offer one of these subprotocols: {', '.join(_CODECS)}"
+            detail = f"offer one of these subprotocols: {', '.join(SUBPROTOCOLS)}"
             answer = JSONResponse({"error": {"reason": "invalid", "detail": detail}}, 400)
             await websocket.send_denial_response(answer)
             return
-        codec = _CODECS[name]
+        codec = SUBPROTOCOLS[name]
         await websocket.accept(subprotocol=name)
         await _serve(websocket, codec, connections, write_buffer)
 

@@ -60,6 +60,11 @@ class Router:
         self._routed = self._delivered = self._online = 0
         self._closed = False
 
+    @property
+    def recipients(self) -> int:
+        """Recipients that something is kept of: a device that is there, an envelope, a page that is being read."""
+        return len(self._queues)
+
     # Senders.
 
     def send(self, origin: Origin, frame: device.Send) -> None:

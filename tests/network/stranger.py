@@ -49,14 +49,14 @@ class Stranger:
         self._url = url
         self.number = number
         self._kyber = kyber
-        self._identity = e2ee.IdentityKeyPair.generate()
+        self.identity = e2ee.IdentityKeyPair.generate()
         self._registration_id = 1 + secrets.randbelow(16380)
         self._next_key_id = 1
         self._signed: dict[int, e2ee.SignedPreKey] = {}
         self._prekeys: dict[int, e2ee.PreKey] = {}
         self._last_resort: dict[int, e2ee.KyberPreKey] = {}
         self._kyber_prekeys: dict[int, e2ee.KyberPreKey] = {}
-        self._token = ""
+        self.token = ""
         self._sessions: dict[str, e2ee.SessionRecord] = {}
         self._handled: set[tuple[str, str]] = set()
         self._lost: set[tuple[str, str]] = set()
@@ -99,35 +99,35 @@ class Stranger:
 
     async def register(self, *, code: str = "", key: str = "", prekeys: int = 2) -> None:
         """Keys are stored first, the token afterwards."""
-        signed = e2ee.SignedPreKey.generate(self._identity, self._key_id())
+        signed = e2ee.SignedPreKey.generate(self.identity, self._key_id())
         self._signed[signed.key_id] = signed
         body: dict[str, Any] = {
             "number": self.number,
             "registration_id": self._registration_id,
-            "identity_key": to_text(self._identity.public),
+            "identity_key": to_text(self.identity.public),
             "signed_prekey": _signed_key(signed),
             "prekeys": self._make_prekeys(prekeys),
         }
         if self._kyber:
-            last = e2ee.KyberPreKey.generate(self._identity, self._key_id())
+            last = e2ee.KyberPreKey.generate(self.identity, self._key_id())
             self._last_resort[last.key_id] = last
             body.update(kyber_prekey=_signed_key(last), kyber_prekeys=self._make_kyber_prekeys(1))
         if code:
             body["code"] = code
         status, answer = await self.call("POST", "/v1/registrations", body, key)
         assert status == 201, answer
-        self._token = answer["token"]
+        self.token = answer["token"]
 
     async def refill(self, remaining: int, kyber_remaining: int) -> None:
         """Upload more one-time pre-keys, up to `KEEP` and `KEEP_KYBER`."""
         body: dict[str, Any] = {"prekeys": self._make_prekeys(KEEP - remaining)}
         if self._kyber:
             body["kyber_prekeys"] = self._make_kyber_prekeys(KEEP_KYBER - kyber_remaining)
-        status, answer = await self.call("PUT", f"/v1/keys/{self.number}", body, self._token)
+        status, answer = await self.call("PUT", f"/v1/keys/{self.number}", body, self.token)
         assert status == 200, answer
 
     async def count_prekeys(self) -> int:
-        status, answer = await self.call("GET", f"/v1/keys/{self.number}", None, self._token)
+        status, answer = await self.call("GET", f"/v1/keys/{self.number}", None, self.token)
         assert status == 200, answer
         return int(answer["prekeys"])
 
@@ -141,7 +141,7 @@ class Stranger:
         return [{"key_id": key.key_id, "public": to_text(key.public)} for key in made]
 
     def _make_kyber_prekeys(self, count: int) -> list[dict[str, Any]]:
-        made = [e2ee.KyberPreKey.generate(self._identity, self._key_id()) for _ in range(count)]
+        made = [e2ee.KyberPreKey.generate(self.identity, self._key_id()) for _ in range(count)]
         self._kyber_prekeys.update((key.key_id, key) for key in made)
         return [_signed_key(key) for key in made]
 
@@ -156,7 +156,7 @@ class Stranger:
         self._n = 0
         self._sent.clear()
         self._reader = asyncio.create_task(self._read())
-        answer = await self.ask({"t": "login", "number": self.number, "token": self._token})
+        answer = await self.ask({"t": "login", "number": self.number, "token": self.token})
         assert answer["t"] == "ok", answer
         for send in list(self.outbox.values()):
             await self._post(send)
@@ -258,7 +258,7 @@ class Stranger:
     async def _set_up(self, peer: str) -> None:
         answer = await self.ask({"t": "fetch", "number": self.number, "numbers": [peer]})
         (bundle,) = answer["bundles"]
-        record = e2ee.SessionRecord.initiate(self._identity, self._registration_id, _bundle(bundle))
+        record = e2ee.SessionRecord.initiate(self.identity, self._registration_id, _bundle(bundle))
         self._sessions[peer] = record
 
     async def _mend(self, peer: str, lost: str) -> None:
@@ -338,7 +338,7 @@ class Stranger:
         kyber = self._kyber_prekeys | self._last_resort
         return e2ee.SessionRecord.respond(
             existing,
-            self._identity,
+            self.identity,
             first,
             self._signed[first.signed_prekey_id],
             self._prekeys.get(first.prekey_id or 0),

@@ -23,7 +23,6 @@ from tidings.e2ee.identity import IdentityKeyPair
 from tidings.e2ee.prekeys import KyberPreKey, PreKey, SignedPreKey
 from tidings.runtime.clock import Clock
 from tidings.runtime.settings import DatabaseSettings, Secrets
-from tidings.wire import connection as wire
 from tidings.wire import device
 
 REGISTRATION_KEY = "the registration key of these tests"
@@ -83,37 +82,47 @@ class Link(Protocol):
         """One frame's worth of bytes, right or wrong."""
         ...
 
+    def stop_reading(self) -> None:
+        """From now on, what comes stays in the buffers of the system."""
+        ...
+
     async def close(self) -> None: ...
 
 
 class TcpLink:
-    """Its own reader, so that a test may stop reading."""
+    """Frames as docs/device-api.md has them on a socket: four bytes of length, then MessagePack."""
 
     def __init__(self, received: Callable[[Any], None], closed: Callable[[], None]) -> None:
         self._received, self._closed = received, closed
+        self._decode = msgspec.msgpack.Decoder(device.FromNetwork).decode
 
     async def open(self, addresses: Addresses) -> TcpLink:
-        self._connection = await wire.connect(*addresses.tcp, device.FromNetwork, self)
+        self._reader, self._writer = await asyncio.open_connection(*addresses.tcp)
+        self._reading = asyncio.create_task(self._read())
         return self
 
-    def opened(self, connection: wire.Connection) -> None:
-        pass
-
-    def received(self, connection: wire.Connection, frame: Any) -> None:
-        self._received(frame)
-
-    def closed(self, connection: wire.Connection, reason: str) -> None:
+    async def _read(self) -> None:
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            while True:
+                size = int.from_bytes(await self._reader.readexactly(4), "big")
+                self._received(self._decode(await self._reader.readexactly(size)))
+        self._writer.close()
         self._closed()
 
     def send(self, frame: msgspec.Struct) -> None:
-        self._connection.send(frame)
+        self._write(msgspec.msgpack.encode(frame))
 
     async def send_raw(self, data: bytes) -> None:
-        assert self._connection._transport is not None
-        self._connection._transport.write(len(data).to_bytes(4, "big") + data)
+        self._write(data)
+
+    def stop_reading(self) -> None:
+        self._writer.transport.pause_reading()  # type: ignore[attr-defined]
 
     async def close(self) -> None:
-        self._connection.close("test")
+        self._writer.close()
+
+    def _write(self, data: bytes) -> None:
+        self._writer.write(len(data).to_bytes(4, "big") + data)
 
 
 class WebSocketLink:
@@ -153,6 +162,9 @@ class WebSocketLink:
     async def send_raw(self, data: bytes) -> None:
         self._outgoing.put_nowait(data.decode(errors="replace") if self._as_json else data)
 
+    def stop_reading(self) -> None:
+        self._socket.transport.pause_reading()  # type: ignore[attr-defined]
+
     async def close(self) -> None:
         await self._socket.close()
         self._tasks[1].cancel()
@@ -175,10 +187,14 @@ class Client:
             self.link = await link.open(addresses)
         return self
 
+    async def next_frame(self) -> Any:
+        """The next frame, of whatever kind."""
+        async with asyncio.timeout(PATIENCE):
+            return await self._frames.get()
+
     async def next(self, kind: type[FrameType]) -> FrameType:
         """The next frame, which must be of this kind."""
-        async with asyncio.timeout(PATIENCE):
-            frame = await self._frames.get()
+        frame = await self.next_frame()
         assert isinstance(frame, kind), f"{frame} instead of a {kind.__name__}"
         return frame
 
@@ -206,8 +222,7 @@ class Client:
     async def ask(self, make: Callable[[int], msgspec.Struct]) -> Any:
         """Send a request and return the next frame."""
         self.link.send(make(next(self._numbers)))
-        async with asyncio.timeout(PATIENCE):
-            return await self._frames.get()
+        return await self.next_frame()
 
     def send(self, sender: str, to: str, id: str, **more: Any) -> int:
         n = next(self._numbers)

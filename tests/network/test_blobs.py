@@ -16,12 +16,13 @@ import pytest
 from network.blobs import routes, store, sweeper
 from network.blobs.store import Store
 from network.blobs.sweeper import BlobSweeper
-from network.errors import CannotStore
+from network.errors import CannotStore, Full, TooLarge
 from network.settings import Blobs, Limits
 from tests.conftest import DatabaseFactory
 from tests.network.support import PATIENCE, REGISTRATION_KEY, Network
 from tests.network.test_outages import PROCESS
 from tests.network.test_routing import ALICE, BOB
+from tidings.media.files import Files
 from tidings.runtime import crashpoints
 from tidings.runtime.clock import ManualClock
 from tidings.storage.database import Database
@@ -109,19 +110,6 @@ async def test_a_body_of_unknown_length_is_taken(network: Network) -> None:
     assert await download(network, answer["id"]) == (200, bytes(MIB + 7))
 
 
-@pytest.mark.parametrize("announced", [True, False])
-async def test_a_body_over_the_limit_is_refused_and_leaves_nothing(
-    network: Network, announced: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(store, "MAX_SIZE", MIB)
-    await network.start()
-    await network.register(ALICE, BOB)
-    status, answer = await upload(network, bytes(MIB + 1) if announced else chunks(MIB + 1))
-    assert (status, answer["error"]["reason"]) == (413, "too_large")
-    assert names(network) == []
-    assert (await upload(network, bytes(MIB)))[0] == 201
-
-
 async def test_a_length_over_the_limit_is_refused_before_a_byte_is_read(network: Network) -> None:
     await network.start()
     await network.register(ALICE)
@@ -205,17 +193,6 @@ async def until_taken(network: Network) -> None:
     async with asyncio.timeout(PATIENCE):
         while (await upload(network, bytes(1000)))[0] != 201:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
-
-
-async def test_a_disk_without_room_is_the_same_as_a_full_directory(
-    network: Network, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await network.start()
-    await network.register(ALICE)
-    monkeypatch.setattr("tidings.media.files.Files.free", lambda files: 10)
-    status, answer = await upload(network, bytes(11))
-    assert (status, answer["error"]["reason"]) == (507, "full")
-    assert names(network) == []
 
 
 async def test_the_log_says_of_each_upload_what_became_of_it(
@@ -324,13 +301,12 @@ async def database(database_factory: DatabaseFactory) -> Database:
 
 
 async def test_the_sweeper_removes_what_has_expired_and_old_orphans_and_nothing_else(
-    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    database: Database, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(sweeper, "BATCH", 2)
     clock = ManualClock(time.time())
-    kept = Store(database, tmp_path / "blobs", clock, quota=MIB, ttl=7200)
+    kept = Store(database, Files(tmp_path / "blobs"), clock, quota=MIB, ttl=7200)
     await kept.open()
-    sweep = BlobSweeper(database, kept)
+    sweep = BlobSweeper(database, kept, batch=2)
     old = [await kept.add(ALICE, chunks(100), 100) for _ in range(5)]
     clock.advance(3601)
     new = await kept.add(BOB, chunks(50), None)
@@ -357,9 +333,31 @@ async def test_the_sweeper_removes_what_has_expired_and_old_orphans_and_nothing_
             assert await blobs.find(connection, gone.id, now=0) is None
 
 
+@pytest.mark.parametrize("announced", [True, False])
+async def test_a_body_over_the_limit_is_refused_and_leaves_nothing(
+    database: Database, tmp_path: Path, announced: bool
+) -> None:
+    kept = Store(database, Files(tmp_path / "blobs"), ManualClock(time.time()), quota=4 * MIB, ttl=10, max_size=MIB)
+    await kept.open()
+    with pytest.raises(TooLarge):
+        await kept.add(ALICE, chunks(MIB + 1), MIB + 1 if announced else None)
+    assert os.listdir(kept.files.directory) == []
+    await kept.add(ALICE, chunks(MIB), MIB if announced else None)
+
+
+async def test_a_disk_without_room_is_the_same_as_a_full_directory(database: Database, tmp_path: Path) -> None:
+    full = Files(tmp_path / "blobs", reserve=2**62)
+    kept = Store(database, full, ManualClock(time.time()), quota=MIB, ttl=10)
+    await kept.open()
+    with pytest.raises(Full) as refused:
+        await kept.add(ALICE, chunks(11), 11)
+    assert (refused.value.status, refused.value.reason) == (507, "full")
+    assert os.listdir(full.directory) == []
+
+
 async def test_a_download_that_has_begun_is_not_cut_off_by_expiry(database: Database, tmp_path: Path) -> None:
     clock = ManualClock(time.time())
-    kept = Store(database, tmp_path / "blobs", clock, quota=MIB, ttl=10)
+    kept = Store(database, Files(tmp_path / "blobs"), clock, quota=MIB, ttl=10)
     await kept.open()
     blob = await kept.add(ALICE, chunks(100), 100)
     _, file = await kept.fetch(blob.id)
@@ -370,7 +368,7 @@ async def test_a_download_that_has_begun_is_not_cut_off_by_expiry(database: Data
 
 
 async def test_the_quota_is_given_back_whatever_comes_of_an_upload(database: Database, tmp_path: Path) -> None:
-    kept = Store(database, tmp_path / "blobs", ManualClock(time.time()), quota=100, ttl=10)
+    kept = Store(database, Files(tmp_path / "blobs"), ManualClock(time.time()), quota=100, ttl=10)
     await kept.open()
     for size in (90, None):
         with pytest.raises(ConnectionResetError):

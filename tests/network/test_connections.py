@@ -208,7 +208,7 @@ async def test_a_reader_that_is_too_slow_is_disconnected_and_loses_nothing(netwo
     await network.register(ALICE, BOB)
     alice = await network.connect(ALICE)
     slow = await network.connect(BOB)
-    stop_reading(slow, network.transport)
+    slow.link.stop_reading()
 
     sent: list[int] = []
     # Whatever the sizes of the buffers between us and them: in the end the network has had enough.
@@ -226,14 +226,6 @@ async def test_a_reader_that_is_too_slow_is_disconnected_and_loses_nothing(netwo
         numbers += (await alice.next(device.Accepted)).n
     assert sorted(numbers) == sent
     assert sorted(await stored(network)) == sorted(f"m{i}" for i in range(len(sent)))
-
-
-def stop_reading(client: object, transport: str) -> None:
-    link = client.link  # type: ignore[attr-defined]
-    if transport == "tcp":
-        link._connection._transport.pause_reading()
-    else:
-        link._socket.transport.pause_reading()
 
 
 async def test_stopping_stores_what_is_undecided_accepts_it_and_says_why_it_closes(network: Network) -> None:

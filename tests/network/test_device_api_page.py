@@ -236,13 +236,13 @@ def test_the_limits_are_those_of_the_code() -> None:
 
 def test_every_close_code_is_told() -> None:
     text = section("WebSocket")
-    for reason, code in websocket._CLOSE_CODES.items():
+    for reason, code in websocket.CLOSE_CODES.items():
         assert f"{code} (`{reason}`)" in text
-    assert f"{websocket._POLICY} (everything else)" in text
+    assert f"{websocket.POLICY_VIOLATION} (everything else)" in text
 
 
 def test_every_subprotocol_and_every_path_is_told() -> None:
-    assert {row[0].strip("`") for row in table(section("WebSocket"), "subprotocol")} == set(websocket._CODECS)
+    assert {row[0].strip("`") for row in table(section("WebSocket"), "subprotocol")} == set(websocket.SUBPROTOCOLS)
     anything: Any = types.SimpleNamespace()
     connections = Connections.__new__(Connections)
     app = network.app.create(anything, anything, anything, connections, anything, anything, Delay(0, 0), write_buffer=1)
@@ -493,7 +493,7 @@ def test_the_values_of_the_quiet_ratchet_and_of_kyber_are_right() -> None:
     for index in (1, 300):
         assert pq_ratchet.encode(index) == told[f"field 5 of index {index}"]
     ciphertext = told["ML-KEM ciphertext, 1568 bytes, all"] * 1568
-    assert kem._round_3(told["ML-KEM secret"], ciphertext) == told["round 3 secret"]
+    assert kem.round_3(told["ML-KEM secret"], ciphertext) == told["round 3 secret"]
 
 
 def test_the_values_of_the_sender_key_are_right() -> None:

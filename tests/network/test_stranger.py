@@ -159,7 +159,7 @@ async def test_a_stranger_uploads_keys_when_the_network_asks_and_hears_of_refusa
     await business.until(lambda: business.statuses.get(second) == ["delivered"])
     assert [content["text"]["body"] for _, _, content in renewed.shown] == ["Who are you?"]
 
-    status, answer = await renewed.call("PUT", f"/v1/blocks/{HANDSET}/{BUSINESS}", None, renewed._token)
+    status, answer = await renewed.call("PUT", f"/v1/blocks/{HANDSET}/{BUSINESS}", None, renewed.token)
     assert (status, answer["blocked"]) == (200, True)
     third = await business.write(HANDSET, "Are you there?")
     await business.until(lambda: business.refused.get(third) == "blocked")
@@ -174,17 +174,17 @@ async def test_a_first_message_under_another_identity_than_the_registered_one_is
     await handset.connect()
     await handset.until(lambda: any(frame["t"] == "prekeys_low" for _, frame in handset.frames))
     await handset.refilled()
-    registered, handset._identity = handset._identity, e2ee.IdentityKeyPair.generate()
+    registered, handset.identity = handset.identity, e2ee.IdentityKeyPair.generate()
     message_id = await handset.write(BUSINESS, "Trust me")
     await handset.until(lambda: message_id in handset.refused)
     assert handset.refused == {message_id: "invalid"}
     # Under its own it is taken, and what nobody can read is no business of the network's.
-    handset._identity = registered
-    handset._sessions.clear()
+    handset.identity = registered
+    handset.forget_sessions()
     own_id = await handset.write(BUSINESS, "Hello")
     await handset.until(lambda: handset.statuses.get(own_id) == ["delivered"])
     assert [content["text"]["body"] for _, _, content in business.shown] == ["Hello"]
-    await handset._post(handset._store("prekey", "15550100009", body=to_text(b"no such message")))
+    await handset.send_raw("15550100009", "prekey", to_text(b"no such message"))
     await handset.until(lambda: "no_such_number" in handset.refused.values())
 
     # Registered anew, the number is held to its new identity.
@@ -193,11 +193,11 @@ async def test_a_first_message_under_another_identity_than_the_registered_one_is
     await renewed.connect()
     await renewed.until(lambda: any(frame["t"] == "prekeys_low" for _, frame in renewed.frames))
     await renewed.refilled()
-    new_identity, renewed._identity = renewed._identity, registered
+    new_identity, renewed.identity = renewed.identity, registered
     stale_id = await renewed.write(BUSINESS, "From before")
     await renewed.until(lambda: renewed.refused.get(stale_id) == "invalid")
-    renewed._identity = new_identity
-    renewed._sessions.clear()
+    renewed.identity = new_identity
+    renewed.forget_sessions()
     fresh_id = await renewed.write(BUSINESS, "New here")
     await renewed.until(lambda: renewed.statuses.get(fresh_id) == ["delivered"])
     await renewed.disconnect()

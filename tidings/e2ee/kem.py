@@ -38,7 +38,7 @@ def encapsulate(public: bytes) -> tuple[bytes, bytes]:
         secret, ciphertext = mlkem.MLKEM1024PublicKey.from_public_bytes(public[1:]).encapsulate()
     except ValueError as error:
         raise errors.InvalidKey("not a Kyber-1024 public key") from error
-    return TYPE_PREFIX + ciphertext, _round_3(secret, ciphertext)
+    return TYPE_PREFIX + ciphertext, round_3(secret, ciphertext)
 
 
 def decapsulate(seed: bytes, ciphertext: bytes) -> bytes:
@@ -54,8 +54,9 @@ def decapsulate(seed: bytes, ciphertext: bytes) -> bytes:
         secret = private_key.decapsulate(ciphertext[1:])
     except ValueError as error:
         raise errors.InvalidKey("not a Kyber-1024 private key or ciphertext") from error
-    return _round_3(secret, ciphertext[1:])
+    return round_3(secret, ciphertext[1:])
 
 
-def _round_3(secret: bytes, ciphertext: bytes) -> bytes:
+def round_3(secret: bytes, ciphertext: bytes) -> bytes:
+    """The shared secret as Kyber's submission of round 3 makes it of ML-KEM's: bound to the ciphertext."""
     return hashlib.shake_256(secret + hashlib.sha3_256(ciphertext).digest()).digest(32)
