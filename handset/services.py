@@ -6,7 +6,6 @@ import asyncio
 import logging
 from typing import Any
 
-from handset import websocket
 from handset.devices import lock
 from handset.devices.prekey_refill import Refill
 from handset.devices.prekey_rotation import Rotation
@@ -23,6 +22,7 @@ from handset.robots.robots import Robots
 from handset.robots.roster import Roster
 from handset.settings import FAMILY, RobotsSettings
 from handset.shown_log import ShownLog
+from tidings.client import websocket
 from tidings.runtime.clock import SystemClock
 from tidings.runtime.service import Service, run_services
 from tidings.storage import schema
