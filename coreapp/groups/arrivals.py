@@ -19,7 +19,6 @@ from coreapp.groups.peer_keys import PeerKeys, Records
 from coreapp.groups.receipts import GroupReceipts, Steps
 from coreapp.groups.replica import GroupReplicas
 from coreapp.groups.sender import GroupSender
-from coreapp.upstream import Delivery
 from coreapp.webhook import inbound
 from tidings import e2ee
 from tidings.storage.business.group_changes import GroupChanges
@@ -29,6 +28,7 @@ from tidings.storage.business.messages import Status
 from tidings.storage.business.sender_keys import Holder
 from tidings.wire import device as frames
 from tidings.wire import groups
+from tidings.wire.device import Deliver
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ class GroupEvents:
         self.receipts = receipts
         self.account = account
 
-    async def open(self, deliveries: Sequence[Delivery]) -> Arrivals:
+    async def open(self, deliveries: Sequence[Deliver]) -> Arrivals:
         """Read what these deliveries may need; one batch at a time. Costs nothing where no group is concerned."""
         senders: list[str] = []
         shared_groups: list[str] = []
@@ -106,7 +106,7 @@ class Arrivals:
         self._asked: list[str] = []
         self._late: list[str] = []
 
-    def decrypt(self, delivery: Delivery) -> bytes:
+    def decrypt(self, delivery: Deliver) -> bytes:
         """The plaintext of a group message. Raises `e2ee.E2EEError`; a key that is lacking will be asked for."""
         group_id, sender = delivery.group, delivery.sender
         record = self._records.get(sender, {}).get(group_id)
@@ -124,7 +124,7 @@ class Arrivals:
         self._used[group_id, sender] = record
         return plaintext
 
-    def received(self, delivery: Delivery) -> None:
+    def received(self, delivery: Deliver) -> None:
         """A message for people came in a group: unread as yet."""
         self._unread.append(Unread(delivery.id, self._account, delivery.group, delivery.sender, delivery.timestamp))
 
@@ -188,7 +188,7 @@ class Arrivals:
         for group_id in self._events.book.groups_of(peer):
             self._lost(group_id, peer)
 
-    def changed(self, delivery: Delivery) -> notices.System | None:
+    def changed(self, delivery: Deliver) -> notices.System | None:
         """A group is another now; what the webhook gets."""
         notice = notices.read(delivery.body)
         group_id = delivery.group
@@ -216,7 +216,7 @@ class Arrivals:
         log.info("group.changed", extra={"group": group_id, "change": notice.change, "epoch": notice.epoch})
         return notices.system(notice, group_id)
 
-    def receipt(self, delivery: Delivery, message_id: str, reached: Status) -> bool:
+    def receipt(self, delivery: Deliver, message_id: str, reached: Status) -> bool:
         """A participant received or read a message of ours; is it news?"""
         seconds = delivery.timestamp // 1000
         return self._events.receipts.note(self.steps, message_id, delivery.sender, reached, seconds, delivery.group)

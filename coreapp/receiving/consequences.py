@@ -14,7 +14,6 @@ from coreapp.peers.sessions import SessionStore
 from coreapp.recovery.control_messages import ControlMessage
 from coreapp.statuses.reports import Reached, StatusReports
 from coreapp.statuses.tracker import StatusTracker
-from coreapp.upstream import Delivery
 from coreapp.webhook.rows import CallbackRows
 from tidings import e2ee
 from tidings.storage.business.callbacks import Callback
@@ -23,6 +22,7 @@ from tidings.storage.business.media_downloads import Download
 from tidings.storage.business.messages import Message, Status
 from tidings.storage.business.service_windows import Unread
 from tidings.storage.business.undecrypted import Undecrypted
+from tidings.wire.device import Deliver
 
 
 class Consequences:
@@ -69,7 +69,7 @@ class Consequences:
         self._renamed: dict[str, str] = {}
         self._messages: list[Message] = []
 
-    def received(self, delivery: Delivery, kind: str, request_id: str = "") -> None:
+    def received(self, delivery: Deliver, kind: str, request_id: str = "") -> None:
         """A message came, and is known from now on: one with its id is a repetition."""
         statistics.received(kind).inc()
         self._progress.remember(delivery.message_id, delivery.sender, Status.RECEIVED, kind, request_id)
@@ -86,7 +86,7 @@ class Consequences:
             )
         )
 
-    def recovered(self, delivery: Delivery, kind: str, request_id: str = "") -> None:
+    def recovered(self, delivery: Deliver, kind: str, request_id: str = "") -> None:
         """A message came again that could not be decrypted before: what it is stands in the place of what it was."""
         statistics.received(kind).inc()
         self._progress.remember(delivery.message_id, delivery.sender, Status.RECEIVED, kind, request_id)
@@ -99,7 +99,7 @@ class Consequences:
         if waited_for is not None:
             self._waited_for.append(waited_for)
 
-    def left_unread(self, delivery: Delivery) -> None:
+    def left_unread(self, delivery: Deliver) -> None:
         """A recipient wrote something to be read: it opens the window, and waits to be marked."""
         self.heard[delivery.sender] = delivery.timestamp
         self.unread.append(Unread(self._account, delivery.sender, delivery.message_id, delivery.timestamp))

@@ -6,9 +6,9 @@ from coreapp.account.device import OwnDevice
 from coreapp.peers.sessions import SessionStore
 from coreapp.receiving.consequences import Consequences
 from coreapp.receiving.key_changes import KeyChanges
-from coreapp.upstream import Delivery
 from tidings import e2ee
 from tidings.wire import device as frames
+from tidings.wire.device import Deliver
 
 
 class Decryption:
@@ -19,7 +19,7 @@ class Decryption:
         self._store = store
         self._key_changes = key_changes
 
-    def decrypt(self, delivery: Delivery, consequences: Consequences) -> bytes:
+    def decrypt(self, delivery: Deliver, consequences: Consequences) -> bytes:
         """The plaintext; the record that changed and the pre-key that was used go into `consequences`.
 
         Raises `e2ee.E2EEError`, and nothing has changed.

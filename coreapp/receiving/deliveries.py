@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from prometheus_client import Counter
 
 from coreapp import ids
-from coreapp.upstream import Delivery
 from tidings.storage.business.messages import Status
 from tidings.wire import device as frames
+from tidings.wire.device import Deliver
 
 EVENTS = Counter("tidings_events_total", "Deliveries from the servers", ["kind", "outcome"])
 
@@ -20,7 +20,7 @@ MAX_ID = 64
 _SANE_ID = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 
 
-def subjects(delivery: Delivery) -> Sequence[str]:
+def subjects(delivery: Deliver) -> Sequence[str]:
     """The messages that a delivery is about; ids that none of ours or of the network's can be are left out."""
     if delivery.kind == frames.EXPIRED:
         found: Sequence[str] = [ids.message_of(envelope_id) for envelope_id in delivery.refs]
@@ -31,18 +31,18 @@ def subjects(delivery: Delivery) -> Sequence[str]:
     return [message_id for message_id in found if 0 < len(message_id) <= MAX_ID and message_id.isascii()]
 
 
-def by_session(deliveries: Sequence[Delivery]) -> Sequence[str]:
+def by_session(deliveries: Sequence[Deliver]) -> Sequence[str]:
     """The senders of what is read in a session, ends one, or asks for another."""
     kinds = (frames.PREKEY, frames.MESSAGE, frames.IDENTITY, frames.RETRY)
     return list({delivery.sender for delivery in deliveries if delivery.kind in kinds})
 
 
-def with_keys(deliveries: Sequence[Delivery]) -> Sequence[str]:
+def with_keys(deliveries: Sequence[Deliver]) -> Sequence[str]:
     """The senders of what tells an identity."""
     return list({delivery.sender for delivery in deliveries if delivery.kind in (frames.PREKEY, frames.IDENTITY)})
 
 
-def request_id(delivery: Delivery) -> str:
+def request_id(delivery: Deliver) -> str:
     """What the sender calls this message in logs, where it is fit for a header; empty for none."""
     return delivery.trace if _SANE_ID.fullmatch(delivery.trace) else ""
 
@@ -50,6 +50,6 @@ def request_id(delivery: Delivery) -> str:
 _counters = functools.cache(EVENTS.labels)
 
 
-def count(delivery: Delivery, outcome: str) -> None:
+def count(delivery: Deliver, outcome: str) -> None:
     """Only for the kinds that are known, so that there are few."""
     _counters(delivery.kind, outcome).inc()

@@ -33,7 +33,7 @@ from coreapp.receiving.receipts import Receipts
 from coreapp.recovery.wiring import ShardRepeating
 from coreapp.statuses.reports import StatusReports
 from coreapp.statuses.tracker import StatusTracker
-from coreapp.upstream import Delivery, Upstream
+from coreapp.upstream import Upstream
 from coreapp.webhook.rows import CallbackRows
 from tidings.runtime import crashpoints
 from tidings.runtime.batcher import Batcher
@@ -41,6 +41,7 @@ from tidings.runtime.clock import Clock
 from tidings.storage.business import messages
 from tidings.storage.database import Database
 from tidings.wire import device as frames
+from tidings.wire.device import Deliver
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +52,7 @@ PAUSE_SECONDS = 0.02  # of others, between two such parts
 _MESSAGES = (frames.PREKEY, frames.MESSAGE, frames.GROUP)
 
 # What follows from one delivery. It goes into the consequences of the batch, and nothing waits.
-Room = Callable[[Delivery, Consequences], None]
+Room = Callable[[Deliver, Consequences], None]
 
 
 class Preferences(inbound_messages.Preferences, Protocol):
@@ -120,9 +121,9 @@ class Events:
             frames.RETRY: repeating.resending.answer,
         }
         # Bounded by the window that the network keeps for unacknowledged deliveries.
-        self._batcher: Batcher[Delivery, None] = Batcher("events", self._flush, max_size=500, max_in_flight=1)
+        self._batcher: Batcher[Deliver, None] = Batcher("events", self._flush, max_size=500, max_in_flight=1)
         # Of the batch that is being handled, what is not on disk yet.
-        self._in_flight: Sequence[Delivery] = ()
+        self._in_flight: Sequence[Deliver] = ()
         # Counted when somebody asks, not with each message.
         statistics.PENDING.set_function(self._count_pending)
 
@@ -130,7 +131,7 @@ class Events:
         """Messages of recipients that have arrived and are not on disk yet."""
         return sum(delivery.kind in _MESSAGES for delivery in (*self._in_flight, *self._batcher.waiting()))
 
-    def delivered(self, delivery: Delivery) -> None:
+    def delivered(self, delivery: Deliver) -> None:
         """Take one delivery; it is acknowledged once its consequences are on disk."""
         self._batcher.put(delivery).add_done_callback(self._handled)
 
@@ -144,7 +145,7 @@ class Events:
         if not done.cancelled() and (error := done.exception()) is not None:
             self._journal.fail(error)
 
-    async def _flush(self, deliveries: Sequence[Delivery]) -> Sequence[None]:
+    async def _flush(self, deliveries: Sequence[Deliver]) -> Sequence[None]:
         self._in_flight = deliveries
         try:
             while self._in_flight:
@@ -155,7 +156,7 @@ class Events:
             self._in_flight = ()
         return [None] * len(deliveries)
 
-    async def _take(self, deliveries: Sequence[Delivery]) -> int:
+    async def _take(self, deliveries: Sequence[Deliver]) -> int:
         """Handle, commit and acknowledge as many as there is time for, in order and at least one; how many it were."""
         about = list({message_id for delivery in deliveries for message_id in told.subjects(delivery)})
         senders = told.by_session(deliveries)
@@ -195,7 +196,7 @@ class Events:
                 )
             )
 
-    async def _handle(self, deliveries: Sequence[Delivery], consequences: Consequences) -> int:
+    async def _handle(self, deliveries: Sequence[Deliver], consequences: Consequences) -> int:
         """How many there was time for; all that follows from them is on disk. Nothing else runs before the journal has
         it."""
         handled, until = 0, time.perf_counter() + TURN_SECONDS

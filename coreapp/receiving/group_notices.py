@@ -5,8 +5,8 @@ from __future__ import annotations
 from coreapp.receiving.consequences import Consequences
 from coreapp.receiving.deliveries import count, subjects
 from coreapp.statuses.tracker import StatusTracker
-from coreapp.upstream import Delivery
 from coreapp.webhook import bodies, inbound
+from tidings.wire.device import Deliver
 
 
 class GroupNotices:
@@ -15,7 +15,7 @@ class GroupNotices:
     def __init__(self, progress: StatusTracker) -> None:
         self._progress = progress
 
-    def note(self, delivery: Delivery, consequences: Consequences) -> None:
+    def note(self, delivery: Deliver, consequences: Consequences) -> None:
         """A group has changed; the webhook hears of it once."""
         if not subjects(delivery) or delivery.id in self._progress:
             count(delivery, "duplicate")

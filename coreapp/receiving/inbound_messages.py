@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 from collections.abc import Callable
 from typing import Protocol
+
+import msgspec
 
 from coreapp import ids
 from coreapp.media.downloads import Downloads
@@ -16,10 +17,10 @@ from coreapp.receiving.deliveries import count, request_id, subjects
 from coreapp.recovery.retry_requests import RetryRequests
 from coreapp.recovery.session_repair import SessionRepair
 from coreapp.statuses.tracker import StatusTracker
-from coreapp.upstream import Delivery
 from coreapp.webhook import bodies, inbound
 from tidings import e2ee
 from tidings.wire import device as frames
+from tidings.wire.device import Deliver
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +57,7 @@ class InboundMessages:
         self._identities = identities
         self._wishes = preferences
 
-    def receive(self, delivery: Delivery, consequences: Consequences) -> None:
+    def receive(self, delivery: Deliver, consequences: Consequences) -> None:
         """A message that was handled before, or that nobody can read, is only to be acknowledged."""
         if not subjects(delivery):
             log.warning("event.unusable_id", extra={"from": delivery.sender})
@@ -88,10 +89,10 @@ class InboundMessages:
             waited_for = self._asked_again.came(delivery.message_id)
             if waited_for is not None:
                 # When it was written, not when it was written again.
-                delivery = dataclasses.replace(delivery, timestamp=waited_for.timestamp)
+                delivery = msgspec.structs.replace(delivery, timestamp=waited_for.timestamp)
         self._take(delivery, plaintext, consequences, is_known=is_known)
 
-    def _is_awaited(self, delivery: Delivery) -> bool:
+    def _is_awaited(self, delivery: Deliver) -> bool:
         """Does it repeat a message of the same sender that could not be decrypted?"""
         return (
             delivery.is_repetition
@@ -99,7 +100,7 @@ class InboundMessages:
             and self._progress.kind(delivery.message_id) == UNREADABLE
         )
 
-    def _take(self, delivery: Delivery, plaintext: bytes, consequences: Consequences, *, is_known: bool) -> None:
+    def _take(self, delivery: Deliver, plaintext: bytes, consequences: Consequences, *, is_known: bool) -> None:
         trace = request_id(delivery)
         group_id = delivery.group if delivery.kind == frames.GROUP else ""
         message = consequences.arrivals.understood(inbound.read(plaintext), delivery.sender, group_id)
@@ -143,14 +144,14 @@ class InboundMessages:
         )
         consequences.post(delivery.message_id, "inbound_message", body, trace)
 
-    def _identity_of(self, delivery: Delivery, consequences: Consequences) -> bodies.DescribedIdentity | None:
+    def _identity_of(self, delivery: Deliver, consequences: Consequences) -> bodies.DescribedIdentity | None:
         """Whose keys a message came with, where the business wants to know."""
         if not consequences.security or delivery.kind == frames.GROUP:
             return None
         identity = self._identities.find(delivery.sender)
         return described(identity) if identity is not None else None
 
-    def _lose(self, delivery: Delivery, error: e2ee.E2EEError, consequences: Consequences, *, is_known: bool) -> None:
+    def _lose(self, delivery: Deliver, error: e2ee.E2EEError, consequences: Consequences, *, is_known: bool) -> None:
         """The sender's device is asked for it again where that can help, and the webhook hears of it if it does not
         come: once, and at once where nobody is asked. Of a group only the key is asked for."""
         message_id, sender, trace = delivery.message_id, delivery.sender, request_id(delivery)
@@ -165,7 +166,7 @@ class InboundMessages:
         if asks:
             consequences.asked_again(sender, message_id, waited_for)
 
-    def _withdraw(self, delivery: Delivery, message_id: str, consequences: Consequences) -> None:
+    def _withdraw(self, delivery: Deliver, message_id: str, consequences: Consequences) -> None:
         """The sender takes back a message of theirs.
 
         One that is not in the progress book, after a restart say, is looked up by the journal: nothing may wait here.

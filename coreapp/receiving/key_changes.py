@@ -8,9 +8,9 @@ from coreapp.peers.identities import IDENTITY_KEY, Identities, Learnt
 from coreapp.peers.sessions import SessionStore
 from coreapp.receiving.consequences import Consequences
 from coreapp.receiving.deliveries import EVENTS
-from coreapp.upstream import Delivery
 from tidings import e2ee
 from tidings.wire import device as frames
+from tidings.wire.device import Deliver
 
 log = logging.getLogger(__name__)
 
@@ -22,7 +22,7 @@ class KeyChanges:
         self._store = store
         self._identities = identities
 
-    def note(self, delivery: Delivery, consequences: Consequences) -> None:
+    def note(self, delivery: Deliver, consequences: Consequences) -> None:
         """The peer has registered with another key; a session that has this key already goes on."""
         consequences.registered.add(delivery.sender)
         record = self._store.at_hand(delivery.sender)
@@ -42,7 +42,7 @@ class KeyChanges:
         return first.kyber_prekey_id is None and self._identities.is_downgrade(peer, first.identity_key)
 
     def learn(
-        self, delivery: Delivery, key: bytes, consequences: Consequences, *, before: bytes | None, kyber: bool = False
+        self, delivery: Deliver, key: bytes, consequences: Consequences, *, before: bytes | None, kyber: bool = False
     ) -> None:
         """A delivery came with this key, and the session had the key `before`; kyber: with post-quantum protection."""
         learnt = Learnt()

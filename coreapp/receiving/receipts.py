@@ -5,9 +5,9 @@ from __future__ import annotations
 from coreapp.receiving.consequences import Consequences
 from coreapp.receiving.deliveries import STATUSES, count, subjects
 from coreapp.statuses.tracker import StatusTracker
-from coreapp.upstream import Delivery
 from tidings.storage.business.messages import Status
 from tidings.wire import codes
+from tidings.wire.device import Deliver
 
 EXPIRED = (codes.EXPIRED, "the message was not delivered within its time to live")
 
@@ -18,7 +18,7 @@ class Receipts:
     def __init__(self, progress: StatusTracker) -> None:
         self._progress = progress
 
-    def note(self, delivery: Delivery, consequences: Consequences) -> None:
+    def note(self, delivery: Deliver, consequences: Consequences) -> None:
         """Each step is reported once, however often it is told."""
         status = STATUSES[delivery.kind]
         error = EXPIRED if status is Status.FAILED else None

@@ -16,12 +16,12 @@ from coreapp.recovery.sent_content import Kept, SentContents, tag_of
 from coreapp.recovery.session_repair import MAX_REFS, Budget, Renewals
 from coreapp.sending.encryption import RENEW
 from coreapp.statuses.tracker import StatusTracker
-from coreapp.upstream import Delivery
 from tidings import e2ee
 from tidings.storage.business import messages
 from tidings.storage.business.messages import Status
 from tidings.storage.database import Database
 from tidings.wire import device as frames
+from tidings.wire.device import Deliver
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class Resending:
         self._kept: dict[str, tuple[messages.Kept, Kept]] = {}
         self._renewing: set[str] = set()
 
-    async def load(self, deliveries: Sequence[Delivery]) -> None:
+    async def load(self, deliveries: Sequence[Deliver]) -> None:
         """Read what the requests among these deliveries are about."""
         self._kept, self._renewing = {}, set()
         asked = {ref for delivery in deliveries if delivery.kind == frames.RETRY for ref in delivery.refs[:MAX_REFS]}
@@ -65,7 +65,7 @@ class Resending:
             )
             self._kept = {row.id: (row, Kept.decode(row.kept)) for row in rows}
 
-    def answer(self, delivery: Delivery, consequences: Consequences) -> None:
+    def answer(self, delivery: Deliver, consequences: Consequences) -> None:
         """Send again what was sent to this very peer and is not delivered; the lane asks whether it may have it."""
         for message_id in delivery.refs[:MAX_REFS]:
             outcome = self._answer(message_id, delivery, consequences)
@@ -73,7 +73,7 @@ class Resending:
             log.info("message.asked_for_again", extra={"id": message_id, "by": delivery.sender, "outcome": outcome})
         count(delivery, "noted")
 
-    def _answer(self, message_id: str, delivery: Delivery, consequences: Consequences) -> str:
+    def _answer(self, message_id: str, delivery: Deliver, consequences: Consequences) -> str:
         row, kept = self._kept.get(message_id, (None, None))
         if row is None or kept is None or row.peer != delivery.sender:
             return "not kept"

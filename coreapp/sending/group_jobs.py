@@ -12,7 +12,6 @@ from collections.abc import Sequence
 
 import msgspec
 
-from coreapp.upstream import Envelope
 from tidings.storage.business.jobs import Job
 from tidings.wire import device
 
@@ -54,10 +53,13 @@ def pack_read(group_id: str, refs: Sequence[str]) -> bytes:
     return msgspec.json.encode(_Read(group_id, list(refs)))
 
 
-def envelope_of(job: Job) -> Envelope:
+def envelope_of(job: Job, account: str) -> device.Send:
     """What goes to the servers for a job of one of these kinds."""
     if job.kind == READ:
         read = msgspec.json.decode(job.body, type=_Read)
-        return Envelope(job.id, job.peer, device.READ, refs=tuple(read.refs), trace=job.request_id, group=read.group)
+        return device.Send(
+            0, account, job.peer, job.id, device.READ, refs=read.refs, trace=job.request_id, group=read.group
+        )
     encrypted = unpack(job.body)
-    return Envelope(job.id, job.peer, device.GROUP, encrypted.ciphertext, trace=job.request_id, epoch=encrypted.epoch)
+    body, epoch = encrypted.ciphertext, encrypted.epoch
+    return device.Send(0, account, job.peer, job.id, device.GROUP, body, trace=job.request_id, epoch=epoch)

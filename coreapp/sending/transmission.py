@@ -18,7 +18,7 @@ from coreapp import ids
 from coreapp.journal import Change, Journal
 from coreapp.sending import group_jobs
 from coreapp.statuses.reports import Reached, StatusReports
-from coreapp.upstream import Envelope, Upstream
+from coreapp.upstream import Upstream
 from tidings.runtime import crashpoints
 from tidings.storage.business.jobs import Job
 from tidings.storage.business.messages import Status
@@ -203,12 +203,15 @@ class Transmitter:
 
     def _send(self, job: Job) -> None:
         if job.kind in group_jobs.KINDS:
-            self._upstream.send(group_jobs.envelope_of(job))
+            self._upstream.send(group_jobs.envelope_of(job, self._account))
         elif job.kind in (device.READ, device.RETRY):
             # Nothing in it is to be encrypted: the body is the list of the messages that it is about.
+            refs = _decode_refs(job.body)
             self._upstream.send(
-                Envelope(job.id, job.peer, job.kind, refs=tuple(_decode_refs(job.body)), trace=job.request_id)
+                device.Send(0, self._account, job.peer, job.id, job.kind, refs=refs, trace=job.request_id)
             )
         else:
-            refs = (ids.message_of(job.id),) if ids.is_repetition(job.id) else ()
-            self._upstream.send(Envelope(job.id, job.peer, job.kind, job.body, refs=refs, trace=job.request_id))
+            refs = [ids.message_of(job.id)] if ids.is_repetition(job.id) else []
+            self._upstream.send(
+                device.Send(0, self._account, job.peer, job.id, job.kind, job.body, refs, trace=job.request_id)
+            )

@@ -37,7 +37,6 @@ from coreapp.sending.transmission import Transmitter
 from coreapp.settings import Settings
 from coreapp.statuses.reports import StatusReports
 from coreapp.statuses.tracker import StatusTracker
-from coreapp.upstream import Delivery
 from coreapp.webhook.wiring import ShardCallbacks
 from tidings.egress.guard import EgressGuard
 from tidings.runtime import service
@@ -45,6 +44,7 @@ from tidings.runtime.clock import Clock
 from tidings.storage.business import jobs, messages
 from tidings.storage.business.shards import Lease
 from tidings.storage.database import Database
+from tidings.wire.device import Deliver
 
 log = logging.getLogger(__name__)
 
@@ -311,7 +311,7 @@ class Shard:
     def refused(self, envelope_id: str, reason: str, detail: str) -> None:
         self.transmitter.refused(envelope_id, reason, detail)
 
-    def delivered(self, delivery: Delivery) -> None:
+    def delivered(self, delivery: Deliver) -> None:
         self.events.delivered(delivery)
 
     def prekeys_low(self, remaining: int) -> None:

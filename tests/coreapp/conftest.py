@@ -102,8 +102,7 @@ class Running:
         shard = self.node.shard
         if shard is not None:
             shard.journal.fail(Killed("killed"))
-            with contextlib.suppress(BaseException):
-                shard.link._connection.abort("killed")  # type: ignore[union-attr]
+            shard.link.drop("killed")
         with contextlib.suppress(Killed):
             async with asyncio.timeout(TIMEOUT):
                 await self.task

@@ -12,7 +12,6 @@ from typing import Any
 import httpx
 import pytest
 
-from coreapp.upstream import Delivery, Envelope
 from tests.conftest import DatabaseFactory
 from tests.coreapp import media_scene, webhook_schemas
 from tests.coreapp.conftest import BUSINESS, World
@@ -187,7 +186,7 @@ async def test_a_group_that_changed_meanwhile_gets_the_message_under_another_key
     await scene.hears(lambda: len(scene.statuses(first)) == 7)
     # Notices do not reach us for a while: what the Coreapp believes is out of date.
     events = scene.running.shard.events
-    held: list[Delivery] = []
+    held: list[frames.Deliver] = []
     deliver = events.delivered
     events.delivered = (  # type: ignore[method-assign]
         lambda delivery: held.append(delivery) if delivery.kind == frames.GROUP_CHANGED else deliver(delivery)
@@ -216,7 +215,7 @@ async def test_no_message_leaves_before_every_member_was_sent_the_key(scene: Sce
     sent: list[str] = []
     send = link.send
 
-    def watch(envelope: Envelope) -> None:
+    def watch(envelope: frames.Send) -> None:
         sent.append(envelope.kind)
         send(envelope)
 
@@ -264,7 +263,7 @@ async def test_a_crash_with_ciphertexts_on_disk_sends_the_same_bytes_again(scene
     link = scene.running.shard.link
     send, taken = link.send, []
 
-    def lose_the_answer(envelope: Envelope) -> None:
+    def lose_the_answer(envelope: frames.Send) -> None:
         taken.append(envelope)
         send(envelope)
 

@@ -14,7 +14,6 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from coreapp.journal import Change
 from coreapp.receiving import events
 from coreapp.recovery import session_repair
-from coreapp.upstream import Delivery
 from tests.coreapp.conftest import BUSINESS, Killed, World
 from tests.coreapp.phones import KINDS, Phone
 from tests.coreapp.signals import TIMEOUT
@@ -178,7 +177,7 @@ async def test_a_batch_that_takes_long_is_committed_and_acknowledged_in_parts_in
             commits.append(committed)
         return committed
 
-    def acknowledging(deliveries: Sequence[Delivery]) -> None:
+    def acknowledging(deliveries: Sequence[frames.Deliver]) -> None:
         assert all(commit.done() for commit in commits)
         parts.append(([delivery.id for delivery in deliveries], turns))
         acknowledge(deliveries)
@@ -223,7 +222,7 @@ async def test_what_was_not_handled_when_the_owner_was_killed_comes_again(
     journal, link = running.shard.journal, running.shard.link
     acknowledge = link.acknowledge
 
-    def last_words(deliveries: Sequence[Delivery]) -> None:
+    def last_words(deliveries: Sequence[frames.Deliver]) -> None:
         acknowledge(deliveries)
         journal.fail(Killed("after the first part"))
 

@@ -14,7 +14,6 @@ from coreapp.media import downloads as downloads_module
 from coreapp.media import retry
 from coreapp.media.downloads import Downloads
 from coreapp.media.fetching import Fetcher
-from coreapp.upstream import Delivery
 from tests.coreapp import media_scene as scene
 from tests.coreapp import webhook_schemas
 from tests.coreapp.conftest import BUSINESS, Running, World
@@ -22,6 +21,7 @@ from tests.coreapp.phones import Phone
 from tests.coreapp.signals import soon
 from tests.coreapp.sink import Post
 from tidings.storage.business import media, media_downloads
+from tidings.wire.device import Deliver
 
 NUMBER = "15550110001"
 
@@ -303,7 +303,7 @@ async def test_a_message_and_its_withdrawal_that_come_together_are_posted_in_thi
         ("in-2", {"type": "deleted", "deleted": {"id": "in-1"}}),
     ):
         kind, body = phone.write(json.dumps(content).encode())
-        running.shard.events.delivered(Delivery(message_id, NUMBER, kind, 5_000, body, (), None))
+        running.shard.events.delivered(Deliver(1, BUSINESS, NUMBER, message_id, kind, 5_000, body))
     await world.sink.signals.until(lambda: ("in-1", "deleted") in world.sink.labels())
     await running.stopped()
     assert world.sink.statuses_of("in-1") == ["received", "deleted"]

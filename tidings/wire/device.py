@@ -216,6 +216,11 @@ class Deliver(Frame, tag="deliver", rename={"sender": "from"}):
         """Of the message in this envelope: the envelope's own, or that of the one which it repeats."""
         return message_of(self.id, self.kind, self.refs)
 
+    @property
+    def is_repetition(self) -> bool:
+        """Does it repeat a message that was asked for again?"""
+        return self.message_id != self.id
+
 
 class PreKeysLow(Frame, tag="prekeys_low"):
     """The device has only so many one-time pre-keys left on the network; it should upload more."""

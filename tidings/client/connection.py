@@ -1,0 +1,371 @@
+"""One live connection of the device API, with any number of devices logged in on it, made again whenever it is lost.
+
+What a device sends is answered by number. Nothing that was under way when the connection was lost, or its device was
+detached from it, is answered any more: it is sent again once the device is attached, always with the same bytes, and
+the network drops what it has seen. What the network delivers comes again at each login until it is acknowledged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import dataclasses
+import logging
+import random
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Generic, TypeVar
+
+from tidings import e2ee
+from tidings.client.bundles import bundle_of
+from tidings.client.errors import NetworkAway, NetworkRefusal, NetworkUnreached
+from tidings.client.listener import DeviceListener
+from tidings.client.transports import Dial, FrameTransport
+from tidings.runtime.service import wait_for
+from tidings.wire import device
+
+log = logging.getLogger(__name__)
+
+LOGINS_IN_FLIGHT = 256
+SENDS_IN_FLIGHT = 4000  # what is beyond waits, bounded by what the caller has on its disk
+REQUESTS_IN_FLIGHT = 4000  # checks and fetches; the network takes 5,000 with the logins
+MAX_FETCH = 500  # numbers in one request
+PING_SECONDS = 20.0
+SILENCE_SECONDS = 50.0
+DIAL_SECONDS = 10.0
+ANSWER_SECONDS = 30.0
+LOGIN_AGAIN_SECONDS = 1.0
+CLOSING_SECONDS = 1.0  # to write what is queued when it is told to stop
+STEADY_SECONDS = 1.0  # a connection that lasted so long was a good one: the next is tried without delay
+
+# Of a device that is refused with one of these, nothing is gained by asking again.
+_LASTING = (device.UNAUTHORIZED, device.STALE_EPOCH)
+# Reasons that say nothing of what was asked. Unauthorized: the device is not logged in on this connection any more.
+_PASSING = (device.UNAUTHORIZED, device.BUSY, device.OVERLOADED, device.SHUTDOWN)
+
+Answer = TypeVar("Answer", device.Checked, device.Bundles)
+Sent = TypeVar("Sent")
+# (call, result, seconds): how a login, check or fetch went: `ok`, `away` or the network's reason.
+Observer = Callable[[str, str, float], None]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Login:
+    number: str
+    token: str = dataclasses.field(repr=False)
+    epoch: int
+
+
+class DeviceConnection(Generic[Sent]):
+    """Connects, logs its devices in, and does both again with growing delays when the connection is lost.
+
+    ready: set while every device that was to log in has been answered.
+    """
+
+    def __init__(
+        self,
+        dial: Dial,
+        listener: DeviceListener[Sent],
+        *,
+        name: str = "network",
+        backoff: tuple[float, float] = (0.1, 5.0),
+        observe: Observer | None = None,
+    ) -> None:
+        """name: in logs; backoff: the first and the longest delay, in seconds, of which chance takes up to a half."""
+        self.name = name
+        self.ready = asyncio.Event()
+        self._dial = dial
+        self._listener = listener
+        self._backoff = backoff
+        self._observe = observe
+        self._transport: FrameTransport | None = None
+        self._closed = asyncio.Event()
+        self._failure: Exception | None = None
+        self._devices: dict[str, _Login] = {}
+        self._attached: set[str] = set()
+        self._number = 0
+        self._to_log_in: collections.deque[_Login] = collections.deque()
+        self._logins: dict[int, tuple[_Login, float]] = {}
+        self._requests: dict[int, asyncio.Future[Any]] = {}
+        self._in_flight: dict[int, tuple[str, Sent]] = {}
+        self._waiting: collections.deque[tuple[device.Send, Sent]] = collections.deque()
+        # Bounded by the network, which holds back what is over its window.
+        self._unacknowledged: dict[int, device.Deliver] = {}
+
+    @property
+    def is_open(self) -> bool:
+        return self._transport is not None and self._transport.is_open
+
+    def is_attached(self, number: str) -> bool:
+        """Is this device logged in?"""
+        return number in self._attached
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Keep the connection up until `stop`. Raises what `fail` was given."""
+        (first, longest), loop, lost = self._backoff, asyncio.get_running_loop(), False
+        delay, self._failure = first, None
+        while not stop.is_set():
+            self._closed.clear()
+            try:
+                async with asyncio.timeout(DIAL_SECONDS):
+                    await self._dial(self)
+            except (OSError, TimeoutError) as error:
+                if not lost:
+                    log.warning("network.away", extra={"link": self.name, "error": str(error) or repr(error)})
+                    self._listener.lost("cannot be reached")
+                lost = True
+            else:
+                log.info("network.connected", extra={"link": self.name, "devices": len(self._devices)})
+                connected_at = loop.time()
+                await self._stay(stop)
+                lost = False
+                if loop.time() - connected_at > STEADY_SECONDS:
+                    delay = first
+            if self._failure is not None:
+                raise self._failure
+            await wait_for(stop, delay * random.uniform(0.5, 1.0))  # noqa: S311
+            delay = min(delay * 2, longest)
+
+    async def _stay(self, stop: asyncio.Event) -> None:
+        """Returns when the connection is gone, of itself or because of `stop`."""
+        transport, loop = self._transport, asyncio.get_running_loop()
+        stopping = asyncio.ensure_future(stop.wait())
+        closing = asyncio.ensure_future(self._closed.wait())
+        try:
+            while transport is not None:
+                await asyncio.wait((stopping, closing), timeout=PING_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+                if closing.done():
+                    return
+                if stopping.done():
+                    transport.close("shutdown")
+                    await asyncio.wait((closing,), timeout=CLOSING_SECONDS)
+                    return
+                if loop.time() - transport.last_received > SILENCE_SECONDS:
+                    transport.abort("the network is silent")
+                elif self._logins and time.perf_counter() - self._oldest_login() > ANSWER_SECONDS:
+                    transport.abort("the network does not answer a login")
+                else:
+                    transport.send(device.Ping())
+        finally:
+            stopping.cancel()
+            closing.cancel()
+            if transport is not None and transport is self._transport:
+                transport.abort("shutdown")
+                self.closed(transport, "shutdown")
+
+    def _oldest_login(self) -> float:
+        return next(iter(self._logins.values()))[1]
+
+    def drop(self, reason: str) -> None:
+        """Cut the connection; `run` makes a new one, on which everything unacknowledged comes again."""
+        if self._transport is not None:
+            self._transport.abort(reason)
+
+    def fail(self, error: Exception) -> None:
+        """Cut the connection for good: `run` raises this."""
+        self._failure = error
+        self.drop(str(error))
+
+    def log_in(self, number: str, token: str, *, epoch: int = 0) -> None:
+        """Log a device in, now if there is a connection, and on each new one.
+
+        epoch: of programs that take turns in being one device: the network keeps out whoever comes with a lower one.
+        """
+        login = self._devices[number] = _Login(number, token, epoch)
+        if self.is_open:
+            self._to_log_in.append(login)
+            self._send_logins()
+
+    def send(self, envelope: device.Send, sent: Sent) -> None:
+        """Send an envelope of a device on this connection; the listener hears of its fate as `sent`.
+
+        It is numbered here. One that comes while its sender is not attached is dropped: `attached` is the time for it.
+        """
+        if envelope.sender not in self._attached:
+            return
+        if self._waiting or len(self._in_flight) >= SENDS_IN_FLIGHT:
+            self._waiting.append((envelope, sent))
+        else:
+            self._put(envelope, sent)
+
+    def acknowledge(self, deliveries: Iterable[device.Deliver]) -> None:
+        """The network may forget these. What came on an earlier connection is passed over: it comes again."""
+        held, numbers = self._unacknowledged, []
+        for delivery in deliveries:
+            if held.get(delivery.n) is delivery:
+                del held[delivery.n]
+                numbers.append(delivery.n)
+        if numbers and self._transport is not None:
+            self._transport.send(device.Ack(numbers))
+
+    async def check(self, number: str, numbers: Sequence[str]) -> set[str]:
+        """Those of at most 10,000 numbers that are registered; for each device that asks, one call at a time.
+
+        number: of the device that asks. Raises `NetworkAway` and `NetworkRefusal`.
+        """
+        question = device.Check(self._next(), number, list(numbers))
+        answer = await self._ask("check", question, device.Checked)
+        return set(answer.registered)
+
+    async def fetch(self, number: str, numbers: Sequence[str]) -> Mapping[str, e2ee.PreKeyBundle]:
+        """A pre-key bundle for each of these numbers that is registered.
+
+        number: of the device that asks. Raises `NetworkAway` and `NetworkRefusal`.
+        """
+        found: dict[str, e2ee.PreKeyBundle] = {}
+        for start in range(0, len(numbers), MAX_FETCH):
+            question = device.Fetch(self._next(), number, list(numbers[start : start + MAX_FETCH]))
+            answer = await self._ask("fetch", question, device.Bundles)
+            found |= {bundle.number: bundle_of(bundle) for bundle in answer.bundles}
+        return found
+
+    async def _ask(self, call: str, question: device.Check | device.Fetch, expected: type[Answer]) -> Answer:
+        if self._transport is None or question.number not in self._attached:
+            raise NetworkUnreached(f"{question.number} is not logged in")
+        if len(self._requests) >= REQUESTS_IN_FLIGHT:
+            raise NetworkUnreached(f"{len(self._requests)} requests are in flight already")
+        future = self._requests[question.n] = asyncio.get_running_loop().create_future()
+        started, result = time.perf_counter(), "away"
+        try:
+            self._transport.send(question)
+            async with asyncio.timeout(ANSWER_SECONDS):
+                answer = await future
+            result = answer.reason if isinstance(answer, device.Failed) else "ok"
+        except TimeoutError as error:
+            raise NetworkAway(f"no answer within {ANSWER_SECONDS:g} s") from error
+        finally:
+            self._requests.pop(question.n, None)
+            self._observed(call, result, started)
+        if isinstance(answer, expected):
+            return answer
+        if not isinstance(answer, device.Failed) or answer.reason in _PASSING:
+            raise NetworkAway(f"{call} was answered {answer!r}")
+        raise NetworkRefusal(answer.reason, answer.detail)
+
+    def _observed(self, call: str, result: str, started: float) -> None:
+        if self._observe is not None:
+            self._observe(call, result, time.perf_counter() - started)
+
+    def _next(self) -> int:
+        self._number += 1
+        return self._number
+
+    # Called by the transport.
+
+    def opened(self, transport: Any) -> None:
+        self._transport = transport
+        self._number = 0
+        self._to_log_in.extend(self._devices.values())
+        self._send_logins()
+
+    def closed(self, transport: Any, reason: str) -> None:
+        if transport is not self._transport:
+            return
+        log.info("network.disconnected", extra={"link": self.name, "reason": reason})
+        self._transport = None
+        self.ready.clear()
+        self._attached.clear()
+        self._to_log_in.clear()
+        logins, self._logins = self._logins, {}
+        for _, started in logins.values():
+            self._observed("login", "away", started)
+        self._in_flight.clear()
+        self._waiting.clear()
+        self._unacknowledged.clear()
+        for future in self._requests.values():
+            if not future.done():
+                future.set_exception(NetworkAway(reason))
+        self._closed.set()
+        self._listener.lost(reason)
+
+    def received(self, transport: Any, frame: Any) -> None:
+        kind = type(frame)
+        if kind is device.Deliver:
+            self._unacknowledged[frame.n] = frame
+            self._listener.delivered(frame)
+        elif kind is device.Accepted:
+            self._accepted(frame.n)
+        elif kind is device.Refused:
+            entry = self._in_flight.pop(frame.n, None)
+            if entry is not None:
+                self._listener.refused(entry[1], frame.reason, frame.detail)
+            self._send_waiting()
+        elif (kind is device.Ok or kind is device.Failed) and frame.n in self._logins:
+            self._logged_in(frame)
+        elif kind is device.Failed or kind is device.Checked or kind is device.Bundles:
+            future = self._requests.get(frame.n)
+            if future is not None and not future.done():
+                future.set_result(frame)
+        elif kind is device.PreKeysLow:
+            self._listener.prekeys_low(frame)
+        elif kind is device.Closing:
+            if frame.number:
+                self._off(frame.number, frame.reason, frame.detail)
+            else:
+                log.info("network.closing", extra={"link": self.name, "reason": frame.reason, "detail": frame.detail})
+                transport.close(frame.reason)
+
+    # Sends.
+
+    def _put(self, envelope: device.Send, sent: Sent) -> None:
+        self._number += 1
+        envelope.n = self._number
+        self._in_flight[self._number] = (envelope.sender, sent)
+        assert self._transport is not None, "a device is attached"
+        self._transport.send(envelope)
+
+    def _accepted(self, numbers: Sequence[int]) -> None:
+        in_flight = self._in_flight
+        sent = [in_flight.pop(n)[1] for n in numbers if n in in_flight]
+        if sent:
+            self._listener.accepted(sent)
+        self._send_waiting()
+
+    def _send_waiting(self) -> None:
+        while self._waiting and len(self._in_flight) < SENDS_IN_FLIGHT:
+            self._put(*self._waiting.popleft())
+
+    # Logins.
+
+    def _send_logins(self) -> None:
+        while self._to_log_in and len(self._logins) < LOGINS_IN_FLIGHT and self._transport is not None:
+            login = self._to_log_in.popleft()
+            n = self._next()
+            self._logins[n] = (login, time.perf_counter())
+            self._transport.send(device.Login(n, login.number, login.token, login.epoch))
+        if not self._to_log_in and not self._logins:
+            self.ready.set()
+            self._listener.ready()
+
+    def _logged_in(self, answer: device.Ok | device.Failed) -> None:
+        login, started = self._logins.pop(answer.n)
+        if isinstance(answer, device.Ok):
+            self._observed("login", "ok", started)
+            self._attached.add(login.number)
+            self._listener.attached(login.number)
+        else:
+            self._observed("login", answer.reason, started)
+            self._off(login.number, answer.reason, answer.detail)
+        self._send_logins()
+
+    def _off(self, number: str, reason: str, detail: str) -> None:
+        """A device is not logged in. What it sent is not answered any more, whatever the network still says of it."""
+        login = self._devices.get(number)
+        if number in self._attached:
+            self._attached.discard(number)
+            self._in_flight = {n: entry for n, entry in self._in_flight.items() if entry[0] != number}
+            self._waiting = collections.deque(entry for entry in self._waiting if entry[0].sender != number)
+            log.warning("device.detached", extra={"number": number, "reason": reason})
+        elif reason in _LASTING:
+            log.warning("login.refused", extra={"number": number, "reason": reason, "detail": detail})
+        if reason in _LASTING:
+            self._devices.pop(number, None)
+        elif reason != device.REPLACED and login is not None:
+            asyncio.get_running_loop().call_later(LOGIN_AGAIN_SECONDS, self._log_in_again, login)
+        self._listener.detached(number, reason, detail)
+        self._send_waiting()
+
+    def _log_in_again(self, login: _Login) -> None:
+        if self.is_open and self._devices.get(login.number) is login and login.number not in self._attached:
+            self._to_log_in.append(login)
+            self._send_logins()
