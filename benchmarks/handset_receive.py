@@ -25,9 +25,9 @@ from handset.devices.vault import Vault
 from handset.fleet import Fleet
 from handset.robots.behaviours import Behaviour, number_of
 from handset.robots.robots import Robots
-from handset.services import tcp_dial
 from handset.shown_log import ShownLog
 from tests.handset.scripted import Business, ScriptedNetwork, make_device
+from tidings.client import transports
 from tidings.runtime.clock import SystemClock
 from tidings.runtime.settings import DatabaseSettings
 from tidings.storage import schema
@@ -115,7 +115,7 @@ async def measure(robots: int, messages: int, rate: int, folder: Path) -> None:
         await storage.add_prekeys(connection, rows)
     shown_log = ShownLog(folder / "robots.jsonl", clock)
     devices = [device for device, _ in made]
-    fleet = Fleet("robots", database, devices, vault, Robots(shown_log), [tcp_dial(address)])
+    fleet = Fleet("robots", database, devices, vault, Robots(shown_log), [transports.tcp(*address)])
     stop = asyncio.Event()
     running = asyncio.create_task(fleet.run(stop))
     await fleet.ready.wait()

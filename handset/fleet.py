@@ -11,14 +11,14 @@ from typing import Any
 from handset import content, errors
 from handset.application import Application, DeviceEvent
 from handset.devices.device import Device
-from handset.devices.keys import bundle_of
 from handset.devices.vault import Vault
 from handset.groups.api import GroupApi
 from handset.groups.groups import Groups, StoreWork
-from handset.link import Dial, Link, Peer
+from handset.link import Link
 from handset.receiving.items import Arrival, Outgoing
 from handset.receiving.mailroom import Mailroom
 from tidings import e2ee
+from tidings.client.transports import Dial
 from tidings.runtime.allowance import Allowance
 from tidings.runtime.clock import Clock, SystemClock
 from tidings.runtime.service import wait_for
@@ -75,7 +75,7 @@ class Fleet:
         self._mailroom: Mailroom | None = None
         self._opened = asyncio.Event()
         self._links = [
-            Link(f"{name}-{index}", dial, devices[index :: len(dials)], self, self._clock)
+            Link(f"{name}-{index}", dial, devices[index :: len(dials)], owner=self, clock=self._clock)
             for index, dial in enumerate(dials)
         ]
         self._link_of = {
@@ -186,12 +186,12 @@ class Fleet:
             else:
                 sent.append(id_)
         if missing:
-            for bundle in await self._link_of[device.number].fetch(device, missing):
-                outgoing = Outgoing(device, bundle.number, plaintext, bundle_of(bundle), kept=False)
+            for peer, bundle in (await self._link_of[device.number].fetch(device, missing)).items():
+                outgoing = Outgoing(device, peer, plaintext, bundle, kept=False)
                 try:
                     id_ = await mailroom.send(outgoing)
                 except e2ee.E2EEError as error:
-                    fields = {"number": device.number, "peer": bundle.number, "error": str(error)}
+                    fields = {"number": device.number, "peer": peer, "error": str(error)}
                     log.warning("bundle.unusable", extra=fields)
                     continue
                 sent += [id_] if id_ is not None else []
@@ -248,9 +248,9 @@ class Fleet:
 
     async def _fetch(self, device: Device, peer: str) -> e2ee.PreKeyBundle:
         bundles = await self._link_of[device.number].fetch(device, [peer])
-        if not bundles:
+        if peer not in bundles:
             raise errors.NoSuchNumber(f"{peer} is not registered")
-        return bundle_of(bundles[0])
+        return bundles[peer]
 
     def _heal(self, device: Device, peer: str, answered: bool) -> None:
         """A message of this peer could not be read, or one of ours by it: give it a new session, a few times an hour.
@@ -285,9 +285,9 @@ class Fleet:
 
     # Called by the links.
 
-    def arrived(self, peer: Peer, device: Device, frame: wire.Deliver) -> None:
-        if self._mailroom is not None and not self._mailroom.arrived(Arrival(peer, device, frame)):
-            peer.abort("too many deliveries wait to be stored")
+    def arrived(self, link: Link, device: Device, delivery: wire.Deliver) -> None:
+        if self._mailroom is not None and not self._mailroom.arrived(Arrival(link, device, delivery)):
+            link.drop("too many deliveries wait to be stored")
 
     def accepted(self, positions: Sequence[int]) -> None:
         if self._mailroom is not None:
@@ -320,11 +320,11 @@ class Fleet:
             DeviceEvent(device.number, envelope.peer or envelope.group, "refused", refs, detail, envelope.group)
         )
 
-    def prekeys_low(self, device: Device, frame: wire.PreKeysLow) -> None:
+    def prekeys_low(self, device: Device, notice: wire.PreKeysLow) -> None:
         if self._prekeys_low is not None:
-            self._prekeys_low(device, frame.remaining, frame.kyber_remaining)
+            self._prekeys_low(device, notice.remaining, notice.kyber_remaining)
 
-    def unauthorized(self, device: Device, detail: str) -> None:
+    def unauthorized(self, device: Device) -> None:
         if self._unauthorized is not None:
             self._unauthorized(device)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any
 
 from handset.devices import lock
 from handset.devices.prekey_refill import Refill
@@ -13,7 +12,6 @@ from handset.devices.registration import Enrolment
 from handset.devices.vault import Vault
 from handset.fleet import Fleet
 from handset.groups.api import GroupApi
-from handset.link import Dial, Peer
 from handset.network_api import NetworkApi
 from handset.robots import robots
 from handset.robots.checking import Checker
@@ -22,35 +20,13 @@ from handset.robots.robots import Robots
 from handset.robots.roster import Roster
 from handset.settings import FAMILY, RobotsSettings
 from handset.shown_log import ShownLog
-from tidings.client import websocket
+from tidings.client import transports
 from tidings.runtime.clock import SystemClock
 from tidings.runtime.service import Service, run_services
 from tidings.storage import schema
 from tidings.storage.database import Database
-from tidings.wire import connection
-from tidings.wire import device as wire
-from tidings.wire.connection import Handler
 
 log = logging.getLogger(__name__)
-
-
-def tcp_dial(address: tuple[str, int]) -> Dial:
-    """Framed connections to this address."""
-
-    async def dial(handler: Handler) -> Peer:
-        return await connection.connect(*address, wire.FromNetwork, handler)
-
-    return dial
-
-
-def websocket_dial(http_url: str) -> Dial:
-    """WebSockets to the network at this address."""
-    url = "ws" + http_url.removeprefix("http") + "/v1/connect"
-
-    async def dial(handler: Any) -> Peer:
-        return await websocket.dial(url, handler)
-
-    return dial
 
 
 async def run_robots(settings: RobotsSettings, stop: asyncio.Event, ready: asyncio.Event) -> None:
@@ -102,7 +78,7 @@ async def _run(
         online,
         vault,
         application,
-        [tcp_dial(settings.tcp_address)] * settings.connections,
+        [transports.tcp(*settings.tcp_address)] * settings.connections,
         prekeys_low=refill.want,
         unauthorized=roster.void,
         group_api=GroupApi(api),

@@ -10,7 +10,6 @@ from handset.devices.device import Device
 from handset.devices.vault import Vault
 from tidings import e2ee
 from tidings.storage.handset import mailroom as storage
-from tidings.wire import device as wire
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -58,19 +57,3 @@ def rows(vault: Vault, number: str, keys: KeySet, now: int) -> list[storage.PreK
     if keys.kyber_last is not None:
         made += vault.prekey_rows(number, storage.KYBER_LAST, [keys.kyber_last])
     return [dataclasses.replace(row, created_at=now) for row in made]
-
-
-def bundle_of(found: wire.Bundle) -> e2ee.PreKeyBundle:
-    """A peer's keys as the network handed them out."""
-    return e2ee.PreKeyBundle(
-        registration_id=found.registration_id,
-        identity_key=found.identity_key,
-        signed_prekey_id=found.signed_prekey_id,
-        signed_prekey=found.signed_prekey,
-        signed_prekey_signature=found.signed_prekey_signature,
-        prekey_id=found.prekey_id,
-        prekey=found.prekey,
-        kyber_prekey_id=found.kyber_prekey_id,
-        kyber_prekey=found.kyber_prekey,
-        kyber_prekey_signature=found.kyber_prekey_signature,
-    )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from collections.abc import Sequence
+from typing import Protocol
 
 from handset.devices.device import Device
 from handset.groups.groups import StoreWork
@@ -11,11 +12,19 @@ from tidings import e2ee
 from tidings.wire import device as wire
 
 
+class Acknowledging(Protocol):
+    """Where deliveries come from."""
+
+    def acknowledge(self, deliveries: Sequence[wire.Deliver]) -> None:
+        """They are on disk; what came on a connection that is gone comes again."""
+        ...
+
+
 @dataclasses.dataclass(slots=True, eq=False)
 class Arrival:
-    """One delivery; acknowledged on `peer` as soon as what it says is on disk."""
+    """One delivery; acknowledged at its origin as soon as what it says is on disk."""
 
-    peer: Any
+    origin: Acknowledging
     device: Device
     frame: wire.Deliver
     attempt: int = 1

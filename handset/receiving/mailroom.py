@@ -16,7 +16,7 @@ from handset.groups.sender_keys import SenderKeyStore
 from handset.receiving import batch
 from handset.receiving.batch import Item
 from handset.receiving.digest import RECEIVED, Digest, PeerKey
-from handset.receiving.items import Arrival, Outgoing, Step
+from handset.receiving.items import Acknowledging, Arrival, Outgoing, Step
 from handset.receiving.resending import KEPT, KEPT_MS, Repeats
 from handset.receiving.seen import Seen
 from handset.receiving.sessions import Sessions
@@ -304,12 +304,12 @@ class Mailroom:
             self._application.show(digest.shown)
             RECEIVED.labels("shown").inc(len(digest.shown))
         self._shown = self._positions.inbox
-        acks: dict[object, tuple[Arrival, list[int]]] = {}
+        arrived: dict[Acknowledging, list[wire.Deliver]] = {}
         for item in items:
             if isinstance(item, Arrival):
-                acks.setdefault(item.peer, (item, []))[1].append(item.frame.n)
-        for first, numbers in acks.values():
-            first.peer.send(wire.Ack(numbers))
+                arrived.setdefault(item.origin, []).append(item.frame)
+        for origin, deliveries in arrived.items():
+            origin.acknowledge(deliveries)
         self._dispatch.post(envelopes)
         for item in items:
             if isinstance(item, Outgoing) and item.anew:

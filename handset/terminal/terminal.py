@@ -16,13 +16,13 @@ from handset.devices.vault import Vault
 from handset.fleet import Fleet
 from handset.groups.api import GroupApi
 from handset.network_api import NetworkApi
-from handset.services import websocket_dial
 from handset.settings import FAMILY, TerminalSettings
 from handset.shown_log import ShownLog
 from handset.terminal import commands, group_commands, keyboard
 from handset.terminal.files import ConversationFiles
 from handset.terminal.keyboard import Keyboard
 from handset.terminal.screen import Screen, Write
+from tidings.client import transports
 from tidings.runtime.clock import SystemClock
 from tidings.runtime.service import wait_for
 from tidings.storage import schema
@@ -134,7 +134,7 @@ class _Terminal:
             [device],
             self._vault,
             screen,
-            [websocket_dial(self._settings.http_url)],
+            [transports.over_http(self._settings.http_url)],
             prekeys_low=refill.want,
             unauthorized=self._void,
             replaced=lambda _: self._leave("This number is in use elsewhere now."),

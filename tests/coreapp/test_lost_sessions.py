@@ -16,11 +16,11 @@ from handset.devices.registration import Enrolment
 from handset.devices.vault import Vault
 from handset.fleet import Fleet
 from handset.network_api import NetworkApi
-from handset.services import tcp_dial
 from tests.conftest import DatabaseFactory
 from tests.coreapp.conftest import BUSINESS, Running, World
 from tests.coreapp.real_network import RealNetwork, real_network
 from tests.coreapp.signals import TIMEOUT, Signals
+from tidings.client import transports
 from tidings.storage.business import sessions
 from tidings.storage.database import Database
 from tidings.storage.handset import tables
@@ -71,7 +71,7 @@ class Person:
     @contextlib.asynccontextmanager
     async def online(self) -> AsyncIterator[Fleet]:
         assert self._device is not None
-        fleet = Fleet("person", self.database, [self._device], self._vault, self, [tcp_dial(self._network.tcp)])
+        fleet = Fleet("person", self.database, [self._device], self._vault, self, [transports.tcp(*self._network.tcp)])
         stop = asyncio.Event()
         task = asyncio.create_task(fleet.run(stop))
         try:

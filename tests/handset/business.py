@@ -13,9 +13,9 @@ from handset.devices.registration import Enrolment
 from handset.devices.vault import Vault
 from handset.fleet import Fleet
 from handset.network_api import NetworkApi
-from handset.services import tcp_dial
 from tests.handset.conftest import SECRETS, LiveNetwork
 from tests.handset.scripted import BUSINESS
+from tidings.client import transports
 from tidings.runtime.settings import DatabaseSettings
 from tidings.storage import schema
 from tidings.storage.database import Database
@@ -85,7 +85,7 @@ async def business(network: LiveNetwork, folder: Path) -> AsyncIterator[Recorder
                 key = SECRETS.registration_key
                 await enrolment.register(device, one_time=20, kyber_one_time=0, registration_key=key)
         recorder.http_url = network.http_url
-        recorder.fleet = Fleet("business", database, [device], vault, recorder, [tcp_dial(network.tcp)])
+        recorder.fleet = Fleet("business", database, [device], vault, recorder, [transports.tcp(*network.tcp)])
         running = asyncio.create_task(recorder.fleet.run(stop))
         async with asyncio.timeout(10):
             await recorder.fleet.ready.wait()

@@ -17,9 +17,9 @@ from handset.devices.vault import Vault
 from handset.fleet import Fleet
 from handset.robots import behaviours
 from handset.robots.behaviours import behaviour_of
-from handset.services import tcp_dial
 from handset.shown_log import ShownLog
 from tests.handset.scripted import ScriptedNetwork, make_device
+from tidings.client import transports
 from tidings.runtime.clock import Clock, SystemClock
 from tidings.runtime.settings import DatabaseSettings
 from tidings.storage import schema
@@ -125,7 +125,7 @@ class Bench:
             await self.devices(),
             VAULT,
             self.phone,
-            [tcp_dial(self.address)],
+            [transports.tcp(*self.address)],
             clock=self.clock,
             prekeys_low=lambda device, left, kyber: self.prekeys_low.append((device.number, left, kyber)),
             unauthorized=lambda device: self.unauthorized.append(device.number),

@@ -16,8 +16,8 @@ from handset.fleet import Fleet
 from handset.groups.api import GroupApi
 from handset.network_api import NetworkApi
 from handset.robots import behaviours
-from handset.services import tcp_dial
 from tests.handset.conftest import SECRETS, LiveNetwork
+from tidings.client import transports
 from tidings.runtime.settings import DatabaseSettings
 from tidings.storage import schema
 from tidings.storage.database import Database
@@ -62,7 +62,7 @@ class Person:
                 if device.token is None:
                     key = SECRETS.registration_key
                     await enrolment.register(device, one_time=20, kyber_one_time=0, registration_key=key)
-                dials = [tcp_dial(self._network.tcp)]
+                dials = [transports.tcp(*self._network.tcp)]
                 fleet = Fleet("phone", database, [device], vault, self, dials, group_api=GroupApi(api))
                 running = asyncio.create_task(fleet.run(stop))
                 self._fleet = fleet

@@ -116,9 +116,9 @@ async def test_used_up_prekeys_are_made_again(
         assert sender.fleet is not None
         link = sender.fleet._links[0]
         device = next(iter(sender.fleet.devices.values()))
-        taken = [(await link.fetch(device, [reader]))[0].prekey_id for _ in range(robots_settings.prekeys)]
+        taken = [(await link.fetch(device, [reader]))[reader].prekey_id for _ in range(robots_settings.prekeys)]
         assert None not in taken
-        while (fresh := (await link.fetch(device, [reader]))[0].prekey_id) is None:
+        while (fresh := (await link.fetch(device, [reader]))[reader].prekey_id) is None:
             pass
         assert fresh not in taken
 

@@ -18,7 +18,7 @@ from typing import Any, Generic, TypeVar
 
 from tidings import e2ee
 from tidings.client.bundles import bundle_of
-from tidings.client.errors import NetworkAway, NetworkRefusal, NetworkUnreached
+from tidings.client.errors import NetworkAway, NetworkRefusal, NetworkSilent, NetworkUnreached
 from tidings.client.listener import DeviceListener
 from tidings.client.transports import Dial, FrameTransport
 from tidings.runtime.service import wait_for
@@ -232,7 +232,7 @@ class DeviceConnection(Generic[Sent]):
                 answer = await future
             result = answer.reason if isinstance(answer, device.Failed) else "ok"
         except TimeoutError as error:
-            raise NetworkAway(f"no answer within {ANSWER_SECONDS:g} s") from error
+            raise NetworkSilent(f"no answer within {ANSWER_SECONDS:g} s") from error
         finally:
             self._requests.pop(question.n, None)
             self._observed(call, result, started)
