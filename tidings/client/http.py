@@ -1,0 +1,254 @@
+"""The network's HTTP API as devices use it, over one client with kept-alive connections for a whole process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import ssl
+from collections.abc import AsyncIterator, Iterator, Sequence
+from types import TracebackType
+from typing import Any, Protocol, Self, TypeVar
+from urllib.parse import quote
+
+import httpx
+import msgspec
+
+from tidings.client import errors
+from tidings.client.errors import ClientError, NetworkAway, NetworkSilent, NetworkUnreached
+from tidings.wire import registration
+from tidings.wire.decoding import UNREADABLE
+from tidings.wire.registration import DeviceRegistration, KeysLeft, KeyUpload
+
+MAX_BULK = registration.MAX_BULK
+CHUNK = 256 * 1024  # bytes of a blob that are handed out at once
+CONNECTIONS = 32  # one more call waits for one of them
+# Seconds.
+CONNECT_SECONDS = 5.0
+CALL_SECONDS = 40.0  # for a call in all; the network itself gives up after 30
+TRANSFER_SECONDS = 900.0  # for a blob in all, as long as the network allows
+SILENCE_SECONDS = 30.0  # of these without a byte
+KEPT_SECONDS = 4.0  # that an idle connection is kept: less than the network does, which would close it under a call
+
+Shape = TypeVar("Shape")
+
+
+class Credentials(Protocol):
+    """A registered device, as far as calls need it."""
+
+    @property
+    def number(self) -> str: ...
+
+    @property
+    def token(self) -> str | None: ...
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StoredBlob:
+    """A blob that is on the network's disk. expires_at: Unix milliseconds."""
+
+    id: str
+    expires_at: int
+
+
+class _StoredAnswer(msgspec.Struct):
+    """expires_at: Unix seconds."""
+
+    id: str
+    expires_at: int
+
+
+class _Error(msgspec.Struct):
+    reason: str = ""
+    detail: str = ""
+
+
+class _Failure(msgspec.Struct):
+    error: _Error
+
+
+class NetworkApi:
+    """Calls for any number of devices. Make one for each process, and close it or use it as a context manager.
+
+    Every call raises `NetworkAway` and, but for `health`, `NetworkRefusal`: see `tidings.client.errors`.
+    """
+
+    def __init__(self, url: str, *, tls: ssl.SSLContext | None = None) -> None:
+        """url: of the network, `http://127.0.0.1:9095`; tls: how it is checked, by default by the system's authorities.
+
+        The environment's proxies are not used.
+        """
+        self.url = url.rstrip("/")
+        secure = self.url.startswith("https:")
+        self._client = httpx.AsyncClient(
+            verify=(tls or ssl.create_default_context()) if secure else False,
+            trust_env=False,
+            follow_redirects=False,
+            headers={"User-Agent": "tidings", "Accept-Encoding": "identity"},
+            timeout=httpx.Timeout(SILENCE_SECONDS, connect=CONNECT_SECONDS),
+            limits=httpx.Limits(
+                max_connections=CONNECTIONS, max_keepalive_connections=CONNECTIONS, keepalive_expiry=KEPT_SECONDS
+            ),
+        )
+
+    async def close(self) -> None:
+        """End the kept connections."""
+        await self._client.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def health(self, *, seconds: float) -> dict[str, Any]:
+        """What the network says of itself, also when it is not well. Raises `NetworkSilent` after so many seconds."""
+        content = (await self._exchange("GET", "/health", seconds=seconds)).content
+        return decode(content, dict[str, Any])
+
+    async def request_code(self, number: str) -> None:
+        """Make the network issue a code for this number. Raises `TooSoon` while the one before can still be used."""
+        await self.call("POST", "/v1/codes", registration.CodeRequest(number))
+
+    async def register(self, device: DeviceRegistration, *, registration_key: str = "") -> str:
+        """Register with the code in the body or with the registration key; returns the token. Raises `WrongCode`."""
+        answer = await self.call("POST", "/v1/registrations", device, bearer=registration_key)
+        return decode(answer.content, registration.Registered).token
+
+    async def register_many(self, devices: Sequence[DeviceRegistration], registration_key: str) -> dict[str, str]:
+        """Register at most `MAX_BULK` devices; returns the tokens by number."""
+        body = registration.BulkRegistration(list(devices))
+        answer = await self.call("POST", "/v1/registrations/bulk", body, bearer=registration_key)
+        made = decode(answer.content, registration.BulkRegistered).registrations
+        return {registered.number: registered.token for registered in made}
+
+    async def unregister(self, device: Credentials) -> None:
+        """Take the number out of the directory."""
+        await self.call("DELETE", f"/v1/registrations/{device.number}", bearer=device.token)
+
+    async def upload_keys(self, device: Credentials, keys: KeyUpload) -> KeysLeft:
+        """Add one-time pre-keys, replace lasting ones; says what the network has now."""
+        answer = await self.call("PUT", f"/v1/keys/{device.number}", keys, bearer=device.token)
+        return decode(answer.content, KeysLeft)
+
+    async def count_keys(self, device: Credentials) -> KeysLeft:
+        """The one-time pre-keys that the network has left."""
+        answer = await self.call("GET", f"/v1/keys/{device.number}", bearer=device.token)
+        return decode(answer.content, KeysLeft)
+
+    async def block(self, device: Credentials, other: str) -> None:
+        """Nothing of `other` reaches this device any more."""
+        await self.call("PUT", f"/v1/blocks/{device.number}/{other}", bearer=device.token)
+
+    async def unblock(self, device: Credentials, other: str) -> None:
+        """Undo `block`."""
+        await self.call("DELETE", f"/v1/blocks/{device.number}/{other}", bearer=device.token)
+
+    async def upload_blob(self, device: Credentials, chunks: AsyncIterator[bytes], size: int) -> StoredBlob:
+        """Leave a file of `size` bytes on the network. Raises `NetworkFull`, and what `chunks` raises."""
+        path = f"/v1/blobs/{device.number}"
+        headers = {"Content-Length": str(size), "Content-Type": "application/octet-stream"}
+        async with self._transfer("POST", path, device, headers=headers, content=chunks) as answer:
+            content = await answer.aread()
+        stored = decode(content, _StoredAnswer)
+        return StoredBlob(stored.id, stored.expires_at * 1000)
+
+    @contextlib.asynccontextmanager
+    async def download_blob(self, device: Credentials, blob: str) -> AsyncIterator[AsyncIterator[bytes]]:
+        """The chunks of a file, to be read inside the block. Raises `FileLost` when the network does not have it.
+
+        What goes wrong while they are read is raised as the block is left.
+        """
+        try:
+            async with self._transfer("GET", f"/v1/blobs/{device.number}/{segment(blob)}", device) as answer:
+                yield answer.aiter_raw(CHUNK)
+        except errors.NetworkRefusal as refusal:
+            if refusal.status != 404:
+                raise
+            detail = "the network does not have the file (any more)"
+            raise errors.FileLost(refusal.reason, detail, status=refusal.status) from refusal
+
+    async def call(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        bearer: str | None = "",
+        content: bytes | None = None,
+        seconds: float = CALL_SECONDS,
+    ) -> httpx.Response:
+        """One call, with a JSON body or with `content` as it is; the whole answer, which is a success."""
+        headers = {"Authorization": f"Bearer {bearer}"} if bearer else {}
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+            content = msgspec.json.encode(body)
+        answer = await self._exchange(method, path, seconds=seconds, headers=headers, content=content)
+        if not answer.is_success:
+            raise _failure(answer.status_code, answer.content)
+        return answer
+
+    async def _exchange(self, method: str, path: str, *, seconds: float, **options: Any) -> httpx.Response:
+        timeout = httpx.Timeout(seconds, connect=min(seconds, CONNECT_SECONDS))
+        with self._as_client_errors():
+            async with asyncio.timeout(seconds):
+                return await self._client.request(method, self.url + path, timeout=timeout, **options)
+
+    @contextlib.asynccontextmanager
+    async def _transfer(
+        self,
+        method: str,
+        path: str,
+        device: Credentials,
+        *,
+        headers: dict[str, str] | None = None,
+        content: AsyncIterator[bytes] | None = None,
+    ) -> AsyncIterator[httpx.Response]:
+        """The answer as soon as its head is here, which is a success."""
+        sent = {"Authorization": f"Bearer {device.token}", **(headers or {})}
+        with self._as_client_errors():
+            async with (
+                asyncio.timeout(TRANSFER_SECONDS),
+                self._client.stream(method, self.url + path, headers=sent, content=content) as answer,
+            ):
+                if not answer.is_success:
+                    raise _failure(answer.status_code, await answer.aread())
+                yield answer
+
+    @contextlib.contextmanager
+    def _as_client_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
+            raise NetworkUnreached(self._no_answer(error)) from error
+        except (httpx.TimeoutException, TimeoutError) as error:
+            raise NetworkSilent(self._no_answer(error)) from error
+        except (httpx.TransportError, httpx.StreamError) as error:
+            raise NetworkAway(self._no_answer(error)) from error
+
+    def _no_answer(self, error: Exception) -> str:
+        # Not its `repr`, nor its request, which holds the token.
+        return f"no answer from the network at {self.url} ({str(error) or type(error).__name__})"
+
+
+def segment(text: str) -> str:
+    """A part of a path."""
+    return quote(text, safe="")
+
+
+def decode(content: bytes, shape: type[Shape]) -> Shape:
+    """An answer of the network. Raises `NetworkAway` for what no network answers."""
+    try:
+        return msgspec.json.decode(content, type=shape)
+    except UNREADABLE as error:
+        raise NetworkAway(f"the network answers something else than a network does: {error}") from error
+
+
+def _failure(status: int, content: bytes) -> ClientError:
+    try:
+        failure = msgspec.json.decode(content, type=_Failure).error
+    except UNREADABLE:
+        failure = _Error()
+    return errors.of_answer(status, failure.reason, failure.detail)
