@@ -36,6 +36,7 @@ from coreapp.shard.node import Node
 from coreapp.webhook import delivery, signature
 from harness.mariadb import MariaDB
 from tests.coreapp.phones import Phone
+from tidings.client.http import NetworkApi
 from tidings.egress import addresses
 from tidings.egress.settings import OutgoingSettings
 from tidings.runtime import log
@@ -313,7 +314,8 @@ async def measure(options: argparse.Namespace) -> dict[str, float]:
                 status_delay=options.status_delay,
                 outgoing=OutgoingSettings(addresses.LOOPBACK),
             )
-            node = Node(settings, database, SystemClock(), lambda: "127.0.0.1:0")
+            network_api = NetworkApi(settings.network_http)
+            node = Node(settings, database, network_api, clock=SystemClock(), address=lambda: "127.0.0.1:0")
             server = await wire.listen(
                 "127.0.0.1", 0, core.Question, lambda: LinkHandler(LINK_KEY, "bench", lambda: node.shard, node.desk)
             )
@@ -338,6 +340,7 @@ async def measure(options: argparse.Namespace) -> dict[str, float]:
             finally:
                 stop.set()
                 await running
+                await network_api.close()
                 server.close()
                 for child in (webapp, network, webhook):
                     child.end()

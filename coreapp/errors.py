@@ -3,11 +3,9 @@
 CoreappError
 ├── Refused               tell whoever asked: it carries the API's code and the details
 ├── KeyInUse              take another idempotency key, or wait for the answer of the first request
-├── OutcomeUnknown        do not try again: it may be on disk
-└── UpstreamError
-    ├── UpstreamAway      try again when the servers are connected
-    │   └── UpstreamUnreached     the same; and nothing was asked, so nothing was done
-    └── UpstreamRefused   do not try again: the servers said no
+└── OutcomeUnknown        do not try again: it may be on disk
+
+What goes wrong with the network has errors of its own: `tidings.client.errors`.
 """
 
 
@@ -35,23 +33,3 @@ class KeyInUse(CoreappError):
 
 class OutcomeUnknown(CoreappError):
     """A commit was tried, and whether it succeeded cannot be known any more: the lease was lost before the next try."""
-
-
-class UpstreamError(CoreappError):
-    """The servers did not do what was asked."""
-
-
-class UpstreamAway(UpstreamError):
-    """The servers are not connected, or did not answer in time."""
-
-
-class UpstreamUnreached(UpstreamAway):
-    """There was no connection to the servers: they have not heard of it."""
-
-
-class UpstreamRefused(UpstreamError):
-    """The servers answered no. `reason` is theirs."""
-
-    def __init__(self, reason: str, detail: str = "") -> None:
-        super().__init__(f"{reason}: {detail}" if detail else reason)
-        self.reason = reason

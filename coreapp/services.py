@@ -12,6 +12,7 @@ from prometheus_client import start_http_server
 from coreapp.settings import Settings
 from coreapp.shard.link import LinkHandler
 from coreapp.shard.node import Node
+from tidings.client.http import NetworkApi
 from tidings.runtime import service
 from tidings.runtime.clock import SystemClock
 from tidings.runtime.settings import printable
@@ -39,11 +40,18 @@ async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[Addresse
     """
     log.info("coreapp.starting", extra=printable(settings))
     database = Database(settings.database, "business", idle_timeout=settings.lease_seconds)
+    network = NetworkApi(settings.network_http)
     server: asyncio.Server | None = None
     try:
         await schema.prepare(database, migrate=settings.embedded)
         await accounts.require_number(database, settings.account)
-        node = Node(settings, database, SystemClock(), lambda: f"{settings.advertised_host}:{port}")
+        node = Node(
+            settings,
+            database,
+            network,
+            clock=SystemClock(),
+            address=lambda: f"{settings.advertised_host}:{port}",
+        )
         server = await wire.listen(
             *settings.link_address,
             core.Question,
@@ -64,6 +72,7 @@ async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[Addresse
     finally:
         if server is not None:
             server.close()
+        await network.close()
         await database.close()
         log.info("coreapp.stopped")
 

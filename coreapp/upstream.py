@@ -15,11 +15,11 @@ class Upstream(Protocol):
     connected: bool  # are we logged in?
 
     async def check_contacts(self, numbers: Sequence[str]) -> set[str]:
-        """Those of the numbers that are registered; one call at a time. Raises `UpstreamAway`, `UpstreamRefused`."""
+        """Those of the numbers that are registered; one call at a time. Raises `NetworkAway`, `NetworkRefusal`."""
         ...
 
     async def fetch_bundles(self, numbers: Sequence[str]) -> Mapping[str, e2ee.PreKeyBundle]:
-        """A pre-key bundle for each number that is registered. Raises `UpstreamAway`, `UpstreamRefused`."""
+        """A pre-key bundle for each number that is registered. Raises `NetworkAway`, `NetworkRefusal`."""
         ...
 
     def send(self, envelope: device.Send) -> None:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from tidings import e2ee
+from tidings.client import keys
+from tidings.client.keys import KeySet
 from tidings.storage.business import accounts
-
-# A private pre-key is kept as its public half, its private half and, if signed, its signature, end to end.
-_CURVE = 33  # bytes of a typed Curve25519 public key
-_KYBER = 1569  # bytes of a typed Kyber-1024 public key
-_SIGNATURE = 64
 
 
 class OwnDevice:
@@ -45,38 +42,46 @@ class OwnDevice:
         """The newest."""
         return self.kyber_prekeys[next(reversed(self.kyber_prekeys))]
 
-    def take_key_ids(self, count: int) -> list[int]:
-        """Ids for new pre-keys, of whatever kinds; the next ones are others."""
-        used = self.signed_prekeys.keys() | self.kyber_prekeys.keys() | self.prekeys.keys()
-        ids = e2ee.free_key_ids(self.next_key_id, count, used)
-        self.next_key_id = ids[-1] + 1
-        return ids
+    def make_keys(self, *, one_time: int = 0, lasting: bool = False) -> KeySet:
+        """Fresh pre-keys, not in memory yet; the ids of the next ones are others."""
+        made, self.next_key_id = keys.generate(
+            self.identity, self.next_key_id, one_time=one_time, lasting=lasting, used=self._key_ids()
+        )
+        return made
+
+    def add_keys(self, made: KeySet) -> None:
+        """Have fresh pre-keys in memory."""
+        if made.signed is not None:
+            self.signed_prekeys[made.signed.key_id] = made.signed
+        if made.kyber_last is not None:
+            self.kyber_prekeys[made.kyber_last.key_id] = made.kyber_last
+        self.prekeys.update({key.key_id: key for key in made.one_time})
 
     def find_next_key_id(self) -> None:
         """Go on after the highest id, for a device that does not know where it was."""
-        used = self.signed_prekeys.keys() | self.kyber_prekeys.keys() | self.prekeys.keys()
-        self.next_key_id = max(used, default=0) + 1
+        self.next_key_id = max(self._key_ids(), default=0) + 1
+
+    def _key_ids(self) -> set[int]:
+        return self.signed_prekeys.keys() | self.kyber_prekeys.keys() | self.prekeys.keys()
 
 
 def private_prekeys(device: OwnDevice) -> list[tuple[str, int, bytes]]:
     """Kind, id and the bytes to keep of every private pre-key."""
     return [
-        *((accounts.SIGNED, k.key_id, k.public + k.private + k.signature) for k in device.signed_prekeys.values()),
-        *((accounts.KYBER, k.key_id, k.public + k.private + k.signature) for k in device.kyber_prekeys.values()),
-        *((accounts.ONE_TIME, k.key_id, k.public + k.private) for k in device.prekeys.values()),
+        *((accounts.SIGNED, key.key_id, keys.pack(key, uploadable=True)) for key in device.signed_prekeys.values()),
+        *((accounts.KYBER, key.key_id, keys.pack(key, uploadable=True)) for key in device.kyber_prekeys.values()),
+        *((accounts.ONE_TIME, key.key_id, keys.pack(key, uploadable=True)) for key in device.prekeys.values()),
     ]
 
 
 def add_prekey(device: OwnDevice, kind: str, key_id: int, blob: bytes) -> None:
-    """Take in one of what `private_prekeys` gave."""
+    """Have one of what `private_prekeys` gave in memory."""
     if kind == accounts.KYBER:
-        parts = blob[:_KYBER], blob[_KYBER:-_SIGNATURE], blob[-_SIGNATURE:]
-        device.kyber_prekeys[key_id] = e2ee.KyberPreKey(key_id, *parts)
+        device.kyber_prekeys[key_id] = keys.unpack_kyber(key_id, blob)
     elif kind == accounts.SIGNED:
-        parts = blob[:_CURVE], blob[_CURVE:-_SIGNATURE], blob[-_SIGNATURE:]
-        device.signed_prekeys[key_id] = e2ee.SignedPreKey(key_id, *parts)
+        device.signed_prekeys[key_id] = keys.unpack_signed(key_id, blob)
     else:
-        device.prekeys[key_id] = e2ee.PreKey(key_id, blob[:_CURVE], blob[_CURVE:])
+        device.prekeys[key_id] = keys.unpack_one_time(key_id, blob)
 
 
 def sealed(device: OwnDevice, kind: str, key_id: int, blob: bytes) -> accounts.OwnPreKey:

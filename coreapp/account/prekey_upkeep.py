@@ -14,11 +14,12 @@ import logging
 from collections.abc import Sequence
 
 from coreapp.account import device as account
-from coreapp.account import directory_api
 from coreapp.account.device import OwnDevice
-from coreapp.account.directory_api import DirectoryApi
-from coreapp.errors import UpstreamError
 from tidings import e2ee
+from tidings.client import keys
+from tidings.client.errors import ClientError, StaleEpoch
+from tidings.client.http import NetworkApi
+from tidings.client.keys import KeySet
 from tidings.runtime import crashpoints
 from tidings.runtime.clock import Clock
 from tidings.runtime.service import Wakeup
@@ -26,6 +27,7 @@ from tidings.storage.business import accounts, shards
 from tidings.storage.business.accounts import OwnPreKey
 from tidings.storage.business.shards import Lease, LeaseLost
 from tidings.storage.database import Connection, Database
+from tidings.wire.registration import KeysLeft
 
 log = logging.getLogger(__name__)
 
@@ -50,12 +52,12 @@ class PreKeyUpkeep:
     name = "prekeys"
 
     def __init__(
-        self, database: Database, lease: Lease, device: OwnDevice, directory: DirectoryApi, clock: Clock
+        self, database: Database, lease: Lease, device: OwnDevice, *, network: NetworkApi, clock: Clock
     ) -> None:
         self._database = database
         self._lease = lease
         self._device = device
-        self._directory = directory
+        self._network = network
         self._clock = clock
         self._low = False
         self._look = Wakeup()
@@ -75,7 +77,7 @@ class PreKeyUpkeep:
                 seconds = INTERVAL
                 try:
                     await self.run_once()
-                except UpstreamError as error:
+                except ClientError as error:
                     log.warning("prekeys.upload_failed", extra={"error": repr(error)})
                     seconds = RETRY
                 except LeaseLost:
@@ -89,7 +91,7 @@ class PreKeyUpkeep:
             stopping.cancel()
 
     async def run_once(self) -> None:
-        """Upload what is wanted, then look at the age of the lasting keys. Raises `LeaseLost` and `UpstreamError`."""
+        """Upload what is wanted, then look at the age of the lasting keys. Raises `LeaseLost` and `ClientError`."""
         async with self._one_pass:
             if self._low:
                 # When that fails the network says again that they are low.
@@ -105,25 +107,20 @@ class PreKeyUpkeep:
 
     async def _refill(self) -> None:
         device = self._device
-        fresh = [e2ee.PreKey.generate(key_id) for key_id in device.take_key_ids(ONE_TIME_PREKEYS)]
-        rows = [account.sealed(device, accounts.ONE_TIME, key.key_id, key.public + key.private) for key in fresh]
-        await self._add(rows)
-        device.prekeys.update({key.key_id: key for key in fresh})
-        await self._put({"prekeys": directory_api.one_time_bodies(fresh)})
-        log.info("account.prekeys_uploaded", extra={"number": device.number, "count": len(fresh)})
+        fresh = device.make_keys(one_time=ONE_TIME_PREKEYS)
+        await self._add([self._row(accounts.ONE_TIME, key) for key in fresh.one_time])
+        device.add_keys(fresh)
+        await self._upload(fresh)
+        log.info("account.prekeys_uploaded", extra={"number": device.number, "count": len(fresh.one_time)})
 
     async def _make_lasting(self) -> None:
         device = self._device
-        signed_id, kyber_id = device.take_key_ids(2)
-        signed = e2ee.SignedPreKey.generate(device.identity, signed_id)
-        kyber = e2ee.KyberPreKey.generate(device.identity, kyber_id)
-        rows = [
-            account.sealed(device, accounts.SIGNED, signed_id, signed.public + signed.private + signed.signature),
-            account.sealed(device, accounts.KYBER, kyber_id, kyber.public + kyber.private + kyber.signature),
-        ]
+        fresh = device.make_keys(lasting=True)
+        assert fresh.signed is not None
+        assert fresh.kyber_last is not None
+        rows = [self._row(accounts.SIGNED, fresh.signed), self._row(accounts.KYBER, fresh.kyber_last)]
         await self._add([dataclasses.replace(row, uploaded=False) for row in rows])
-        device.signed_prekeys[signed_id] = signed
-        device.kyber_prekeys[kyber_id] = kyber
+        device.add_keys(fresh)
         crashpoints.reach(crashpoints.AFTER_KEYS_BEFORE_UPLOAD)
 
     async def _upload_lasting(self) -> None:
@@ -134,16 +131,14 @@ class PreKeyUpkeep:
         """
         device = self._device
         signed, kyber = device.signed_prekey, device.kyber_prekey
-        answer = await self._put(
-            {"signed_prekey": directory_api.signed_body(signed), "kyber_prekey": directory_api.signed_body(kyber)}
-        )
-        left, now = answer.get("prekey_ids"), self._now()
+        left = await self._upload(KeySet(signed, kyber))
+        now = self._now()
 
         async def work(connection: Connection) -> Sequence[tuple[str, int]]:
             await accounts.replace_lasting(connection, device.number, accounts.SIGNED, signed.key_id, now)
             await accounts.replace_lasting(connection, device.number, accounts.KYBER, kyber.key_id, now)
-            if isinstance(left, list):
-                await accounts.retire_one_time(connection, device.number, left, now)
+            if left.prekey_ids is not None:
+                await accounts.retire_one_time(connection, device.number, left.prekey_ids, now)
             return await accounts.delete_retired(connection, device.number, now - KEPT_MS)
 
         deleted = await self._database.persist(shards.fenced(self._lease, work), about="keys")
@@ -168,9 +163,14 @@ class PreKeyUpkeep:
 
         await self._database.persist(shards.fenced(self._lease, work), about="keys")
 
-    async def _put(self, body: dict[str, object]) -> dict[str, object]:
-        body["epoch"] = self._lease.epoch
-        return await self._directory.call("PUT", f"/v1/keys/{self._device.number}", body, self._device.token)
+    def _row(self, kind: str, key: e2ee.PreKey | e2ee.SignedPreKey | e2ee.KyberPreKey) -> OwnPreKey:
+        return account.sealed(self._device, kind, key.key_id, keys.pack(key, uploadable=True))
+
+    async def _upload(self, made: KeySet) -> KeysLeft:
+        try:
+            return await self._network.upload_keys(self._device, made.upload(epoch=self._lease.epoch))
+        except StaleEpoch as error:
+            raise LeaseLost("another is logged in at the network under a higher epoch") from error
 
     def _now(self) -> int:
         return int(self._clock.now() * 1000)

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import secrets
 import time
 from collections.abc import Sequence
 
 import msgspec
 
 from coreapp.account import device as account
-from coreapp.account import directory_api
 from coreapp.account.device import OwnDevice
-from coreapp.account.directory_api import DirectoryApi
 from coreapp.account.key_backup import Keys
-from coreapp.errors import UpstreamRefused, UpstreamUnreached
 from tidings import e2ee
+from tidings.client import keys
+from tidings.client.errors import NetworkRefusal, NetworkUnreached, StaleEpoch
+from tidings.client.http import NetworkApi
+from tidings.client.keys import KeySet
 from tidings.runtime import crashpoints
 from tidings.storage.business import accounts, registrations, sender_keys, sessions, shards
 from tidings.storage.business.registrations import Pending
-from tidings.storage.business.shards import Lease
+from tidings.storage.business.shards import Lease, LeaseLost
 from tidings.storage.database import Connection, Database
 
 log = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ class Registrar:
     that it will not be. Whoever opens the shard next asks again, which the network takes for what it is, a repetition.
     """
 
-    directory: DirectoryApi
+    network: NetworkApi
     registration_key: str = dataclasses.field(repr=False)
     master_key: bytes = dataclasses.field(repr=False)
 
@@ -57,20 +57,18 @@ class Registrar:
         return self._load(found, kept) if found is not None else None
 
     async def request_code(self, number: str) -> None:
-        """Have the network send a code to the number. Raises `UpstreamAway` and `UpstreamRefused`."""
-        await self.directory.call("POST", "/v1/codes", {"number": number}, "")
+        """Have the network send a code to the number. Raises `NetworkAway` and `NetworkRefusal`."""
+        await self.network.request_code(number)
 
     async def register(self, database: Database, lease: Lease, number: str, *, code: str = "") -> None:
         """Make the number's keys and register it: by the code, or without one by the registration key.
 
-        Raises `LeaseLost`; `UpstreamUnreached` and `UpstreamRefused`, and nothing has changed; `UpstreamAway`, and
+        Raises `LeaseLost`; `NetworkUnreached` and `NetworkRefusal`, and nothing has changed; `NetworkAway`, and
         `finish` has to find out.
         """
         sealer, wrapped = self._new_sealer()
-        device = OwnDevice(number, "", secrets.randbelow(16380) + 1, e2ee.IdentityKeyPair.generate(), sealer)
-        signed_id, kyber_id = device.take_key_ids(2)
-        device.signed_prekeys[signed_id] = e2ee.SignedPreKey.generate(device.identity, signed_id)
-        device.kyber_prekeys[kyber_id] = e2ee.KyberPreKey.generate(device.identity, kyber_id)
+        device = OwnDevice(number, "", keys.generate_registration_id(), e2ee.IdentityKeyPair.generate(), sealer)
+        device.add_keys(device.make_keys(lasting=True))
         await self._begin(database, lease, device, wrapped, code)
 
     async def restore(self, database: Database, lease: Lease, keys: Keys) -> None:
@@ -91,7 +89,7 @@ class Registrar:
     async def finish(self, database: Database, lease: Lease, number: str) -> bool:
         """Find out what became of a registration that was begun, and finish it; false when there was none.
 
-        Raises `LeaseLost`; `UpstreamAway`, and it has to be tried again; `UpstreamRefused`: it was not made, and is
+        Raises `LeaseLost`; `NetworkAway`, and it has to be tried again; `NetworkRefusal`: it was not made, and is
         given up.
         """
         async with database.reading() as connection:
@@ -107,9 +105,10 @@ class Registrar:
         return True
 
     async def _begin(self, database: Database, lease: Lease, device: OwnDevice, wrapped: bytes, code: str) -> None:
-        fresh = device.take_key_ids(ONE_TIME_PREKEYS)
-        device.prekeys.update({key_id: e2ee.PreKey.generate(key_id) for key_id in fresh})
-        registration = _Registration(Keys.of(device), fresh, secrets.token_urlsafe(32))
+        made = device.make_keys(one_time=ONE_TIME_PREKEYS)
+        device.add_keys(made)
+        one_time = [key.key_id for key in made.one_time]
+        registration = _Registration(Keys.of(device), one_time, keys.generate_token())
         sealed = device.sealer.seal(msgspec.json.encode(registration), context=_context(device.number))
         begun = Pending(device.number, bool(code), wrapped, sealed)
         await database.persist(
@@ -118,7 +117,7 @@ class Registrar:
         bearer = "" if code else self.registration_key
         try:
             await self._announce(database, lease, registration, device.sealer, begun, bearer=bearer, code=code)
-        except UpstreamUnreached:
+        except NetworkUnreached:
             await self._give_up(database, lease, begun)
             raise
 
@@ -135,25 +134,24 @@ class Registrar:
     ) -> None:
         """Register, and put it in force here."""
         device = registration.keys.device(sealer)
-        body: dict[str, object] = {
-            "number": device.number,
-            "registration_id": device.registration_id,
-            "identity_key": directory_api.text(device.identity.public),
-            "signed_prekey": directory_api.signed_body(device.signed_prekey),
-            "kyber_prekey": directory_api.signed_body(device.kyber_prekey),
-            "prekeys": directory_api.one_time_bodies(device.prekeys[key_id] for key_id in registration.one_time),
-            "token": registration.token,
-            "epoch": lease.epoch,
-        }
-        if code:
-            body["code"] = code
+        one_time = [device.prekeys[key_id] for key_id in registration.one_time]
+        body = KeySet(device.signed_prekey, device.kyber_prekey, one_time).registration(
+            device.number,
+            device.registration_id,
+            device.identity.public,
+            code=code,
+            token=registration.token,
+            epoch=lease.epoch,
+        )
         try:
-            answer = await self.directory.call("POST", "/v1/registrations", body, bearer)
-        except UpstreamRefused:
+            token = await self.network.register(body, registration_key=bearer)
+        except StaleEpoch as error:
+            raise LeaseLost("another is logged in at the network under a higher epoch") from error
+        except NetworkRefusal:
             await self._give_up(database, lease, begun)
             raise
         crashpoints.reach(crashpoints.AFTER_REGISTRATION_BEFORE_COMMIT)
-        device.token = str(answer["token"])
+        device.token = token
 
         async def work(connection: Connection) -> None:
             await self._keep(connection, device, begun.data_key, registration.one_time)

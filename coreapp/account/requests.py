@@ -10,7 +10,16 @@ from coreapp.account import key_backup
 from coreapp.account.device import OwnDevice
 from coreapp.account.key_backup import Keys, WrongBackup
 from coreapp.account.registrar import Registrar
-from coreapp.errors import Refused, UpstreamAway, UpstreamError, UpstreamRefused, UpstreamUnreached
+from coreapp.errors import Refused
+from tidings.client.errors import (
+    ClientError,
+    NetworkAway,
+    NetworkRefusal,
+    NetworkUnreached,
+    TooSoon,
+    Unauthorized,
+    WrongCode,
+)
 from tidings.runtime import service
 from tidings.runtime.service import Wakeup
 from tidings.storage.business.shards import Lease, LeaseLost
@@ -63,7 +72,7 @@ class AccountRequests:
         """The number's device for a new term, registered if need be; `None` when the term ended before that.
 
         A restoration that was asked for is done first, as is a registration that was begun and not finished. Raises
-        `LeaseLost` and `UpstreamRefused`.
+        `LeaseLost` and `NetworkRefusal`.
         """
         self._lease = lease
         await self._restore(lease)
@@ -74,7 +83,7 @@ class AccountRequests:
                         self._device = await self._register(lease)
                     if self._device is not None:
                         return self._device
-                except UpstreamAway as error:
+                except NetworkAway as error:
                     log.warning("account.waiting_for_network", extra={"error": str(error)})
                     await service.wait_for(ended, RETRY_SECONDS)
                     continue
@@ -114,7 +123,7 @@ class AccountRequests:
         self._check(account)
         try:
             await self._registrar.request_code(account)
-        except UpstreamError as error:
+        except ClientError as error:
             raise _refusal(error) from error
 
     async def verify(self, account: str, code: str) -> None:
@@ -128,7 +137,7 @@ class AccountRequests:
             async with self._registering:
                 if self.waits_for_code:
                     await self._registrar.register(self._database, lease, account, code=code)
-        except UpstreamError as error:
+        except ClientError as error:
             raise _refusal(error) from error
         except LeaseLost as lost:
             raise Refused(codes.NOT_PRIMARY_COREAPP, "this Coreapp has just lost its shard", 1) from lost
@@ -182,8 +191,8 @@ class AccountRequests:
         try:
             if await self._registrar.finish(self._database, lease, self._number):
                 self._restored, self._unanswered = self._unanswered, None
-        except UpstreamRefused as error:
-            log.warning("account.not_registered", extra={"number": self._number, "reason": error.reason})
+        except NetworkRefusal as error:
+            log.warning("account.not_registered", extra={"number": self._number, "reason": f"HTTP {error.status}"})
             unanswered, self._unanswered = self._unanswered, None
             if unanswered is not None:
                 _fail(unanswered, _refusal(error))
@@ -201,9 +210,9 @@ class AccountRequests:
         try:
             async with self._registering:
                 await self._registrar.restore(self._database, lease, asked.keys)
-        except (UpstreamUnreached, UpstreamRefused) as error:
+        except (NetworkUnreached, NetworkRefusal) as error:
             _fail(asked, _refusal(error))
-        except UpstreamAway as error:
+        except NetworkAway as error:
             log.warning("account.waiting_for_network", extra={"error": str(error)})
             self._unanswered = asked
         except BaseException as error:
@@ -224,11 +233,11 @@ def _unanswered() -> Refused:
     return Refused(codes.INTERNAL_ERROR, "the network has not answered; the backup is in force as soon as it does")
 
 
-def _refusal(error: UpstreamError) -> Refused:
-    if isinstance(error, UpstreamRefused) and error.reason == "HTTP 429":
+def _refusal(error: ClientError) -> Refused:
+    if isinstance(error, TooSoon):
         return Refused(codes.TOO_MANY_REQUESTS, "a code was sent just now, or too many today", SENT_JUST_NOW_SECONDS)
-    if isinstance(error, UpstreamRefused) and error.reason == "HTTP 401":
+    if isinstance(error, WrongCode | Unauthorized):
         return Refused(codes.PARAMETER_INVALID, "code: is wrong, used, expired, or was guessed at too often")
-    if isinstance(error, UpstreamRefused):
-        return Refused(codes.ACCESS_DENIED, f"the network refused: {error.reason}")
+    if isinstance(error, NetworkRefusal):
+        return Refused(codes.ACCESS_DENIED, f"the network refused: HTTP {error.status}")
     return Refused(codes.INTERNAL_ERROR, "the network cannot be reached")

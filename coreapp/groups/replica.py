@@ -8,24 +8,22 @@ import logging
 from collections.abc import Collection, Iterable, Sequence
 from typing import Protocol
 
-from coreapp.errors import UpstreamAway, UpstreamRefused
 from coreapp.journal import Change, Journal
+from tidings.client.errors import NetworkAway, NetworkRefusal, NoSuchGroup
 from tidings.runtime import service
 from tidings.storage.business.group_changes import GroupChanges
 from tidings.storage.business.groups import Group
-from tidings.wire import groups
 from tidings.wire.groups import DescribedGroup
 
 log = logging.getLogger(__name__)
 
 RETRY_SECONDS = 0.5  # between questions that the network did not answer
-GONE = (groups.NO_SUCH_GROUP, groups.NOT_PARTICIPANT)
 
 
 class Source(Protocol):
     """Who knows the groups."""
 
-    async def fetch(self, group_id: str) -> Group: ...
+    async def fetch(self, group: str) -> DescribedGroup: ...
 
     async def list_mine(self) -> Sequence[DescribedGroup]: ...
 
@@ -72,31 +70,32 @@ class GroupReplicas:
         """How often something was taken in of a group."""
         return self._versions.get(group_id, 0)
 
-    async def keep(self, group: Group, since: int) -> None:
+    async def keep(self, answer: DescribedGroup, since: int) -> None:
         """Take in what the network has answered, and have it on disk. since: the version when it was asked."""
+        group = _replica(self._account, answer)
         if self.version(group.id) != since:
             # A notice has come meanwhile, and may be newer than the answer.
             try:
                 await self.refresh(group.id)
-            except UpstreamAway:
+            except NetworkAway:
                 self.refresh_soon(group.id)
         elif group != self._groups.get(group.id):
             self.take(group)
             await self._journal.write(Change(self._account, groups=GroupChanges(self._account, groups=(group,))))
 
     async def refresh(self, group_id: str) -> Group | None:
-        """The group as the network has it now; `None` when nothing is known of it. Raises `UpstreamAway`."""
+        """The group as the network has it now; `None` when nothing is known of it. Raises `NetworkAway`."""
         while True:
             version = self._versions.get(group_id, 0)
             try:
-                group = await self._source.fetch(group_id)
-            except UpstreamRefused as refused:
-                if refused.reason not in GONE:
-                    raise UpstreamAway(f"{refused.reason}: {refused}") from refused
+                group = _replica(self._account, await self._source.fetch(group_id))
+            except NoSuchGroup:
                 known = self._groups.get(group_id)
                 if known is None or not known.is_member:
                     return known
                 group = dataclasses.replace(known, is_member=False)
+            except NetworkRefusal as refusal:
+                raise NetworkAway(f"{refusal.reason}: {refusal}") from refusal
             if version == self._versions.get(group_id, 0):
                 break
         if group != self._groups.get(group_id):
@@ -127,7 +126,7 @@ class GroupReplicas:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def sync(self) -> None:
-        """Fetch what differs from the network's list. Raises `UpstreamAway` and `UpstreamRefused`."""
+        """Fetch what differs from the network's list. Raises `NetworkAway` and `NetworkRefusal`."""
         known = {group.id for group in self.list_groups()}
         listed = {group.id: group for group in await self._source.list_mine()}
         differing = [group.id for group in listed.values() if self._differs(group)]
@@ -147,7 +146,7 @@ class GroupReplicas:
             try:
                 await self.refresh(group_id)
                 return
-            except UpstreamAway as error:
+            except NetworkAway as error:
                 log.warning("group.waiting", extra={"group": group_id, "error": str(error)})
             await service.wait_for(self._closing, RETRY_SECONDS)
 
@@ -156,9 +155,9 @@ class GroupReplicas:
             try:
                 await self.sync()
                 return
-            except UpstreamAway as error:
+            except NetworkAway as error:
                 log.warning("groups.waiting", extra={"error": str(error)})
-            except UpstreamRefused as error:
+            except NetworkRefusal as error:
                 log.warning("groups.refused", extra={"error": str(error)})
                 return
             await service.wait_for(self._closing, RETRY_SECONDS)
@@ -177,6 +176,20 @@ class GroupReplicas:
             for number, _ in group.participants:
                 if number != self._account:
                     self._memberships.setdefault(number, set()).add(group.id)
+
+
+def _replica(account: str, found: DescribedGroup) -> Group:
+    return Group(
+        account,
+        found.id,
+        found.subject,
+        found.creator,
+        found.created_at,
+        found.epoch,
+        tuple((participant.number, participant.admin) for participant in found.participants),
+        found.has_icon,
+        any(participant.number == account for participant in found.participants),
+    )
 
 
 def _note_end(task: asyncio.Task[None]) -> None:

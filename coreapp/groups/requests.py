@@ -6,11 +6,13 @@ import contextlib
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 
-from coreapp.errors import Refused, UpstreamAway, UpstreamRefused
-from coreapp.groups.api import GroupServer
+from coreapp.errors import Refused
 from coreapp.groups.replica import GroupReplicas
+from tidings.client.errors import NetworkAway, NetworkRefusal
+from tidings.client.groups import GroupApi
 from tidings.storage.business.groups import Group
 from tidings.wire import codes, core, groups
+from tidings.wire.groups import DescribedGroup
 
 log = logging.getLogger(__name__)
 
@@ -28,9 +30,9 @@ _REFUSALS: Mapping[str, tuple[int, str]] = {
 class GroupRequests:
     """Answers for one account. All raise `Refused`. What was done is in our copy when they return."""
 
-    def __init__(self, servers: GroupServer, book: GroupReplicas, *, account: str, invite_url: str) -> None:
+    def __init__(self, api: GroupApi, book: GroupReplicas, *, account: str, invite_url: str) -> None:
         """invite_url: what stands before the code in an invitation; who is invited gives the link to their device."""
-        self._servers = servers
+        self._api = api
         self._book = book
         self._account = account
         self._invite_url = invite_url.rstrip("/")
@@ -43,7 +45,7 @@ class GroupRequests:
         """Do what is asked."""
         with _as_refusals():
             if isinstance(question, core.CreateGroup):
-                group = await self._servers.create(question.subject)
+                group = await self._api.create(question.subject)
                 await self._book.keep(group, 0)
                 log.info("group.created", extra={"group": group.id, "request_id": question.request_id})
                 return core.GroupList(question.n, [_entry(group)])
@@ -53,10 +55,10 @@ class GroupRequests:
                 return _describe(question.n, self._find(question.id))
             if isinstance(question, core.GetGroupInvite):
                 self._find(question.id)
-                return core.GroupInvite(question.n, f"{self._invite_url}/{await self._servers.invite(question.id)}")
+                return core.GroupInvite(question.n, f"{self._invite_url}/{await self._api.invite(question.id)}")
             if isinstance(question, core.GetGroupIcon):
                 self._find(question.id)
-                kind, content = await self._servers.icon(question.id)
+                kind, content = await self._api.icon(question.id)
                 return core.GroupIcon(question.n, kind, content)
             await self._change(question)
             return core.Done(question.n)
@@ -65,29 +67,29 @@ class GroupRequests:
         group_id, numbers = question.id, question.numbers
         group = self._find(group_id)
         self._require_participants(group, numbers)
-        servers, since = self._servers, self._book.version(group_id)
-        changed: Group | None = None
+        api, since = self._api, self._book.version(group_id)
+        changed: DescribedGroup | None = None
         if question.action == core.LEAVE:
-            await servers.leave(group_id)
+            await api.leave(group_id)
             await self._book.refresh(group_id)
         elif question.action == core.REVOKE_INVITE:
-            await servers.revoke_invite(group_id)
+            await api.revoke_invite(group_id)
         elif question.action == core.SET_SUBJECT:
-            changed = await servers.set_subject(group_id, question.subject)
+            changed = await api.set_subject(group_id, question.subject)
         elif question.action == core.PROMOTE:
-            changed = await servers.promote(group_id, numbers)
+            changed = await api.promote(group_id, numbers)
         elif question.action == core.DEMOTE:
-            changed = await servers.demote(group_id, numbers)
+            changed = await api.demote(group_id, numbers)
         elif question.action == core.REMOVE:
             if self._account in numbers:
                 raise Refused(codes.BAD_USER, "wa_ids: the business leaves a group by POST …/leave")
-            changed = await servers.remove(group_id, numbers)
+            changed = await api.remove(group_id, numbers)
         elif question.action == core.SET_ICON:
-            changed = await servers.set_icon(group_id, question.icon)
+            changed = await api.set_icon(group_id, question.icon)
         elif question.action == core.DELETE_ICON:
             if not group.has_icon:
                 raise Refused(*_REFUSALS[groups.NO_ICON])
-            changed = await servers.delete_icon(group_id)
+            changed = await api.delete_icon(group_id)
         else:
             raise Refused(codes.INTERNAL_ERROR, f"unknown action {question.action}")
         if changed is not None:
@@ -116,17 +118,18 @@ class GroupRequests:
 def _as_refusals() -> Iterator[None]:
     try:
         yield
-    except UpstreamAway as error:
+    except NetworkAway as error:
         log.warning("group.network_away", extra={"error": str(error)})
         raise Refused(codes.INTERNAL_ERROR, "the network cannot be reached") from error
-    except UpstreamRefused as error:
+    except NetworkRefusal as error:
         known = _REFUSALS.get(error.reason)
         if known is None:
-            known = (codes.PARAMETER_INVALID, f"the network refused: {error}")
+            detail = f"{error.reason}: {error.detail}" if error.detail else error.reason or str(error)
+            known = (codes.PARAMETER_INVALID, f"the network refused: {detail}")
         raise Refused(*known) from error
 
 
-def _entry(group: Group) -> core.GroupEntry:
+def _entry(group: Group | DescribedGroup) -> core.GroupEntry:
     return core.GroupEntry(group.id, group.created_at)
 
 

@@ -15,7 +15,6 @@ from collections.abc import Sequence
 
 from prometheus_client import Counter, Gauge
 
-from coreapp.errors import UpstreamAway
 from coreapp.groups import own_keys
 from coreapp.groups.own_keys import Key, OwnKeys
 from coreapp.groups.pairwise import Pairwise, key_content
@@ -24,6 +23,7 @@ from coreapp.journal import Change, Journal
 from coreapp.sending import group_jobs
 from coreapp.sending.encryption import Encryption, Outlet
 from tidings import e2ee
+from tidings.client.errors import NetworkAway
 from tidings.runtime import crashpoints, service
 from tidings.storage.business.group_changes import GroupChanges
 from tidings.storage.business.groups import Group
@@ -201,13 +201,13 @@ class GroupSender:
             line.look = False
             try:
                 line.look = await self._round(line) or line.look
-            except UpstreamAway as error:
+            except NetworkAway as error:
                 log.warning("group.waiting", extra={"group": line.id, "error": str(error)})
                 await service.wait_for(self._closing, RETRY_SECONDS)
                 line.look = True
 
     async def _round(self, line: _Line) -> bool:
-        """Do what can be done now; whether there is more. Raises `UpstreamAway`."""
+        """Do what can be done now; whether there is more. Raises `NetworkAway`."""
         if not line.waiting and not line.asked:
             return False
         await self._keys.load((line.id,))
@@ -244,7 +244,7 @@ class GroupSender:
         if group is None or (group.is_member and group.epoch <= line.refused):
             group = await self._book.refresh(line.id)
             if group is not None and group.is_member and group.epoch <= line.refused:
-                raise UpstreamAway(f"epoch {group.epoch} is refused, and the group has no other yet")
+                raise NetworkAway(f"epoch {group.epoch} is refused, and the group has no other yet")
         return group
 
     def _hand_over(self, line: _Line, key: Key, epoch: int, members: Sequence[str]) -> asyncio.Future[None] | None:

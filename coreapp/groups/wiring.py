@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from coreapp.account.device import OwnDevice
-from coreapp.groups.api import GroupServer
 from coreapp.groups.arrivals import GroupEvents
 from coreapp.groups.key_requests import KeyRequests
 from coreapp.groups.own_keys import OwnKeys
@@ -23,6 +22,8 @@ from coreapp.sending.read_receipts import ReadReceipts
 from coreapp.statuses.reports import Preferences
 from coreapp.statuses.rows import StatusRows
 from coreapp.statuses.tracker import StatusTracker
+from tidings.client.groups import GroupApi
+from tidings.client.http import NetworkApi
 from tidings.runtime.clock import Clock
 from tidings.storage.business import groups, sender_keys
 from tidings.storage.business.group_changes import GroupChanges
@@ -31,6 +32,8 @@ from tidings.storage.business.jobs import Job
 from tidings.storage.business.sender_keys import Holder
 from tidings.storage.business.shards import Lease
 from tidings.storage.database import Database
+
+ANSWER_SECONDS = 10.0  # that the network has for a call: a Webapp waits for it
 
 
 class ShardGroups:
@@ -41,7 +44,7 @@ class ShardGroups:
         cls,
         database: Database,
         device: OwnDevice,
-        network_http: str,
+        network: NetworkApi,
         encryption: Encryption,
         journal: Journal,
         outlet: Outlet,
@@ -66,9 +69,9 @@ class ShardGroups:
         pairwise = Pairwise(encryption, journal, progress, count, outlet, clock, account=account, shard=shard)
         receipts = GroupReceipts(database, progress, preferences, status_rows, clock)
         reading = GroupReadMarks(database, read_receipts, account=account)
-        server = GroupServer(network_http, account, device.token)
+        api = GroupApi(network, device, seconds=ANSWER_SECONDS)
         return cls(
-            database, device, server, own, encryption, journal, outlet, pairwise, receipts, reading, clock,
+            database, device, api, own, encryption, journal, outlet, pairwise, receipts, reading, clock,
             known=known, left=left, under_way=under_way, invite_url=invite_url,
         )  # fmt: skip
 
@@ -76,7 +79,7 @@ class ShardGroups:
         self,
         database: Database,
         device: OwnDevice,
-        server: GroupServer,
+        api: GroupApi,
         own: OwnKeys,
         encryption: Encryption,
         journal: Journal,
@@ -97,11 +100,11 @@ class ShardGroups:
         self._own = own
         self._journal = journal
         self.read_marks = reading
-        self.book = GroupReplicas(server, journal, known, account=account)
+        self.book = GroupReplicas(api, journal, known, account=account)
         self.lane = GroupSender(account, encryption, self.book, own, pairwise, journal, outlet)
         self.lane.resume(left, under_way)
         encryption.serve_groups(self.lane)
-        self.desk = GroupRequests(server, self.book, account=account, invite_url=invite_url)
+        self.desk = GroupRequests(api, self.book, account=account, invite_url=invite_url)
         requests = KeyRequests(pairwise, clock)
         peers = PeerKeys(database, device)
         self.events = GroupEvents(

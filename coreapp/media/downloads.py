@@ -16,7 +16,6 @@ from collections.abc import Callable, Sequence
 import msgspec
 from prometheus_client import Counter
 
-from coreapp.errors import UpstreamAway
 from coreapp.journal import Change, Journal
 from coreapp.media.due_downloads import Waiting
 from coreapp.media.errors import DownloadFailed
@@ -25,6 +24,7 @@ from coreapp.media.retry import LAST_ATTEMPT, GiveUp, after_failure, delay
 from coreapp.webhook import bodies, inbound
 from coreapp.webhook.rows import CallbackRows
 from tidings import e2ee
+from tidings.client.errors import NetworkAway
 from tidings.media.errors import MakeRoom
 from tidings.runtime import service
 from tidings.runtime.clock import Clock
@@ -207,7 +207,7 @@ class Downloads:
             medium = await self._fetcher.fetch(download, message)
         except Exception as error:
             # Whatever is wrong with one file must not end the shard.
-            if not isinstance(error, DownloadFailed | UpstreamAway | MakeRoom | OSError):
+            if not isinstance(error, DownloadFailed | NetworkAway | MakeRoom | OSError):
                 log.exception("download.unexpected", extra={"id": download.id})
                 error = DownloadFailed("the file cannot be read", is_final=False)
             age = self._clock.now() - download.created_at / 1000

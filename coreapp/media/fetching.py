@@ -11,13 +11,13 @@ from collections.abc import AsyncIterator
 
 import msgspec
 
-from coreapp.errors import UpstreamRefused
 from coreapp.media import transfer
-from coreapp.media.blobs import Blobs
 from coreapp.media.errors import DownloadFailed
 from coreapp.media.transfer import Steps
 from coreapp.webhook import inbound
 from tidings import e2ee
+from tidings.client.errors import NetworkAway, NetworkRefusal, Unauthorized
+from tidings.client.http import Credentials, NetworkApi
 from tidings.e2ee import attachments
 from tidings.media import kinds, signatures
 from tidings.media.errors import SendLess, SendSomething, UseAnotherType
@@ -32,15 +32,16 @@ VOICE = "voice"
 class Fetcher:
     """Fetches files into the directory. Their rows are the caller's to write."""
 
-    def __init__(self, blobs: Blobs, files: Files, clock: Clock) -> None:
-        self._blobs = blobs
+    def __init__(self, network: NetworkApi, device: Credentials, files: Files, *, clock: Clock) -> None:
+        self._network = network
+        self._device = device
         self._files = files
         self._clock = clock
 
     async def fetch(self, download: Download, message: inbound.Inbound) -> Media:
         """The file of a message as it is to be kept; it is on disk.
 
-        Raises `DownloadFailed`; `UpstreamAway`, `MakeRoom` and `OSError` when the network or the disk cannot now.
+        Raises `DownloadFailed`; `NetworkAway`, `MakeRoom` and `OSError` when the network or the disk cannot now.
         """
         pointer, content = message.pointer, message.content
         if pointer is None or not isinstance(content, inbound.Media):
@@ -87,12 +88,17 @@ class Fetcher:
             size = attachments.blob_size(pointer.size)
             steps = Steps("media.downloading", size, id=download.id)
             try:
-                async with self._blobs.download(pointer.blob) as chunks:
+                async with self._network.download_blob(self._device, pointer.blob) as chunks:
                     await transfer.save(_at_most(chunks, size), file, verifier, steps)
                 decryptor = verifier.finalize()
                 return await self._files.write(transfer.decrypted(file, decryptor), limit=kinds.MAX_SIZE, check=check)
-            except UpstreamRefused as error:
-                raise DownloadFailed(f"the network does not have the file: {error.reason}", is_final=True) from error
+            except Unauthorized as error:
+                # The token is another one once the shard is opened again.
+                raise NetworkAway(str(error)) from error
+            except NetworkRefusal as error:
+                raise DownloadFailed(
+                    f"the network does not have the file: HTTP {error.status}", is_final=True
+                ) from error
             except (e2ee.InvalidMessage, SendLess, SendSomething) as error:
                 # All of it came: a transfer that breaks off is the network's failure, and is made again.
                 raise DownloadFailed(str(error), is_final=True) from error

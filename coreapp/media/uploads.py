@@ -10,11 +10,11 @@ from typing import BinaryIO
 
 from prometheus_client import Counter
 
-from coreapp.errors import UpstreamAway, UpstreamRefused
-from coreapp.media.blobs import Blobs
 from coreapp.media.errors import SourceFailed
 from coreapp.media.pointers import Pointer
 from coreapp.media.transfer import Encrypted, FileDamaged, Steps
+from tidings.client.errors import NetworkAway, NetworkRefusal, Unauthorized
+from tidings.client.http import Credentials, NetworkApi
 from tidings.media import kinds
 from tidings.media.errors import FileGone
 from tidings.wire import codes
@@ -30,8 +30,9 @@ LAST_RETRY_SECONDS = 15.0
 class Uploader:
     """At most `at_once` files go up at the same time; the others wait, in the order in which they came."""
 
-    def __init__(self, blobs: Blobs, *, at_once: int) -> None:
-        self._blobs = blobs
+    def __init__(self, network: NetworkApi, device: Credentials, *, at_once: int) -> None:
+        self._network = network
+        self._device = device
         self._places = asyncio.Semaphore(at_once)
 
     async def upload(
@@ -60,14 +61,15 @@ class Uploader:
                     found = await self._try(open_file, size, sha256, mime_type, filename=filename, about=about)
                 UPLOADS.labels(kind, "stored").inc()
                 return found
-            except UpstreamAway as error:
+            except (NetworkAway, Unauthorized) as error:
+                # Unauthorized: the token is another one once the shard is opened again.
                 UPLOADS.labels(kind, "away").inc()
                 log.warning("media.waiting", extra={"media": about, "error": str(error)[:200]})
-            except UpstreamRefused as error:
+            except NetworkRefusal as error:
                 UPLOADS.labels(kind, "refused").inc()
                 log.error("media.refused", extra={"media": about, "error": str(error)[:200]})
                 raise SourceFailed(
-                    codes.MESSAGE_FAILED, part, f"the network does not take the file: {error.reason}"
+                    codes.MESSAGE_FAILED, part, f"the network does not take the file: HTTP {error.status}"
                 ) from None
             except FileGone:
                 raise SourceFailed(codes.NOT_FOUND, part, "the file is not there any more") from None
@@ -88,7 +90,7 @@ class Uploader:
         try:
             # A new key for each try: the network may have kept what it did not answer.
             encrypted = Encrypted(file, size, sha256, Steps("media.uploading", size, media=about))
-            receipt = await self._blobs.upload(encrypted.chunks(), encrypted.size)
+            receipt = await self._network.upload_blob(self._device, encrypted.chunks(), encrypted.size)
         finally:
             file.close()
         log.info(

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from coreapp.account.device import OwnDevice
 from coreapp.garbage import DAY_MS
 from coreapp.journal import Journal
-from coreapp.media.blobs import NetworkBlobs
 from coreapp.media.collector import MediaCollector
 from coreapp.media.downloads import Downloads
 from coreapp.media.fetching import Fetcher
@@ -18,6 +17,7 @@ from coreapp.media.stored import StoredMedia
 from coreapp.media.uploads import Uploader
 from coreapp.sending.encryption import Encryption, Outlet
 from coreapp.settings import Settings
+from tidings.client.http import NetworkApi
 from tidings.egress.guard import EgressGuard
 from tidings.media.files import Files
 from tidings.runtime.clock import Clock
@@ -41,6 +41,7 @@ class ShardMedia:
         encryption: Encryption,
         outlet: Outlet,
         guard: EgressGuard,
+        network: NetworkApi,
         kinds: Callable[[], Sequence[str]],
         persist: Callable[[], bool],
         clock: Clock,
@@ -49,8 +50,7 @@ class ShardMedia:
         account = device.number
         files = Files(settings.media_dir, reserve=settings.media_reserve)
         files.prepare()
-        self._blobs = NetworkBlobs(settings.network_http, account, device.token)
-        uploader = Uploader(self._blobs, at_once=settings.media_transfers)
+        uploader = Uploader(network, device, at_once=settings.media_transfers)
         stored = StoredMedia(database, lease, device.sealer, files, uploader, clock, account=account)
         linked = LinkedMedia(
             database,
@@ -69,7 +69,7 @@ class ShardMedia:
             database,
             journal,
             device.sealer,
-            Fetcher(self._blobs, files, clock),
+            Fetcher(network, device, files, clock=clock),
             kinds,
             persist,
             clock,
@@ -86,4 +86,3 @@ class ShardMedia:
         """Leave the messages that wait to the next owner; the downloads must have been stopped."""
         await self.lane.close()
         await self.preparation.close()
-        await self._blobs.close()

@@ -14,11 +14,12 @@ from collections.abc import Iterable, Sequence
 
 from prometheus_client import Counter
 
-from coreapp.errors import Refused, UpstreamError
+from coreapp.errors import Refused
 from coreapp.journal import Change, Journal
 from coreapp.peers import phone_numbers
 from coreapp.upstream import Upstream
 from coreapp.webhook import bodies
+from tidings.client.errors import ClientError
 from tidings.runtime.batcher import Batcher, BatcherFull
 from tidings.runtime.clock import Clock
 from tidings.runtime.lru import LRU
@@ -185,7 +186,7 @@ class ContactCache:
             raise Refused(codes.OVERLOADED, "too many contacts wait to be checked", retry_after=5) from error
         results = await asyncio.gather(*futures, return_exceptions=True)
         for result in results:
-            if isinstance(result, BaseException) and not isinstance(result, UpstreamError):
+            if isinstance(result, BaseException) and not isinstance(result, ClientError):
                 raise result
         return {wa_id: result for wa_id, result in zip(wa_ids, results, strict=True) if isinstance(result, bool)}
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 from typing import Protocol
 
-from coreapp.errors import Refused, UpstreamError
+from coreapp.errors import Refused
 from coreapp.journal import Change, Journal
 from coreapp.peers import identities
 from coreapp.peers.identities import Identities, Learnt
 from coreapp.peers.sessions import SessionStore
 from coreapp.upstream import Upstream
+from tidings.client.errors import ClientError
 from tidings.storage.business.identities import Identity
 from tidings.wire import codes
 
@@ -103,7 +104,7 @@ class IdentityRequests:
         try:
             await self._contacts.require_valid(peer)
             bundles = await self._upstream.fetch_bundles((peer,))
-        except UpstreamError as error:
+        except ClientError as error:
             raise Refused(codes.NOT_READY, "the network cannot be asked for this contact's keys", 1) from error
         except Refused as refused:
             if refused.code == codes.INVALID_USER:

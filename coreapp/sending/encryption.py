@@ -15,12 +15,12 @@ from typing import Protocol
 from prometheus_client import Counter, Gauge
 
 from coreapp.account.device import OwnDevice
-from coreapp.errors import UpstreamAway, UpstreamRefused
 from coreapp.journal import Change, Journal
 from coreapp.peers.identities import Identities, Learnt
 from coreapp.peers.sessions import SessionStore
 from coreapp.upstream import Upstream
 from tidings import e2ee
+from tidings.client.errors import NetworkAway, NetworkRefusal
 from tidings.runtime import crashpoints, service
 from tidings.runtime.batcher import Batcher, BatcherClosed
 from tidings.storage.business import sessions
@@ -313,9 +313,9 @@ class Encryption:
         while not self._closing.is_set():
             try:
                 return await self._upstream.fetch_bundles(peers)
-            except UpstreamAway as error:
+            except NetworkAway as error:
                 log.warning("prekeys.waiting", extra={"recipients": len(peers), "error": str(error)})
-            except UpstreamRefused as error:
+            except NetworkRefusal as error:
                 log.error("prekeys.refused", extra={"recipients": len(peers), "error": str(error)})
                 if len(peers) == 1:
                     return {peers[0]: None}

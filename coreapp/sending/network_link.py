@@ -9,12 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from prometheus_client import Gauge, Histogram
 
 from coreapp import statistics
-from coreapp.errors import UpstreamAway, UpstreamRefused
 from coreapp.upstream import UpstreamListener
 from tidings import e2ee
 from tidings.client import transports
 from tidings.client.connection import DeviceConnection
-from tidings.client.errors import ClientError, NetworkRefusal
 from tidings.client.listener import DeviceListener
 from tidings.storage.business.shards import LeaseLost
 from tidings.wire import device
@@ -62,16 +60,10 @@ class NetworkLink(DeviceListener[str]):
         self._connection.drop(reason)
 
     async def check_contacts(self, numbers: Sequence[str]) -> set[str]:
-        try:
-            return await self._connection.check(self._number, numbers)
-        except ClientError as error:
-            raise _upstream_error(error) from error
+        return await self._connection.check(self._number, numbers)
 
     async def fetch_bundles(self, numbers: Sequence[str]) -> Mapping[str, e2ee.PreKeyBundle]:
-        try:
-            return await self._connection.fetch(self._number, numbers)
-        except ClientError as error:
-            raise _upstream_error(error) from error
+        return await self._connection.fetch(self._number, numbers)
 
     def send(self, envelope: device.Send) -> None:
         self._connection.send(envelope, envelope.id)
@@ -122,12 +114,6 @@ class NetworkLink(DeviceListener[str]):
         if self._listener is None:
             raise RuntimeError("listen() comes before run()")
         return self._listener
-
-
-def _upstream_error(error: ClientError) -> UpstreamAway | UpstreamRefused:
-    if isinstance(error, NetworkRefusal):
-        return UpstreamRefused(error.reason, error.detail)
-    return UpstreamAway(str(error))
 
 
 def _observe(call: str, result: str, seconds: float) -> None:

@@ -7,12 +7,12 @@ import logging
 import math
 from collections.abc import Callable
 
-from coreapp.account.directory_api import DirectoryApi
 from coreapp.account.registrar import Registrar
 from coreapp.account.requests import AccountRequests
 from coreapp.settings import Settings
 from coreapp.shard.health import Databases
 from coreapp.shard.shard import Shard
+from tidings.client.http import NetworkApi
 from tidings.runtime import service
 from tidings.runtime.clock import Clock
 from tidings.storage import outages
@@ -38,27 +38,29 @@ class Node:
 
     name = "node"
 
-    def __init__(self, settings: Settings, database: Database, clock: Clock, address: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        database: Database,
+        network: NetworkApi,
+        *,
+        clock: Clock,
+        address: Callable[[], str],
+    ) -> None:
         """address(): where Webapps reach this process, `host:port`."""
         self._settings = settings
         self._database = database
+        self._network = network
         self._clock = clock
         self._address = address
         self.shard: Shard | None = None
         self.owned = asyncio.Event()
         secrets = settings.secrets
-        directory = DirectoryApi(settings.network_http)
-        self._registrar = Registrar(directory, secrets.registration_key, secrets.master_key)
-        self.databases = Databases(database, settings.network_http)
+        self._registrar = Registrar(network, secrets.registration_key, secrets.master_key)
+        self.databases = Databases(database, network)
         self.desk = AccountRequests(database, self._registrar, settings.account, auto_register=settings.auto_register)
 
     async def run(self, stop: asyncio.Event) -> None:
-        try:
-            await self._run(stop)
-        finally:
-            await self.databases.close()
-
-    async def _run(self, stop: asyncio.Event) -> None:
         await self._database.persist(
             lambda connection: shards.create_shards(connection, self._settings.shards), patience=math.inf
         )
@@ -139,7 +141,7 @@ class Node:
         device = await self.desk.device(lease, ended)
         if device is None:
             return
-        shard = Shard(self._settings, self._database, lease, device, self._clock)
+        shard = Shard(self._settings, self._database, lease, device, self._clock, self._network)
         await shard.open()
         self.shard = shard
         self.owned.set()

@@ -13,7 +13,6 @@ from coreapp import ids
 from coreapp.accepting.idempotency import IdempotencyKeys
 from coreapp.accepting.job_queue import JobCount, JobQueue
 from coreapp.account.device import OwnDevice
-from coreapp.account.directory_api import DirectoryApi
 from coreapp.account.prekey_upkeep import PreKeyUpkeep
 from coreapp.capacity import Admission, CapacityGate
 from coreapp.config import Config
@@ -38,6 +37,7 @@ from coreapp.settings import Settings
 from coreapp.statuses.reports import StatusReports
 from coreapp.statuses.tracker import StatusTracker
 from coreapp.webhook.wiring import ShardCallbacks
+from tidings.client.http import NetworkApi
 from tidings.egress.guard import EgressGuard
 from tidings.runtime import service
 from tidings.runtime.clock import Clock
@@ -62,8 +62,10 @@ class Shard:
         lease: Lease,
         device: OwnDevice,
         clock: Clock,
+        network: NetworkApi,
     ) -> None:
         self.lease = lease
+        self._network = network
         self._settings = settings
         self._database = database
         self._device = device
@@ -140,6 +142,7 @@ class Shard:
             self.encryption,
             self.transmitter,
             self.guard,
+            self._network,
             lambda: self.config.settings.media.auto_download,
             lambda: reports.persist,
             clock,
@@ -169,7 +172,7 @@ class Shard:
         self.groups = await ShardGroups.read(
             database,
             device,
-            settings.network_http,
+            self._network,
             self.encryption,
             self.journal,
             self.transmitter,
@@ -259,7 +262,7 @@ class Shard:
             shard=number,
             node=settings.node,
         )
-        self.prekey_upkeep = PreKeyUpkeep(database, self.lease, device, DirectoryApi(settings.network_http), clock)
+        self.prekey_upkeep = PreKeyUpkeep(database, self.lease, device, network=self._network, clock=clock)
         self.link.listen(self)
         await self.callbacks.start()
         self.jobs.resume(left)

@@ -21,6 +21,7 @@ from tests.coreapp.phones import Phone
 from tests.coreapp.scripted_network import ScriptedNetwork
 from tests.coreapp.signals import TIMEOUT
 from tests.coreapp.sink import SECRET, Sink
+from tidings.client.http import NetworkApi
 from tidings.egress import addresses
 from tidings.egress.settings import OutgoingSettings
 from tidings.runtime.clock import Clock, SystemClock
@@ -138,7 +139,8 @@ class World:
     async def start(self, *, clock: Clock | None = None, owned: bool = True, **settings: Any) -> Running:
         """One more Coreapp; waits until it owns the shard, unless it is to stand by."""
         chosen = dataclasses.replace(self.settings, **settings)
-        node = Node(chosen, self.database, clock or SystemClock(), lambda: f"{chosen.node}:1")
+        network = NetworkApi(chosen.network_http)
+        node = Node(chosen, self.database, network, clock=clock or SystemClock(), address=lambda: f"{chosen.node}:1")
         server = await wire.listen(
             "127.0.0.1",
             0,
@@ -146,7 +148,12 @@ class World:
             lambda: LinkHandler(LINK_KEY, chosen.node, lambda: node.shard, node.desk, node.databases),
         )
         stop = asyncio.Event()
-        task = asyncio.create_task(node.run(stop))
+
+        async def run() -> None:
+            async with network:
+                await node.run(stop)
+
+        task = asyncio.create_task(run())
         client = Client()
         await wire.connect(*server.sockets[0].getsockname()[:2], core.Answer, client)
         await client.hello()

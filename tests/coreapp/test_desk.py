@@ -11,12 +11,12 @@ import sqlalchemy as sa
 
 from coreapp import services
 from coreapp.account import key_backup
-from coreapp.account.directory_api import DirectoryApi
 from coreapp.account.key_backup import Keys, WrongBackup
 from coreapp.errors import Refused
 from tests.conftest import DatabaseFactory
 from tests.coreapp.conftest import BUSINESS, Running, World, make_settings
 from tests.coreapp.signals import TIMEOUT, soon
+from tidings.client.http import NetworkApi
 from tidings.runtime import password_box
 from tidings.runtime.settings import SettingsError
 from tidings.storage.business import accounts, registrations, sessions
@@ -215,15 +215,16 @@ async def test_with_the_network_away_nothing_is_restored_and_the_old_keys_stay(
 ) -> None:
     running = await world.start()
     data = await export(running)
-    directory = DirectoryApi("http://127.0.0.1:1")
+    nowhere = NetworkApi("http://127.0.0.1:1")
     registrar = running.node._registrar
-    monkeypatch.setattr(running.node.desk, "_registrar", dataclasses.replace(registrar, directory=directory))
+    monkeypatch.setattr(running.node.desk, "_registrar", dataclasses.replace(registrar, network=nowhere))
     rows = await count(world, accounts.own_prekeys)
     answer = await restore(running, data)
     assert answer.code == 1014
     assert await count(world, accounts.own_prekeys) == rows
     assert not await count(world, registrations.pending)
     await world.owner(running)
+    await nowhere.close()
 
 
 async def test_a_restoration_that_the_network_does_not_answer_is_done_when_it_does(

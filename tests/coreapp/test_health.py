@@ -9,6 +9,7 @@ from aiohttp import web
 
 from coreapp.shard.health import Databases
 from tests.conftest import DatabaseFactory
+from tidings.client.http import NetworkApi
 
 
 @pytest.fixture
@@ -39,23 +40,19 @@ async def test_the_network_says_that_its_database_is_away(
     database_factory: DatabaseFactory, told: tuple[str, dict[str, str]]
 ) -> None:
     url, says = told
-    databases = Databases(await database_factory("business"), url)
-    try:
+    async with NetworkApi(url) as network:
+        databases = Databases(await database_factory("business"), network)
         assert await databases.are_alive()
         says["database"] = "away"
         assert not await databases.are_alive()
         says["database"] = "ok"
         assert await databases.are_alive()
-    finally:
-        await databases.close()
 
 
 @pytest.mark.parametrize("path", ["http://127.0.0.1:1", "{told}/elsewhere"])
 async def test_a_network_that_does_not_say_is_not_held_against_its_database(
     database_factory: DatabaseFactory, told: tuple[str, dict[str, str]], path: str
 ) -> None:
-    databases = Databases(await database_factory("business"), path.format(told=told[0]))
-    try:
+    async with NetworkApi(path.format(told=told[0])) as network:
+        databases = Databases(await database_factory("business"), network)
         assert await databases.are_alive()
-    finally:
-        await databases.close()

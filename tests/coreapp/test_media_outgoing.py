@@ -13,6 +13,7 @@ from coreapp.media import stored, uploads
 from tests.coreapp import media_scene as scene
 from tests.coreapp.conftest import Running, World
 from tests.coreapp.scripted_blobs import DAY
+from tidings.client.http import NetworkApi
 from tidings.media.files import Files
 from tidings.runtime.clock import ManualClock, SystemClock
 from tidings.storage.business import jobs, media
@@ -378,17 +379,17 @@ async def test_a_pointer_in_memory_ends_with_its_hour_so_that_use_and_deletion_a
 async def test_a_large_file_goes_up_in_constant_memory(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
     running, inbox = await begin(world)
-    original = running.shard.media._blobs.upload
+    original = NetworkApi.upload_blob
 
-    async def counted(chunks: Any, size: int) -> Any:
+    async def counted(api: NetworkApi, device: Any, chunks: Any, size: int) -> Any:
         async def passing() -> Any:
             async for chunk in chunks:
                 sizes.append(len(chunk))
                 yield chunk
 
-        return await original(passing(), size)
+        return await original(api, device, passing(), size)
 
-    monkeypatch.setattr(running.shard.media._blobs, "upload", counted)
+    monkeypatch.setattr(NetworkApi, "upload_blob", counted)
     content = bytes(range(256)) * 4096 * 20
     medium = await scene.upload(world, content, kind="document", mime_type="application/zip")
     await scene.send(running, NUMBER, {"type": "document", "document": {"id": medium.id}})

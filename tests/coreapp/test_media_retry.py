@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from coreapp.errors import UpstreamAway
 from coreapp.media.errors import DownloadFailed
 from coreapp.media.retry import ATTEMPTS, LAST_ATTEMPT, LONGEST, PATIENCE, GiveUp, TryAgain, after_failure, delay
+from tidings.client.errors import NetworkAway
 
 
 def test_the_wait_doubles_up_to_its_limit() -> None:
@@ -20,8 +20,8 @@ def test_the_wait_doubles_up_to_its_limit() -> None:
         (DownloadFailed("gone", is_final=True), 1, 0.0, GiveUp("gone")),
         (DownloadFailed("damaged", is_final=False), ATTEMPTS - 1, 0.0, TryAgain()),
         (DownloadFailed("damaged", is_final=False), ATTEMPTS, 0.0, GiveUp("damaged")),
-        (UpstreamAway("away"), LAST_ATTEMPT - 1, PATIENCE - 1, TryAgain()),
-        (UpstreamAway("away"), 1, PATIENCE, GiveUp("the file could not be fetched within 24 hours")),
+        (NetworkAway("away"), LAST_ATTEMPT - 1, PATIENCE - 1, TryAgain()),
+        (NetworkAway("away"), 1, PATIENCE, GiveUp("the file could not be fetched within 24 hours")),
         (OSError("disk"), LAST_ATTEMPT - 1, 0.0, TryAgain()),
         (OSError("disk"), LAST_ATTEMPT, 0.0, GiveUp(f"the file could not be fetched in {LAST_ATTEMPT} attempts")),
     ],

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from coreapp.account.directory_api import DirectoryApi
 from coreapp.account.prekey_upkeep import KEPT_MS, ROTATION_MS
-from coreapp.errors import UpstreamUnreached
 from tests.conftest import DatabaseFactory
 from tests.coreapp.conftest import BUSINESS, Killed, Running, World
 from tests.coreapp.real_network import RealNetwork, real_network
 from tidings import e2ee
+from tidings.client.errors import NetworkUnreached
+from tidings.client.http import NetworkApi
 from tidings.runtime import crashpoints
 from tidings.runtime.clock import ManualClock
 from tidings.storage.business import accounts, shards
@@ -137,11 +137,12 @@ async def test_keys_are_uploaded_again_until_the_network_has_them(
         running = await start(world, network, clock)
         upkeep = running.shard.prekey_upkeep
         clock.advance(WEEK + 600)
-        there, upkeep._directory = upkeep._directory, DirectoryApi("http://127.0.0.1:1")
+        there, upkeep._network = upkeep._network, NetworkApi("http://127.0.0.1:1")
         for _ in range(3):
-            with pytest.raises(UpstreamUnreached):
+            with pytest.raises(NetworkUnreached):
                 await upkeep.run_once()
-        upkeep._directory = there
+        await upkeep._network.close()
+        upkeep._network = there
         await upkeep.run_once()
         assert len(running.shard._device.signed_prekeys) == 2
         assert (await at_the_network(network))[0] == running.shard._device.signed_prekey.key_id

@@ -17,12 +17,7 @@ ClientError
 
 from __future__ import annotations
 
-# Reasons of the network's refusals that callers tell apart.
-NO_SUCH_GROUP = "no_such_group"
-NO_SUCH_INVITE = "no_such_invite"
-NOT_PARTICIPANT = "not_participant"
-NOT_ADMIN = "not_admin"
-NO_ICON = "no_icon"
+from tidings.wire import groups
 
 
 class ClientError(Exception):
@@ -86,10 +81,10 @@ class FileLost(NetworkRefusal):
 _BY_REASON: dict[str, type[NetworkRefusal]] = {
     "wrong_code": WrongCode,
     "stale_epoch": StaleEpoch,
-    NO_SUCH_GROUP: NoSuchGroup,
-    NO_SUCH_INVITE: NoSuchGroup,
-    NOT_PARTICIPANT: NoSuchGroup,
-    NOT_ADMIN: NotAdmin,
+    groups.NO_SUCH_GROUP: NoSuchGroup,
+    groups.NO_SUCH_INVITE: NoSuchGroup,
+    groups.NOT_PARTICIPANT: NoSuchGroup,
+    groups.NOT_ADMIN: NotAdmin,
 }
 _BY_STATUS: dict[int, type[NetworkRefusal]] = {401: Unauthorized, 403: Unauthorized, 429: TooSoon}
 

@@ -9,36 +9,11 @@ import httpx
 import msgspec
 
 from tidings.client.http import CALL_SECONDS, Credentials, NetworkApi, decode, segment
-
-
-class Participant(msgspec.Struct, gc=False):
-    """Somebody who is in a group."""
-
-    number: str
-    admin: bool = False
-
-
-class GroupDescription(msgspec.Struct, gc=False):
-    """A group as the network answers. epoch: grows when somebody joins or leaves; created_at: Unix seconds.
-
-    participants: none in a list of groups.
-    """
-
-    id: str
-    subject: str
-    creator: str
-    created_at: int
-    epoch: int
-    has_icon: bool = False
-    participants: Sequence[Participant] = ()
+from tidings.wire.groups import DescribedGroup, GroupMembers, GroupSubject, InviteCode
 
 
 class _Listed(msgspec.Struct, gc=False):
-    groups: list[GroupDescription]
-
-
-class _Invitation(msgspec.Struct, gc=False):
-    code: str
+    groups: list[DescribedGroup]
 
 
 class GroupApi:
@@ -53,65 +28,65 @@ class GroupApi:
         self._device = device
         self._seconds = seconds
 
-    async def create(self, subject: str) -> GroupDescription:
+    async def create(self, subject: str) -> DescribedGroup:
         """A new group, with the device alone in it as its admin. Each call makes another one."""
-        return await self._change("POST", body={"subject": subject})
+        return await self._change("POST", body=GroupSubject(subject))
 
-    async def list_mine(self) -> Sequence[GroupDescription]:
+    async def list_mine(self) -> Sequence[DescribedGroup]:
         """Every group that the device is in, without its participants."""
         return decode((await self._call("GET")).content, _Listed).groups
 
-    async def fetch(self, group: str) -> GroupDescription:
+    async def fetch(self, group: str) -> DescribedGroup:
         """One group, with its participants."""
         return await self._change("GET", group)
 
-    async def join(self, code: str) -> GroupDescription:
+    async def join(self, code: str) -> DescribedGroup:
         """Join by a code; nothing changes for whoever is in the group already."""
-        return await self._change("POST", "join", body={"code": code})
+        return await self._change("POST", "join", body=InviteCode(code))
 
     async def leave(self, group: str) -> None:
         """Be in it no longer."""
         await self._call("DELETE", group)
 
-    async def set_subject(self, group: str, subject: str) -> GroupDescription:
+    async def set_subject(self, group: str, subject: str) -> DescribedGroup:
         """Rename; for admins."""
-        return await self._change("PUT", group, body={"subject": subject})
+        return await self._change("PUT", group, body=GroupSubject(subject))
 
-    async def promote(self, group: str, numbers: Sequence[str]) -> GroupDescription:
+    async def promote(self, group: str, numbers: Sequence[str]) -> DescribedGroup:
         """Make participants admins; for admins."""
-        return await self._change("PUT", group, "admins", body={"numbers": numbers})
+        return await self._change("PUT", group, "admins", body=GroupMembers(list(numbers)))
 
-    async def demote(self, group: str, numbers: Sequence[str]) -> GroupDescription:
+    async def demote(self, group: str, numbers: Sequence[str]) -> DescribedGroup:
         """Make admins participants like others; for admins."""
-        return await self._change("DELETE", group, "admins", body={"numbers": numbers})
+        return await self._change("DELETE", group, "admins", body=GroupMembers(list(numbers)))
 
-    async def remove(self, group: str, numbers: Sequence[str]) -> GroupDescription:
+    async def remove(self, group: str, numbers: Sequence[str]) -> DescribedGroup:
         """Remove others; for admins."""
-        return await self._change("DELETE", group, "participants", body={"numbers": numbers})
+        return await self._change("DELETE", group, "participants", body=GroupMembers(list(numbers)))
 
     async def invite(self, group: str) -> str:
         """The code that lets anybody join; for admins."""
-        return decode((await self._call("GET", group, "invite")).content, _Invitation).code
+        return decode((await self._call("GET", group, "invite")).content, InviteCode).code
 
     async def revoke_invite(self, group: str) -> str:
         """A new code; the one before lets nobody join any more; for admins."""
-        return decode((await self._call("DELETE", group, "invite")).content, _Invitation).code
+        return decode((await self._call("DELETE", group, "invite")).content, InviteCode).code
 
     async def icon(self, group: str) -> tuple[str, bytes]:
         """Content type and content of the group's picture."""
         answer = await self._call("GET", group, "icon")
         return answer.headers.get("content-type", "application/octet-stream"), answer.content
 
-    async def set_icon(self, group: str, content: bytes) -> GroupDescription:
+    async def set_icon(self, group: str, content: bytes) -> DescribedGroup:
         """JPEG or PNG, at most 64 KiB; for admins."""
         return await self._change("PUT", group, "icon", content=content)
 
-    async def delete_icon(self, group: str) -> GroupDescription:
+    async def delete_icon(self, group: str) -> DescribedGroup:
         """No picture any more; for admins."""
         return await self._change("DELETE", group, "icon")
 
-    async def _change(self, method: str, *parts: str, **body: Any) -> GroupDescription:
-        return decode((await self._call(method, *parts, **body)).content, GroupDescription)
+    async def _change(self, method: str, *parts: str, **body: Any) -> DescribedGroup:
+        return decode((await self._call(method, *parts, **body)).content, DescribedGroup)
 
     async def _call(
         self, method: str, *parts: str, body: object = None, content: bytes | None = None
