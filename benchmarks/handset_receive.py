@@ -32,7 +32,7 @@ from tidings.runtime.clock import SystemClock
 from tidings.runtime.settings import DatabaseSettings
 from tidings.storage import schema
 from tidings.storage.database import Database
-from tidings.storage.handset import mailroom as storage
+from tidings.storage.handset import devices, prekeys
 from tidings.wire import device as wire
 
 BODY = "x" * 100
@@ -110,12 +110,12 @@ async def measure(robots: int, messages: int, rate: int, folder: Path) -> None:
     vault, clock = Vault(bytes(32)), SystemClock()
     made = [make_device(number_of(Behaviour.READS, index)) for index in range(robots)]
     async with database.transaction() as connection:
-        await storage.save_devices(connection, [vault.device_row(device, "robots") for device, _ in made])
+        await devices.save_devices(connection, [vault.device_row(device, "robots") for device, _ in made])
         rows = [row for device, key_set in made for row in keys.rows(vault, device.number, key_set)]
-        await storage.add_prekeys(connection, rows)
+        await prekeys.add_prekeys(connection, rows)
     shown_log = ShownLog(folder / "robots.jsonl", clock)
-    devices = [device for device, _ in made]
-    fleet = Fleet("robots", database, devices, vault, Robots(shown_log), [transports.tcp(*address)])
+    fleet_devices = [device for device, _ in made]
+    fleet = Fleet("robots", database, fleet_devices, vault, Robots(shown_log), [transports.tcp(*address)])
     stop = asyncio.Event()
     running = asyncio.create_task(fleet.run(stop))
     await fleet.ready.wait()

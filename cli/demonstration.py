@@ -17,7 +17,7 @@ from cli import guard
 from cli.installation import ADMINISTRATOR, FIRST_PASSWORD, Where
 from tidings.runtime.settings import DatabaseSettings
 from tidings.storage.database import Database
-from tidings.storage.handset import mailroom
+from tidings.storage.handset import inbox
 
 READER = "15550110001"
 ECHO = "15550140001"
@@ -159,9 +159,9 @@ class Demonstration:
             while not self._shown:
                 await asyncio.sleep(LOOK_SECONDS)
                 async with database.reading() as connection:
-                    inbox = await mailroom.list_messages(connection, "robots", 0, 1000)
+                    messages = await inbox.list_messages(connection, "robots", 0, 1000)
                 logged = await asyncio.to_thread(_read, Path(self._where.robots_log))
-                for message in inbox:
+                for message in messages:
                     fingerprint = hashlib.sha256(message.content.encode()).hexdigest()
                     if (message.number, message.id) == (READER, self._message_id) and fingerprint in logged:
                         self._say(

@@ -24,7 +24,7 @@ from tidings.runtime.clock import Clock, SystemClock
 from tidings.runtime.service import wait_for
 from tidings.storage import outages
 from tidings.storage.database import Database
-from tidings.storage.handset import mailroom as storage
+from tidings.storage.handset import outbox
 from tidings.wire import device as wire
 
 log = logging.getLogger(__name__)
@@ -205,7 +205,7 @@ class Fleet:
         """Returns when the network has these messages of a device, or has refused them for good."""
         await (await self._open_mailroom()).wait_until_gone(device, message_ids)
 
-    def settle(self, envelope: storage.Envelope) -> None:
+    def settle(self, envelope: outbox.Envelope) -> None:
         """This envelope, which is out of its device's outbox, needs no longer be sent."""
         if self._mailroom is not None:
             self._mailroom.accepted((envelope.position,))
@@ -293,7 +293,7 @@ class Fleet:
         if self._mailroom is not None:
             self._mailroom.accepted(positions)
 
-    def refused(self, device: Device, envelope: storage.Envelope, reason: str, detail: str) -> None:
+    def refused(self, device: Device, envelope: outbox.Envelope, reason: str, detail: str) -> None:
         if self._mailroom is None:
             return
         if reason == wire.OVERLOADED:
@@ -303,7 +303,7 @@ class Fleet:
         else:
             self.give_up(device, envelope, detail or reason, reason)
 
-    def give_up(self, device: Device, envelope: storage.Envelope, detail: str, reason: str = "") -> None:
+    def give_up(self, device: Device, envelope: outbox.Envelope, detail: str, reason: str = "") -> None:
         """The envelope is not sent, and whoever wrote it is told."""
         self.settle(envelope)
         log.warning(

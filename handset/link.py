@@ -16,7 +16,7 @@ from tidings.client.errors import ClientError
 from tidings.client.listener import DeviceListener
 from tidings.client.transports import Dial, FrameTransport
 from tidings.runtime.clock import Clock
-from tidings.storage.handset.mailroom import Envelope
+from tidings.storage.handset.outbox import Envelope
 from tidings.wire.connection import Handler
 from tidings.wire.device import GROUP, OVERLOADED, REPLACED, UNAUTHORIZED, Deliver, PreKeysLow, Send
 

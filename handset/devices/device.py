@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Protocol
 
 from tidings import e2ee
-from tidings.storage.handset import mailroom as storage
+from tidings.storage.handset import outbox
 
 
 class Channel(Protocol):
     """Where a device that is logged in sends its envelopes."""
 
-    def offer(self, device: Device, envelope: storage.Envelope) -> None:
+    def offer(self, device: Device, envelope: outbox.Envelope) -> None:
         """Send it as soon as there is room."""
         ...
 
@@ -42,7 +42,7 @@ class Device:
         self.next_key_id = next_key_id
         self.blocked = blocked
         self.channel: Channel | None = None
-        self.outbox: dict[int, storage.Envelope] = {}
+        self.outbox: dict[int, outbox.Envelope] = {}
 
     def __repr__(self) -> str:
         return f"Device({self.number})"

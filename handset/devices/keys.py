@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from handset.devices.device import Device
 from handset.devices.vault import Vault
 from tidings import e2ee
-from tidings.storage.handset import mailroom as storage
+from tidings.storage.handset import prekeys
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -48,12 +48,12 @@ def make(device: Device, *, one_time: int, kyber_one_time: int = 0, whole: bool,
     return keys
 
 
-def rows(vault: Vault, number: str, keys: KeySet, now: int) -> list[storage.PreKey]:
+def rows(vault: Vault, number: str, keys: KeySet, now: int) -> list[prekeys.PreKey]:
     """The private parts, sealed, as made at `now` (Unix milliseconds)."""
-    made = vault.prekey_rows(number, storage.ONE_TIME, keys.one_time)
-    made += vault.prekey_rows(number, storage.KYBER_ONE_TIME, keys.kyber_one_time)
+    made = vault.prekey_rows(number, prekeys.ONE_TIME, keys.one_time)
+    made += vault.prekey_rows(number, prekeys.KYBER_ONE_TIME, keys.kyber_one_time)
     if keys.signed is not None:
-        made += vault.prekey_rows(number, storage.SIGNED, [keys.signed])
+        made += vault.prekey_rows(number, prekeys.SIGNED, [keys.signed])
     if keys.kyber_last is not None:
-        made += vault.prekey_rows(number, storage.KYBER_LAST, [keys.kyber_last])
+        made += vault.prekey_rows(number, prekeys.KYBER_LAST, [keys.kyber_last])
     return [dataclasses.replace(row, created_at=now) for row in made]

@@ -19,8 +19,7 @@ from handset.network_api import NetworkApi
 from tidings.runtime.clock import Clock, SystemClock
 from tidings.runtime.service import wait_for
 from tidings.storage.database import Database
-from tidings.storage.handset import mailroom as storage
-from tidings.storage.handset import prekeys as handset_prekeys
+from tidings.storage.handset import devices, prekeys
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +48,7 @@ class Enrolment:
     async def load(self) -> dict[str, Device]:
         """The devices that are stored, by number. Raises `e2ee.CorruptState` under another master key."""
         async with self._database.reading() as connection:
-            rows = await storage.list_devices(connection, self._fleet)
+            rows = await devices.list_devices(connection, self._fleet)
         return {row.number: self._vault.device(row) for row in rows}
 
     async def register(
@@ -105,7 +104,7 @@ class Enrolment:
         """The next numbers of devices whose lasting pre-keys are to be replaced."""
         before = self._now() - ROTATION_MS
         async with self._database.reading() as connection:
-            return await handset_prekeys.list_due(connection, self._fleet, before, after=after, limit=ROTATED_AT_A_TIME)
+            return await prekeys.list_due(connection, self._fleet, before, after=after, limit=ROTATED_AT_A_TIME)
 
     async def rotate(self, devices: Sequence[Device]) -> Sequence[Device]:
         """Replace the signed and the last-resort Kyber pre-key of devices, and forget what is out of use for long.
@@ -157,34 +156,34 @@ class Enrolment:
         assert made.kyber_last is not None
         lasting, now = [made.signed.key_id, made.kyber_last.key_id], self._now()
         async with self._database.transaction() as connection:
-            await handset_prekeys.replace_lasting(connection, device.number, lasting, now)
+            await prekeys.replace_lasting(connection, device.number, lasting, now)
             if "prekey_ids" in answer:
                 left = [*answer["prekey_ids"], *answer["kyber_prekey_ids"]]
-                await handset_prekeys.retire_one_time(connection, device.number, left, now)
-            await handset_prekeys.delete_retired(connection, device.number, now - KEPT_MS)
+                await prekeys.retire_one_time(connection, device.number, left, now)
+            await prekeys.delete_retired(connection, device.number, now - KEPT_MS)
         return True
 
     async def _used(self, devices: Sequence[Device]) -> dict[str, set[int]]:
         """The ids that devices keep keys of."""
         async with self._database.reading() as connection:
-            return await handset_prekeys.list_key_ids(connection, [device.number for device in devices])
+            return await prekeys.list_key_ids(connection, [device.number for device in devices])
 
     def _now(self) -> int:
         return int(self._clock.now() * 1000)
 
-    async def _commit(self, devices: Sequence[Device], made: Sequence[KeySet], *, in_use: bool = True) -> None:
+    async def _commit(self, changed: Sequence[Device], made: Sequence[KeySet], *, in_use: bool = True) -> None:
         now = self._now()
-        rows = [self._vault.device_row(device, self._fleet) for device in devices]
-        prekeys: list[storage.PreKey] = []
-        for device, key_set in zip(devices, made, strict=True):
-            prekeys += keys.rows(self._vault, device.number, key_set, now)
+        rows = [self._vault.device_row(device, self._fleet) for device in changed]
+        added: list[prekeys.PreKey] = []
+        for device, key_set in zip(changed, made, strict=True):
+            added += keys.rows(self._vault, device.number, key_set, now)
         if not in_use:
-            prekeys = [dataclasses.replace(row, retired_at=now) for row in prekeys]
+            added = [dataclasses.replace(row, retired_at=now) for row in added]
         async with self._database.transaction() as connection:
-            await storage.save_devices(connection, rows)
-            await storage.add_prekeys(connection, prekeys)
+            await devices.save_devices(connection, rows)
+            await prekeys.add_prekeys(connection, added)
 
-    async def _save(self, devices: Sequence[Device]) -> None:
-        rows = [self._vault.device_row(device, self._fleet) for device in devices]
+    async def _save(self, changed: Sequence[Device]) -> None:
+        rows = [self._vault.device_row(device, self._fleet) for device in changed]
         async with self._database.transaction() as connection:
-            await storage.save_devices(connection, rows)
+            await devices.save_devices(connection, rows)

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 
 from handset.devices.device import Device
 from tidings import e2ee
-from tidings.storage.handset import groups, sent
-from tidings.storage.handset import mailroom as storage
+from tidings.storage.handset import devices, groups, prekeys, sent, sessions
 
 _KEY_ID = 1
 _PUBLIC = 33  # bytes of a typed public key
@@ -19,18 +18,18 @@ class Vault:
     def __init__(self, master_key: bytes) -> None:
         self._sealer = e2ee.Sealer(e2ee.Keyring.from_master(master_key, _KEY_ID), cache_size=8192)
 
-    def device_row(self, device: Device, fleet: str) -> storage.Device:
+    def device_row(self, device: Device, fleet: str) -> devices.Device:
         identity = self._sealer.seal(
             device.identity.public + device.identity.private, context=(device.number, "device", "identity")
         )
         token = None
         if device.token is not None:
             token = self._sealer.seal(device.token.encode(), context=(device.number, "device", "token"))
-        return storage.Device(
+        return devices.Device(
             device.number, fleet, device.registration_id, identity, token, device.next_key_id, device.blocked
         )
 
-    def device(self, row: storage.Device) -> Device:
+    def device(self, row: devices.Device) -> Device:
         keys = self._sealer.open(row.identity, (row.number, "device", "identity"))
         token = None
         if row.token is not None:
@@ -40,11 +39,11 @@ class Vault:
 
     def prekey_rows(
         self, number: str, kind: str, keys: Iterable[e2ee.PreKey | e2ee.SignedPreKey | e2ee.KyberPreKey]
-    ) -> list[storage.PreKey]:
+    ) -> list[prekeys.PreKey]:
         """A Kyber pre-key is stored as its seed alone, the others with their public keys."""
-        kyber = kind in (storage.KYBER_ONE_TIME, storage.KYBER_LAST)
+        kyber = kind in (prekeys.KYBER_ONE_TIME, prekeys.KYBER_LAST)
         return [
-            storage.PreKey(
+            prekeys.PreKey(
                 number,
                 key.key_id,
                 kind,
@@ -55,16 +54,16 @@ class Vault:
             for key in keys
         ]
 
-    def one_time(self, row: storage.PreKey) -> e2ee.PreKey:
+    def one_time(self, row: prekeys.PreKey) -> e2ee.PreKey:
         keys = self._open_prekey(row)
         return e2ee.PreKey(row.key_id, keys[:_PUBLIC], keys[_PUBLIC:])
 
-    def signed(self, row: storage.PreKey) -> e2ee.SignedPreKey:
+    def signed(self, row: prekeys.PreKey) -> e2ee.SignedPreKey:
         """Without its signature, which is only needed to upload it."""
         keys = self._open_prekey(row)
         return e2ee.SignedPreKey(row.key_id, keys[:_PUBLIC], keys[_PUBLIC:], b"")
 
-    def kyber(self, row: storage.PreKey) -> e2ee.KyberPreKey:
+    def kyber(self, row: prekeys.PreKey) -> e2ee.KyberPreKey:
         """Without public key and signature, which are only needed to upload it."""
         return e2ee.KyberPreKey(row.key_id, b"", self._open_prekey(row), b"")
 
@@ -72,7 +71,7 @@ class Vault:
         """`half` is `sending` or `receiving`."""
         return self._sealer.seal(state, context=(number, peer, half))
 
-    def session(self, device: Device, row: storage.Session) -> e2ee.SessionRecord:
+    def session(self, device: Device, row: sessions.Session) -> e2ee.SessionRecord:
         return e2ee.SessionRecord.load(
             device.identity,
             self._sealer.open(row.sending, (row.number, row.peer, "sending")),
@@ -101,5 +100,5 @@ class Vault:
     def open_sent(self, row: sent.Sent) -> bytes:
         return self._sealer.open(row.content, (row.number, row.peer, "sent", row.id))
 
-    def _open_prekey(self, row: storage.PreKey) -> bytes:
+    def _open_prekey(self, row: prekeys.PreKey) -> bytes:
         return self._sealer.open(row.sealed, (row.number, "prekey", row.kind, row.key_id))

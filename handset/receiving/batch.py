@@ -9,7 +9,7 @@ from handset.receiving.items import Arrival, Outgoing, Step
 from handset.receiving.seen import Key, Seen
 from tidings import e2ee
 from tidings.storage.database import Connection
-from tidings.storage.handset import mailroom as storage
+from tidings.storage.handset import inbox
 from tidings.wire import device as wire
 
 # `None` stands for the chores.
@@ -80,10 +80,10 @@ async def recognise(connection: Connection, fresh: dict[Key, Arrival], digest: D
     repeated = [key for key, arrival in fresh.items() if is_repetition(arrival)]
     if not repeated:
         return
-    known = await storage.list_kinds(connection, [key[2] for key in repeated])
+    known = await inbox.list_kinds(connection, [key[2] for key in repeated])
     for key in repeated:
-        kind, received_at = known.get(key, (storage.UNREADABLE, None))
-        if kind != storage.UNREADABLE:
+        kind, received_at = known.get(key, (inbox.UNREADABLE, None))
+        if kind != inbox.UNREADABLE:
             RECEIVED.labels("duplicate").inc()
             del fresh[key]
         elif received_at is not None:

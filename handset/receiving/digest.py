@@ -21,7 +21,7 @@ from handset.receiving.seen import Key
 from handset.sending.outbox import OutboxBatch, Positions
 from tidings import e2ee
 from tidings.storage.database import Connection
-from tidings.storage.handset import mailroom as storage
+from tidings.storage.handset import inbox
 from tidings.storage.handset.sent import Sent
 from tidings.wire import device as wire
 from tidings.wire import groups
@@ -73,7 +73,7 @@ class Digest:
         self.first_messages = FirstMessages(vault)
         self.changed: dict[PeerKey, e2ee.SessionRecord] = {}
         self.dropped: set[PeerKey] = set()
-        self.messages: list[storage.Message] = []
+        self.messages: list[inbox.Message] = []
         self.shown: list[application.ReceivedMessage] = []
         self.events: list[DeviceEvent] = []
         self.unreadable: dict[Key, int] = {}
@@ -203,7 +203,7 @@ class Digest:
             self._unreadable(arrival, error)
             return
         if inside.type in (content.EMPTY_TYPE, contents.SENDER_KEY, contents.SENDER_KEY_REQUEST):
-            self._store(arrival, storage.EMPTY, "")
+            self._store(arrival, inbox.EMPTY, "")
         else:
             self._act(arrival.device, None, self._show(arrival, inside, plaintext))
 
@@ -214,8 +214,8 @@ class Digest:
         stored = kind
         if kind == content.TEXT_TYPE and inside.text is not None:
             text = inside.text.body
-            stored = storage.TEXT if inside.context is None else storage.ANSWER
-        if stored != storage.TEXT:
+            stored = inbox.TEXT if inside.context is None else inbox.ANSWER
+        if stored != inbox.TEXT:
             raw = plaintext.decode(errors="replace")
         row = self._store(arrival, stored, raw or text)
         number, attempt = arrival.device.number, arrival.attempt
@@ -228,7 +228,7 @@ class Digest:
     def _control(self, arrival: Arrival, kind: str, plaintext: bytes) -> None:
         """About the keys of a group; nobody sees it, and its secrets are not kept in the inbox."""
         device, peer = arrival.device, arrival.frame.sender
-        self._store(arrival, storage.CONTROL, "")
+        self._store(arrival, inbox.CONTROL, "")
         RECEIVED.labels("control").inc()
         try:
             asked = contents.decode_control(kind, plaintext)
@@ -296,7 +296,7 @@ class Digest:
         SESSIONS.labels("peer").inc()
         return fresh, plaintext
 
-    def _store(self, arrival: Arrival, kind: str, text: str) -> storage.Message:
+    def _store(self, arrival: Arrival, kind: str, text: str) -> inbox.Message:
         """Put it into the inbox, at the next position."""
         self._positions.inbox += 1
         frame, number = arrival.frame, arrival.device.number
@@ -306,7 +306,7 @@ class Digest:
             # When it was written, not when it was written again.
             received_at = self.unreadable.pop(key)
             self.readable.append(key)
-        row = storage.Message(
+        row = inbox.Message(
             self._fleet,
             self._positions.inbox,
             *key,
@@ -331,7 +331,7 @@ class Digest:
         fields = {"number": device.number, "from": frame.sender, "id": key[2], "reason": reason, "error": str(error)}
         log.warning("message.undecryptable", extra=fields)
         if key not in self.unreadable:
-            self._store(arrival, storage.UNREADABLE, reason)
+            self._store(arrival, inbox.UNREADABLE, reason)
             self.events.append(DeviceEvent(device.number, frame.sender, "undecryptable", (key[2],), reason))
         if not isinstance(error, e2ee.InvalidMessage | e2ee.NoSession | e2ee.CorruptState):
             return

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from handset.devices.device import Device
 from handset.devices.vault import Vault
 from tidings import e2ee
-from tidings.storage.handset import mailroom as storage
+from tidings.storage.handset import prekeys
 
 
 class FirstMessages:
@@ -18,7 +18,7 @@ class FirstMessages:
 
     def __init__(self, vault: Vault) -> None:
         self._vault = vault
-        self.prekeys: Mapping[tuple[str, int], storage.PreKey] = {}
+        self.prekeys: Mapping[tuple[str, int], prekeys.PreKey] = {}
         self.used: list[tuple[str, int]] = []
 
     def read(
@@ -26,7 +26,7 @@ class FirstMessages:
     ) -> tuple[e2ee.SessionRecord, bytes]:
         """The session that this one sets up, in the place of `record`, and what it says. Raises `e2ee.E2EEError`."""
         row = self.prekeys.get((device.number, first.signed_prekey_id))
-        if row is None or row.kind != storage.SIGNED:
+        if row is None or row.kind != prekeys.SIGNED:
             raise e2ee.UnknownPreKey(f"signed pre-key {first.signed_prekey_id}")
         signed = self._vault.signed(row)
         one_time, kyber = self._one_time(device, first.prekey_id), self._kyber(device, first.kyber_prekey_id)
@@ -39,17 +39,17 @@ class FirstMessages:
             self._vault.kyber(kyber) if kyber else None,
         )
         plaintext = fresh.decrypt(e2ee.PREKEY, body)
-        self.used += [(key.number, key.key_id) for key in (one_time, kyber) if key and key.kind != storage.KYBER_LAST]
+        self.used += [(key.number, key.key_id) for key in (one_time, kyber) if key and key.kind != prekeys.KYBER_LAST]
         return fresh, plaintext
 
-    def _one_time(self, device: Device, key_id: int | None) -> storage.PreKey | None:
+    def _one_time(self, device: Device, key_id: int | None) -> prekeys.PreKey | None:
         row = self.prekeys.get((device.number, key_id)) if key_id is not None else None
-        if row is None or row.kind != storage.ONE_TIME or (row.number, row.key_id) in self.used:
+        if row is None or row.kind != prekeys.ONE_TIME or (row.number, row.key_id) in self.used:
             return None
         return row
 
-    def _kyber(self, device: Device, key_id: int | None) -> storage.PreKey | None:
+    def _kyber(self, device: Device, key_id: int | None) -> prekeys.PreKey | None:
         row = self.prekeys.get((device.number, key_id)) if key_id is not None else None
-        if row is None or row.kind not in (storage.KYBER_ONE_TIME, storage.KYBER_LAST):
+        if row is None or row.kind not in (prekeys.KYBER_ONE_TIME, prekeys.KYBER_LAST):
             return None
         return None if (row.number, row.key_id) in self.used else row

@@ -29,7 +29,7 @@ from tidings.runtime.allowance import Allowance
 from tidings.runtime.batcher import Batcher
 from tidings.runtime.clock import Clock
 from tidings.storage.database import Database
-from tidings.storage.handset import mailroom as storage
+from tidings.storage.handset import inbox, outbox, positions, prekeys
 from tidings.storage.handset import sent as handset_sent
 from tidings.storage.handset.sent import Sent
 from tidings.wire import device as wire
@@ -44,7 +44,7 @@ INBOX_DAYS = 45  # longer than the network keeps an envelope, so that none that 
 PAGE = 1000
 MAX_ASKED = 500  # messages that one peer is asked for again in an hour
 
-_HIDDEN = (storage.EMPTY, storage.UNREADABLE, storage.CONTROL)
+_HIDDEN = (inbox.EMPTY, inbox.UNREADABLE, inbox.CONTROL)
 _CHORES = None
 
 # (peers whose key of a group we lack, peers who lack ours): (device, peer, group) each
@@ -111,14 +111,14 @@ class Mailroom:
     ) -> Mailroom:
         """Load what was left: the outboxes into their devices, and show what is on disk and was not shown."""
         async with database.transaction() as connection:
-            inbox, outbox, shown = await storage.find_positions(connection, fleet)
-            await storage.delete_messages_before(
+            received, sent, shown = await positions.find_positions(connection, fleet)
+            await inbox.delete_messages_before(
                 connection, fleet, int(clock.now() * 1000) - INBOX_DAYS * 86_400_000, shown
             )
-            recent = await storage.list_recent(connection, fleet, SEEN_IN_MEMORY)
-            envelopes = await storage.list_envelopes(connection, fleet)
+            recent = await inbox.list_recent(connection, fleet, SEEN_IN_MEMORY)
+            envelopes = await outbox.list_envelopes(connection, fleet)
             old = int(clock.now() * 1000) - KEPT_MS
-            await handset_sent.delete_old(connection, fleet, before=old, position=outbox - KEPT)
+            await handset_sent.delete_old(connection, fleet, before=old, position=sent - KEPT)
             waiting = await handset_sent.list_waiting(connection, fleet)
         mailroom = cls(
             database,
@@ -129,7 +129,7 @@ class Mailroom:
             clock,
             heal,
             keys_wanted,
-            Positions(max(inbox, shown), outbox),
+            Positions(max(received, shown), sent),
             Seen(recent, SEEN_IN_MEMORY),
             waiting,
         )
@@ -193,7 +193,7 @@ class Mailroom:
         self._dispatch.settled(positions)
         self._schedule_chores()
 
-    def postpone(self, device: Device, envelope: storage.Envelope) -> None:
+    def postpone(self, device: Device, envelope: outbox.Envelope) -> None:
         """Offer an envelope again after a while."""
         self._dispatch.postpone(device, envelope)
 
@@ -223,7 +223,6 @@ class Mailroom:
             raise
 
     async def _commit(self, items: Sequence[Item]) -> list[Any]:
-        outbox = OutboxBatch(self._fleet, self._vault, self._positions, self._receipt_ids, self._clock.now())
         digest = Digest(
             self._fleet,
             self._vault,
@@ -232,7 +231,7 @@ class Mailroom:
             self._application.actions,
             self._requests.take,
             self._positions,
-            outbox,
+            OutboxBatch(self._fleet, self._vault, self._positions, self._receipt_ids, self._clock.now()),
         )
         accepted, shown = self._dispatch.accepted, self._shown
         results: list[Any] = []
@@ -240,14 +239,14 @@ class Mailroom:
             fresh = batch.not_seen(items, self._seen)
             if fresh and not self._seen.complete:
                 asked = [key[2] for key, arrival in fresh.items() if not batch.is_repetition(arrival)]
-                for key in await storage.list_known(connection, asked):
+                for key in await inbox.list_known(connection, asked):
                     if key in fresh and not batch.is_repetition(fresh[key]):
                         del fresh[key]
             await batch.recognise(connection, fresh, digest)
             await self._sessions.load(connection, batch.peers_of(fresh.values(), items), digest)
-            prekeys = batch.prekeys_of(fresh.values(), digest)
-            if prekeys:
-                rows = await storage.list_prekeys(connection, prekeys)
+            named = batch.prekeys_of(fresh.values(), digest)
+            if named:
+                rows = await prekeys.list_prekeys(connection, named)
                 digest.first_messages.prekeys = {(row.number, row.key_id): row for row in rows}
             await self._sender_keys.load(connection, batch.sender_keys_of(fresh.values()))
 
@@ -259,7 +258,7 @@ class Mailroom:
                             await digest.work.pop(0)(connection)
                     results.append(None)
                 elif isinstance(item, Step):
-                    results.append(await item.work(self._sender_keys, connection, outbox))
+                    results.append(await item.work(self._sender_keys, connection, digest.outbox))
                 elif item is not None:
                     results.append(_send(digest, item))
                     if item.anew and isinstance(results[-1], str):
@@ -268,22 +267,22 @@ class Mailroom:
                     results.append(None)
 
             envelopes = digest.outbox.envelopes()
-            await storage.delete_unreadable(connection, digest.readable)
-            await storage.add_messages(connection, digest.messages)
+            await inbox.delete_unreadable(connection, digest.readable)
+            await inbox.add_messages(connection, digest.messages)
             await handset_sent.add(connection, digest.sent)
             await self._sender_keys.save(connection)
             await self._sessions.save(connection, digest)
-            await storage.add_envelopes(connection, [envelope for _, envelope in envelopes])
+            await outbox.add_envelopes(connection, [envelope for _, envelope in envelopes])
             if digest.first_messages.used:
-                await storage.delete_prekeys(connection, digest.first_messages.used)
+                await prekeys.delete_prekeys(connection, digest.first_messages.used)
             chores = self._chores is None or any(item is _CHORES for item in items)
             done = len(accepted) if chores else 0
             if done:
-                await storage.delete_envelopes(connection, self._fleet, accepted[:done])
+                await outbox.delete_envelopes(connection, self._fleet, accepted[:done])
             if chores:
                 await self._repeats.prune(connection, self._positions.outbox)
             if chores and shown != self._shown_saved:
-                await storage.save_shown(connection, self._fleet, shown)
+                await positions.save_shown(connection, self._fleet, shown)
         if chores:
             del accepted[:done]
             self._shown_saved = shown
@@ -292,7 +291,7 @@ class Mailroom:
         return results
 
     def _publish(
-        self, items: Sequence[Item], digest: Digest, envelopes: Sequence[tuple[Device, storage.Envelope]]
+        self, items: Sequence[Item], digest: Digest, envelopes: Sequence[tuple[Device, outbox.Envelope]]
     ) -> None:
         """What may be seen outside only after the commit."""
         for stored in digest.messages:
@@ -324,7 +323,7 @@ class Mailroom:
         """Show what was committed and, by the application's own record, not shown."""
         while True:
             async with self._database.reading() as connection:
-                rows = await storage.list_messages(connection, self._fleet, after, PAGE)
+                rows = await inbox.list_messages(connection, self._fleet, after, PAGE)
             messages = [_message(m) for m in rows if m.kind not in _HIDDEN]
             if messages:
                 shown = self._application.list_shown(messages)
@@ -349,13 +348,13 @@ class Mailroom:
             self._batcher.put(_CHORES)
 
 
-def _message(row: storage.Message) -> application.ReceivedMessage:
+def _message(row: inbox.Message) -> application.ReceivedMessage:
     """As it is shown when it was not shown before a restart."""
     kind, text, raw = row.kind, "", row.content
-    if kind == storage.TEXT:
+    if kind == inbox.TEXT:
         text, raw = raw, ""
-    elif kind == storage.ANSWER:
-        kind, text = storage.TEXT, content.text_of(raw)
+    elif kind == inbox.ANSWER:
+        kind, text = inbox.TEXT, content.text_of(raw)
     return application.ReceivedMessage(
         row.number, row.peer, row.id, row.position, 1, row.received_at, kind, text, raw, row.group
     )

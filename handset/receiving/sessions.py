@@ -11,7 +11,7 @@ from handset.receiving.digest import Digest, PeerKey
 from tidings import e2ee
 from tidings.runtime.lru import LRU
 from tidings.storage.database import Connection
-from tidings.storage.handset import mailroom as storage
+from tidings.storage.handset import sessions
 
 log = logging.getLogger(__name__)
 
@@ -36,14 +36,14 @@ class Sessions:
             else:
                 missing.add(key)
         if missing:
-            for row in await storage.list_sessions(connection, missing):
+            for row in await sessions.list_sessions(connection, missing):
                 self._open(row, digest)
 
     async def save(self, connection: Connection, digest: Digest) -> None:
         """Write what the digest has changed."""
-        await storage.save_sessions(connection, [self._seal(*entry) for entry in digest.changed.items()])
+        await sessions.save_sessions(connection, [self._seal(*entry) for entry in digest.changed.items()])
         if digest.dropped:
-            await storage.delete_sessions(connection, digest.dropped)
+            await sessions.delete_sessions(connection, digest.dropped)
 
     def keep(self, digest: Digest) -> None:
         """The transaction is committed."""
@@ -52,7 +52,7 @@ class Sessions:
         for key in digest.dropped:
             self._known.drop(key)
 
-    def _open(self, row: storage.Session, digest: Digest) -> None:
+    def _open(self, row: sessions.Session, digest: Digest) -> None:
         try:
             record = self._vault.session(self._devices[row.number], row)
         except e2ee.E2EEError as error:
@@ -61,9 +61,9 @@ class Sessions:
         else:
             digest.sessions[(row.number, row.peer)] = record
 
-    def _seal(self, key: PeerKey, record: e2ee.SessionRecord) -> storage.Session:
+    def _seal(self, key: PeerKey, record: e2ee.SessionRecord) -> sessions.Session:
         number, peer = key
-        return storage.Session(
+        return sessions.Session(
             number,
             peer,
             self._vault.seal_half(number, peer, "sending", record.sending_half()),

@@ -9,7 +9,7 @@ from handset.application import ReceivedMessage, SendReceipt
 from handset.devices.device import Device
 from handset.devices.vault import Vault
 from handset.sending import ids
-from tidings.storage.handset import mailroom as storage
+from tidings.storage.handset import outbox
 from tidings.wire import device as wire
 
 MAX_REFS = 100  # receipts in one envelope
@@ -37,10 +37,10 @@ class OutboxBatch:
         self._positions = positions
         self._receipt_ids = receipt_ids
         self._now = now
-        self._envelopes: list[tuple[Device, storage.Envelope]] = []
+        self._envelopes: list[tuple[Device, outbox.Envelope]] = []
         self._receipts: dict[_Shared, tuple[Device, int, list[str]]] = {}
 
-    def envelopes(self) -> list[tuple[Device, storage.Envelope]]:
+    def envelopes(self) -> list[tuple[Device, outbox.Envelope]]:
         """All of them, by position."""
         for key in list(self._receipts):
             self._flush(key)
@@ -49,10 +49,10 @@ class OutboxBatch:
 
     def add_message(
         self, device: Device, peer: str, kind: str, body: bytes, *, envelope_id: str = "", repeats: str = ""
-    ) -> storage.Envelope:
+    ) -> outbox.Envelope:
         """As it goes out, under a new id unless one is given; repeats: the message that it repeats."""
         id_, refs = envelope_id or ids.make(self._now), (repeats,) if repeats else ()
-        envelope = storage.Envelope(self._fleet, self._next(), device.number, peer, id_, kind, 0, body, refs)
+        envelope = outbox.Envelope(self._fleet, self._next(), device.number, peer, id_, kind, 0, body, refs)
         self._envelopes.append((device, envelope))
         return envelope
 
@@ -78,7 +78,7 @@ class OutboxBatch:
         """A message to a group; the id under which it goes out, a new one unless it is given."""
         number, id_ = device.number, message_id or ids.make(self._now)
         draft = self._vault.seal_draft(number, group, id_, plaintext)
-        envelope = storage.Envelope(
+        envelope = outbox.Envelope(
             self._fleet, self._next(), number, "", id_, wire.GROUP, 0, body, (), group, epoch, draft
         )
         self._envelopes.append((device, envelope))
@@ -109,7 +109,7 @@ class OutboxBatch:
         self, device: Device, position: int, peer: str, kind: str, group: str, due: int, refs: Sequence[str]
     ) -> None:
         receipt_id = self._receipt_ids.next()
-        envelope = storage.Envelope(
+        envelope = outbox.Envelope(
             self._fleet, position, device.number, peer, receipt_id, kind, due, b"", tuple(refs), group
         )
         self._envelopes.append((device, envelope))
@@ -119,5 +119,5 @@ class OutboxBatch:
         return self._positions.outbox
 
 
-def _position(entry: tuple[Device, storage.Envelope]) -> int:
+def _position(entry: tuple[Device, outbox.Envelope]) -> int:
     return entry[1].position

@@ -27,8 +27,8 @@ from tidings.runtime.clock import SystemClock
 from tidings.runtime.service import wait_for
 from tidings.storage import schema
 from tidings.storage.database import Database
+from tidings.storage.handset import devices, inbox
 from tidings.storage.handset import groups as handset_groups
-from tidings.storage.handset import mailroom as storage
 from tidings.wire import addresses
 
 log = logging.getLogger(__name__)
@@ -121,7 +121,7 @@ class _Terminal:
         if device.token is None and not await self._register(device):
             return 1
         async with self._database.reading() as connection:
-            recent = await storage.list_recent(connection, self._fleet, RECENT)
+            recent = await inbox.list_recent(connection, self._fleet, RECENT)
             groups = await handset_groups.list_groups(connection, self._number)
         peers = list(dict.fromkeys(peer for _, peer, _ in recent))
         shelf = ConversationFiles(self._api, device, self._settings.files, self._write)
@@ -155,12 +155,12 @@ class _Terminal:
             await asyncio.gather(*running)
         if device.token is None:
             async with self._database.transaction() as connection:
-                await storage.save_devices(connection, [self._vault.device_row(device, self._fleet)])
+                await devices.save_devices(connection, [self._vault.device_row(device, self._fleet)])
         return self._status
 
     async def _device(self) -> Device:
         async with self._database.reading() as connection:
-            row = await storage.find_device(connection, self._number)
+            row = await devices.find_device(connection, self._number)
         if row is None:
             return keys.new_device(self._number)
         if row.fleet != self._fleet:

@@ -24,7 +24,7 @@ from tidings.runtime.clock import Clock, SystemClock
 from tidings.runtime.settings import DatabaseSettings
 from tidings.storage import schema
 from tidings.storage.database import Database
-from tidings.storage.handset import mailroom as storage
+from tidings.storage.handset import devices, inbox, outbox, prekeys
 
 VAULT = Vault(bytes(32))
 
@@ -102,8 +102,8 @@ class Bench:
         async with self.database.transaction() as connection:
             for number in numbers:
                 device, self.keys[number] = make_device(number)
-                await storage.save_devices(connection, [VAULT.device_row(device, "fleet")])
-                await storage.add_prekeys(
+                await devices.save_devices(connection, [VAULT.device_row(device, "fleet")])
+                await prekeys.add_prekeys(
                     connection, keys.rows(VAULT, number, self.keys[number], int(self.clock.now() * 1000))
                 )
 
@@ -114,7 +114,7 @@ class Bench:
 
     async def devices(self) -> list[Device]:
         async with self.database.reading() as connection:
-            return [VAULT.device(row) for row in await storage.list_devices(connection, "fleet")]
+            return [VAULT.device(row) for row in await devices.list_devices(connection, "fleet")]
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[Fleet]:
@@ -142,13 +142,13 @@ class Bench:
             stop.set()
             await task
 
-    async def outbox(self) -> list[storage.Envelope]:
+    async def outbox(self) -> list[outbox.Envelope]:
         async with self.database.reading() as connection:
-            return await storage.list_envelopes(connection, "fleet")
+            return await outbox.list_envelopes(connection, "fleet")
 
-    async def inbox(self) -> list[storage.Message]:
+    async def inbox(self) -> list[inbox.Message]:
         async with self.database.reading() as connection:
-            return await storage.list_messages(connection, "fleet", 0, 1000)
+            return await inbox.list_messages(connection, "fleet", 0, 1000)
 
 
 @contextlib.asynccontextmanager

@@ -20,7 +20,7 @@ from tests.handset.scripted import Business
 from tidings import e2ee
 from tidings.runtime import crashpoints
 from tidings.runtime.clock import ManualClock
-from tidings.storage.handset import mailroom as storage
+from tidings.storage.handset import inbox, positions, prekeys, sessions
 from tidings.wire import device as wire
 
 READER, ECHO, SLOW, QUIET = "15550110001", "15550140001", "15550150001", "15550120001"
@@ -66,8 +66,8 @@ async def test_a_used_one_time_prekey_is_deleted_with_the_commit_of_its_session(
         await world.network.until_acked(n)
         async with world.database.reading() as connection:
             ids = range(1, 10)
-            left = {row.key_id for row in await storage.list_prekeys(connection, [(READER, i) for i in ids])}
-            assert await storage.list_sessions(connection, [(READER, business.number)])
+            left = {row.key_id for row in await prekeys.list_prekeys(connection, [(READER, i) for i in ids])}
+            assert await sessions.list_sessions(connection, [(READER, business.number)])
     assert key_set.one_time[1].key_id not in left
     assert key_set.one_time[0].key_id in left
     assert key_set.kyber_last is not None
@@ -119,12 +119,12 @@ async def test_what_the_log_holds_already_is_not_shown_after_a_restart(tmp_path:
             await world.network.until_acked(world.network.deliver(business.seal(READER, "hello")))
         # As if the process had died before it marked anything as shown.
         async with world.database.transaction() as connection:
-            await storage.save_shown(connection, "fleet", 0)
+            await positions.save_shown(connection, "fleet", 0)
         async with world.running():
             assert len(world.phone.shown) == 1
         world.log_path.write_text("")
         async with world.database.transaction() as connection:
-            await storage.save_shown(connection, "fleet", 0)
+            await positions.save_shown(connection, "fleet", 0)
         async with world.running():
             assert [message.text for message in world.phone.shown] == ["hello", "hello"]
 
@@ -140,7 +140,7 @@ async def test_a_text_that_answers_a_message_is_the_same_after_a_restart(tmp_pat
                 await world.network.until_acked(world.network.deliver(frame))
         world.log_path.write_text("")
         async with world.database.transaction() as connection:
-            await storage.save_shown(connection, "fleet", 0)
+            await positions.save_shown(connection, "fleet", 0)
         async with world.running():
             first, again = world.phone.shown[:3], world.phone.shown[3:]
     assert [(m.type, m.text, reading.answered(m.raw)) for m in first] == [
@@ -160,7 +160,7 @@ async def test_a_torn_line_of_the_log_is_written_again(tmp_path: Path) -> None:
     world.log_path.write_bytes(whole[:-20])
     again = Bench(tmp_path)
     async with again.database.transaction() as connection:
-        await storage.save_shown(connection, "fleet", 0)
+        await positions.save_shown(connection, "fleet", 0)
     again.address = await again.network.start()
     async with again.running():
         pass
@@ -270,7 +270,7 @@ async def test_an_undecryptable_message_is_acked_kept_by_its_id_and_answered_by_
         # First the session, on which it can come, then what is asked for.
         assert [send.kind for send in sends] == [wire.PREKEY, wire.RETRY]
         assert receipts(world) == [(wire.RETRY, "broken")]
-        assert [(m.id, m.kind) for m in await world.inbox()] == [("broken", storage.UNREADABLE)]
+        assert [(m.id, m.kind) for m in await world.inbox()] == [("broken", inbox.UNREADABLE)]
         await world.network.until_acked(world.network.deliver(garbage))
         assert len(world.phone.notices) == 1
 

@@ -16,7 +16,7 @@ from tests.handset.people import ADA, BOB, CID, DOT, Person, meet
 from tidings import e2ee
 from tidings.storage.database import Connection
 from tidings.storage.handset import groups as handset_groups
-from tidings.storage.handset import mailroom as storage
+from tidings.storage.handset import inbox
 from tidings.wire import device as wire
 
 MakePerson = Callable[[str], Person]
@@ -35,11 +35,11 @@ async def phones(*people: Person) -> AsyncIterator[None]:
         yield
 
 
-async def inbox(who: Person) -> list[storage.Message]:
+async def received(who: Person) -> list[inbox.Message]:
     database = who.database
     try:
         async with database.reading() as connection:
-            return await storage.list_messages(connection, "phone", 0, 1000)
+            return await inbox.list_messages(connection, "phone", 0, 1000)
     finally:
         await database.close()
 
@@ -59,9 +59,9 @@ async def test_a_message_to_a_group_is_read_by_everybody_there_and_receipts_say_
         await ada.reads("Hello Ada")
         await cid.reads("Hello all", "Hello Ada")
         # Nothing about keys is ever shown, and no secret of it is in the inbox.
-        kinds = [(message.kind, message.content) for message in await inbox(cid)]
-        assert kinds.count((storage.CONTROL, "")) == 2
-        assert {kind for kind, _ in kinds} == {storage.CONTROL, storage.TEXT}
+        kinds = [(message.kind, message.content) for message in await received(cid)]
+        assert kinds.count((inbox.CONTROL, "")) == 2
+        assert {kind for kind, _ in kinds} == {inbox.CONTROL, inbox.TEXT}
 
 
 async def test_the_key_goes_to_each_member_once_and_then_one_message_does_for_all(person: MakePerson) -> None:
@@ -73,7 +73,7 @@ async def test_the_key_goes_to_each_member_once_and_then_one_message_does_for_al
         await bob.reads("0", "1", "2", "3", "4")
         await cid.reads("0", "1", "2", "3", "4")
         for who in (bob, cid):
-            assert [message.kind for message in await inbox(who)] == [storage.CONTROL, *[storage.TEXT] * 5]
+            assert [message.kind for message in await received(who)] == [inbox.CONTROL, *[inbox.TEXT] * 5]
 
 
 async def test_many_at_a_time_are_all_read_in_order(person: MakePerson) -> None:
@@ -83,7 +83,7 @@ async def test_many_at_a_time_are_all_read_in_order(person: MakePerson) -> None:
         await asyncio.gather(*(ada.say(group, f"{n}") for n in range(30)))
         await bob.until(lambda: len(bob.messages) == 30)
         assert sorted(int(message.text) for message in bob.messages) == list(range(30))
-        assert [message.kind for message in await inbox(bob)].count(storage.CONTROL) == 1
+        assert [message.kind for message in await received(bob)].count(inbox.CONTROL) == 1
 
 
 async def test_a_phone_that_was_off_reads_what_was_sent_and_one_that_sends_need_not_be_connected(
@@ -117,7 +117,7 @@ async def test_whoever_joins_reads_from_then_on(person: MakePerson) -> None:
         await ada.say(group, "after")
         await cid.reads("after")
         await bob.reads("before", "after")
-        assert [message.kind for message in await inbox(bob)].count(storage.CONTROL) == 1
+        assert [message.kind for message in await received(bob)].count(inbox.CONTROL) == 1
 
 
 async def test_a_message_that_waited_while_the_group_changed_is_sealed_anew(
@@ -215,7 +215,7 @@ async def test_a_phone_without_the_key_asks_its_author_and_reads_what_comes_next
         await ada.until(lambda: (BOB, "delivered") not in ada.events(lost))
         async with asyncio.timeout(15):
             while True:
-                keys_ = [message.kind for message in await inbox(bob)].count(storage.CONTROL)
+                keys_ = [message.kind for message in await received(bob)].count(inbox.CONTROL)
                 if keys_ == 2:
                     break
         await ada.say(group, "found")
@@ -246,7 +246,7 @@ async def test_whoever_is_no_member_is_not_given_a_key(person: MakePerson) -> No
         await ada.reads("please")
         await ada.fleet.send(ADA, DOT, "no")
         await dot.reads("no")
-        assert storage.CONTROL not in {message.kind for message in await inbox(dot)}
+        assert inbox.CONTROL not in {message.kind for message in await received(dot)}
 
 
 @pytest.mark.parametrize("fate", ["before", "after"])
@@ -275,7 +275,7 @@ async def test_a_failed_commit_loses_no_group_message_and_shows_none_twice(perso
         await bob.reads("0", "1", "2", "3", "4", "5")
         assert not failures
         await ada.until(lambda: sum(n.kind == "read" for n in ada.notices) >= 1)
-    assert [m.content for m in await inbox(bob) if m.kind == storage.TEXT] == ["0", "1", "2", "3", "4", "5"]
+    assert [m.content for m in await received(bob) if m.kind == inbox.TEXT] == ["0", "1", "2", "3", "4", "5"]
 
 
 async def test_a_distribution_that_is_none_changes_nothing(person: MakePerson) -> None:

@@ -15,7 +15,7 @@ from tests.handset.scripted import BUSINESS, Business
 from tests.handset.test_fleet import READER, _device
 from tidings import e2ee
 from tidings.runtime.clock import ManualClock
-from tidings.storage.handset import mailroom as storage
+from tidings.storage.handset import inbox
 from tidings.storage.handset import sent as handset_sent
 from tidings.wire import device as wire
 
@@ -115,7 +115,7 @@ async def test_a_message_that_could_not_be_decrypted_is_asked_for_and_shown_once
         assert world.phone.shown[1].time == 1_600_000_000_000
         await world.network.until(lambda: any("lost" in send.refs for send in sent(world, wire.READ)))
         kinds = {message.id: message.kind for message in await world.inbox()}
-        assert kinds["lost"] == storage.TEXT
+        assert kinds["lost"] == inbox.TEXT
         assert "other" not in kinds
 
 

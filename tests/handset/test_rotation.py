@@ -22,8 +22,7 @@ from tests.handset.conftest import SECRETS, LiveNetwork
 from tidings import e2ee
 from tidings.runtime.clock import ManualClock
 from tidings.storage.database import Database
-from tidings.storage.handset import mailroom as storage
-from tidings.storage.handset.tables import prekeys
+from tidings.storage.handset import prekeys, tables
 
 NUMBERS = [f"1555011000{n}" for n in range(3)]
 WEEK, MONTH = ROTATION_MS / 1000, KEPT_MS / 1000
@@ -46,9 +45,9 @@ class Fleet:
     async def kept(self, device: Device, kind: str) -> list[int]:
         async with self.database.reading() as connection:
             rows = await connection.execute(
-                sa.select(prekeys.c.key_id)
-                .where(prekeys.c.number == device.number, prekeys.c.kind == kind)
-                .order_by(prekeys.c.created_at, prekeys.c.key_id)
+                sa.select(tables.prekeys.c.key_id)
+                .where(tables.prekeys.c.number == device.number, tables.prekeys.c.kind == kind)
+                .order_by(tables.prekeys.c.created_at, tables.prekeys.c.key_id)
             )
             return list(rows.scalars())
 
@@ -74,21 +73,21 @@ async def left(fleet: Fleet, device: Device) -> Any:
 async def test_lasting_keys_are_replaced_weekly_and_go_a_month_later(fleet: Fleet) -> None:
     assert await fleet.pass_() == 0
     device = fleet.devices[NUMBERS[0]]
-    first = (await fleet.kept(device, storage.SIGNED), await fleet.kept(device, storage.KYBER_LAST))
+    first = (await fleet.kept(device, prekeys.SIGNED), await fleet.kept(device, prekeys.KYBER_LAST))
     fleet.clock.advance(WEEK + 1)
     assert await fleet.pass_() == len(NUMBERS)
     assert await fleet.pass_() == 0
-    assert len(await fleet.kept(device, storage.SIGNED)) == 2
+    assert len(await fleet.kept(device, prekeys.SIGNED)) == 2
     for _ in range(4):
         fleet.clock.advance(WEEK + 1)
         await fleet.pass_()
-    assert first[0][0] in await fleet.kept(device, storage.SIGNED)
+    assert first[0][0] in await fleet.kept(device, prekeys.SIGNED)
     fleet.clock.advance(WEEK + 1)
     await fleet.pass_()
-    assert first[0][0] not in await fleet.kept(device, storage.SIGNED)
-    assert first[1][0] not in await fleet.kept(device, storage.KYBER_LAST)
+    assert first[0][0] not in await fleet.kept(device, prekeys.SIGNED)
+    assert first[1][0] not in await fleet.kept(device, prekeys.KYBER_LAST)
     # One-time keys that the network still has stay.
-    assert await fleet.kept(device, storage.ONE_TIME) == (await left(fleet, device))["prekey_ids"]
+    assert await fleet.kept(device, prekeys.ONE_TIME) == (await left(fleet, device))["prekey_ids"]
 
 
 async def test_a_rotation_that_dies_before_the_network_has_its_keys_is_made_again(
@@ -104,9 +103,9 @@ async def test_a_rotation_that_dies_before_the_network_has_its_keys_is_made_agai
         with pytest.raises(errors.NetworkAway):
             await fleet.pass_()
     device = fleet.devices[NUMBERS[0]]
-    assert len(await fleet.kept(device, storage.SIGNED)) == 2
+    assert len(await fleet.kept(device, prekeys.SIGNED)) == 2
     assert await fleet.pass_() == len(NUMBERS)
-    assert len(await fleet.kept(device, storage.SIGNED)) == 3
+    assert len(await fleet.kept(device, prekeys.SIGNED)) == 3
 
 
 async def test_one_whom_the_network_refuses_holds_up_nobody(fleet: Fleet) -> None:

@@ -1,16 +1,72 @@
-"""The ages of recipients' pre-keys: whose are to be replaced, which are out of use, which ids are kept."""
+"""Pre-keys of devices: their private parts, whose are to be replaced, which are out of use, which ids are kept."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Iterable, Sequence
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from tidings.storage.handset.mailroom import KYBER_LAST, KYBER_ONE_TIME, ONE_TIME, SIGNED
+from tidings.storage.database import any_of
 from tidings.storage.handset.tables import devices, prekeys
 
+# Kinds of pre-key. The ids of one device's pre-keys are unique across kinds.
+ONE_TIME = "ec"  # deleted in the transaction that stores the session it set up
+SIGNED = "signed"
+KYBER_ONE_TIME = "kyber"  # deleted like the EC ones
+KYBER_LAST = "kyber_last"  # the last resort: used again and again
+
 _LASTING = (SIGNED, KYBER_LAST)
+_CHUNK = 1000  # values in one IN (…)
+_PREKEYS = sa.select(prekeys).where(prekeys.c.number.in_(any_of("numbers")), prekeys.c.key_id.in_(any_of("ids")))
+_DELETE_PREKEYS = prekeys.delete().where(sa.tuple_(prekeys.c.number, prekeys.c.key_id).in_(any_of("pairs")))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PreKey:
+    """The private part of one pre-key, sealed.
+
+    created_at: Unix milliseconds. retired_at: Unix milliseconds since when nobody new is given it, as far as we know:
+    it was replaced, is gone from the network, or is not there yet. 0 for one in use.
+    """
+
+    number: str
+    key_id: int
+    kind: str
+    sealed: bytes
+    created_at: int = 0
+    retired_at: int = 0
+
+
+async def add_prekeys(connection: AsyncConnection, rows: Sequence[PreKey]) -> None:
+    """Keep new pre-keys. Raises `IntegrityError` when an id was used before."""
+    if rows:
+        await connection.execute(
+            prekeys.insert(),
+            [dataclasses.asdict(row) for row in rows],
+        )
+
+
+async def list_prekeys(connection: AsyncConnection, wanted: Iterable[tuple[str, int]]) -> list[PreKey]:
+    """Those of these (number, key id) that are still there."""
+    asked = set(wanted)
+    numbers, ids = sorted({number for number, _ in asked}), sorted({key_id for _, key_id in asked})
+    found: list[PreKey] = []
+    for start in range(0, len(numbers), _CHUNK):
+        for first in range(0, len(ids), _CHUNK):
+            rows = await connection.execute(
+                _PREKEYS, {"numbers": numbers[start : start + _CHUNK], "ids": ids[first : first + _CHUNK]}
+            )
+            found += [PreKey(*row) for row in rows if (row[0], row[1]) in asked]
+    return found
+
+
+async def delete_prekeys(connection: AsyncConnection, used: Iterable[tuple[str, int]]) -> None:
+    """Forget these (number, key id)."""
+    pairs = list(used)
+    for start in range(0, len(pairs), _CHUNK // 2):
+        await connection.execute(_DELETE_PREKEYS, {"pairs": pairs[start : start + _CHUNK // 2]})
 
 
 async def list_due(connection: AsyncConnection, fleet: str, before: int, *, after: str, limit: int) -> Sequence[str]:

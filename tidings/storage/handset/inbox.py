@@ -1,0 +1,124 @@
+"""Messages that devices received.
+
+Positions are given out by the process that runs the fleet and grow with each row.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from tidings.storage.database import any_of
+from tidings.storage.handset.tables import inbox
+
+# Kinds of what is in the inbox.
+TEXT = "text"
+ANSWER = "text.answer"  # a text that answers another message: its content is the JSON, of TEXT the words
+EMPTY = "null"  # completes a key exchange; shown to nobody
+UNREADABLE = "undecryptable"  # kept by its id, so that it is acknowledged once and for all
+CONTROL = "control"  # what devices tell each other about the keys of a group; shown to nobody
+
+_CHUNK = 1000  # values in one IN (…)
+_KNOWN = sa.select(inbox.c.number, inbox.c.peer, inbox.c.id).where(inbox.c.id.in_(any_of("ids")))
+_KINDS = sa.select(inbox.c.number, inbox.c.peer, inbox.c.id, inbox.c.kind, inbox.c.received_at).where(
+    inbox.c.id.in_(any_of("ids"))
+)
+_DELETE_UNREADABLE = inbox.delete().where(
+    inbox.c.kind == UNREADABLE, sa.tuple_(inbox.c.id, inbox.c.number, inbox.c.peer).in_(any_of("keys"))
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Message:
+    """One received message.
+
+    content: the text, the JSON of another type, or why it could not be decrypted; received_at: Unix milliseconds;
+    group: that it was sent to, empty for none.
+    """
+
+    fleet: str
+    position: int
+    number: str
+    peer: str
+    id: str
+    kind: str
+    received_at: int
+    content: str
+    group: str = ""
+
+
+async def add_messages(connection: AsyncConnection, rows: Sequence[Message]) -> None:
+    """Keep received messages. Raises `IntegrityError` when a (number, peer, id) is there already."""
+    if rows:
+        await connection.execute(
+            inbox.insert(),
+            [
+                {
+                    "fleet": m.fleet,
+                    "position": m.position,
+                    "number": m.number,
+                    "peer": m.peer,
+                    "id": m.id,
+                    "kind": m.kind,
+                    "received_at": m.received_at,
+                    "content": m.content,
+                    "group_id": m.group,
+                }
+                for m in rows
+            ],
+        )
+
+
+async def list_known(connection: AsyncConnection, ids: Sequence[str]) -> set[tuple[str, str, str]]:
+    """The (number, peer, id) of received messages with these ids."""
+    found: set[tuple[str, str, str]] = set()
+    for start in range(0, len(ids), _CHUNK):
+        rows = await connection.execute(_KNOWN, {"ids": ids[start : start + _CHUNK]})
+        found.update((row[0], row[1], row[2]) for row in rows)
+    return found
+
+
+async def list_kinds(connection: AsyncConnection, ids: Sequence[str]) -> dict[tuple[str, str, str], tuple[str, int]]:
+    """Of the received messages with these ids, by (number, peer, id): the kind, and when they were received."""
+    found: dict[tuple[str, str, str], tuple[str, int]] = {}
+    for start in range(0, len(ids), _CHUNK):
+        rows = await connection.execute(_KINDS, {"ids": ids[start : start + _CHUNK]})
+        found.update(((row[0], row[1], row[2]), (row[3], row[4])) for row in rows)
+    return found
+
+
+async def delete_unreadable(connection: AsyncConnection, keys: Sequence[tuple[str, str, str]]) -> None:
+    """Make room for messages that could not be decrypted before, by (number, peer, id)."""
+    for start in range(0, len(keys), _CHUNK // 3):
+        page = [(id_, number, peer) for number, peer, id_ in keys[start : start + _CHUNK // 3]]
+        await connection.execute(_DELETE_UNREADABLE, {"keys": page})
+
+
+async def list_recent(connection: AsyncConnection, fleet: str, limit: int) -> list[tuple[str, str, str]]:
+    """The (number, peer, id) of a fleet's last messages, newest first."""
+    rows = await connection.execute(
+        sa.select(inbox.c.number, inbox.c.peer, inbox.c.id)
+        .where(inbox.c.fleet == fleet)
+        .order_by(inbox.c.position.desc())
+        .limit(limit)
+    )
+    return [(row[0], row[1], row[2]) for row in rows]
+
+
+async def list_messages(connection: AsyncConnection, fleet: str, after: int, limit: int) -> list[Message]:
+    """A fleet's messages behind a position, in order."""
+    rows = await connection.execute(
+        sa.select(inbox).where(inbox.c.fleet == fleet, inbox.c.position > after).order_by(inbox.c.position).limit(limit)
+    )
+    return [Message(*row) for row in rows]
+
+
+async def delete_messages_before(connection: AsyncConnection, fleet: str, time: int, shown: int) -> int:
+    """Forget messages received before `time` (Unix milliseconds) at positions up to `shown`; returns how many."""
+    result = await connection.execute(
+        inbox.delete().where(inbox.c.fleet == fleet, inbox.c.position <= shown, inbox.c.received_at < time)
+    )
+    return result.rowcount
