@@ -110,9 +110,9 @@ async def measure(robots: int, messages: int, rate: int, folder: Path) -> None:
     vault, clock = Vault(bytes(32)), SystemClock()
     made = [make_device(number_of(Behaviour.READS, index)) for index in range(robots)]
     async with database.transaction() as connection:
-        await devices.save_devices(connection, [vault.device_row(device, "robots") for device, _ in made])
+        await devices.save(connection, [vault.device_row(device, "robots") for device, _ in made])
         rows = [row for device, key_set in made for row in keys.rows(vault, device.number, key_set)]
-        await prekeys.add_prekeys(connection, rows)
+        await prekeys.add(connection, rows)
     shown_log = ShownLog(folder / "robots.jsonl", clock)
     fleet_devices = [device for device, _ in made]
     fleet = Fleet("robots", database, fleet_devices, vault, Robots(shown_log), [transports.tcp(*address)])

@@ -205,7 +205,7 @@ class Fleet:
         """Returns when the network has these messages of a device, or has refused them for good."""
         await (await self._open_mailroom()).wait_until_gone(device, message_ids)
 
-    def settle(self, envelope: outbox.Envelope) -> None:
+    def settle(self, envelope: outbox.OutboxRow) -> None:
         """This envelope, which is out of its device's outbox, needs no longer be sent."""
         if self._mailroom is not None:
             self._mailroom.accepted((envelope.position,))
@@ -293,7 +293,7 @@ class Fleet:
         if self._mailroom is not None:
             self._mailroom.accepted(positions)
 
-    def refused(self, device: Device, envelope: outbox.Envelope, reason: str, detail: str) -> None:
+    def refused(self, device: Device, envelope: outbox.OutboxRow, reason: str, detail: str) -> None:
         if self._mailroom is None:
             return
         if reason == wire.OVERLOADED:
@@ -303,7 +303,7 @@ class Fleet:
         else:
             self.give_up(device, envelope, detail or reason, reason)
 
-    def give_up(self, device: Device, envelope: outbox.Envelope, detail: str, reason: str = "") -> None:
+    def give_up(self, device: Device, envelope: outbox.OutboxRow, detail: str, reason: str = "") -> None:
         """The envelope is not sent, and whoever wrote it is told."""
         self.settle(envelope)
         log.warning(

@@ -16,7 +16,7 @@ from tidings.client.errors import ClientError
 from tidings.client.listener import DeviceListener
 from tidings.client.transports import Dial, FrameTransport
 from tidings.runtime.clock import Clock
-from tidings.storage.handset.outbox import Envelope
+from tidings.storage.handset.outbox import OutboxRow
 from tidings.wire.connection import Handler
 from tidings.wire.device import GROUP, OVERLOADED, REPLACED, UNAUTHORIZED, Deliver, PreKeysLow, Send
 
@@ -41,7 +41,7 @@ class Owner(Protocol):
         """The network has these envelopes; they are out of their devices' outboxes."""
         ...
 
-    def refused(self, device: Device, envelope: Envelope, reason: str, detail: str) -> None:
+    def refused(self, device: Device, envelope: OutboxRow, reason: str, detail: str) -> None:
         """The network does not take this envelope; with `overloaded` it stays in the outbox, else it is out of it."""
         ...
 
@@ -64,7 +64,7 @@ class Owner(Protocol):
         ...
 
 
-class Link(DeviceListener[Envelope]):
+class Link(DeviceListener[OutboxRow]):
     """Puts the outbox of each device on the wire when the device is logged in, and keeps its `channel` true."""
 
     def __init__(self, name: str, dial: Dial, devices: Sequence[Device], *, owner: Owner, clock: Clock) -> None:
@@ -73,7 +73,7 @@ class Link(DeviceListener[Envelope]):
         self._owner = owner
         self._clock = clock
         self._stop = asyncio.Event()
-        self._connection: DeviceConnection[Envelope] = DeviceConnection(_counted(dial), self, name=name)
+        self._connection: DeviceConnection[OutboxRow] = DeviceConnection(_counted(dial), self, name=name)
         for device in devices:
             self.log_in(device)
 
@@ -96,7 +96,7 @@ class Link(DeviceListener[Envelope]):
         if device.token is not None:
             self._connection.log_in(device.number, device.token)
 
-    def offer(self, device: Device, envelope: Envelope) -> None:
+    def offer(self, device: Device, envelope: OutboxRow) -> None:
         to_group = envelope.kind == GROUP
         self._connection.send(
             Send(
@@ -163,7 +163,7 @@ class Link(DeviceListener[Envelope]):
         if device is not None:
             self._owner.arrived(self, device, delivery)
 
-    def accepted(self, sent: Sequence[Envelope]) -> None:
+    def accepted(self, sent: Sequence[OutboxRow]) -> None:
         devices, positions = self._devices, []
         for envelope in sent:
             if devices[envelope.number].outbox.pop(envelope.position, None) is not None:
@@ -171,7 +171,7 @@ class Link(DeviceListener[Envelope]):
         ACCEPTED.inc(len(sent))
         self._owner.accepted(positions)
 
-    def refused(self, sent: Envelope, reason: str, detail: str) -> None:
+    def refused(self, sent: OutboxRow, reason: str, detail: str) -> None:
         device = self._devices[sent.number]
         SENT.labels(reason).inc()
         if reason != OVERLOADED:

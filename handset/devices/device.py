@@ -11,7 +11,7 @@ from tidings.storage.handset import outbox
 class Channel(Protocol):
     """Where a device that is logged in sends its envelopes."""
 
-    def offer(self, device: Device, envelope: outbox.Envelope) -> None:
+    def offer(self, device: Device, envelope: outbox.OutboxRow) -> None:
         """Send it as soon as there is room."""
         ...
 
@@ -42,7 +42,7 @@ class Device:
         self.next_key_id = next_key_id
         self.blocked = blocked
         self.channel: Channel | None = None
-        self.outbox: dict[int, outbox.Envelope] = {}
+        self.outbox: dict[int, outbox.OutboxRow] = {}
 
     def __repr__(self) -> str:
         return f"Device({self.number})"

@@ -48,7 +48,7 @@ def make(device: Device, *, one_time: int, kyber_one_time: int = 0, whole: bool,
     return keys
 
 
-def rows(vault: Vault, number: str, keys: KeySet, now: int) -> list[prekeys.PreKey]:
+def rows(vault: Vault, number: str, keys: KeySet, now: int) -> list[prekeys.PreKeyRow]:
     """The private parts, sealed, as made at `now` (Unix milliseconds)."""
     made = vault.prekey_rows(number, prekeys.ONE_TIME, keys.one_time)
     made += vault.prekey_rows(number, prekeys.KYBER_ONE_TIME, keys.kyber_one_time)

@@ -174,16 +174,16 @@ class Enrolment:
     async def _commit(self, changed: Sequence[Device], made: Sequence[KeySet], *, in_use: bool = True) -> None:
         now = self._now()
         rows = [self._vault.device_row(device, self._fleet) for device in changed]
-        added: list[prekeys.PreKey] = []
+        added: list[prekeys.PreKeyRow] = []
         for device, key_set in zip(changed, made, strict=True):
             added += keys.rows(self._vault, device.number, key_set, now)
         if not in_use:
             added = [dataclasses.replace(row, retired_at=now) for row in added]
         async with self._database.transaction() as connection:
-            await devices.save_devices(connection, rows)
-            await prekeys.add_prekeys(connection, added)
+            await devices.save(connection, rows)
+            await prekeys.add(connection, added)
 
     async def _save(self, changed: Sequence[Device]) -> None:
         rows = [self._vault.device_row(device, self._fleet) for device in changed]
         async with self._database.transaction() as connection:
-            await devices.save_devices(connection, rows)
+            await devices.save(connection, rows)

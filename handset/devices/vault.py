@@ -18,18 +18,18 @@ class Vault:
     def __init__(self, master_key: bytes) -> None:
         self._sealer = e2ee.Sealer(e2ee.Keyring.from_master(master_key, _KEY_ID), cache_size=8192)
 
-    def device_row(self, device: Device, fleet: str) -> devices.Device:
+    def device_row(self, device: Device, fleet: str) -> devices.DeviceRow:
         identity = self._sealer.seal(
             device.identity.public + device.identity.private, context=(device.number, "device", "identity")
         )
         token = None
         if device.token is not None:
             token = self._sealer.seal(device.token.encode(), context=(device.number, "device", "token"))
-        return devices.Device(
+        return devices.DeviceRow(
             device.number, fleet, device.registration_id, identity, token, device.next_key_id, device.blocked
         )
 
-    def device(self, row: devices.Device) -> Device:
+    def device(self, row: devices.DeviceRow) -> Device:
         keys = self._sealer.open(row.identity, (row.number, "device", "identity"))
         token = None
         if row.token is not None:
@@ -39,11 +39,11 @@ class Vault:
 
     def prekey_rows(
         self, number: str, kind: str, keys: Iterable[e2ee.PreKey | e2ee.SignedPreKey | e2ee.KyberPreKey]
-    ) -> list[prekeys.PreKey]:
+    ) -> list[prekeys.PreKeyRow]:
         """A Kyber pre-key is stored as its seed alone, the others with their public keys."""
         kyber = kind in (prekeys.KYBER_ONE_TIME, prekeys.KYBER_LAST)
         return [
-            prekeys.PreKey(
+            prekeys.PreKeyRow(
                 number,
                 key.key_id,
                 kind,
@@ -54,16 +54,16 @@ class Vault:
             for key in keys
         ]
 
-    def one_time(self, row: prekeys.PreKey) -> e2ee.PreKey:
+    def one_time(self, row: prekeys.PreKeyRow) -> e2ee.PreKey:
         keys = self._open_prekey(row)
         return e2ee.PreKey(row.key_id, keys[:_PUBLIC], keys[_PUBLIC:])
 
-    def signed(self, row: prekeys.PreKey) -> e2ee.SignedPreKey:
+    def signed(self, row: prekeys.PreKeyRow) -> e2ee.SignedPreKey:
         """Without its signature, which is only needed to upload it."""
         keys = self._open_prekey(row)
         return e2ee.SignedPreKey(row.key_id, keys[:_PUBLIC], keys[_PUBLIC:], b"")
 
-    def kyber(self, row: prekeys.PreKey) -> e2ee.KyberPreKey:
+    def kyber(self, row: prekeys.PreKeyRow) -> e2ee.KyberPreKey:
         """Without public key and signature, which are only needed to upload it."""
         return e2ee.KyberPreKey(row.key_id, b"", self._open_prekey(row), b"")
 
@@ -71,18 +71,18 @@ class Vault:
         """`half` is `sending` or `receiving`."""
         return self._sealer.seal(state, context=(number, peer, half))
 
-    def session(self, device: Device, row: sessions.Session) -> e2ee.SessionRecord:
+    def session(self, device: Device, row: sessions.SessionRow) -> e2ee.SessionRecord:
         return e2ee.SessionRecord.load(
             device.identity,
             self._sealer.open(row.sending, (row.number, row.peer, "sending")),
             self._sealer.open(row.receiving, (row.number, row.peer, "receiving")),
         )
 
-    def sender_key_row(self, number: str, group: str, sender: str, record: e2ee.SenderKeyRecord) -> groups.SenderKey:
+    def sender_key_row(self, number: str, group: str, sender: str, record: e2ee.SenderKeyRecord) -> groups.SenderKeyRow:
         sealed = self._sealer.seal(record.to_bytes(), context=(number, group, sender, "sender key"))
-        return groups.SenderKey(number, group, sender, sealed)
+        return groups.SenderKeyRow(number, group, sender, sealed)
 
-    def sender_key(self, row: groups.SenderKey) -> e2ee.SenderKeyRecord:
+    def sender_key(self, row: groups.SenderKeyRow) -> e2ee.SenderKeyRecord:
         state = self._sealer.open(row.record, (row.number, row.group_id, row.sender, "sender key"))
         return e2ee.SenderKeyRecord.from_bytes(state)
 
@@ -100,5 +100,5 @@ class Vault:
     def open_sent(self, row: sent.Sent) -> bytes:
         return self._sealer.open(row.content, (row.number, row.peer, "sent", row.id))
 
-    def _open_prekey(self, row: prekeys.PreKey) -> bytes:
+    def _open_prekey(self, row: prekeys.PreKeyRow) -> bytes:
         return self._sealer.open(row.sealed, (row.number, "prekey", row.kind, row.key_id))

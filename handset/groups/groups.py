@@ -53,11 +53,11 @@ class Courier(Protocol):
 
     async def wait_until_gone(self, device: Device, message_ids: Collection[str]) -> None: ...
 
-    def settle(self, envelope: outbox.Envelope) -> None:
+    def settle(self, envelope: outbox.OutboxRow) -> None:
         """This envelope needs no longer be sent."""
         ...
 
-    def give_up(self, device: Device, envelope: outbox.Envelope, detail: str) -> None:
+    def give_up(self, device: Device, envelope: outbox.OutboxRow, detail: str) -> None:
         """The same, and whoever sent it is told why."""
         ...
 
@@ -76,7 +76,7 @@ class Groups:
         self._clock = clock
         self._asked: LRU[tuple[str, str, str, str], float] = LRU(10 * MAX_CHORES)
         self._chores: OrderedDict[tuple[str, str, str, str], Device] = OrderedDict()
-        self._stale: OrderedDict[tuple[str, int], tuple[Device, outbox.Envelope]] = OrderedDict()
+        self._stale: OrderedDict[tuple[str, int], tuple[Device, outbox.OutboxRow]] = OrderedDict()
         self._wakeup = asyncio.Event()
         self._preparing: weakref.WeakValueDictionary[tuple[str, str], asyncio.Lock] = weakref.WeakValueDictionary()
 
@@ -139,7 +139,7 @@ class Groups:
             for device, peer, group in wanted:
                 self._want(kind, device, peer, group)
 
-    def stale(self, device: Device, envelope: outbox.Envelope) -> None:
+    def stale(self, device: Device, envelope: outbox.OutboxRow) -> None:
         """The network says that the group is another by now: it has to be encrypted for those who are there."""
         if self._network is None:
             self._courier.give_up(device, envelope, "the group has changed")
@@ -226,7 +226,7 @@ class Groups:
                 lambda keys, connection, _: keys.held(connection, number, group, there.epoch, preparation)
             )
 
-    async def _send_again(self, device: Device, envelope: outbox.Envelope) -> None:
+    async def _send_again(self, device: Device, envelope: outbox.OutboxRow) -> None:
         """Nothing of a stale message was kept by the network, so another ciphertext may have its id."""
         assert envelope.draft is not None
         number, group = device.number, envelope.group

@@ -233,9 +233,9 @@ class SenderKeyStore:
             self._changed.discard(key)
         await storage.delete_group(connection, number, group)
 
-    async def _group(self, connection: Connection, number: str, group: str) -> storage.Group:
+    async def _group(self, connection: Connection, number: str, group: str) -> storage.GroupRow:
         found = await storage.find_group(connection, number, group)
-        return found or storage.Group(number, group, "", 0, 0)
+        return found or storage.GroupRow(number, group, "", 0, 0)
 
     async def _forget_key(self, connection: Connection, number: str, group: str, sender: str) -> None:
         key = (number, group, sender)
@@ -245,6 +245,6 @@ class SenderKeyStore:
         await storage.delete_key(connection, *key)
 
 
-def _unsure(known: storage.Group, *, renewed: bool = False) -> int:
+def _unsure(known: storage.GroupRow, *, renewed: bool = False) -> int:
     """The epoch of a group whose members have to be looked at again. renewed: nobody has the key that there is now."""
     return storage.LEAVING if known.epoch == storage.LEAVING and not renewed else 0

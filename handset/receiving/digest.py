@@ -73,7 +73,7 @@ class Digest:
         self.first_messages = FirstMessages(vault)
         self.changed: dict[PeerKey, e2ee.SessionRecord] = {}
         self.dropped: set[PeerKey] = set()
-        self.messages: list[inbox.Message] = []
+        self.messages: list[inbox.InboxRow] = []
         self.shown: list[application.ReceivedMessage] = []
         self.events: list[DeviceEvent] = []
         self.unreadable: dict[Key, int] = {}
@@ -296,7 +296,7 @@ class Digest:
         SESSIONS.labels("peer").inc()
         return fresh, plaintext
 
-    def _store(self, arrival: Arrival, kind: str, text: str) -> inbox.Message:
+    def _store(self, arrival: Arrival, kind: str, text: str) -> inbox.InboxRow:
         """Put it into the inbox, at the next position."""
         self._positions.inbox += 1
         frame, number = arrival.frame, arrival.device.number
@@ -306,7 +306,7 @@ class Digest:
             # When it was written, not when it was written again.
             received_at = self.unreadable.pop(key)
             self.readable.append(key)
-        row = inbox.Message(
+        row = inbox.InboxRow(
             self._fleet,
             self._positions.inbox,
             *key,

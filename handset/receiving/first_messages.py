@@ -18,7 +18,7 @@ class FirstMessages:
 
     def __init__(self, vault: Vault) -> None:
         self._vault = vault
-        self.prekeys: Mapping[tuple[str, int], prekeys.PreKey] = {}
+        self.prekeys: Mapping[tuple[str, int], prekeys.PreKeyRow] = {}
         self.used: list[tuple[str, int]] = []
 
     def read(
@@ -42,13 +42,13 @@ class FirstMessages:
         self.used += [(key.number, key.key_id) for key in (one_time, kyber) if key and key.kind != prekeys.KYBER_LAST]
         return fresh, plaintext
 
-    def _one_time(self, device: Device, key_id: int | None) -> prekeys.PreKey | None:
+    def _one_time(self, device: Device, key_id: int | None) -> prekeys.PreKeyRow | None:
         row = self.prekeys.get((device.number, key_id)) if key_id is not None else None
         if row is None or row.kind != prekeys.ONE_TIME or (row.number, row.key_id) in self.used:
             return None
         return row
 
-    def _kyber(self, device: Device, key_id: int | None) -> prekeys.PreKey | None:
+    def _kyber(self, device: Device, key_id: int | None) -> prekeys.PreKeyRow | None:
         row = self.prekeys.get((device.number, key_id)) if key_id is not None else None
         if row is None or row.kind not in (prekeys.KYBER_ONE_TIME, prekeys.KYBER_LAST):
             return None

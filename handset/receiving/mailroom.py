@@ -111,10 +111,8 @@ class Mailroom:
     ) -> Mailroom:
         """Load what was left: the outboxes into their devices, and show what is on disk and was not shown."""
         async with database.transaction() as connection:
-            received, sent, shown = await positions.find_positions(connection, fleet)
-            await inbox.delete_messages_before(
-                connection, fleet, int(clock.now() * 1000) - INBOX_DAYS * 86_400_000, shown
-            )
+            received, sent, shown = await positions.find(connection, fleet)
+            await inbox.delete_before(connection, fleet, int(clock.now() * 1000) - INBOX_DAYS * 86_400_000, shown)
             recent = await inbox.list_recent(connection, fleet, SEEN_IN_MEMORY)
             envelopes = await outbox.list_envelopes(connection, fleet)
             old = int(clock.now() * 1000) - KEPT_MS
@@ -193,7 +191,7 @@ class Mailroom:
         self._dispatch.settled(positions)
         self._schedule_chores()
 
-    def postpone(self, device: Device, envelope: outbox.Envelope) -> None:
+    def postpone(self, device: Device, envelope: outbox.OutboxRow) -> None:
         """Offer an envelope again after a while."""
         self._dispatch.postpone(device, envelope)
 
@@ -268,17 +266,17 @@ class Mailroom:
 
             envelopes = digest.outbox.envelopes()
             await inbox.delete_unreadable(connection, digest.readable)
-            await inbox.add_messages(connection, digest.messages)
+            await inbox.add(connection, digest.messages)
             await handset_sent.add(connection, digest.sent)
             await self._sender_keys.save(connection)
             await self._sessions.save(connection, digest)
-            await outbox.add_envelopes(connection, [envelope for _, envelope in envelopes])
+            await outbox.add(connection, [envelope for _, envelope in envelopes])
             if digest.first_messages.used:
-                await prekeys.delete_prekeys(connection, digest.first_messages.used)
+                await prekeys.delete(connection, digest.first_messages.used)
             chores = self._chores is None or any(item is _CHORES for item in items)
             done = len(accepted) if chores else 0
             if done:
-                await outbox.delete_envelopes(connection, self._fleet, accepted[:done])
+                await outbox.delete(connection, self._fleet, accepted[:done])
             if chores:
                 await self._repeats.prune(connection, self._positions.outbox)
             if chores and shown != self._shown_saved:
@@ -291,7 +289,7 @@ class Mailroom:
         return results
 
     def _publish(
-        self, items: Sequence[Item], digest: Digest, envelopes: Sequence[tuple[Device, outbox.Envelope]]
+        self, items: Sequence[Item], digest: Digest, envelopes: Sequence[tuple[Device, outbox.OutboxRow]]
     ) -> None:
         """What may be seen outside only after the commit."""
         for stored in digest.messages:
@@ -348,7 +346,7 @@ class Mailroom:
             self._batcher.put(_CHORES)
 
 
-def _message(row: inbox.Message) -> application.ReceivedMessage:
+def _message(row: inbox.InboxRow) -> application.ReceivedMessage:
     """As it is shown when it was not shown before a restart."""
     kind, text, raw = row.kind, "", row.content
     if kind == inbox.TEXT:

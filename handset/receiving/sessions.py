@@ -41,9 +41,9 @@ class Sessions:
 
     async def save(self, connection: Connection, digest: Digest) -> None:
         """Write what the digest has changed."""
-        await sessions.save_sessions(connection, [self._seal(*entry) for entry in digest.changed.items()])
+        await sessions.save(connection, [self._seal(*entry) for entry in digest.changed.items()])
         if digest.dropped:
-            await sessions.delete_sessions(connection, digest.dropped)
+            await sessions.delete(connection, digest.dropped)
 
     def keep(self, digest: Digest) -> None:
         """The transaction is committed."""
@@ -52,7 +52,7 @@ class Sessions:
         for key in digest.dropped:
             self._known.drop(key)
 
-    def _open(self, row: sessions.Session, digest: Digest) -> None:
+    def _open(self, row: sessions.SessionRow, digest: Digest) -> None:
         try:
             record = self._vault.session(self._devices[row.number], row)
         except e2ee.E2EEError as error:
@@ -61,9 +61,9 @@ class Sessions:
         else:
             digest.sessions[(row.number, row.peer)] = record
 
-    def _seal(self, key: PeerKey, record: e2ee.SessionRecord) -> sessions.Session:
+    def _seal(self, key: PeerKey, record: e2ee.SessionRecord) -> sessions.SessionRow:
         number, peer = key
-        return sessions.Session(
+        return sessions.SessionRow(
             number,
             peer,
             self._vault.seal_half(number, peer, "sending", record.sending_half()),

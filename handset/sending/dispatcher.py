@@ -50,7 +50,7 @@ class Dispatch:
             self._settled.clear()
             await self._settled.wait()
 
-    def post(self, envelopes: Sequence[tuple[Device, outbox.Envelope]]) -> None:
+    def post(self, envelopes: Sequence[tuple[Device, outbox.OutboxRow]]) -> None:
         """Put committed envelopes into their devices' outboxes and send those that are due."""
         now = int(self._clock.now() * 1000)
         self.outstanding += len(envelopes)
@@ -78,7 +78,7 @@ class Dispatch:
         if not self.outstanding:
             self._empty.set()
 
-    def postpone(self, device: Device, envelope: outbox.Envelope) -> None:
+    def postpone(self, device: Device, envelope: outbox.OutboxRow) -> None:
         """Offer an envelope again after a while."""
         due = int((self._clock.now() + RETRY_SECONDS) * 1000)
         heapq.heappush(self._due, (due, envelope.position, device))

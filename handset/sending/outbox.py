@@ -37,10 +37,10 @@ class OutboxBatch:
         self._positions = positions
         self._receipt_ids = receipt_ids
         self._now = now
-        self._envelopes: list[tuple[Device, outbox.Envelope]] = []
+        self._envelopes: list[tuple[Device, outbox.OutboxRow]] = []
         self._receipts: dict[_Shared, tuple[Device, int, list[str]]] = {}
 
-    def envelopes(self) -> list[tuple[Device, outbox.Envelope]]:
+    def envelopes(self) -> list[tuple[Device, outbox.OutboxRow]]:
         """All of them, by position."""
         for key in list(self._receipts):
             self._flush(key)
@@ -49,10 +49,10 @@ class OutboxBatch:
 
     def add_message(
         self, device: Device, peer: str, kind: str, body: bytes, *, envelope_id: str = "", repeats: str = ""
-    ) -> outbox.Envelope:
+    ) -> outbox.OutboxRow:
         """As it goes out, under a new id unless one is given; repeats: the message that it repeats."""
         id_, refs = envelope_id or ids.make(self._now), (repeats,) if repeats else ()
-        envelope = outbox.Envelope(self._fleet, self._next(), device.number, peer, id_, kind, 0, body, refs)
+        envelope = outbox.OutboxRow(self._fleet, self._next(), device.number, peer, id_, kind, 0, body, refs)
         self._envelopes.append((device, envelope))
         return envelope
 
@@ -78,7 +78,7 @@ class OutboxBatch:
         """A message to a group; the id under which it goes out, a new one unless it is given."""
         number, id_ = device.number, message_id or ids.make(self._now)
         draft = self._vault.seal_draft(number, group, id_, plaintext)
-        envelope = outbox.Envelope(
+        envelope = outbox.OutboxRow(
             self._fleet, self._next(), number, "", id_, wire.GROUP, 0, body, (), group, epoch, draft
         )
         self._envelopes.append((device, envelope))
@@ -109,7 +109,7 @@ class OutboxBatch:
         self, device: Device, position: int, peer: str, kind: str, group: str, due: int, refs: Sequence[str]
     ) -> None:
         receipt_id = self._receipt_ids.next()
-        envelope = outbox.Envelope(
+        envelope = outbox.OutboxRow(
             self._fleet, position, device.number, peer, receipt_id, kind, due, b"", tuple(refs), group
         )
         self._envelopes.append((device, envelope))
@@ -119,5 +119,5 @@ class OutboxBatch:
         return self._positions.outbox
 
 
-def _position(entry: tuple[Device, outbox.Envelope]) -> int:
+def _position(entry: tuple[Device, outbox.OutboxRow]) -> int:
     return entry[1].position

@@ -155,12 +155,12 @@ class _Terminal:
             await asyncio.gather(*running)
         if device.token is None:
             async with self._database.transaction() as connection:
-                await devices.save_devices(connection, [self._vault.device_row(device, self._fleet)])
+                await devices.save(connection, [self._vault.device_row(device, self._fleet)])
         return self._status
 
     async def _device(self) -> Device:
         async with self._database.reading() as connection:
-            row = await devices.find_device(connection, self._number)
+            row = await devices.find(connection, self._number)
         if row is None:
             return keys.new_device(self._number)
         if row.fleet != self._fleet:

@@ -102,10 +102,8 @@ class Bench:
         async with self.database.transaction() as connection:
             for number in numbers:
                 device, self.keys[number] = make_device(number)
-                await devices.save_devices(connection, [VAULT.device_row(device, "fleet")])
-                await prekeys.add_prekeys(
-                    connection, keys.rows(VAULT, number, self.keys[number], int(self.clock.now() * 1000))
-                )
+                await devices.save(connection, [VAULT.device_row(device, "fleet")])
+                await prekeys.add(connection, keys.rows(VAULT, number, self.keys[number], int(self.clock.now() * 1000)))
 
     async def close(self) -> None:
         await self.network.close()
@@ -142,11 +140,11 @@ class Bench:
             stop.set()
             await task
 
-    async def outbox(self) -> list[outbox.Envelope]:
+    async def outbox(self) -> list[outbox.OutboxRow]:
         async with self.database.reading() as connection:
             return await outbox.list_envelopes(connection, "fleet")
 
-    async def inbox(self) -> list[inbox.Message]:
+    async def inbox(self) -> list[inbox.InboxRow]:
         async with self.database.reading() as connection:
             return await inbox.list_messages(connection, "fleet", 0, 1000)
 

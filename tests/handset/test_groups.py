@@ -35,7 +35,7 @@ async def phones(*people: Person) -> AsyncIterator[None]:
         yield
 
 
-async def received(who: Person) -> list[inbox.Message]:
+async def received(who: Person) -> list[inbox.InboxRow]:
     database = who.database
     try:
         async with database.reading() as connection:

@@ -13,7 +13,7 @@ from tidings.storage.handset.tables import devices
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Device:
+class DeviceRow:
     """One recipient. Identity (the private key) and token are sealed; token is `None` until it is registered.
 
     next_key_id: the first id that no pre-key of this device has had.
@@ -29,7 +29,7 @@ class Device:
     blocked: str = ""
 
 
-async def save_devices(connection: AsyncConnection, rows: Sequence[Device]) -> None:
+async def save(connection: AsyncConnection, rows: Sequence[DeviceRow]) -> None:
     """Keep new devices; of those that are there already, only token, next_key_id and blocked change."""
     if rows:
         statement = insert_or_update(connection, devices, ("number",), ("token", "next_key_id", "blocked"))
@@ -50,13 +50,13 @@ async def save_devices(connection: AsyncConnection, rows: Sequence[Device]) -> N
         )
 
 
-async def list_devices(connection: AsyncConnection, fleet: str) -> list[Device]:
+async def list_devices(connection: AsyncConnection, fleet: str) -> list[DeviceRow]:
     """All devices of a fleet, by number."""
     rows = await connection.execute(sa.select(devices).where(devices.c.fleet == fleet).order_by(devices.c.number))
-    return [Device(*row) for row in rows]
+    return [DeviceRow(*row) for row in rows]
 
 
-async def find_device(connection: AsyncConnection, number: str) -> Device | None:
+async def find(connection: AsyncConnection, number: str) -> DeviceRow | None:
     """One device, of whichever fleet."""
     row = (await connection.execute(sa.select(devices).where(devices.c.number == number))).first()
-    return Device(*row) if row else None
+    return DeviceRow(*row) if row else None

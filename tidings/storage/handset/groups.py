@@ -16,7 +16,7 @@ LEAVING = -1
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Group:
+class GroupRow:
     """One group that a number is in.
 
     epoch:   of which everybody in the group has this number's sender key; 0 when that is to be found out; `LEAVING`
@@ -32,7 +32,7 @@ class Group:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class SenderKey:
+class SenderKeyRow:
     """The chains of one sender in a group as a number holds them, sealed; its own when it is the sender itself."""
 
     number: str
@@ -41,22 +41,22 @@ class SenderKey:
     record: bytes
 
 
-async def save_group(connection: AsyncConnection, group: Group) -> None:
+async def save_group(connection: AsyncConnection, group: GroupRow) -> None:
     """Keep a group, new or changed."""
     await save_rows(connection, groups, ("number", "group_id"), ("subject", "epoch", "version"), [group])
 
 
-async def find_group(connection: AsyncConnection, number: str, group: str) -> Group | None:
+async def find_group(connection: AsyncConnection, number: str, group: str) -> GroupRow | None:
     """What is kept of one group."""
     query = sa.select(groups).where((groups.c.number == number) & (groups.c.group_id == group))
     row = (await connection.execute(query)).first()
-    return Group(*row) if row else None
+    return GroupRow(*row) if row else None
 
 
-async def list_groups(connection: AsyncConnection, number: str) -> list[Group]:
+async def list_groups(connection: AsyncConnection, number: str) -> list[GroupRow]:
     """The groups of a number, by id."""
     rows = await connection.execute(sa.select(groups).where(groups.c.number == number).order_by(groups.c.group_id))
-    return [Group(*row) for row in rows]
+    return [GroupRow(*row) for row in rows]
 
 
 async def delete_group(connection: AsyncConnection, number: str, group: str) -> None:
@@ -65,7 +65,7 @@ async def delete_group(connection: AsyncConnection, number: str, group: str) -> 
         await connection.execute(table.delete().where((table.c.number == number) & (table.c.group_id == group)))
 
 
-async def save_keys(connection: AsyncConnection, rows: Sequence[SenderKey]) -> None:
+async def save_keys(connection: AsyncConnection, rows: Sequence[SenderKeyRow]) -> None:
     """Keep sender keys, new or changed."""
     await save_rows(connection, sender_keys, ("number", "group_id", "sender"), ("record",), rows)
 
@@ -75,12 +75,12 @@ _KEYS = sa.select(sender_keys).where(
 )
 
 
-async def list_keys(connection: AsyncConnection, wanted: Collection[Key]) -> list[SenderKey]:
+async def list_keys(connection: AsyncConnection, wanted: Collection[Key]) -> list[SenderKeyRow]:
     """Those of these sender keys that exist."""
-    found: list[SenderKey] = []
+    found: list[SenderKeyRow] = []
     for page in pages(list(wanted), 300):
         rows = await connection.execute(_KEYS, {"keys": list(page)})
-        found += [SenderKey(*row) for row in rows]
+        found += [SenderKeyRow(*row) for row in rows]
     return found
 
 

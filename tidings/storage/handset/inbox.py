@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from tidings.storage.database import any_of
+from tidings.storage.database import any_of, pages
 from tidings.storage.handset.tables import inbox
 
 # Kinds of what is in the inbox.
@@ -21,7 +21,6 @@ EMPTY = "null"  # completes a key exchange; shown to nobody
 UNREADABLE = "undecryptable"  # kept by its id, so that it is acknowledged once and for all
 CONTROL = "control"  # what devices tell each other about the keys of a group; shown to nobody
 
-_CHUNK = 1000  # values in one IN (…)
 _KNOWN = sa.select(inbox.c.number, inbox.c.peer, inbox.c.id).where(inbox.c.id.in_(any_of("ids")))
 _KINDS = sa.select(inbox.c.number, inbox.c.peer, inbox.c.id, inbox.c.kind, inbox.c.received_at).where(
     inbox.c.id.in_(any_of("ids"))
@@ -32,7 +31,7 @@ _DELETE_UNREADABLE = inbox.delete().where(
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Message:
+class InboxRow:
     """One received message.
 
     content: the text, the JSON of another type, or why it could not be decrypted; received_at: Unix milliseconds;
@@ -50,7 +49,7 @@ class Message:
     group: str = ""
 
 
-async def add_messages(connection: AsyncConnection, rows: Sequence[Message]) -> None:
+async def add(connection: AsyncConnection, rows: Sequence[InboxRow]) -> None:
     """Keep received messages. Raises `IntegrityError` when a (number, peer, id) is there already."""
     if rows:
         await connection.execute(
@@ -75,8 +74,8 @@ async def add_messages(connection: AsyncConnection, rows: Sequence[Message]) -> 
 async def list_known(connection: AsyncConnection, ids: Sequence[str]) -> set[tuple[str, str, str]]:
     """The (number, peer, id) of received messages with these ids."""
     found: set[tuple[str, str, str]] = set()
-    for start in range(0, len(ids), _CHUNK):
-        rows = await connection.execute(_KNOWN, {"ids": ids[start : start + _CHUNK]})
+    for page in pages(ids):
+        rows = await connection.execute(_KNOWN, {"ids": page})
         found.update((row[0], row[1], row[2]) for row in rows)
     return found
 
@@ -84,17 +83,17 @@ async def list_known(connection: AsyncConnection, ids: Sequence[str]) -> set[tup
 async def list_kinds(connection: AsyncConnection, ids: Sequence[str]) -> dict[tuple[str, str, str], tuple[str, int]]:
     """Of the received messages with these ids, by (number, peer, id): the kind, and when they were received."""
     found: dict[tuple[str, str, str], tuple[str, int]] = {}
-    for start in range(0, len(ids), _CHUNK):
-        rows = await connection.execute(_KINDS, {"ids": ids[start : start + _CHUNK]})
+    for page in pages(ids):
+        rows = await connection.execute(_KINDS, {"ids": page})
         found.update(((row[0], row[1], row[2]), (row[3], row[4])) for row in rows)
     return found
 
 
 async def delete_unreadable(connection: AsyncConnection, keys: Sequence[tuple[str, str, str]]) -> None:
     """Make room for messages that could not be decrypted before, by (number, peer, id)."""
-    for start in range(0, len(keys), _CHUNK // 3):
-        page = [(id_, number, peer) for number, peer, id_ in keys[start : start + _CHUNK // 3]]
-        await connection.execute(_DELETE_UNREADABLE, {"keys": page})
+    for page in pages(keys, 333):
+        found = [(id_, number, peer) for number, peer, id_ in page]
+        await connection.execute(_DELETE_UNREADABLE, {"keys": found})
 
 
 async def list_recent(connection: AsyncConnection, fleet: str, limit: int) -> list[tuple[str, str, str]]:
@@ -108,15 +107,15 @@ async def list_recent(connection: AsyncConnection, fleet: str, limit: int) -> li
     return [(row[0], row[1], row[2]) for row in rows]
 
 
-async def list_messages(connection: AsyncConnection, fleet: str, after: int, limit: int) -> list[Message]:
+async def list_messages(connection: AsyncConnection, fleet: str, after: int, limit: int) -> list[InboxRow]:
     """A fleet's messages behind a position, in order."""
     rows = await connection.execute(
         sa.select(inbox).where(inbox.c.fleet == fleet, inbox.c.position > after).order_by(inbox.c.position).limit(limit)
     )
-    return [Message(*row) for row in rows]
+    return [InboxRow(*row) for row in rows]
 
 
-async def delete_messages_before(connection: AsyncConnection, fleet: str, time: int, shown: int) -> int:
+async def delete_before(connection: AsyncConnection, fleet: str, time: int, shown: int) -> int:
     """Forget messages received before `time` (Unix milliseconds) at positions up to `shown`; returns how many."""
     result = await connection.execute(
         inbox.delete().where(inbox.c.fleet == fleet, inbox.c.position <= shown, inbox.c.received_at < time)

@@ -11,17 +11,16 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from tidings.storage.database import any_of
+from tidings.storage.database import any_of, pages
 from tidings.storage.handset.tables import outbox
 
-_CHUNK = 1000  # values in one IN (…)
 _DELETE_ENVELOPES = outbox.delete().where(
     outbox.c.fleet == sa.bindparam("of_fleet"), outbox.c.position.in_(any_of("positions"))
 )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Envelope:
+class OutboxRow:
     """One envelope to send exactly as it is. Not before due_at, Unix milliseconds (0: at once).
 
     group: that it goes to, and then there is no peer; or that the messages of a receipt were sent to.
@@ -43,7 +42,7 @@ class Envelope:
     draft: bytes | None = None
 
 
-async def add_envelopes(connection: AsyncConnection, rows: Sequence[Envelope]) -> None:
+async def add(connection: AsyncConnection, rows: Sequence[OutboxRow]) -> None:
     """Keep envelopes until the network has accepted them."""
     if rows:
         await connection.execute(
@@ -68,11 +67,11 @@ async def add_envelopes(connection: AsyncConnection, rows: Sequence[Envelope]) -
         )
 
 
-async def list_envelopes(connection: AsyncConnection, fleet: str) -> list[Envelope]:
+async def list_envelopes(connection: AsyncConnection, fleet: str) -> list[OutboxRow]:
     """Everything that a fleet still has to send, in order."""
     rows = await connection.execute(sa.select(outbox).where(outbox.c.fleet == fleet).order_by(outbox.c.position))
     return [
-        Envelope(
+        OutboxRow(
             e.fleet, e.position, e.number, e.peer, e.id, e.kind, e.due_at, e.body, tuple(e.refs.split()),
             e.group_id, e.epoch, e.draft,
         )
@@ -80,7 +79,7 @@ async def list_envelopes(connection: AsyncConnection, fleet: str) -> list[Envelo
     ]  # fmt: skip
 
 
-async def delete_envelopes(connection: AsyncConnection, fleet: str, positions: Sequence[int]) -> None:
+async def delete(connection: AsyncConnection, fleet: str, positions: Sequence[int]) -> None:
     """Forget envelopes that the network has accepted or refused for good."""
-    for start in range(0, len(positions), _CHUNK):
-        await connection.execute(_DELETE_ENVELOPES, {"of_fleet": fleet, "positions": positions[start : start + _CHUNK]})
+    for page in pages(positions):
+        await connection.execute(_DELETE_ENVELOPES, {"of_fleet": fleet, "positions": page})

@@ -15,7 +15,7 @@ async def save_shown(connection: AsyncConnection, fleet: str, position: int) -> 
     await connection.execute(statement, [{"fleet": fleet, "shown": position}])
 
 
-async def find_positions(connection: AsyncConnection, fleet: str) -> tuple[int, int, int]:
+async def find(connection: AsyncConnection, fleet: str) -> tuple[int, int, int]:
     """The last position of a fleet's inbox and of what it sent, and up to which position it has shown; 0 for none."""
     row = (
         await connection.execute(

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from tidings.storage.database import any_of
+from tidings.storage.database import any_of, pages
 from tidings.storage.handset.tables import devices, prekeys
 
 # Kinds of pre-key. The ids of one device's pre-keys are unique across kinds.
@@ -18,13 +18,12 @@ KYBER_ONE_TIME = "kyber"  # deleted like the EC ones
 KYBER_LAST = "kyber_last"  # the last resort: used again and again
 
 _LASTING = (SIGNED, KYBER_LAST)
-_CHUNK = 1000  # values in one IN (…)
 _PREKEYS = sa.select(prekeys).where(prekeys.c.number.in_(any_of("numbers")), prekeys.c.key_id.in_(any_of("ids")))
 _DELETE_PREKEYS = prekeys.delete().where(sa.tuple_(prekeys.c.number, prekeys.c.key_id).in_(any_of("pairs")))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class PreKey:
+class PreKeyRow:
     """The private part of one pre-key, sealed.
 
     created_at: Unix milliseconds. retired_at: Unix milliseconds since when nobody new is given it, as far as we know:
@@ -39,7 +38,7 @@ class PreKey:
     retired_at: int = 0
 
 
-async def add_prekeys(connection: AsyncConnection, rows: Sequence[PreKey]) -> None:
+async def add(connection: AsyncConnection, rows: Sequence[PreKeyRow]) -> None:
     """Keep new pre-keys. Raises `IntegrityError` when an id was used before."""
     if rows:
         await connection.execute(
@@ -48,25 +47,22 @@ async def add_prekeys(connection: AsyncConnection, rows: Sequence[PreKey]) -> No
         )
 
 
-async def list_prekeys(connection: AsyncConnection, wanted: Iterable[tuple[str, int]]) -> list[PreKey]:
+async def list_prekeys(connection: AsyncConnection, wanted: Iterable[tuple[str, int]]) -> list[PreKeyRow]:
     """Those of these (number, key id) that are still there."""
     asked = set(wanted)
     numbers, ids = sorted({number for number, _ in asked}), sorted({key_id for _, key_id in asked})
-    found: list[PreKey] = []
-    for start in range(0, len(numbers), _CHUNK):
-        for first in range(0, len(ids), _CHUNK):
-            rows = await connection.execute(
-                _PREKEYS, {"numbers": numbers[start : start + _CHUNK], "ids": ids[first : first + _CHUNK]}
-            )
-            found += [PreKey(*row) for row in rows if (row[0], row[1]) in asked]
+    found: list[PreKeyRow] = []
+    for some_numbers in pages(numbers):
+        for some_ids in pages(ids):
+            rows = await connection.execute(_PREKEYS, {"numbers": some_numbers, "ids": some_ids})
+            found += [PreKeyRow(*row) for row in rows if (row[0], row[1]) in asked]
     return found
 
 
-async def delete_prekeys(connection: AsyncConnection, used: Iterable[tuple[str, int]]) -> None:
+async def delete(connection: AsyncConnection, used: Iterable[tuple[str, int]]) -> None:
     """Forget these (number, key id)."""
-    pairs = list(used)
-    for start in range(0, len(pairs), _CHUNK // 2):
-        await connection.execute(_DELETE_PREKEYS, {"pairs": pairs[start : start + _CHUNK // 2]})
+    for page in pages(list(used), 500):
+        await connection.execute(_DELETE_PREKEYS, {"pairs": page})
 
 
 async def list_due(connection: AsyncConnection, fleet: str, before: int, *, after: str, limit: int) -> Sequence[str]:

@@ -8,15 +8,14 @@ from collections.abc import Iterable, Sequence
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from tidings.storage.database import any_of, insert_or_update
+from tidings.storage.database import any_of, insert_or_update, pages
 from tidings.storage.handset.tables import sessions
 
-_CHUNK = 1000  # values in one IN (…)
 _SESSIONS = sa.select(sessions).where(sa.tuple_(sessions.c.number, sessions.c.peer).in_(any_of("pairs")))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Session:
+class SessionRow:
     """One session with a peer in its two halves, sealed."""
 
     number: str
@@ -25,7 +24,7 @@ class Session:
     receiving: bytes
 
 
-async def save_sessions(connection: AsyncConnection, rows: Sequence[Session]) -> None:
+async def save(connection: AsyncConnection, rows: Sequence[SessionRow]) -> None:
     """Keep sessions, new or changed."""
     if rows:
         statement = insert_or_update(connection, sessions, ("number", "peer"), ("sending", "receiving"))
@@ -35,23 +34,16 @@ async def save_sessions(connection: AsyncConnection, rows: Sequence[Session]) ->
         )
 
 
-async def list_sessions(connection: AsyncConnection, wanted: Iterable[tuple[str, str]]) -> list[Session]:
+async def list_sessions(connection: AsyncConnection, wanted: Iterable[tuple[str, str]]) -> list[SessionRow]:
     """Those of these (number, peer) that exist."""
-    asked = list(wanted)
-    found: list[Session] = []
-    for start in range(0, len(asked), _CHUNK // 2):
-        pairs = asked[start : start + _CHUNK // 2]
-        rows = await connection.execute(_SESSIONS, {"pairs": pairs})
-        found += [Session(*row) for row in rows]
+    found: list[SessionRow] = []
+    for page in pages(list(wanted), 500):
+        rows = await connection.execute(_SESSIONS, {"pairs": page})
+        found += [SessionRow(*row) for row in rows]
     return found
 
 
-async def delete_sessions(connection: AsyncConnection, gone: Iterable[tuple[str, str]]) -> None:
+async def delete(connection: AsyncConnection, gone: Iterable[tuple[str, str]]) -> None:
     """Forget the sessions of these (number, peer)."""
-    pairs = list(gone)
-    for start in range(0, len(pairs), _CHUNK // 2):
-        await connection.execute(
-            sessions.delete().where(
-                sa.tuple_(sessions.c.number, sessions.c.peer).in_(pairs[start : start + _CHUNK // 2])
-            )
-        )
+    for page in pages(list(gone), 500):
+        await connection.execute(sessions.delete().where(sa.tuple_(sessions.c.number, sessions.c.peer).in_(page)))
