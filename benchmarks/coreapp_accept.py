@@ -34,6 +34,7 @@ from coreapp.settings import Settings
 from coreapp.shard.link import LinkHandler
 from coreapp.shard.node import Node
 from coreapp.webhook import delivery, signature
+from harness import metrics
 from harness.mariadb import MariaDB
 from tests.coreapp.phones import Phone
 from tidings.client.http import NetworkApi
@@ -44,7 +45,7 @@ from tidings.runtime.clock import SystemClock
 from tidings.runtime.settings import DatabaseSettings, Secrets
 from tidings.storage import schema
 from tidings.storage.business import application_settings
-from tidings.storage.database import COMMITS, Database
+from tidings.storage.database import Database
 from tidings.wire import connection as wire
 from tidings.wire import core
 from tidings.wire import device as frames
@@ -260,7 +261,7 @@ def posted() -> int:
 
 
 def commits() -> float:
-    return float(COMMITS.labels("business")._value.get())
+    return metrics.value("tidings_db_commits_total", family="business")
 
 
 async def until_posted(count: int) -> None:

@@ -26,6 +26,7 @@ from handset.fleet import Fleet
 from handset.robots.behaviours import Behaviour, number_of
 from handset.robots.robots import Robots
 from handset.shown_log import ShownLog
+from harness import metrics
 from tests.handset.scripted import Business, ScriptedNetwork, make_device
 from tidings.client import transports
 from tidings.runtime.clock import SystemClock
@@ -98,6 +99,10 @@ def _network_process(pipe: multiprocessing.connection.Connection, rate: int) -> 
     uvloop.run(_play_network(pipe, rate))
 
 
+def committed() -> float:
+    return metrics.value("tidings_db_commits_total", family="handset")
+
+
 async def measure(robots: int, messages: int, rate: int, folder: Path) -> None:
     """Run and print."""
     ours, theirs = multiprocessing.Pipe()
@@ -123,11 +128,11 @@ async def measure(robots: int, messages: int, rate: int, folder: Path) -> None:
     for name, count in (("new sessions", robots), ("warm", messages), ("warm", messages)):
         ours.send(("deliver", count))
         await loop.run_in_executor(None, ours.recv)
-        cpu, wall, commits = time.process_time(), time.perf_counter(), database._commits._value.get()
+        cpu, wall, commits = time.process_time(), time.perf_counter(), committed()
         ours.send("go")
         await loop.run_in_executor(None, ours.recv)
         cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
-        commits = database._commits._value.get() - commits
+        commits = committed() - commits
         print(
             f"{name:13} {count:6} messages  {count / wall:7.0f}/s  {cpu / count * 1e6:6.0f} µs CPU a message"
             f"  {count / commits:5.1f} messages a commit"

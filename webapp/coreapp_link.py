@@ -16,7 +16,7 @@ from tidings.storage.business.shards import Owner
 from tidings.storage.database import Database
 from tidings.wire import core
 from tidings.wire.codes import NOT_PRIMARY_COREAPP
-from webapp.coreapp_peer import Make, Peer
+from webapp.coreapp_peer import STALL, Make, Peer
 from webapp.errors import CoreappAway, CoreappRefused, CoreappUnreachable, TryLater, UseAnotherKey, WaitForAnswer
 
 log = logging.getLogger(__name__)
@@ -89,11 +89,22 @@ class CoreappLinks:
 
     name = "coreapp-links"
 
-    def __init__(self, shard_map: ShardMap, key: str, *, patience: float, timeout: float) -> None:
+    def __init__(
+        self,
+        shard_map: ShardMap,
+        key: str,
+        *,
+        patience: float,
+        timeout: float,
+        stall: float = STALL,
+        max_waiting: int = MAX_WAITING,
+    ) -> None:
         self._map = shard_map
         self._key = key
         self._patience = patience
         self._timeout = timeout
+        self._stall = stall
+        self._max_waiting = max_waiting
         self._owners: dict[int, Owner] = {}
         self._peers: dict[str, Peer] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -131,7 +142,7 @@ class CoreappLinks:
         self._owners = {owner.shard: owner for owner in owners}
         wanted = {owner.address for owner in owners if owner.address}
         for address in wanted - self._peers.keys():
-            peer = self._peers[address] = Peer(address, self._key, self._changed)
+            peer = self._peers[address] = Peer(address, self._key, self._changed, stall=self._stall)
             self._tasks[address] = asyncio.create_task(peer.run(), name=f"coreapp {address}")
         for address in self._peers.keys() - wanted:
             self._retire(self._peers.pop(address), self._tasks.pop(address))
@@ -215,7 +226,7 @@ class CoreappLinks:
                 await self._wait_for_change(recipient, loop.time() + NOT_OWNER_RETRY)
 
     async def _wait_for_change(self, recipient: str | None, deadline: float) -> None:
-        if self._waiting >= MAX_WAITING:
+        if self._waiting >= self._max_waiting:
             raise TryLater("too many requests wait for a Coreapp")
         self._waiting += 1
         try:

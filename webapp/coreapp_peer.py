@@ -33,11 +33,12 @@ FIRST_RETRY, LAST_RETRY, CONNECT_TIMEOUT = 0.05, 1.0, 5.0
 class Peer:
     """One Coreapp: connects, connects again, asks."""
 
-    def __init__(self, address: str, key: str, changed: Callable[[], None]) -> None:
+    def __init__(self, address: str, key: str, changed: Callable[[], None], *, stall: float = STALL) -> None:
         self.address = address
         self.problem = "connecting"
         self._key = key
         self._changed = changed
+        self._stall = stall
         self._requests: Requests[core.Answer] = Requests()
         self._connection: wire.Connection | None = None
         self._lost = asyncio.Event()
@@ -82,7 +83,7 @@ class Peer:
     async def ask(self, make: Make, timeout: float, *, soon: bool = False) -> core.Answer:
         """Raises `CoreappAway` when no answer comes; whether the question was acted upon is then unknown.
 
-        soon: give up after `STALL` seconds when no message was accepted in that time either. A Coreapp that is slow
+        soon: give up after `stall` seconds when no message was accepted in that time either. A Coreapp that is slow
         because it has much to do is waited for.
 
         A question that was not sent raises `CoreappUnreachable`, `TryLater` when too many are in flight, and `SendLess`
@@ -96,11 +97,11 @@ class Peer:
 
         def longer() -> float:
             now = loop.time()
-            return min(self._progress_at + STALL, asked + timeout) - now
+            return min(self._progress_at + self._stall, asked + timeout) - now
 
         try:
-            if soon and timeout > STALL:
-                return await self._requests.ask(connection, make, timeout=STALL, longer=longer)
+            if soon and timeout > self._stall:
+                return await self._requests.ask(connection, make, timeout=self._stall, longer=longer)
             return await self._requests.ask(connection, make, timeout=timeout)
         except wire.FrameTooLong:
             raise SendLess(wire.MAX_FRAME) from None

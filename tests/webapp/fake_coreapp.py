@@ -79,6 +79,11 @@ class FakeCoreapp:
         self.port = self._server.sockets[0].getsockname()[1]
         return self
 
+    def take_no_more(self) -> None:
+        """Refuse new connections; those that are open stay."""
+        assert self._server is not None
+        self._server.close()
+
     async def stop(self) -> None:
         if self._server is not None:
             self._server.close()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.webapp.conftest import Served, body, check_headers, code, errors
+from tests.webapp.conftest import Serve, Served, body, check_headers, code, errors
 from tests.webapp.fake_coreapp import FakeCoreapp
 from tests.webapp.roles import check_is_for_administrators
 from tests.webapp.test_coreapp_link import noticed
@@ -213,8 +213,9 @@ async def test_the_account_is_for_administrators(api: Served, method: str, path:
 
 
 @pytest.mark.parametrize("path", ["/v1/account", "/v1/account/verify"])
-async def test_with_the_coreapp_away_the_caller_is_told(api: Served, coreapp: FakeCoreapp, path: str) -> None:
-    api.parts.links._patience = 0.05
+async def test_with_the_coreapp_away_the_caller_is_told(serve: Serve, coreapp: FakeCoreapp, path: str) -> None:
+    api = await serve(coreapp_patience=0.05)
+    await api.log_in()
     await coreapp.stop()
-    await noticed(api.parts.links)
+    await noticed()
     assert code(await api.http.post(path, json=body("account") | {"code": "123456"})) == (503, 1011)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any
 
 import pytest
 
+from harness import metrics
+from tests.coreapp.signals import soon
 from tests.webapp.conftest import Serve, Served, body, code, errors
 from tests.webapp.fake_coreapp import LINK_KEY, FakeCoreapp
 from tidings.storage.business import shards
@@ -15,7 +18,6 @@ from tidings.storage.business.shards import Owner
 from tidings.storage.database import Database
 from tidings.wire import connection as wire
 from tidings.wire import core
-from webapp import coreapp_link, coreapp_peer
 from webapp.coreapp_link import CoreappLinks, DatabaseShardMap, FixedShardMap, ShardMap
 from webapp.errors import CoreappAway, CoreappRefused, CoreappUnreachable, SendLess, TryLater
 
@@ -44,9 +46,9 @@ async def link() -> AsyncIterator[Link]:
     async with contextlib.AsyncExitStack() as stack:
 
         async def start(
-            shard_map: ShardMap, key: str = LINK_KEY, patience: float = 5.0, timeout: float = 5.0
+            shard_map: ShardMap, key: str = LINK_KEY, patience: float = 5.0, timeout: float = 5.0, **options: Any
         ) -> CoreappLinks:
-            links = CoreappLinks(shard_map, key, patience=patience, timeout=timeout)
+            links = CoreappLinks(shard_map, key, patience=patience, timeout=timeout, **options)
             stop = asyncio.Event()
             running = asyncio.create_task(links.run(stop))
 
@@ -66,11 +68,16 @@ async def accept(links: CoreappLinks, to: str = "15550110001") -> core.Accepted:
     )
 
 
-async def noticed(links: CoreappLinks) -> None:
-    """Wait until the loss of the connection has been seen."""
-    async with asyncio.timeout(5):
-        while any(peer.is_ready for peer in links._peers.values()):
-            await links._change.wait()
+async def noticed() -> None:
+    """Wait until the loss of every connection has been seen."""
+    await soon(lambda: not metrics.value("tidings_webapp_coreapps_connected"))
+
+
+def cut(links: CoreappLinks) -> None:
+    """Lose the only connection at the end of this turn of the loop, before what it holds is written."""
+    [peer] = links._peers.values()
+    assert peer._connection is not None
+    asyncio.get_running_loop().call_soon(peer._connection.abort, "cut by the test")
 
 
 def of_shard(shard: int, count: int) -> str:
@@ -112,11 +119,9 @@ async def test_a_question_whose_connection_is_lost_before_it_is_written_goes_to_
 ) -> None:
     links = await link(FixedShardMap("127.0.0.1", coreapp.port))
     await accept(links)
-    [peer] = links._peers.values()
-    assert peer._connection is not None
     asking = [asyncio.create_task(accept(links)) for _ in range(3)]
     # They have put their questions into the connection's buffer, which is written at the end of the turn.
-    asyncio.get_running_loop().call_soon(peer._connection.abort, "cut by the test")
+    cut(links)
     assert len(await asyncio.gather(*asking)) == 3
     assert len(coreapp.asked(core.AcceptMessage)) == 4
 
@@ -126,12 +131,9 @@ async def test_without_a_coreapp_to_go_to_a_question_that_was_not_written_says_t
 ) -> None:
     links = await link(FixedShardMap("127.0.0.1", coreapp.port), patience=0.3)
     await accept(links)
-    [peer] = links._peers.values()
-    assert peer._connection is not None
     asking = asyncio.create_task(accept(links))
-    asyncio.get_running_loop().call_soon(peer._connection.abort, "cut by the test")
-    assert coreapp._server is not None
-    coreapp._server.close()
+    cut(links)
+    coreapp.take_no_more()
     with pytest.raises(CoreappUnreachable) as caught:
         await asking
     assert (caught.value.problems[0].code, caught.value.retry_after) == (1011, 1)
@@ -142,7 +144,7 @@ async def test_after_a_restart_of_the_coreapp_questions_are_answered_again(corea
     links = await link(FixedShardMap("127.0.0.1", coreapp.port))
     await accept(links)
     await coreapp.stop()
-    await noticed(links)
+    await noticed()
     asking = [asyncio.create_task(accept(links)) for _ in range(50)]
     await coreapp.start()
     assert len(await asyncio.gather(*asking)) == 50
@@ -186,11 +188,8 @@ async def test_a_coreapp_that_is_silent_is_given_up_after_the_timeout(coreapp: F
     await coreapp.until(lambda: coreapp.greetings == 2)
 
 
-async def test_while_no_message_at_all_is_accepted_one_is_given_up_soon(
-    coreapp: FakeCoreapp, link: Link, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(coreapp_peer, "STALL", 0.2)
-    links = await link(FixedShardMap("127.0.0.1", coreapp.port), timeout=30.0)
+async def test_while_no_message_at_all_is_accepted_one_is_given_up_soon(coreapp: FakeCoreapp, link: Link) -> None:
+    links = await link(FixedShardMap("127.0.0.1", coreapp.port), timeout=30.0, stall=0.2)
     coreapp.answer(core.AcceptMessage, lambda q: None)
     async with asyncio.timeout(5):
         with pytest.raises(CoreappAway, match="timed out") as caught:
@@ -200,11 +199,8 @@ async def test_while_no_message_at_all_is_accepted_one_is_given_up_soon(
     assert coreapp.greetings == 1
 
 
-async def test_a_coreapp_that_is_slow_and_accepts_messages_is_waited_for(
-    coreapp: FakeCoreapp, link: Link, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(coreapp_peer, "STALL", 0.4)
-    links = await link(FixedShardMap("127.0.0.1", coreapp.port), timeout=30.0)
+async def test_a_coreapp_that_is_slow_and_accepts_messages_is_waited_for(coreapp: FakeCoreapp, link: Link) -> None:
+    links = await link(FixedShardMap("127.0.0.1", coreapp.port), timeout=30.0, stall=0.4)
     held: list[core.AcceptMessage] = []
     coreapp.answer(core.AcceptMessage, lambda q: held.append(q))
     first = asyncio.create_task(accept(links))
@@ -236,9 +232,8 @@ async def test_a_refusal_keeps_its_code_and_details(coreapp: FakeCoreapp, link: 
     assert caught.value.retry_after == 3
 
 
-async def test_more_than_may_wait_are_refused_at_once(link: Link, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(coreapp_link, "MAX_WAITING", 3)
-    links = await link(ScriptedMap(), patience=0.3)
+async def test_more_than_may_wait_are_refused_at_once(link: Link) -> None:
+    links = await link(ScriptedMap(), patience=0.3, max_waiting=3)
     results = await asyncio.gather(*(accept(links) for _ in range(5)), return_exceptions=True)
     assert [type(result) for result in results] == [CoreappUnreachable] * 3 + [TryLater] * 2
 
@@ -357,7 +352,7 @@ async def test_the_api_says_that_nothing_was_done_while_the_coreapp_is_away_and_
     await api.log_in()
     assert (await api.send()).status_code == 201
     await coreapp.stop()
-    await noticed(api.parts.links)
+    await noticed()
     for path, content in (("/v1/messages", body("message_text")), ("/v1/contacts", {"contacts": ["+15550110001"]})):
         answer = await api.http.post(path, json=content)
         assert code(answer) == (503, 1011)
@@ -372,7 +367,7 @@ async def test_the_api_says_that_nothing_was_done_while_the_coreapp_is_away_and_
 
 async def test_a_request_that_comes_in_a_short_gap_does_not_notice_it(api: Served, coreapp: FakeCoreapp) -> None:
     await coreapp.stop()
-    await noticed(api.parts.links)
+    await noticed()
     sending = asyncio.create_task(api.send())
     await coreapp.start()
     assert (await sending).status_code == 201

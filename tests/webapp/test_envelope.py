@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import re
+from typing import Any
 
 import httpx
 import pytest
+import sqlalchemy
+import sqlalchemy.event
 import sqlalchemy.exc
 
 from tests.webapp import raw
@@ -133,13 +136,11 @@ async def test_a_bug_of_ours_is_a_500_without_a_trace_of_it(
     assert (await api.send()).status_code == 201
 
 
-async def test_a_database_that_is_away_is_a_500_that_says_so(
-    api: Served, database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def away() -> None:
+async def test_a_database_that_is_away_is_a_500_that_says_so(api: Served, database: Database) -> None:
+    def away(*_: Any) -> None:
         raise sqlalchemy.exc.OperationalError("SELECT 1", {}, Exception("secret details"))
 
-    monkeypatch.setattr(database.engine.sync_engine.pool, "connect", away)
+    sqlalchemy.event.listen(database.engine.sync_engine, "before_cursor_execute", away)
     answer = await api.http.get("/v1/settings/application")
     assert code(answer) == (500, 1023)
     assert "secret" not in answer.text

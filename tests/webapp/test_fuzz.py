@@ -10,65 +10,64 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
+from tests.webapp import strategies
 from tests.webapp.conftest import Served, body, errors
 from webapp.messages import schemas
-
-_JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
-    max_leaves=10,
-)
-
-
-def _shaped(names: list[str], inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    return st.fixed_dictionaries({}, optional=dict.fromkeys(names, inner)) | inner
-
 
 _MESSAGES = st.fixed_dictionaries(
     {},
     optional={
-        "to": st.just("15550110001") | st.from_regex(r"\+?[0-9 ().-]{0,25}") | _JSON,
-        "type": st.sampled_from(sorted(schemas.MODELS)) | _JSON,
-        **dict.fromkeys(sorted(schemas.MODELS), _JSON),
-        "interactive": _shaped(
+        "to": st.just("15550110001") | st.from_regex(r"\+?[0-9 ().-]{0,25}") | strategies.JSON,
+        "type": st.sampled_from(sorted(schemas.MODELS)) | strategies.JSON,
+        **dict.fromkeys(sorted(schemas.MODELS), strategies.JSON),
+        "interactive": strategies.shaped(
             ["type", "header", "body", "action"],
             st.sampled_from(["list", "button", "flow"])
-            | _JSON
-            | _shaped(["text", "type", "sections", "buttons", "parameters"], _JSON),
+            | strategies.JSON
+            | strategies.shaped(["text", "type", "sections", "buttons", "parameters"], strategies.JSON),
         ),
-        "template": _shaped(
+        "template": strategies.shaped(
             ["name", "language", "components"],
-            _JSON | _shaped(["code", "policy"], st.text()) | st.lists(_shaped(["type", "parameters"], _JSON)),
+            strategies.JSON
+            | strategies.shaped(["code", "policy"], st.text())
+            | st.lists(strategies.shaped(["type", "parameters"], strategies.JSON)),
         ),
-        "recipient_type": st.sampled_from(["individual", "group"]) | _JSON,
-        "preview_url": _JSON,
-        "text": _shaped(["body"], st.text() | _JSON),
+        "recipient_type": st.sampled_from(["individual", "group"]) | strategies.JSON,
+        "preview_url": strategies.JSON,
+        "text": strategies.shaped(["body"], st.text() | strategies.JSON),
     },
 )
 _SETTINGS = st.fixed_dictionaries(
     {},
     optional={
-        **dict.fromkeys(body("settings_defaults"), _JSON),
-        "webhooks": _shaped(
-            ["url", "max_concurrent_requests", "message"], _JSON | st.from_regex(r"https?://[^ ]{0,9}")
+        **dict.fromkeys(body("settings_defaults"), strategies.JSON),
+        "webhooks": strategies.shaped(
+            ["url", "max_concurrent_requests", "message"], strategies.JSON | st.from_regex(r"https?://[^ ]{0,9}")
         ),
-        "media": _shaped(["auto_download"], _JSON),
-        "garbagecollector_enable": _shaped(["messages", "media"], _JSON),
+        "media": strategies.shaped(["auto_download"], strategies.JSON),
+        "garbagecollector_enable": strategies.shaped(["messages", "media"], strategies.JSON),
     },
 )
 _TEMPLATES = st.fixed_dictionaries(
     {},
     optional={
-        "name": st.from_regex("[a-z]{1,5}", fullmatch=True) | _JSON,
-        "language": st.just("en") | _JSON,
+        "name": st.from_regex("[a-z]{1,5}", fullmatch=True) | strategies.JSON,
+        "language": st.just("en") | strategies.JSON,
         "components": st.lists(
-            _shaped(["type", "format", "text", "buttons"], st.sampled_from(["BODY", "HEADER", "{{1}}"]) | _JSON)
+            strategies.shaped(
+                ["type", "format", "text", "buttons"], st.sampled_from(["BODY", "HEADER", "{{1}}"]) | strategies.JSON
+            )
         )
-        | _JSON,
+        | strategies.JSON,
     },
 )
 _CONTACTS = st.fixed_dictionaries(
-    {}, optional={"contacts": st.lists(st.text()) | _JSON, "blocking": _JSON, "force_check": _JSON}
+    {},
+    optional={
+        "contacts": st.lists(st.text()) | strategies.JSON,
+        "blocking": strategies.JSON,
+        "force_check": strategies.JSON,
+    },
 )
 
 
@@ -77,13 +76,13 @@ _CONTACTS = st.fixed_dictionaries(
     [
         ("POST", "/v1/messages", _MESSAGES),
         ("POST", "/v1/configs/templates", _TEMPLATES),
-        ("PUT", "/v1/messages/x", _JSON),
+        ("PUT", "/v1/messages/x", strategies.JSON),
         ("PATCH", "/v1/settings/application", _SETTINGS),
         ("POST", "/v1/contacts", _CONTACTS),
     ],
 )
 async def test_no_json_breaks_the_server(api: Served, method: str, path: str, bodies: st.SearchStrategy[Any]) -> None:
-    await _fuzz(api, method, path, (bodies | _JSON).map(lambda value: json.dumps(value).encode()))
+    await _fuzz(api, method, path, (bodies | strategies.JSON).map(lambda value: json.dumps(value).encode()))
 
 
 @pytest.mark.parametrize(

@@ -13,43 +13,53 @@ import pytest
 from hypothesis import strategies as st
 
 from tests.authority import Authority
+from tests.webapp import strategies
 from tests.webapp.conftest import Served, body, errors
-from tests.webapp.test_fuzz import _JSON, _shaped
 
 _EXAMPLES = 100
 _DIGITS = st.from_regex(r"\+?[0-9 ().-]{0,16}") | st.integers()
-_NUMBER = {"cc": st.just("1") | _DIGITS | _JSON, "phone_number": st.just("5550000000") | _DIGITS | _JSON}
-_TEXT = st.text() | _JSON
-_PIN = st.from_regex("[0-9]{4,7}", fullmatch=True) | _JSON
-_CERT = st.binary(max_size=60).map(lambda raw: base64.b64encode(raw).decode()) | _JSON
+_NUMBER = {
+    "cc": st.just("1") | _DIGITS | strategies.JSON,
+    "phone_number": st.just("5550000000") | _DIGITS | strategies.JSON,
+}
+_TEXT = st.text() | strategies.JSON
+_PIN = st.from_regex("[0-9]{4,7}", fullmatch=True) | strategies.JSON
+_CERT = st.binary(max_size=60).map(lambda raw: base64.b64encode(raw).decode()) | strategies.JSON
 
 _ENDPOINTS: list[tuple[str, str, dict[str, Any]]] = [
     (
         "POST",
         "/v1/users",
-        {"username": st.text(min_size=4, max_size=8) | _JSON, "password": st.just("Aa1!aaaa") | _JSON},
+        {
+            "username": st.text(min_size=4, max_size=8) | strategies.JSON,
+            "password": st.just("Aa1!aaaa") | strategies.JSON,
+        },
     ),
     ("PUT", "/v1/users/admin", {"password": st.just("Aa1!aaaa") | _TEXT}),
-    ("POST", "/v1/account", {**_NUMBER, "method": st.just("sms") | _JSON, "cert": _CERT, "pin": _PIN}),
-    ("POST", "/v1/account/verify", {"code": _DIGITS | _JSON}),
-    ("POST", "/v1/account/shards", {**_NUMBER, "shards": st.sampled_from([1, 2, "4"]) | _JSON, "cert": _CERT}),
-    ("POST", "/v1/settings/account/two-step", {"pin": _JSON}),
+    ("POST", "/v1/account", {**_NUMBER, "method": st.just("sms") | strategies.JSON, "cert": _CERT, "pin": _PIN}),
+    ("POST", "/v1/account/verify", {"code": _DIGITS | strategies.JSON}),
+    (
+        "POST",
+        "/v1/account/shards",
+        {**_NUMBER, "shards": st.sampled_from([1, 2, "4"]) | strategies.JSON, "cert": _CERT},
+    ),
+    ("POST", "/v1/settings/account/two-step", {"pin": strategies.JSON}),
     ("PATCH", "/v1/settings/profile/about", {"text": _TEXT}),
     (
         "POST",
         "/v1/settings/business/profile",
         {
             **dict.fromkeys(["address", "description", "email", "vertical"], _TEXT),
-            "websites": st.lists(st.from_regex(r"https://[^ ]{0,9}")) | _JSON,
+            "websites": st.lists(st.from_regex(r"https://[^ ]{0,9}")) | strategies.JSON,
         },
     ),
     ("POST", "/v1/settings/business/whatsapp_business_encryption", {"business_public_key": _TEXT}),
     ("PUT", "/v1/contacts/15550110001/identity", {"hash": _TEXT}),
     ("POST", "/v1/groups", {"subject": _TEXT}),
     ("PUT", "/v1/groups/15550000000-1700000000", {"subject": _TEXT}),
-    ("PATCH", "/v1/groups/15550000000-1700000000/admins", {"wa_ids": st.lists(_DIGITS) | _JSON}),
-    ("DELETE", "/v1/groups/15550000000-1700000000/participants", {"wa_ids": st.lists(_DIGITS) | _JSON}),
-    ("POST", "/v1/settings/backup", {"password": _JSON}),
+    ("PATCH", "/v1/groups/15550000000-1700000000/admins", {"wa_ids": st.lists(_DIGITS) | strategies.JSON}),
+    ("DELETE", "/v1/groups/15550000000-1700000000/participants", {"wa_ids": st.lists(_DIGITS) | strategies.JSON}),
+    ("POST", "/v1/settings/backup", {"password": strategies.JSON}),
     ("POST", "/v1/settings/restore", {"password": _TEXT, "data": _CERT}),
     (
         "POST",
@@ -57,16 +67,26 @@ _ENDPOINTS: list[tuple[str, str, dict[str, Any]]] = [
         {**dict.fromkeys(["publisher", "name"], _TEXT), "ios_app_store_link": st.just("") | _TEXT},
     ),
     ("PATCH", "/v1/stickerpacks/{pack}", {"name": _TEXT}),
-    ("POST", "/v1/stickerpacks/{pack}/stickers", {"image_data_id": _TEXT, "emojis": st.lists(st.text()) | _JSON}),
-    ("PATCH", "/v1/stickerpacks/{pack}/stickers/0", {"image_data_id": _TEXT, "emojis": st.lists(st.text()) | _JSON}),
+    (
+        "POST",
+        "/v1/stickerpacks/{pack}/stickers",
+        {"image_data_id": _TEXT, "emojis": st.lists(st.text()) | strategies.JSON},
+    ),
+    (
+        "PATCH",
+        "/v1/stickerpacks/{pack}/stickers/0",
+        {"image_data_id": _TEXT, "emojis": st.lists(st.text()) | strategies.JSON},
+    ),
 ]
 _PROVIDERS = st.lists(
     st.fixed_dictionaries(
         {},
         optional={
             "name": _TEXT,
-            "type": st.just("www") | _JSON,
-            "config": _shaped(["basic", "bearer"], _TEXT | _shaped(["username", "password"], _TEXT)),
+            "type": st.just("www") | strategies.JSON,
+            "config": strategies.shaped(
+                ["basic", "bearer"], _TEXT | strategies.shaped(["username", "password"], _TEXT)
+            ),
         },
     )
 )
@@ -102,14 +122,14 @@ async def pack(api: Served) -> str:
 
 @pytest.mark.parametrize(("method", "path", "fields"), _ENDPOINTS, ids=[f"{m} {p}" for m, p, _ in _ENDPOINTS])
 async def test_no_json_breaks_an_endpoint(api: Served, method: str, path: str, fields: dict[str, Any]) -> None:
-    bodies = st.fixed_dictionaries({}, optional=fields) | st.fixed_dictionaries(fields) | _JSON
+    bodies = st.fixed_dictionaries({}, optional=fields) | st.fixed_dictionaries(fields) | strategies.JSON
     where = path.replace("{pack}", await pack(api))
     await fuzz(api, method, where, bodies.map(lambda value: json.dumps(value).encode()))
 
 
 async def test_no_json_breaks_the_media_providers(api: Served) -> None:
     path = "/v1/settings/application/media/providers"
-    await fuzz(api, "POST", path, (_PROVIDERS | _JSON).map(lambda value: json.dumps(value).encode()))
+    await fuzz(api, "POST", path, (_PROVIDERS | strategies.JSON).map(lambda value: json.dumps(value).encode()))
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
+from harness import metrics
 from tests import media_samples
 from tests.coreapp.signals import soon
 from tests.media_samples import PNG, SAMPLES
@@ -26,7 +27,7 @@ from tidings.media import kinds
 from tidings.storage.business import media
 from tidings.storage.database import Database
 from webapp.media import routes, service, transfer
-from webapp.media.service import DAMAGED, IN_MEMORY, TOUCH_AFTER_MS
+from webapp.media.service import IN_MEMORY, TOUCH_AFTER_MS
 
 PATH = "/v1/media"
 ACCOUNT = "15550000000"
@@ -298,14 +299,14 @@ async def test_nothing_of_a_file_that_is_not_what_was_stored_is_handed_out(serve
     [name] = on_disk(served_api)
     path = served_api.settings.media_dir / name
     assert (await served_api.http.get(f"{PATH}/{media_id}")).content == content
-    counted = DAMAGED._value.get()
+    counted = metrics.value("tidings_media_damaged_total")
     for damaged in (content[:-1], content + b"x", content[:-1] + bytes([content[-1] ^ 1])):
         path.write_bytes(damaged)
         answer = await served_api.http.get(f"{PATH}/{media_id}")
         assert code(answer) == (500, 1014)
         assert errors(answer)[0]["details"] == "the file is damaged: it is not what was stored"
         assert (await served_api.http.head(f"{PATH}/{media_id}")).status_code == 500
-    assert DAMAGED._value.get() == counted + 6
+    assert metrics.value("tidings_media_damaged_total") == counted + 6
     path.write_bytes(content)
     assert (await served_api.http.get(f"{PATH}/{media_id}")).content == content
 

@@ -188,10 +188,11 @@ async def test_with_several_coreapps_the_counts_are_told_of_each(serve: Serve, c
     assert set((await api.http.get(APP)).json()["stats"]["app"]) <= {"node0", "node1"}
 
 
-async def test_without_the_coreapp_there_is_nothing_to_tell(api: Served, coreapp: FakeCoreapp) -> None:
-    api.parts.links._patience = 0.05
+async def test_without_the_coreapp_there_is_nothing_to_tell(serve: Serve, coreapp: FakeCoreapp) -> None:
+    api = await serve(coreapp_patience=0.05)
+    await api.log_in()
     await coreapp.stop()
-    await noticed(api.parts.links)
+    await noticed()
     assert code(await api.http.get(APP)) == (503, 1011)
     assert (await api.http.get(DB)).status_code == 200
 

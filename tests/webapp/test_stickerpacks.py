@@ -10,6 +10,8 @@ import pytest
 
 from tests.webapp.conftest import Served, check_headers, code, errors
 from tests.webapp.roles import check_takes_a_token, ordinary
+from tidings.storage.business import stickerpacks
+from tidings.storage.database import Database
 from webapp.stickerpacks import service
 
 PATH = "/v1/stickerpacks"
@@ -87,15 +89,20 @@ async def test_the_first_party_packs_are_none(api: Served) -> None:
     assert code(await api.http.get(PATH, params={"namespace": "another"})) == (400, 1009)
 
 
-async def test_packs_and_stickers_are_bounded(api: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "MAX_PACKS", 2)
-    monkeypatch.setattr(service, "MAX_STICKERS", 2)
-    pack_id, _ = await make(api), await make(api)
+async def test_packs_and_stickers_are_bounded(api: Served, database: Database) -> None:
+    async with database.transaction() as connection:
+        for _ in range(service.MAX_PACKS - 1):
+            pack = stickerpacks.Pack(str(uuid.uuid4()), api.settings.account, "Tidings", "Many")
+            await stickerpacks.add_pack(connection, pack, limit=service.MAX_PACKS)
+    pack_id = await make(api)
     assert code(await api.http.post(PATH, json=PACK)) == (400, 1009)
     answers = await asyncio.gather(
-        *(api.http.post(f"{PATH}/{pack_id}/stickers", json={"image_data_id": IMAGE}) for _ in range(5))
+        *(
+            api.http.post(f"{PATH}/{pack_id}/stickers", json={"image_data_id": IMAGE})
+            for _ in range(service.MAX_STICKERS + 3)
+        )
     )
-    assert sorted(answer.status_code for answer in answers) == [201, 201, 400, 400, 400]
+    assert sorted(answer.status_code for answer in answers) == [201] * service.MAX_STICKERS + [400] * 3
 
 
 @pytest.mark.parametrize(
