@@ -1,4 +1,4 @@
-"""A real network, and devices on it that this package's client registered."""
+"""A real network, one that does what a test says, and devices on it that this package's client registered."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from tests.client.support import ScriptedNetwork
 from tests.conftest import DatabaseFactory
 from tests.network.support import REGISTRATION_KEY, Network
 from tidings import e2ee
@@ -32,6 +33,13 @@ async def network(database_factory: DatabaseFactory) -> AsyncIterator[Network]:
     await network.start()
     yield network
     await network.remove()
+
+
+@pytest.fixture
+async def scripted() -> AsyncIterator[ScriptedNetwork]:
+    network = ScriptedNetwork()
+    yield network
+    network.stop()
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ import asyncio
 import collections
 import dataclasses
 import logging
-import random
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
@@ -20,8 +19,8 @@ from tidings import e2ee
 from tidings.client.bundles import bundle_of
 from tidings.client.errors import NetworkAway, NetworkRefusal, NetworkSilent, NetworkUnreached
 from tidings.client.listener import DeviceListener
-from tidings.client.transports import Dial, FrameTransport
-from tidings.runtime.service import wait_for
+from tidings.client.reconnecting import Reconnecting
+from tidings.client.transports import Dial
 from tidings.wire import device
 
 log = logging.getLogger(__name__)
@@ -30,13 +29,8 @@ LOGINS_IN_FLIGHT = 256
 SENDS_IN_FLIGHT = 4000  # what is beyond waits, bounded by what the caller has on its disk
 REQUESTS_IN_FLIGHT = 4000  # checks and fetches; the network takes 5,000 with the logins
 MAX_FETCH = 500  # numbers in one request
-PING_SECONDS = 20.0
-SILENCE_SECONDS = 50.0
-DIAL_SECONDS = 10.0
 ANSWER_SECONDS = 30.0
 LOGIN_AGAIN_SECONDS = 1.0
-CLOSING_SECONDS = 1.0  # to write what is queued when it is told to stop
-STEADY_SECONDS = 1.0  # a connection that lasted so long was a good one: the next is tried without delay
 
 # Of a device that is refused with one of these, nothing is gained by asking again.
 _LASTING = (device.UNAUTHORIZED, device.STALE_EPOCH)
@@ -56,7 +50,7 @@ class _Login:
     epoch: int
 
 
-class DeviceConnection(Generic[Sent]):
+class DeviceConnection(Reconnecting, Generic[Sent]):
     """Connects, logs its devices in, and does both again with growing delays when the connection is lost.
 
     ready: set while every device that was to log in has been answered.
@@ -72,15 +66,10 @@ class DeviceConnection(Generic[Sent]):
         observe: Observer | None = None,
     ) -> None:
         """name: in logs; backoff: the first and the longest delay, in seconds, of which chance takes up to a half."""
-        self.name = name
+        super().__init__(dial, name=name, backoff=backoff)
         self.ready = asyncio.Event()
-        self._dial = dial
         self._listener = listener
-        self._backoff = backoff
         self._observe = observe
-        self._transport: FrameTransport | None = None
-        self._closed = asyncio.Event()
-        self._failure: Exception | None = None
         self._devices: dict[str, _Login] = {}
         self._attached: set[str] = set()
         self._number = 0
@@ -92,79 +81,9 @@ class DeviceConnection(Generic[Sent]):
         # Bounded by the network, which holds back what is over its window.
         self._unacknowledged: dict[int, device.Deliver] = {}
 
-    @property
-    def is_open(self) -> bool:
-        return self._transport is not None and self._transport.is_open
-
     def is_attached(self, number: str) -> bool:
         """Is this device logged in?"""
         return number in self._attached
-
-    async def run(self, stop: asyncio.Event) -> None:
-        """Keep the connection up until `stop`. Raises what `fail` was given."""
-        (first, longest), loop, lost = self._backoff, asyncio.get_running_loop(), False
-        delay, self._failure = first, None
-        while not stop.is_set():
-            self._closed.clear()
-            try:
-                async with asyncio.timeout(DIAL_SECONDS):
-                    await self._dial(self)
-            except (OSError, TimeoutError) as error:
-                if not lost:
-                    log.warning("network.away", extra={"link": self.name, "error": str(error) or repr(error)})
-                    self._listener.lost("cannot be reached")
-                lost = True
-            else:
-                log.info("network.connected", extra={"link": self.name, "devices": len(self._devices)})
-                connected_at = loop.time()
-                await self._stay(stop)
-                lost = False
-                if loop.time() - connected_at > STEADY_SECONDS:
-                    delay = first
-            if self._failure is not None:
-                raise self._failure
-            await wait_for(stop, delay * random.uniform(0.5, 1.0))  # noqa: S311
-            delay = min(delay * 2, longest)
-
-    async def _stay(self, stop: asyncio.Event) -> None:
-        """Returns when the connection is gone, of itself or because of `stop`."""
-        transport, loop = self._transport, asyncio.get_running_loop()
-        stopping = asyncio.ensure_future(stop.wait())
-        closing = asyncio.ensure_future(self._closed.wait())
-        try:
-            while transport is not None:
-                await asyncio.wait((stopping, closing), timeout=PING_SECONDS, return_when=asyncio.FIRST_COMPLETED)
-                if closing.done():
-                    return
-                if stopping.done():
-                    transport.close("shutdown")
-                    await asyncio.wait((closing,), timeout=CLOSING_SECONDS)
-                    return
-                if loop.time() - transport.last_received > SILENCE_SECONDS:
-                    transport.abort("the network is silent")
-                elif self._logins and time.perf_counter() - self._oldest_login() > ANSWER_SECONDS:
-                    transport.abort("the network does not answer a login")
-                else:
-                    transport.send(device.Ping())
-        finally:
-            stopping.cancel()
-            closing.cancel()
-            if transport is not None and transport is self._transport:
-                transport.abort("shutdown")
-                self.closed(transport, "shutdown")
-
-    def _oldest_login(self) -> float:
-        return next(iter(self._logins.values()))[1]
-
-    def drop(self, reason: str) -> None:
-        """Cut the connection; `run` makes a new one, on which everything unacknowledged comes again."""
-        if self._transport is not None:
-            self._transport.abort(reason)
-
-    def fail(self, error: Exception) -> None:
-        """Cut the connection for good: `run` raises this."""
-        self._failure = error
-        self.drop(str(error))
 
     def log_in(self, number: str, token: str, *, epoch: int = 0) -> None:
         """Log a device in, now if there is a connection, and on each new one.
@@ -250,19 +169,14 @@ class DeviceConnection(Generic[Sent]):
         self._number += 1
         return self._number
 
-    # Called by the transport.
+    # The connection.
 
-    def opened(self, transport: Any) -> None:
-        self._transport = transport
+    def _up(self) -> None:
         self._number = 0
         self._to_log_in.extend(self._devices.values())
         self._send_logins()
 
-    def closed(self, transport: Any, reason: str) -> None:
-        if transport is not self._transport:
-            return
-        log.info("network.disconnected", extra={"link": self.name, "reason": reason})
-        self._transport = None
+    def _down(self, reason: str) -> None:
         self.ready.clear()
         self._attached.clear()
         self._to_log_in.clear()
@@ -275,8 +189,14 @@ class DeviceConnection(Generic[Sent]):
         for future in self._requests.values():
             if not future.done():
                 future.set_exception(NetworkAway(reason))
-        self._closed.set()
         self._listener.lost(reason)
+
+    def _unreachable(self) -> None:
+        self._listener.lost("cannot be reached")
+
+    def _is_stuck(self) -> bool:
+        oldest = next(iter(self._logins.values()), None)
+        return oldest is not None and time.perf_counter() - oldest[1] > ANSWER_SECONDS
 
     def received(self, transport: Any, frame: Any) -> None:
         kind = type(frame)

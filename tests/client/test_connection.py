@@ -1,0 +1,156 @@
+"""The device client against a real network: it logs in, sends, gets, and comes back."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.client.support import Recorder
+from tests.network.support import Network
+from tidings import e2ee
+from tidings.client.errors import NetworkRefusal, NetworkUnreached
+from tidings.client.transports import Dial, over_http, tcp
+from tidings.wire import device
+
+ANN, BEN, CAT = "15550100001", "15550100002", "15550100003"
+
+
+def dial_of(network: Network, transport: str = "tcp") -> Dial:
+    if transport == "tcp":
+        return tcp(*network.addresses.tcp)
+    host, port = network.addresses.http
+    return over_http(f"http://{host}:{port}")
+
+
+def client_of(network: Network, *numbers: str, transport: str = "tcp", epoch: int = 0) -> Recorder:
+    """A client that logs these registered numbers in."""
+    client = Recorder(dial_of(network, transport))
+    for number in numbers:
+        client.connection.log_in(number, network.tokens[number], epoch=epoch)
+    return client
+
+
+@pytest.mark.parametrize("transport", ["tcp", "websocket"])
+async def test_devices_on_one_connection_talk_to_each_other(network: Network, transport: str) -> None:
+    await network.register(ANN, BEN)
+    async with client_of(network, ANN, BEN, transport=transport).running() as client:
+        client.send(ANN, BEN, "m1", refs=["m0"], trace="t", body=b"one")
+        client.send(BEN, ANN, "m2")
+        await client.until(lambda: len(client.deliveries) == 2)
+        first = next(delivery for delivery in client.deliveries if delivery.to == BEN)
+        assert (first.sender, first.id, first.body, first.refs, first.trace) == (ANN, "m1", b"one", ["m0"], "t")
+        assert (first.message_id, first.is_repetition) == ("m0", True)
+        client.connection.acknowledge(client.deliveries)
+        await client.until_heard("accepted", "m1")
+        await client.until_heard("accepted", "m2")
+    assert client.events[-1] == ("lost", "shutdown")
+    assert not client.connection.is_open
+
+
+async def test_what_is_acknowledged_does_not_come_again_and_the_rest_does(network: Network) -> None:
+    await network.register(ANN, BEN)
+    async with client_of(network, ANN, BEN).running() as client:
+        for number in range(3):
+            client.send(ANN, BEN, f"m{number}")
+        await client.until(lambda: len(client.deliveries) == 3)
+        client.connection.acknowledge(client.deliveries[:1])
+        await client.until_heard("accepted", "m0")
+        earlier = client.deliveries[1:]
+        client.connection.drop("test")
+        await client.until(lambda: len(client.deliveries) == 5)
+        assert [delivery.id for delivery in client.deliveries[3:]] == ["m1", "m2"]
+        # Numbers of an earlier connection mean something else on this one.
+        client.connection.acknowledge(earlier)
+        client.connection.drop("test")
+        await client.until(lambda: len(client.deliveries) == 7)
+        client.connection.acknowledge(client.deliveries)
+        client.send(ANN, BEN, "last")
+        await client.until(lambda: len(client.deliveries) == 8)
+    assert client.count("lost") == 3
+
+
+async def test_a_wrong_token_keeps_one_device_off_and_no_other(network: Network) -> None:
+    await network.register(ANN, BEN)
+    client = client_of(network, ANN)
+    client.connection.log_in(BEN, "wrong")
+    async with client.running():
+        assert ("detached", BEN, device.UNAUTHORIZED) in client.events
+        assert client.connection.is_attached(ANN)
+        assert not client.connection.is_attached(BEN)
+        client.connection.drop("test")
+        await client.until(lambda: client.count("attached") == 2)
+        client.connection.log_in(BEN, network.tokens[BEN])
+        await client.until_heard("attached", BEN)
+    # It was not tried again before it had another token.
+    assert client.count("detached") == 1
+
+
+async def test_whoever_is_logged_in_elsewhere_is_told_and_comes_back_when_asked_to(network: Network) -> None:
+    await network.register(ANN, BEN)
+    async with client_of(network, ANN, BEN).running() as first, client_of(network, ANN).running() as second:
+        await first.until_heard("detached", ANN, device.REPLACED)
+        assert not first.connection.is_attached(ANN)
+        # Nothing of a device that is not there is sent.
+        first.send(ANN, BEN, "dropped")
+        first.connection.log_in(ANN, network.tokens[ANN])
+        await second.until_heard("detached", ANN, device.REPLACED)
+        first.send(ANN, BEN, "m1")
+        await first.until_heard("delivered", BEN, "m1")
+    assert [delivery.id for delivery in first.deliveries] == ["m1"]
+
+
+async def test_a_lower_epoch_is_kept_out(network: Network) -> None:
+    await network.register(ANN)
+    async with client_of(network, ANN, epoch=2).running(), client_of(network, ANN, epoch=1).running() as late:
+        assert ("detached", ANN, device.STALE_EPOCH) in late.events
+
+
+async def test_bundles_open_sessions_and_strangers_have_none(network: Network) -> None:
+    await network.register(ANN, BEN, prekeys=2)
+    async with client_of(network, ANN).running() as client:
+        assert await client.connection.check(ANN, [BEN, CAT]) == {BEN}
+        bundles = await client.connection.fetch(ANN, [BEN, CAT])
+        assert list(bundles) == [BEN]
+        session = e2ee.SessionRecord.initiate(e2ee.IdentityKeyPair.generate(), 1, bundles[BEN])
+        assert session.encrypt(b"hello")[0] == e2ee.PREKEY
+        with pytest.raises(NetworkUnreached):
+            await client.connection.fetch(BEN, [ANN])
+
+
+async def test_more_numbers_than_the_network_takes_are_fetched_in_parts(network: Network) -> None:
+    await network.register(ANN, BEN)
+    strangers = [str(15550200000 + number) for number in range(600)]
+    async with client_of(network, ANN).running() as client:
+        assert list(await client.connection.fetch(ANN, [*strangers, BEN])) == [BEN]
+        with pytest.raises(NetworkRefusal) as refusal:
+            await client.connection.check(ANN, ["1"] * 10_001)
+        assert refusal.value.reason == device.TOO_LARGE
+
+
+async def test_a_device_hears_that_its_prekeys_run_low(network: Network) -> None:
+    await network.register(ANN, prekeys=1)
+    async with client_of(network, ANN).running() as client:
+        await client.until_heard("prekeys_low", ANN, 1)
+
+
+async def test_a_send_that_is_not_taken_is_told_with_its_reason(network: Network) -> None:
+    await network.register(ANN)
+    async with client_of(network, ANN).running() as client:
+        client.send(ANN, CAT, "m1")
+        await client.until_heard("refused", "m1", device.NO_SUCH_NUMBER)
+
+
+async def test_a_network_that_stops_is_found_again_with_all_devices(network: Network) -> None:
+    await network.register(ANN, BEN)
+    tcp_address, http_address = network.addresses.tcp, network.addresses.http
+    async with client_of(network, ANN, BEN).running() as client:
+        await network.stop()
+        await client.until_heard("lost", "cannot be reached")
+        assert client.connection.is_open is False
+        with pytest.raises(NetworkUnreached):
+            await client.connection.check(ANN, [BEN])
+        await network.start(tcp_address=tcp_address, http_address=http_address)
+        await client.until(lambda: client.count("attached") == 4)
+        client.send(ANN, BEN, "m1")
+        await client.until_heard("delivered", BEN, "m1")
+    # However often it was tried meanwhile.
+    assert client.events.count(("lost", "cannot be reached")) == 1

@@ -1,0 +1,152 @@
+"""The device client with a network that is late, wrong, away or gone."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.client.support import Recorder, ScriptedNetwork
+from tidings.client import connection
+from tidings.client.errors import NetworkAway
+from tidings.wire import device
+from tidings.wire.connection import Handler
+
+ANN, BEN = "15550100001", "15550100002"
+
+
+def welcome(frame: Any) -> Any:
+    return device.Ok(frame.n) if isinstance(frame, device.Login) else None
+
+
+async def client_of(scripted: ScriptedNetwork, *numbers: str, **options: Any) -> Recorder:
+    client = Recorder(await scripted.start(), **options)
+    for number in numbers:
+        client.connection.log_in(number, f"token of {number}")
+    return client
+
+
+async def test_only_so_many_logins_are_in_flight(scripted: ScriptedNetwork) -> None:
+    numbers = [str(15550100000 + n) for n in range(connection.LOGINS_IN_FLIGHT + 2)]
+    client = await client_of(scripted, *numbers)
+    async with client.running(ready=False):
+        logins = await scripted.until_sent(device.Login, connection.LOGINS_IN_FLIGHT)
+        scripted.say(device.Ok(logins[0].n))
+        logins = await scripted.until_sent(device.Login, connection.LOGINS_IN_FLIGHT + 1)
+        assert len(logins) == connection.LOGINS_IN_FLIGHT + 1
+        scripted.answer = welcome
+        for login in logins[1:]:
+            scripted.say(device.Ok(login.n))
+        await client.until_heard("ready")
+    assert {event[1] for event in client.events if event[0] == "attached"} == set(numbers)
+
+
+async def test_only_so_many_sends_are_in_flight_and_the_rest_keeps_its_order(scripted: ScriptedNetwork) -> None:
+    scripted.answer = welcome
+    limit = connection.SENDS_IN_FLIGHT
+    async with (await client_of(scripted, ANN)).running() as client:
+        for number in range(limit + 3):
+            client.send(ANN, BEN, str(number))
+        sends = await scripted.until_sent(device.Send, limit)
+        # One is answered twice, the other with a refusal: each makes room for one more.
+        scripted.say(device.Accepted([sends[5].n, sends[5].n]))
+        scripted.say(device.Refused(sends[0].n, device.BLOCKED))
+        sends = await scripted.until_sent(device.Send, limit + 2)
+        assert [send.id for send in sends] == [str(number) for number in range(limit + 2)]
+        await client.until_heard("refused", "0", device.BLOCKED)
+        assert client.events.count(("accepted", "5")) == 1
+
+
+async def test_a_detached_device_hears_no_late_answer_and_is_logged_in_again(
+    scripted: ScriptedNetwork, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "LOGIN_AGAIN_SECONDS", 0.01)
+    scripted.answer = welcome
+    async with (await client_of(scripted, ANN, BEN)).running() as client:
+        client.send(ANN, BEN, "of ann")
+        client.send(BEN, ANN, "of ben")
+        of_ann, of_ben = await scripted.until_sent(device.Send, 2)
+        scripted.say(device.Closing(device.OVERLOADED, ANN))
+        scripted.say(device.Refused(of_ann.n, device.INVALID, "not logged in on this connection"))
+        scripted.say(device.Accepted([of_ben.n]))
+        await client.until(lambda: client.count("attached") == 3)
+        client.send(ANN, BEN, "of ann")
+        again = (await scripted.until_sent(device.Send, 3))[-1]
+        scripted.say(device.Accepted([again.n]))
+        await client.until_heard("accepted", "of ann")
+    assert ("accepted", "of ben") in client.events
+    assert client.count("refused") == 0
+
+
+async def test_a_login_that_was_put_off_is_tried_again_on_the_same_connection(
+    scripted: ScriptedNetwork, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "LOGIN_AGAIN_SECONDS", 0.01)
+    answers: Iterator[Any] = iter([lambda n: device.Failed(n, device.OVERLOADED), device.Ok])
+    scripted.answer = lambda frame: next(answers)(frame.n) if isinstance(frame, device.Login) else None
+    async with (await client_of(scripted, ANN)).running() as client:
+        await client.until_heard("attached", ANN)
+    assert len(scripted.connections) == 1
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        lambda n: device.Failed(n, device.UNAUTHORIZED),
+        lambda n: device.Failed(n, device.BUSY),
+        lambda n: device.Bundles(n, []),
+        lambda n: device.Closing(device.SHUTDOWN),
+    ],
+)
+async def test_an_answer_that_says_nothing_of_the_question_is_no_answer(scripted: ScriptedNetwork, answer: Any) -> None:
+    calls: list[tuple[str, str]] = []
+    scripted.answer = lambda frame: answer(frame.n) if isinstance(frame, device.Check) else welcome(frame)
+    client = await client_of(scripted, ANN, observe=lambda call, result, seconds: calls.append((call, result)))
+    async with client.running():
+        with pytest.raises(NetworkAway):
+            await client.connection.check(ANN, [BEN])
+    assert [call for call, _ in calls[:2]] == ["login", "check"]
+    assert calls[0][1] == "ok"
+
+
+async def test_delays_between_attempts_grow_up_to_a_limit() -> None:
+    loop = asyncio.get_running_loop()
+    attempts: list[float] = []
+    enough = asyncio.Event()
+
+    async def dial(handler: Handler) -> Any:
+        attempts.append(loop.time())
+        if len(attempts) == 7:
+            enough.set()
+        raise ConnectionRefusedError("nobody there")
+
+    client = Recorder(dial, backoff=(0.02, 0.08))
+    async with client.running(ready=False):
+        await enough.wait()
+    waits = [later - earlier for earlier, later in itertools.pairwise(attempts)]
+    # Chance takes up to a half of each.
+    assert all(wait >= least for wait, least in zip(waits, (0.01, 0.02, 0.04, 0.04, 0.04, 0.04), strict=True))
+    assert client.events == [("lost", "cannot be reached")]
+
+
+async def test_a_failure_ends_the_connection_for_good(scripted: ScriptedNetwork) -> None:
+    scripted.answer = welcome
+    client = await client_of(scripted, ANN)
+    async with client.running():
+        client.connection.fail(LookupError("over"))
+        assert client.task is not None
+        with pytest.raises(LookupError, match="over"):
+            await client.task
+    assert len(scripted.connections) == 1
+
+
+async def test_what_is_queued_is_written_before_a_stop(scripted: ScriptedNetwork) -> None:
+    scripted.answer = welcome
+    async with (await client_of(scripted, ANN)).running() as client:
+        client.send(ANN, BEN, "last words")
+        await scripted.until_sent(device.Login, 1)
+    assert [send.id for send in await scripted.until_sent(device.Send, 1)] == ["last words"]
+    assert client.events[-1][0] == "lost"

@@ -1,0 +1,134 @@
+"""A connection to the network that is made again, with growing delays, whenever it is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from abc import ABC, abstractmethod
+from typing import Any
+
+from tidings.client.transports import Dial, FrameTransport
+from tidings.runtime.service import wait_for
+from tidings.wire import device
+
+log = logging.getLogger(__name__)
+
+PING_SECONDS = 20.0
+SILENCE_SECONDS = 50.0
+DIAL_SECONDS = 10.0
+CLOSING_SECONDS = 1.0  # to write what is queued when it is told to stop
+STEADY_SECONDS = 1.0  # a connection that lasted so long was a good one: the next is tried without delay
+
+
+class Reconnecting(ABC):
+    """Dials, pings, cuts what is silent, and dials again; the base of whoever handles the frames."""
+
+    def __init__(self, dial: Dial, *, name: str, backoff: tuple[float, float]) -> None:
+        self.name = name
+        self._dial = dial
+        self._backoff = backoff
+        self._transport: FrameTransport | None = None
+        self._closed = asyncio.Event()
+        self._failure: Exception | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return self._transport is not None and self._transport.is_open
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Keep the connection up until `stop`. Raises what `fail` was given."""
+        (first, longest), loop, lost = self._backoff, asyncio.get_running_loop(), False
+        delay, self._failure = first, None
+        while not stop.is_set():
+            self._closed.clear()
+            try:
+                async with asyncio.timeout(DIAL_SECONDS):
+                    await self._dial(self)
+            except (OSError, TimeoutError) as error:
+                if not lost:
+                    log.warning("network.away", extra={"link": self.name, "error": str(error) or repr(error)})
+                    self._unreachable()
+                lost = True
+            else:
+                log.info("network.connected", extra={"link": self.name})
+                connected_at = loop.time()
+                await self._stay(stop)
+                lost = False
+                if loop.time() - connected_at > STEADY_SECONDS:
+                    delay = first
+            if self._failure is not None:
+                raise self._failure
+            await wait_for(stop, delay * random.uniform(0.5, 1.0))  # noqa: S311
+            delay = min(delay * 2, longest)
+
+    async def _stay(self, stop: asyncio.Event) -> None:
+        """Returns when the connection is gone, of itself or because of `stop`."""
+        transport, loop = self._transport, asyncio.get_running_loop()
+        stopping = asyncio.ensure_future(stop.wait())
+        closing = asyncio.ensure_future(self._closed.wait())
+        try:
+            while transport is not None:
+                await asyncio.wait((stopping, closing), timeout=PING_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+                if closing.done():
+                    return
+                if stopping.done():
+                    transport.close("shutdown")
+                    await asyncio.wait((closing,), timeout=CLOSING_SECONDS)
+                    return
+                if loop.time() - transport.last_received > SILENCE_SECONDS:
+                    transport.abort("the network is silent")
+                elif self._is_stuck():
+                    transport.abort("the network does not answer")
+                else:
+                    transport.send(device.Ping())
+        finally:
+            stopping.cancel()
+            closing.cancel()
+            if transport is not None and transport is self._transport:
+                transport.abort("shutdown")
+                self.closed(transport, "shutdown")
+
+    def drop(self, reason: str) -> None:
+        """Cut the connection; `run` makes a new one, on which everything unacknowledged comes again."""
+        if self._transport is not None:
+            self._transport.abort(reason)
+
+    def fail(self, error: Exception) -> None:
+        """Cut the connection for good: `run` raises this."""
+        self._failure = error
+        self.drop(str(error))
+
+    # Called by the transport.
+
+    def opened(self, transport: Any) -> None:
+        self._transport = transport
+        self._up()
+
+    def closed(self, transport: Any, reason: str) -> None:
+        if transport is self._transport:
+            log.info("network.disconnected", extra={"link": self.name, "reason": reason})
+            self._transport = None
+            self._closed.set()
+            self._down(reason)
+
+    @abstractmethod
+    def received(self, transport: Any, frame: Any) -> None: ...
+
+    # For the derived class.
+
+    @abstractmethod
+    def _up(self) -> None:
+        """There is a connection."""
+
+    @abstractmethod
+    def _down(self, reason: str) -> None:
+        """The connection is gone."""
+
+    @abstractmethod
+    def _unreachable(self) -> None:
+        """Nobody answers; said once, however often it is tried."""
+
+    @abstractmethod
+    def _is_stuck(self) -> bool:
+        """Does the network leave something unanswered for too long?"""
