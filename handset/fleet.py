@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from handset import content, errors
+from handset import errors
 from handset.application import Application, DeviceEvent
 from handset.devices.device import Device
 from handset.devices.vault import Vault
@@ -25,6 +25,7 @@ from tidings.runtime.service import wait_for
 from tidings.storage import outages
 from tidings.storage.database import Database
 from tidings.storage.handset import outbox
+from tidings.wire import content
 from tidings.wire import device as wire
 
 log = logging.getLogger(__name__)

@@ -6,8 +6,8 @@ from typing import Literal
 
 import msgspec
 
-from handset.content import NotUnderstood
 from tidings.wire import addresses
+from tidings.wire.content import NotUnderstood
 from tidings.wire.decoding import UNREADABLE
 
 SENDER_KEY = "sender_key"

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from prometheus_client import Counter
 
-from handset import application, composing, content
+from handset import application, composing
 from handset.application import DeviceEvent
 from handset.devices.device import Device
 from handset.devices.vault import Vault
@@ -23,8 +23,8 @@ from tidings import e2ee
 from tidings.storage.database import Connection
 from tidings.storage.handset import inbox
 from tidings.storage.handset.sent import Sent
+from tidings.wire import content, groups
 from tidings.wire import device as wire
-from tidings.wire import groups
 from tidings.wire.decoding import UNREADABLE
 
 log = logging.getLogger(__name__)

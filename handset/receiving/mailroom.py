@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from handset import application, content, errors
+from handset import application, errors
 from handset.application import Application
 from handset.devices.device import Device
 from handset.devices.vault import Vault
@@ -32,6 +32,7 @@ from tidings.storage.database import Database
 from tidings.storage.handset import inbox, outbox, positions, prekeys
 from tidings.storage.handset import sent as handset_sent
 from tidings.storage.handset.sent import Sent
+from tidings.wire import content
 from tidings.wire import device as wire
 
 log = logging.getLogger(__name__)

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
 from handset.application import Action, DeviceEvent, ReceivedMessage
-from handset.content import encode_text
 from handset.devices import keys
 from handset.devices.registration import Enrolment
 from handset.devices.vault import Vault
@@ -21,6 +20,7 @@ from tidings.client import transports
 from tidings.runtime.settings import DatabaseSettings
 from tidings.storage import schema
 from tidings.storage.database import Database
+from tidings.wire.content import encode_text
 
 ADA, BOB, CID, DOT = "15550000001", "15550000002", "15550000003", "15550000004"
 

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coreapp.webhook import bodies, inbound
-from handset import content
 from handset.application import ReceivedMessage, SendContent
 from handset.attachments import pointers
 from handset.composing import Content
 from handset.robots import answers
 from handset.robots.behaviours import Behaviour, actions, number_of
 from tests.coreapp import webhook_schemas
+from tidings.wire import content
 
 NUMBER, PEER = number_of(Behaviour.ANSWERS, 7), "15550000000"
 FILE = {

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handset import content
 from handset.application import ReceivedMessage, SendReceipt, SendText
 from handset.robots import behaviours
 from handset.robots.behaviours import Behaviour, actions, behaviour_of, number_of
 from handset.sending import ids
 from handset.settings import read_robots
 from tidings.runtime.settings import Environment, SettingsError
+from tidings.wire import content
 from tidings.wire import device as wire
 
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from prometheus_client import REGISTRY
 
 from coreapp.webhook import inbound
-from handset import content, errors, reading
+from handset import errors, reading
 from handset.attachments import pointers, transfer
 from handset.attachments.pointers import Pointer
 from handset.devices import keys
@@ -39,6 +39,7 @@ from tidings.media import kinds
 from tidings.runtime.settings import DatabaseSettings
 from tidings.storage import schema
 from tidings.storage.database import Database
+from tidings.wire import content
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 8
 JPEG = b"\xff\xd8\xff\xe0" + bytes(2000)

@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coreapp.webhook import bodies, inbound
-from handset import composing, content, reading
+from handset import composing, reading
 from handset.terminal import commands
 from handset.terminal.commands import Thread
 from tests.coreapp import webhook_schemas
+from tidings.wire import content
 
 DATA = Path(__file__).parents[1] / "data" / "api" / "messages"
 
