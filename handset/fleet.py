@@ -271,7 +271,7 @@ class Fleet:
                 self._healing, device = self._to_heal.popitem(last=False)
                 number, peer = self._healing
                 try:
-                    await self._send(device, peer, content.EMPTY, anew=True, kept=False)
+                    await self._send(device, peer, content.NULL_CONTENT, anew=True, kept=False)
                     log.info("session.renewed", extra={"number": number, "peer": peer})
                 except errors.HandsetError as error:
                     log.warning("session.not_renewed", extra={"number": number, "peer": peer, "error": str(error)})

@@ -12,9 +12,10 @@ import msgspec
 
 from handset import composing
 from handset.attachments import pointers
+from tidings.wire import media_objects
 from tidings.wire.decoding import UNREADABLE
 
-MEDIA = pointers.KINDS
+MEDIA = media_objects.KINDS
 MAX_LINES = 200
 
 

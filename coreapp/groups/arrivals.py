@@ -28,6 +28,7 @@ from tidings.storage.business.messages import Status
 from tidings.storage.business.sender_keys import Holder
 from tidings.wire import device as frames
 from tidings.wire import groups
+from tidings.wire.content import NULL, SenderKey, SenderKeyRequest
 from tidings.wire.device import Deliver
 
 log = logging.getLogger(__name__)
@@ -137,18 +138,18 @@ class Arrivals:
 
         group_id: that it was sent to; empty for one inside our session with the sender.
         """
-        if isinstance(message.content, inbound.SenderKey | inbound.SenderKeyRequest):
+        if isinstance(message.content, SenderKey | SenderKeyRequest):
             # Only inside a session is it known to be theirs, and for us alone.
-            if not group_id and isinstance(message.content, inbound.SenderKey):
+            if not group_id and isinstance(message.content, SenderKey):
                 self.take_key(sender, message.content)
-            elif not group_id and isinstance(message.content, inbound.SenderKeyRequest):
+            elif not group_id and isinstance(message.content, SenderKeyRequest):
                 self.key_requested(sender, message.content)
-            return inbound.Inbound(inbound.NULL)
+            return inbound.Inbound(NULL)
         if message.context is not None:
             message.context.group_id = group_id or None
         return message
 
-    def take_key(self, sender: str, content: inbound.SenderKey) -> None:
+    def take_key(self, sender: str, content: SenderKey) -> None:
         """A participant has handed us their key, inside our session with them."""
         group = self._events.book.find(content.group)
         if group is None or not group.is_member or all(number != sender for number, _ in group.participants):
@@ -174,7 +175,7 @@ class Arrivals:
         self._used[group.id, sender] = record
         _count_key("taken").inc()
 
-    def key_requested(self, sender: str, content: inbound.SenderKeyRequest) -> None:
+    def key_requested(self, sender: str, content: SenderKeyRequest) -> None:
         """A participant cannot read us: they are given the key again, at the latest before the next message."""
         if content.group not in self._events.book.groups_of(sender):
             log.warning("sender_key.asked_by_stranger", extra={"group": content.group, "from": sender})

@@ -6,9 +6,10 @@ import logging
 
 from prometheus_client import Counter
 
-from coreapp.groups.pairwise import Pairwise, request_content
+from coreapp.groups.pairwise import Pairwise
 from tidings.runtime.clock import Clock
 from tidings.runtime.lru import LRU
+from tidings.wire.content import encode_sender_key_request
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +33,7 @@ class KeyRequests:
         if self._is_due(self._asked, (group_id, author)):
             log.info("sender_key.asked_for", extra={"group": group_id, "from": author})
             REQUESTS.labels("sent").inc()
-            self._pairwise.post([self._pairwise.write(author, request_content(group_id))])
+            self._pairwise.post([self._pairwise.write(author, encode_sender_key_request(group_id))])
 
     def may_answer(self, group_id: str, member: str) -> bool:
         """Whether a participant who asks for our key is answered; counts as an answer."""

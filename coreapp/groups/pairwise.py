@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import dataclasses
 from collections.abc import Sequence
 from typing import Protocol
-
-import msgspec
 
 from coreapp.ids import MessageIds
 from coreapp.journal import Change, Journal
@@ -96,14 +93,3 @@ class Pairwise:
 
         committed.add_done_callback(done)
         return committed
-
-
-def key_content(group_id: str, distribution: bytes) -> bytes:
-    """Hands a sender key over."""
-    encoded = base64.b64encode(distribution).decode()
-    return msgspec.json.encode({"type": "sender_key", "sender_key": {"group": group_id, "distribution": encoded}})
-
-
-def request_content(group_id: str) -> bytes:
-    """Asks for the sender key of whom it is sent to."""
-    return msgspec.json.encode({"type": "sender_key_request", "sender_key_request": {"group": group_id}})

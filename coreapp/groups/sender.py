@@ -17,7 +17,7 @@ from prometheus_client import Counter, Gauge
 
 from coreapp.groups import own_keys
 from coreapp.groups.own_keys import Key, OwnKeys
-from coreapp.groups.pairwise import Pairwise, key_content
+from coreapp.groups.pairwise import Pairwise
 from coreapp.groups.replica import GroupReplicas
 from coreapp.journal import Change, Journal
 from coreapp.sending import group_jobs
@@ -30,6 +30,7 @@ from tidings.storage.business.groups import Group
 from tidings.storage.business.jobs import Job, State
 from tidings.storage.business.sender_keys import Holder
 from tidings.wire import codes
+from tidings.wire.content import encode_sender_key
 
 log = logging.getLogger(__name__)
 
@@ -260,7 +261,7 @@ class GroupSender:
         if not lacking:
             return None
         assert key.record is not None
-        content = key_content(line.id, key.record.distribution())
+        content = encode_sender_key(line.id, key.record.distribution())
         letters = [self._pairwise.write(member, content) for member in lacking]
         self._letters.update({letter.job.id: line.id for letter in letters})
         holders = [key.holds(letter.job.peer, letter.job.id) for letter in letters]

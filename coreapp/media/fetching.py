@@ -25,6 +25,7 @@ from tidings.media.files import Files, Stored
 from tidings.runtime.clock import Clock
 from tidings.storage.business.media import Media
 from tidings.storage.business.media_downloads import Download
+from tidings.wire.media_objects import Pointer
 
 VOICE = "voice"
 
@@ -48,7 +49,7 @@ class Fetcher:
             raise DownloadFailed("the message says nowhere where its file is", is_final=True)
         mime_type, check = _type(content.mime_type)
         stored = await self._store(download, pointer, check)
-        if not _is_hash(pointer.sha256, stored.sha256) or stored.size != pointer.size:
+        if not _is_hash(content.sha256, stored.sha256) or stored.size != pointer.size:
             await self._files.delete([stored.name])
             raise DownloadFailed("the file is another one than the message says", is_final=True)
         now = int(self._clock.now() * 1000)
@@ -81,7 +82,7 @@ class Fetcher:
         """A file that is not wanted after all."""
         await self._files.delete([media.file])
 
-    async def _store(self, download: Download, pointer: inbound.Pointer, check: _Fits) -> Stored:
+    async def _store(self, download: Download, pointer: Pointer, check: _Fits) -> Stored:
         # The blob is read twice: nothing of it is used before all of it has authenticated.
         with tempfile.TemporaryFile(dir=self._files.directory) as file:
             verifier = attachments.Verifier(pointer.key, pointer.digest)

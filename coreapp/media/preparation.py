@@ -14,10 +14,11 @@ from prometheus_client import Counter, Gauge
 
 from coreapp.media import pointers
 from coreapp.media.errors import MediaFailed, SourceFailed
-from coreapp.media.pointers import Pointer, Source
+from coreapp.media.pointers import Source
 from tidings.runtime.clock import Clock
 from tidings.runtime.lru import LRU
 from tidings.wire import codes
+from tidings.wire.media_objects import FilePointer
 
 REMEMBERED = 10_000  # pointers; half a kilobyte each. What is forgotten is found again
 
@@ -33,7 +34,7 @@ _failed = POINTERS.labels("failed")
 class Found:
     """until: Unix seconds up to which the pointer may be used from memory."""
 
-    pointer: Pointer
+    pointer: FilePointer
     until: float
 
 
@@ -58,7 +59,7 @@ class Preparation:
         self._linked = linked
         self._clock = clock
         self._known: LRU[Source, Found] = LRU(REMEMBERED)
-        self._under_way: dict[Source, asyncio.Task[Pointer]] = {}
+        self._under_way: dict[Source, asyncio.Task[FilePointer]] = {}
 
     def at_once(self, content: bytes) -> bytes | None:
         """The content with its pointers, when all of them are in memory."""
@@ -98,13 +99,13 @@ class Preparation:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _remembered(self, source: Source) -> Pointer | None:
+    def _remembered(self, source: Source) -> FilePointer | None:
         found = self._known.get(source)
         if found is None or found.until <= self._clock.now():
             return None
         return found.pointer
 
-    def _fetch(self, source: Source) -> asyncio.Task[Pointer]:
+    def _fetch(self, source: Source) -> asyncio.Task[FilePointer]:
         task = self._under_way.get(source)
         if task is None:
             task = self._under_way[source] = asyncio.create_task(self._find(source), name="media")
@@ -112,7 +113,7 @@ class Preparation:
             UNDER_WAY.set(len(self._under_way))
         return task
 
-    async def _find(self, source: Source) -> Pointer:
+    async def _find(self, source: Source) -> FilePointer:
         pointer = self._remembered(source)
         if pointer is not None:
             return pointer
@@ -121,7 +122,7 @@ class Preparation:
         _made.inc()
         return found.pointer
 
-    def _done(self, source: Source, done: asyncio.Task[Pointer]) -> None:
+    def _done(self, source: Source, done: asyncio.Task[FilePointer]) -> None:
         del self._under_way[source]
         UNDER_WAY.set(len(self._under_way))
         # Those who wait have the error; there may be none left.

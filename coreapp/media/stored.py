@@ -8,7 +8,7 @@ import logging
 import msgspec
 
 from coreapp.media.errors import SourceFailed
-from coreapp.media.pointers import Pointer, Source
+from coreapp.media.pointers import Source
 from coreapp.media.preparation import Found
 from coreapp.media.uploads import Uploader
 from tidings import e2ee
@@ -19,6 +19,7 @@ from tidings.storage.business.media import Media
 from tidings.storage.business.shards import Lease
 from tidings.storage.database import Connection, Database
 from tidings.wire import codes
+from tidings.wire.media_objects import FilePointer
 
 log = logging.getLogger(__name__)
 
@@ -83,13 +84,15 @@ class StoredMedia:
         until = min(now / 1000 + IN_MEMORY_SECONDS, (expires_at - LEAST_LEFT_MS) / 1000)
         return Found(pointer, until)
 
-    async def _keep(self, connection: Connection, found: Media, pointer: Pointer, expires_at: int, now: int) -> None:
+    async def _keep(
+        self, connection: Connection, found: Media, pointer: FilePointer, expires_at: int, now: int
+    ) -> None:
         content = msgspec.json.encode(_Kept(pointer.blob, pointer.key, pointer.digest))
         sealed = self._sealer.seal(content, context=self._context(found.id))
         await media.set_blob(connection, found.id, sealed, expires_at)
         await media.touch(connection, [found.id], now)
 
-    def _kept(self, found: Media) -> Pointer | None:
+    def _kept(self, found: Media) -> FilePointer | None:
         """What the row says of the file's blob."""
         if found.blob is None:
             return None
@@ -99,7 +102,10 @@ class StoredMedia:
         except (e2ee.CorruptState, ValueError) as error:
             log.warning("media.unreadable_pointer", extra={"media": found.id, "error": repr(error)})
             return None
-        return Pointer(kept.blob, kept.key, kept.digest, found.size, found.mime_type, found.sha256, found.filename)
+        filename = found.filename or None
+        return FilePointer(
+            kept.blob, kept.key, kept.digest, found.size, found.mime_type, found.sha256, filename=filename
+        )
 
     def _context(self, media_id: str) -> tuple[str, str, str, str]:
         return (self._account, "", "media", media_id)

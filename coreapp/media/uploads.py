@@ -11,13 +11,13 @@ from typing import BinaryIO
 from prometheus_client import Counter
 
 from coreapp.media.errors import SourceFailed
-from coreapp.media.pointers import Pointer
 from coreapp.media.transfer import Encrypted, FileDamaged, Steps
 from tidings.client.errors import NetworkAway, NetworkRefusal, Unauthorized
 from tidings.client.http import Credentials, NetworkApi
 from tidings.media import kinds
 from tidings.media.errors import FileGone
 from tidings.wire import codes
+from tidings.wire.media_objects import FilePointer
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class Uploader:
         filename: str,
         part: str,
         about: str,
-    ) -> tuple[Pointer, int]:
+    ) -> tuple[FilePointer, int]:
         """The pointer to a file, and the Unix milliseconds at which it ends.
 
         Waits while the network is away, or the file cannot be read now: an error of the disk says nothing of the file,
@@ -84,7 +84,7 @@ class Uploader:
 
     async def _try(
         self, open_file: Callable[[], BinaryIO], size: int, sha256: str, mime_type: str, *, filename: str, about: str
-    ) -> tuple[Pointer, int]:
+    ) -> tuple[FilePointer, int]:
         started = time.monotonic()
         file = await asyncio.to_thread(open_file)
         try:
@@ -97,5 +97,7 @@ class Uploader:
             "media.stored",
             extra={"media": about, "bytes": size, "ms": int((time.monotonic() - started) * 1000)},
         )
-        pointer = Pointer(receipt.id, encrypted.key, encrypted.digest, size, mime_type, sha256, filename)
+        pointer = FilePointer(
+            receipt.id, encrypted.key, encrypted.digest, size, mime_type, sha256, filename=filename or None
+        )
         return pointer, receipt.expires_at

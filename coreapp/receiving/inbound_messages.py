@@ -20,6 +20,7 @@ from coreapp.statuses.tracker import StatusTracker
 from coreapp.webhook import bodies, inbound
 from tidings import e2ee
 from tidings.wire import device as frames
+from tidings.wire.content import NULL
 from tidings.wire.device import Deliver
 
 log = logging.getLogger(__name__)
@@ -106,7 +107,7 @@ class InboundMessages:
         message = consequences.arrivals.understood(inbound.read(plaintext), delivery.sender, group_id)
         note = consequences.recovered if is_known else consequences.received
         note(delivery, message.kind, trace)
-        if message.kind == inbound.NULL:
+        if message.kind == NULL:
             count(delivery, "null")
             return
         count(delivery, "received")

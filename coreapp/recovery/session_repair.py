@@ -19,6 +19,7 @@ from tidings import e2ee
 from tidings.runtime.allowance import Allowance
 from tidings.runtime.clock import Clock
 from tidings.wire import device as frames
+from tidings.wire.content import NULL_CONTENT
 
 log = logging.getLogger(__name__)
 
@@ -31,8 +32,6 @@ MAX_ASKED = 500  # messages of one peer in a period
 MAX_UNDER_WAY = 1_000  # renewals of all peers; one more is not begun, and the peer's next message tries again
 MAX_REFS = 100  # messages that one envelope asks for
 REMEMBERED = 10_000  # peers; whoever is forgotten may cost as much again
-
-NULL = b'{"type":"null"}'
 
 
 class Budget:
@@ -79,7 +78,7 @@ class SessionRepair:
             if self._renews(peer):
                 log.info("session.renewed", extra={"peer": peer})
                 # First, so that the peer has the session when it reads what is asked of it.
-                letters.append(ControlMessage(self._ids.new(), peer, RENEW, NULL))
+                letters.append(ControlMessage(self._ids.new(), peer, RENEW, NULL_CONTENT))
             for start in range(0, len(message_ids), MAX_REFS):
                 body = msgspec.json.encode(message_ids[start : start + MAX_REFS])
                 letters.append(ControlMessage(self._ids.new(), peer, frames.RETRY, body))

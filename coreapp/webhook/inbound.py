@@ -13,17 +13,15 @@ from msgspec import Meta
 from coreapp.webhook import limits
 from coreapp.webhook.contact_cards import Card
 from coreapp.webhook.referral import Referral
-from tidings.wire import codes
+from tidings.wire import codes, media_objects
 from tidings.wire.addresses import WaId
+from tidings.wire.content import DELETED, NULL, SENDER_KEY, SENDER_KEY_REQUEST, SenderKey, SenderKeyRequest
 from tidings.wire.decoding import UNREADABLE
+from tidings.wire.media_objects import Pointer
 
-NULL = "null"  # completes a key exchange; nothing is posted of it
-DELETED = "deleted"  # withdraws an earlier message
-SENDER_KEY, SENDER_KEY_REQUEST = "sender_key", "sender_key_request"  # between devices; nothing is posted of them
 UNKNOWN = "unknown"
 SYSTEM = "system"
 MAX_ID = 64
-MAX_FILE = 100 * 1024 * 1024  # bytes
 DOWNLOADED, UNDOWNLOADED = "downloaded", "undownloaded"
 
 Id = Annotated[str, Meta(max_length=MAX_ID, pattern="^[!-~]+$")]
@@ -79,19 +77,6 @@ class SentMedia(_Part):
     digest: Any = None
     size: Any = None
     metadata: Any = None
-
-
-class Pointer(msgspec.Struct, gc=False, frozen=True):
-    """Where a recipient's file can be had, and what opens it. size: bytes of the plaintext; sha256: as they say."""
-
-    blob: Annotated[str, Meta(pattern="^[A-Za-z0-9_-]{1,64}$")]
-    key: Annotated[bytes, Meta(min_length=64, max_length=64)]
-    digest: Annotated[bytes, Meta(min_length=32, max_length=32)]
-    size: Annotated[int, Meta(ge=0, le=MAX_FILE)]
-    sha256: str
-
-    def __repr__(self) -> str:
-        return f"Pointer({self.blob})"
 
 
 class ButtonReply(_Part):
@@ -166,15 +151,15 @@ class Deleted(_Part):
     id: Id
 
 
-class SenderKey(_Part):
-    """The key of the sender's messages to a group. distribution: as of `tidings.e2ee`."""
+class InboundSenderKey(SenderKey):
+    """A key of a group, as far as the business takes one."""
 
     group: Id
     distribution: Annotated[bytes, Meta(max_length=4096)]
 
 
-class SenderKeyRequest(_Part):
-    """The sender cannot read the recipient's messages to a group."""
+class InboundKeyRequest(SenderKeyRequest):
+    """A request for the business's key of a group."""
 
     group: Id
 
@@ -202,7 +187,6 @@ class Profile(_Part):
     name: str
 
 
-MEDIA = ("image", "video", "audio", "voice", "document", "sticker")
 _CONTENTS: Mapping[str, Any] = {
     "text": Text,
     "location": Location,
@@ -213,9 +197,9 @@ _CONTENTS: Mapping[str, Any] = {
     "reaction": Reaction,
     SYSTEM: System,
     DELETED: Deleted,
-    SENDER_KEY: SenderKey,
-    SENDER_KEY_REQUEST: SenderKeyRequest,
-    **dict.fromkeys(MEDIA, SentMedia),
+    SENDER_KEY: InboundSenderKey,
+    SENDER_KEY_REQUEST: InboundKeyRequest,
+    **dict.fromkeys(media_objects.KINDS, SentMedia),
 }
 _decoders = {kind: msgspec.json.Decoder(type_).decode for kind, type_ in _CONTENTS.items()}
 _decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode

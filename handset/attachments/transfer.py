@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
 import hashlib
 import itertools
@@ -14,15 +13,19 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import IO
 
+import msgspec
+
 from handset import composing, errors
 from handset.attachments import pointers
-from handset.attachments.pointers import Pointer
+from handset.attachments.pointers import Attachment
 from handset.devices.device import Device
 from handset.network_api import NetworkApi
 from tidings import e2ee
 from tidings.e2ee import attachments
 from tidings.media import kinds
 from tidings.media.errors import UseAnotherType
+from tidings.wire import media_objects
+from tidings.wire.media_objects import FilePointer
 
 CHUNK = 512 * 1024  # bytes; a few milliseconds of CPU each, in a thread
 VOICE = "voice"
@@ -49,7 +52,7 @@ def _silent(done: int, total: int) -> None:
 
 
 async def save(
-    api: NetworkApi, device: Device, pointer: Pointer, folder: Path, *, progress: Progress = _silent
+    api: NetworkApi, device: Device, pointer: Attachment, folder: Path, *, progress: Progress = _silent
 ) -> Path:
     """Fetch a file and keep it in a folder, under its name or that name with a number; whole or not at all.
 
@@ -68,7 +71,7 @@ async def save(
 
 
 async def fetch(
-    api: NetworkApi, device: Device, pointer: Pointer, *, folder: Path | None = None, progress: Progress = _silent
+    api: NetworkApi, device: Device, pointer: Attachment, *, folder: Path | None = None, progress: Progress = _silent
 ) -> AsyncGenerator[bytes]:
     """The chunks of a file, none before all of the blob has authenticated. Read them to the end: an error may still
     come there.
@@ -122,15 +125,8 @@ async def upload(
         key = attachments.generate_key()
         outgoing = _Outgoing(file, size, attachments.Encryptor(key), progress)
         blob = await api.upload_blob(device, outgoing.chunks(), attachments.blob_size(size))
-    pointer = {
-        "blob": blob,
-        "key": base64.b64encode(key).decode(),
-        "digest": base64.b64encode(outgoing.digest).decode(),
-        "size": size,
-        "mime_type": mime_type,
-        "sha256": outgoing.sha256,
-    }
-    return composing.medium(kind, pointer, caption, path.name if kind == kinds.DOCUMENT else "")
+    pointer = FilePointer(blob, key, outgoing.digest, size, mime_type, outgoing.sha256)
+    return composing.medium(kind, msgspec.to_builtins(pointer), caption, path.name if kind == kinds.DOCUMENT else "")
 
 
 def detect(head: bytes, name: str) -> tuple[str, str]:
@@ -203,7 +199,7 @@ def _choose(head: bytes, size: int, name: str, kind: str) -> tuple[str, str]:
     if not kind:
         kind = detected if size <= kinds.LIMITS[detected] else kinds.DOCUMENT
         wanted = kind
-    elif kind not in pointers.KINDS or not kinds.may_be_sent_as(mime_type, wanted):
+    elif kind not in media_objects.KINDS or not kinds.may_be_sent_as(mime_type, wanted):
         raise errors.BadFile(f"{name} is {mime_type}, which cannot be sent as {kind}")
     if size > kinds.LIMITS[wanted]:
         raise errors.BadFile(f"{name} has {size:,} bytes; at most {kinds.LIMITS[wanted]:,} are sent as {kind}")

@@ -12,7 +12,6 @@ from typing import Any, Protocol
 from handset import errors
 from handset.devices.device import Device
 from handset.devices.vault import Vault
-from handset.groups import contents
 from handset.groups.api import GroupApi
 from handset.groups.sender_keys import Preparation, SenderKeyStore
 from handset.sending.outbox import OutboxBatch
@@ -22,6 +21,7 @@ from tidings.runtime.lru import LRU
 from tidings.runtime.service import wait_for
 from tidings.storage.database import Connection
 from tidings.storage.handset import outbox
+from tidings.wire import content
 from tidings.wire.groups import DescribedGroup
 
 log = logging.getLogger(__name__)
@@ -213,8 +213,8 @@ class Groups:
                 lambda keys, connection, _: keys.prepare(connection, number, there)
             )
             if preparation.missing:
-                content = contents.encode_sender_key(group, preparation.distribution)
-                sent = await self._courier.send_each(device, preparation.missing, content)
+                plaintext = content.encode_sender_key(group, preparation.distribution)
+                sent = await self._courier.send_each(device, preparation.missing, plaintext)
                 try:
                     async with asyncio.timeout(KEYS_SECONDS):
                         await self._courier.wait_until_gone(device, sent)
@@ -240,7 +240,7 @@ class Groups:
         raise errors.NetworkAway("the group changes faster than its members can be given the key")
 
     async def _ask(self, device: Device, peer: str, group: str) -> None:
-        await self._courier.send_each(device, [peer], contents.encode_request(group))
+        await self._courier.send_each(device, [peer], content.encode_sender_key_request(group))
         log.info("sender_key.asked", extra={"number": device.number, "peer": peer, "group": group})
 
     async def _give(self, device: Device, peer: str, group: str) -> None:
@@ -254,7 +254,7 @@ class Groups:
             lambda keys, connection, _: keys.distribution(connection, number, group)
         )
         if distribution is not None:
-            await self._courier.send_each(device, [peer], contents.encode_sender_key(group, distribution))
+            await self._courier.send_each(device, [peer], content.encode_sender_key(group, distribution))
 
     def _want(self, kind: str, device: Device, peer: str, group: str) -> None:
         key = (kind, device.number, peer, group)

@@ -7,7 +7,6 @@ import logging
 from collections.abc import Collection
 
 from handset.devices.vault import Vault
-from handset.groups import contents
 from tidings import e2ee
 from tidings.runtime.lru import LRU
 from tidings.storage.database import Connection
@@ -15,6 +14,7 @@ from tidings.storage.handset import groups as storage
 from tidings.storage.handset.groups import Key
 from tidings.wire import device as wire
 from tidings.wire import groups
+from tidings.wire.content import SenderKey
 from tidings.wire.groups import DescribedGroup, GroupNotice
 
 log = logging.getLogger(__name__)
@@ -98,7 +98,7 @@ class SenderKeyStore:
         self._changed.add(key)
         return plaintext
 
-    async def take_up(self, connection: Connection, number: str, sender: str, given: contents.SenderKey) -> None:
+    async def take_up(self, connection: Connection, number: str, sender: str, given: SenderKey) -> None:
         """A peer has given its key. One that is no key changes nothing."""
         key = (number, given.group, sender)
         try:

@@ -12,7 +12,6 @@ from handset import application, composing
 from handset.application import DeviceEvent
 from handset.devices.device import Device
 from handset.devices.vault import Vault
-from handset.groups import contents
 from handset.groups.sender_keys import SenderKeyStore
 from handset.receiving.first_messages import FirstMessages
 from handset.receiving.items import Arrival, Outgoing
@@ -179,30 +178,30 @@ class Digest:
             self.work.append(functools.partial(self.release, device=device, peer=frame.sender))
         try:
             inside = content.decode(plaintext)
-        except content.NotUnderstood as error:
+        except content.UnreadableContent as error:
             self._unreadable(arrival, error)
             return
         replied = False
-        if inside.type in (contents.SENDER_KEY, contents.SENDER_KEY_REQUEST):
-            self._control(arrival, inside.type, plaintext)
-        elif inside.type == content.EMPTY_TYPE:
+        if inside.type in (content.SENDER_KEY, content.SENDER_KEY_REQUEST):
+            self._control(arrival, plaintext)
+        elif inside.type == content.NULL:
             self._store(arrival, inside.type, "")
             RECEIVED.labels("empty").inc()
         else:
             replied = self._act(device, record, self._show(arrival, inside, plaintext))
         if record is not before and not replied:
             # Until it reads an answer, the initiator repeats the key exchange in every message.
-            self._encrypt(device, frame.sender, record, content.EMPTY, kept=False)
+            self._encrypt(device, frame.sender, record, content.NULL_CONTENT, kept=False)
 
     def _decrypt_for_group(self, arrival: Arrival) -> None:
         frame = arrival.frame
         try:
             plaintext = self._sender_keys.read(arrival.device.number, frame)
             inside = content.decode(plaintext)
-        except (e2ee.E2EEError, content.NotUnderstood) as error:
+        except (e2ee.E2EEError, content.UnreadableContent) as error:
             self._unreadable(arrival, error)
             return
-        if inside.type in (content.EMPTY_TYPE, contents.SENDER_KEY, contents.SENDER_KEY_REQUEST):
+        if inside.type in (content.NULL, content.SENDER_KEY, content.SENDER_KEY_REQUEST):
             self._store(arrival, inbox.EMPTY, "")
         else:
             self._act(arrival.device, None, self._show(arrival, inside, plaintext))
@@ -212,7 +211,7 @@ class Digest:
         frame, kind = arrival.frame, inside.type[:16]
         text = raw = ""
         stored = kind
-        if kind == content.TEXT_TYPE and inside.text is not None:
+        if kind == content.TEXT and inside.text is not None:
             text = inside.text.body
             stored = inbox.TEXT if inside.context is None else inbox.ANSWER
         if stored != inbox.TEXT:
@@ -225,17 +224,17 @@ class Digest:
         self.shown.append(message)
         return message
 
-    def _control(self, arrival: Arrival, kind: str, plaintext: bytes) -> None:
+    def _control(self, arrival: Arrival, plaintext: bytes) -> None:
         """About the keys of a group; nobody sees it, and its secrets are not kept in the inbox."""
         device, peer = arrival.device, arrival.frame.sender
         self._store(arrival, inbox.CONTROL, "")
         RECEIVED.labels("control").inc()
         try:
-            asked = contents.decode_control(kind, plaintext)
-        except content.NotUnderstood as error:
+            asked = content.decode_about_keys(plaintext)
+        except content.UnreadableContent as error:
             log.warning("control.not_understood", extra={"number": device.number, "from": peer, "error": str(error)})
             return
-        if isinstance(asked, contents.SenderKey):
+        if isinstance(asked, content.SenderKey):
             self.work.append(
                 functools.partial(self._sender_keys.take_up, number=device.number, sender=peer, given=asked)
             )

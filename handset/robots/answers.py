@@ -8,6 +8,7 @@ from handset import composing, reading
 from handset.attachments import pointers
 from handset.composing import Content
 from tidings.media import kinds
+from tidings.wire import media_objects
 
 OTHER_KIND = "11"  # of the robot whose number is told as the new one
 
@@ -23,7 +24,7 @@ def find(number: str, peer: str, message_id: str, kind: str, text: str, raw: str
         words = text.split(None, 1)
         make = _ASKED.get(words[0].lower()) if words else None
         return make(number, peer, message_id) if make is not None else None
-    if kind in pointers.KINDS:
+    if kind in media_objects.KINDS:
         return _returned(kind, raw)
     answers = [choice.answer for choice in reading.read(kind, raw).choices if choice.answer is not None]
     return composing.answering(dict(answers[0]), message_id, peer) if answers else None

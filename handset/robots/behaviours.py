@@ -11,6 +11,7 @@ from handset.application import Action, ReceivedMessage, SendContent, SendReceip
 from handset.attachments import pointers
 from handset.robots import answers
 from tidings.wire import device as wire
+from tidings.wire import media_objects
 
 
 class Behaviour(enum.Enum):
@@ -89,6 +90,6 @@ def _echo(message: ReceivedMessage) -> Action:
     """A text or a file as it came; of anything else, what a handset would show."""
     if message.type == "text":
         return SendText(message.text)
-    if message.type in pointers.KINDS and (found := pointers.find(message.type, message.raw)):
+    if message.type in media_objects.KINDS and (found := pointers.find(message.type, message.raw)):
         return SendContent(pointers.content_of(found[0]))
     return SendText(reading.describe(message.type, message.raw)[: composing.MAX_TEXT])

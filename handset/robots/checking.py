@@ -13,7 +13,7 @@ from prometheus_client import Counter
 from handset import errors
 from handset.application import ReceivedMessage
 from handset.attachments import pointers, transfer
-from handset.attachments.pointers import Pointer
+from handset.attachments.pointers import Attachment
 from handset.devices.device import Device
 from handset.network_api import NetworkApi
 from tidings.runtime.service import wait_for
@@ -37,7 +37,7 @@ class Checker:
         """devices: by number."""
         self._api = api
         self._devices = devices
-        self._waiting: asyncio.Queue[tuple[ReceivedMessage, Pointer]] = asyncio.Queue(QUEUE_LIMIT)
+        self._waiting: asyncio.Queue[tuple[ReceivedMessage, Attachment]] = asyncio.Queue(QUEUE_LIMIT)
 
     def offer(self, message: ReceivedMessage) -> None:
         """Fetch the files of a message, if it has any."""
@@ -62,7 +62,7 @@ class Checker:
             if isinstance(result, Exception):
                 raise result
 
-    async def check(self, message: ReceivedMessage, pointer: Pointer, stop: asyncio.Event) -> str:
+    async def check(self, message: ReceivedMessage, pointer: Attachment, stop: asyncio.Event) -> str:
         """`opened`, or the name of the error that was the last one."""
         device = self._devices[message.number]
         started, delay, result, detail = time.monotonic(), FIRST_RETRY_SECONDS, "", ""

@@ -11,9 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coreapp.media import pointers
-from coreapp.media.pointers import Content, Pointer, Source
+from coreapp.media.pointers import Content, Source
+from tidings.media import kinds
+from tidings.wire.media_objects import FilePointer
 
-POINTER = Pointer("b1", b"k" * 64, b"d" * 32, 5, "image/png", "ab" * 32, "own.png")
+POINTER = FilePointer("b1", b"k" * 64, b"d" * 32, 5, "image/png", "ab" * 32, filename="own.png")
 AS_JSON = {
     "blob": "b1",
     "key": base64.b64encode(b"k" * 64).decode(),
@@ -29,7 +31,7 @@ def encode(content: Any) -> bytes:
     return json.dumps(content).encode()
 
 
-@pytest.mark.parametrize("kind", pointers.KINDS)
+@pytest.mark.parametrize("kind", kinds.KINDS)
 def test_each_media_type_has_its_object(kind: str) -> None:
     by_id, by_link = Content(encode({"type": kind, kind: {"id": "x"}})), Content(encode({"type": kind, kind: LINK}))
     assert by_id.sources() == {kind: Source(id="x")}

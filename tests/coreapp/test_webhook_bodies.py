@@ -16,6 +16,7 @@ from coreapp.conversations import Names, conversation_of, origin_of
 from coreapp.webhook import bodies, inbound, limits
 from tests.coreapp import webhook_schemas
 from tidings.storage.business.messages import Status
+from tidings.wire.content import DELETED, NULL
 
 CASES = json.loads((webhook_schemas.FOLDER / "inbound.json").read_text())
 NUMBER = "15550110001"
@@ -142,7 +143,7 @@ def test_names_of_profiles_and_files_are_cut() -> None:
 def test_whatever_is_inside_the_encryption_can_be_posted(plaintext: bytes) -> None:
     message = inbound.read(plaintext)
     # The two others need no content beside their type.
-    assert message.kind in (inbound.UNKNOWN, inbound.NULL, "ephemeral")
+    assert message.kind in (inbound.UNKNOWN, NULL, "ephemeral")
     json.loads(bodies.inbound("x", NUMBER, 1, message))
 
 
@@ -166,7 +167,7 @@ def test_a_content_that_was_changed_anywhere_is_posted_in_some_known_form(
             break
         node = node[key]
     message = inbound.read(json.dumps(content).encode())
-    if message.kind not in (inbound.NULL, inbound.DELETED):
+    if message.kind not in (NULL, DELETED):
         webhook_schemas.check(json.loads(bodies.inbound("x", NUMBER, 1, message)))
 
 

@@ -16,7 +16,7 @@ from handset.composing import Content
 from handset.robots import answers
 from handset.robots.behaviours import Behaviour, actions, number_of
 from tests.coreapp import webhook_schemas
-from tidings.wire import content
+from tidings.wire import content, media_objects
 
 NUMBER, PEER = number_of(Behaviour.ANSWERS, 7), "15550000000"
 FILE = {
@@ -102,7 +102,7 @@ def test_the_first_choice_is_picked(kind: str, inside: Any, expected: Any) -> No
     assert found["context"] == {"id": "gBEG1", "from": PEER}
 
 
-@pytest.mark.parametrize("kind", pointers.KINDS)
+@pytest.mark.parametrize("kind", media_objects.KINDS)
 def test_a_file_comes_back_by_the_same_pointer(kind: str) -> None:
     answer = asked(kind, FILE)
     assert posted(answer)["type"] == kind

@@ -107,7 +107,7 @@ def test_a_text_survives_its_encoding(text: str) -> None:
     ],
 )
 def test_what_is_no_content_is_not_understood(plaintext: bytes) -> None:
-    with pytest.raises(content.NotUnderstood):
+    with pytest.raises(content.UnreadableContent):
         content.decode(plaintext)
 
 

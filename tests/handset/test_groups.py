@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from handset import errors
-from handset.groups import contents
 from tests.handset.conftest import LiveNetwork
 from tests.handset.people import ADA, BOB, CID, DOT, Person, meet
 from tidings import e2ee
 from tidings.storage.database import Connection
 from tidings.storage.handset import groups as handset_groups
 from tidings.storage.handset import inbox
+from tidings.wire import content
 from tidings.wire import device as wire
 
 MakePerson = Callable[[str], Person]
@@ -241,7 +241,7 @@ async def test_whoever_is_no_member_is_not_given_a_key(person: MakePerson) -> No
         group = await meet(ada, bob)
         await ada.say(group, "secret")
         await bob.reads("secret")
-        await dot.fleet.send_each(dot.fleet.devices[DOT], [ADA], contents.encode_request(group))
+        await dot.fleet.send_each(dot.fleet.devices[DOT], [ADA], content.encode_sender_key_request(group))
         await dot.fleet.send(DOT, ADA, "please")
         await ada.reads("please")
         await ada.fleet.send(ADA, DOT, "no")
@@ -283,12 +283,12 @@ async def test_a_distribution_that_is_none_changes_nothing(person: MakePerson) -
     async with phones(ada, bob):
         group = await meet(ada, bob)
         ada_device = ada.fleet.devices[ADA]
-        for content in (
-            contents.encode_sender_key(group, b"nonsense"),
-            contents.encode_sender_key("no group", b""),
+        for plaintext in (
+            content.encode_sender_key(group, b"nonsense"),
+            content.encode_sender_key("no group", b""),
             b'{"type":"sender_key"}',
             b'{"type":"sender_key_request","sender_key_request":{"group":5}}',
         ):
-            await ada.fleet.send_each(ada_device, [BOB], content)
+            await ada.fleet.send_each(ada_device, [BOB], plaintext)
         await ada.say(group, "one")
         await bob.reads("one")

@@ -21,7 +21,7 @@ from prometheus_client import REGISTRY
 from coreapp.webhook import inbound
 from handset import errors, reading
 from handset.attachments import pointers, transfer
-from handset.attachments.pointers import Pointer
+from handset.attachments.pointers import Attachment
 from handset.devices import keys
 from handset.devices.device import Device
 from handset.devices.registration import Enrolment
@@ -39,7 +39,7 @@ from tidings.media import kinds
 from tidings.runtime.settings import DatabaseSettings
 from tidings.storage import schema
 from tidings.storage.database import Database
-from tidings.wire import content
+from tidings.wire import content, media_objects
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 8
 JPEG = b"\xff\xd8\xff\xe0" + bytes(2000)
@@ -75,7 +75,7 @@ def write(folder: Path, name: str, data: bytes) -> Path:
     return path
 
 
-def only(made: Any) -> Pointer:
+def only(made: Any) -> Attachment:
     """The one pointer of a content."""
     (found,) = pointers.find(made["type"], content.encode(made).decode())
     return found
@@ -127,7 +127,7 @@ async def test_what_is_sent_is_what_is_saved(api: NetworkApi, device: Device, tm
     assert again.read_bytes() == data
 
 
-@pytest.mark.parametrize("kind", pointers.KINDS)
+@pytest.mark.parametrize("kind", media_objects.KINDS)
 def test_the_business_understands_every_kind(kind: str) -> None:
     digest = base64.b64encode(bytes(32)).decode()
     key = base64.b64encode(bytes(64)).decode()
@@ -184,7 +184,7 @@ async def test_a_file_that_is_not_the_one_is_never_saved(api: NetworkApi, device
         "a longer file": {"size": good.size + 20},
     }
     for what, change in wrong.items():
-        pointer = Pointer(**{name: getattr(good, name) for name in Pointer.__struct_fields__} | change)
+        pointer = Attachment(**{name: getattr(good, name) for name in Attachment.__struct_fields__} | change)
         with pytest.raises(errors.FileLost):
             await transfer.save(api, device, pointer, tmp_path / "files")
         assert list((tmp_path / "files").iterdir()) == [], what
@@ -248,7 +248,7 @@ def test_any_name_can_be_a_file(filename: str) -> None:
 
 
 @given(
-    kind=st.sampled_from([*pointers.KINDS, "interactive", "template", "hsm", "text"]),
+    kind=st.sampled_from([*media_objects.KINDS, "interactive", "template", "hsm", "text"]),
     raw=st.recursive(
         st.none() | st.booleans() | st.integers() | st.text(max_size=5),
         lambda inner: (
@@ -408,5 +408,5 @@ async def test_robots_open_what_they_get_and_send_files_back(
 
 
 def test_a_pointer_shows_no_key() -> None:
-    pointer = Pointer("image", "b", b"k" * 64, bytes(32), 3, "image/png", "0" * 64)
-    assert repr(pointer) == "Pointer(image, b, 3 bytes)"
+    pointer = Attachment("b", b"k" * 64, bytes(32), 3, "image/png", "0" * 64, kind="image")
+    assert repr(pointer) == "Attachment(b, 3 bytes)"

@@ -6,13 +6,13 @@ import uuid
 
 import pytest
 
-from handset.groups import contents
 from handset.groups.sender_keys import SenderKeyStore
 from tests.conftest import DatabaseFactory
 from tests.handset.harness import VAULT
 from tests.handset.people import ADA, BOB, CID
 from tidings import e2ee
 from tidings.storage.database import Connection, Database
+from tidings.wire import content
 from tidings.wire import device as wire
 from tidings.wire.groups import DescribedGroup, GroupNotice, Participant
 
@@ -184,7 +184,7 @@ async def test_a_message_is_read_once_with_the_key_that_was_given(database: Data
         await bob.load(connection, [(BOB, GROUP.id, ADA)])
         with pytest.raises(e2ee.NoSession):
             bob.read(BOB, frame)
-        await bob.take_up(connection, BOB, ADA, contents.SenderKey(GROUP.id, distribution))
+        await bob.take_up(connection, BOB, ADA, content.SenderKey(GROUP.id, distribution))
         assert bob.read(BOB, frame) == HELLO
         await bob.save(connection)
     again = SenderKeyStore(VAULT)

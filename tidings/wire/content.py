@@ -7,11 +7,15 @@ from typing import Any
 
 import msgspec
 
+from tidings.wire import addresses
 from tidings.wire.decoding import UNREADABLE
 
-TEXT_TYPE = "text"
-EMPTY_TYPE = "null"
-EMPTY = b'{"type":"null"}'  # completes a key exchange; shown to nobody
+TEXT = "text"
+NULL = "null"  # completes a key exchange; shown to nobody
+DELETED = "deleted"  # withdraws an earlier message
+SENDER_KEY, SENDER_KEY_REQUEST = "sender_key", "sender_key_request"  # between devices; shown to nobody
+
+NULL_CONTENT = b'{"type":"null"}'
 
 
 class Text(msgspec.Struct, gc=False):
@@ -31,22 +35,44 @@ class Content(msgspec.Struct, gc=False, omit_defaults=True):
     context: Any = None
 
 
-class NotUnderstood(ValueError):
+class SenderKey(msgspec.Struct, gc=False):
+    """The key of the sender's messages to a group. distribution: as of `tidings.e2ee`."""
+
+    group: str
+    distribution: bytes
+
+
+class SenderKeyRequest(msgspec.Struct, gc=False):
+    """The sender cannot read the recipient's messages to a group."""
+
+    group: str
+
+
+class _SenderKeyContent(msgspec.Struct, gc=False, tag_field="type", tag=SENDER_KEY):
+    sender_key: SenderKey
+
+
+class _SenderKeyRequestContent(msgspec.Struct, gc=False, tag_field="type", tag=SENDER_KEY_REQUEST):
+    sender_key_request: SenderKeyRequest
+
+
+class UnreadableContent(ValueError):
     """The plaintext is not such JSON."""
 
 
 _decoder = msgspec.json.Decoder(Content)
+_about_keys = msgspec.json.Decoder(_SenderKeyContent | _SenderKeyRequestContent)
 _encoder = msgspec.json.Encoder()
 
 
 def decode(plaintext: bytes) -> Content:
-    """Raises `NotUnderstood`."""
+    """Raises `UnreadableContent`."""
     try:
         content = _decoder.decode(plaintext)
     except UNREADABLE as error:
-        raise NotUnderstood(str(error)) from error
-    if content.type == "text" and content.text is None:
-        raise NotUnderstood("a text without its body")
+        raise UnreadableContent(str(error)) from error
+    if content.type == TEXT and content.text is None:
+        raise UnreadableContent("a text without its body")
     return content
 
 
@@ -54,7 +80,7 @@ def text_of(raw: str) -> str:
     """The words of a text, by its JSON; empty for what is none."""
     try:
         text = decode(raw.encode()).text
-    except NotUnderstood:
+    except UnreadableContent:
         return ""
     return text.body if text is not None else ""
 
@@ -66,4 +92,26 @@ def encode(content: Mapping[str, Any], name: str = "") -> bytes:
 
 def encode_text(body: str) -> bytes:
     """A text message."""
-    return _encoder.encode(Content("text", Text(body)))
+    return _encoder.encode(Content(TEXT, Text(body)))
+
+
+def encode_sender_key(group: str, distribution: bytes) -> bytes:
+    """Hands a sender key over."""
+    return _encoder.encode(_SenderKeyContent(SenderKey(group, distribution)))
+
+
+def encode_sender_key_request(group: str) -> bytes:
+    """Asks for the sender key of whom it is sent to."""
+    return _encoder.encode(_SenderKeyRequestContent(SenderKeyRequest(group)))
+
+
+def decode_about_keys(plaintext: bytes) -> SenderKey | SenderKeyRequest:
+    """A content of one of these two types. Raises `UnreadableContent`."""
+    try:
+        content = _about_keys.decode(plaintext)
+    except UNREADABLE as error:
+        raise UnreadableContent(str(error)) from error
+    found = content.sender_key if isinstance(content, _SenderKeyContent) else content.sender_key_request
+    if not addresses.is_group(found.group):
+        raise UnreadableContent("not the id of a group")
+    return found
