@@ -20,8 +20,9 @@ class StatusDelay:
     moment, so it counts as answered when this one began.
     """
 
-    def __init__(self, seconds: float, clock: Clock) -> None:
+    def __init__(self, seconds: float, clock: Clock, *, limit: int = LIMIT) -> None:
         self._clock = clock
+        self._limit = limit
         self._delay = round(seconds * 1000)
         # Of messages that are being accepted: as many as Webapps may ask at a time.
         self._unanswered: set[str] = set()
@@ -30,6 +31,11 @@ class StatusDelay:
         self._due: dict[str, int] = {}
         self._answered: collections.deque[tuple[int, str]] = collections.deque()
         self._inherited_due = self._now() + self._delay
+
+    @property
+    def remembered(self) -> int:
+        """Messages that are being accepted, or whose acceptance was answered within the delay."""
+        return len(self._unanswered) + len(self._due)
 
     def accepting(self, message_id: str) -> None:
         """A new message: its statuses may be asked about from now on, `answered` must follow."""
@@ -44,7 +50,7 @@ class StatusDelay:
         self._unanswered.discard(message_id)
         self._due[message_id] = now + self._delay
         self._answered.append((now + self._delay, message_id))
-        while self._answered[0][0] <= now or len(self._answered) > LIMIT:
+        while self._answered[0][0] <= now or len(self._answered) > self._limit:
             del self._due[self._answered.popleft()[1]]
 
     def due_at(self, message_id: str, now: int) -> int:

@@ -46,11 +46,13 @@ LoadPage = Callable[[int, int], Awaitable[Sequence[Callback]]]
 class CallbackQueue:
     """One shard's callbacks. `offer` puts in, `take` hands out, `done` or `retry` ends what `take` began."""
 
-    def __init__(self, limit: int, clock: Clock, load: LoadPage) -> None:
-        """load(after, limit): pending callbacks with a higher `seq` than `after`, in order."""
+    def __init__(self, limit: int, clock: Clock, load: LoadPage, *, retry_seconds: float = RETRY_SECONDS) -> None:
+        """load(after, limit): pending callbacks with a higher `seq` than `after`, in order; retry_seconds: after one
+        that failed."""
         self._limit = limit
         self._clock = clock
         self._load = load
+        self._retry_seconds = retry_seconds
         self._ready: collections.deque[Callback] = collections.deque()
         self._parked: list[tuple[int, int, Callback]] = []
         # A subject is a key while one of its callbacks is ready, parked or being delivered; those after it wait here.
@@ -71,6 +73,21 @@ class CallbackQueue:
 
     def __len__(self) -> int:
         return self._in_memory + self._in_database
+
+    @property
+    def ready(self) -> int:
+        """Callbacks that are due and that nobody has taken."""
+        return len(self._ready)
+
+    @property
+    def parked(self) -> int:
+        """Callbacks in memory that wait for their time; those behind them in their subjects are not counted."""
+        return len(self._parked)
+
+    @property
+    def held(self) -> int:
+        """Callbacks in memory that wait until the sender of their message knows its id."""
+        return self._held_count
 
     async def start(self, pending: int) -> None:
         """Begin with what the database holds: `pending` callbacks."""
@@ -235,7 +252,7 @@ class CallbackQueue:
                     await self._load_page()
                 except Exception:
                     log.exception("callbacks.load_failed")
-                    await asyncio.sleep(RETRY_SECONDS)
+                    await asyncio.sleep(self._retry_seconds)
         finally:
             self._loading = None
 

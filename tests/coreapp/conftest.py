@@ -81,6 +81,7 @@ class Running:
     stop: asyncio.Event
     task: asyncio.Task[None]
     server: asyncio.Server
+    database: Database
 
     @property
     def shard(self) -> Shard:
@@ -107,7 +108,7 @@ class Running:
         with contextlib.suppress(Killed):
             async with asyncio.timeout(TIMEOUT):
                 await self.task
-        async with self.node._database.transaction() as connection:
+        async with self.database.transaction() as connection:
             await connection.execute(shards.table.update().values(heartbeat_at=0))
         self.server.close()
 
@@ -157,7 +158,7 @@ class World:
         client = Client()
         await wire.connect(*server.sockets[0].getsockname()[:2], core.Answer, client)
         await client.hello()
-        running = Running(node, client, stop, task, server)
+        running = Running(node, client, stop, task, server, self.database)
         self.running.append(running)
         if owned:
             await self.owner(running)

@@ -161,7 +161,7 @@ async def play(limit: int, operations: list[tuple[object, ...]]) -> None:
                 queue = CallbackQueue(limit, clock, table.load)
                 await queue.start(len(table.rows))
         await turns(3)
-        assert queue._held_count == sum(queue._held.values()) <= len(queue)
+        assert 0 <= queue.held <= len(queue)
     queue.offer(committed)
     # Everything that is left comes, in the end.
     for _ in range(2 * len(table.rows) + 2):
@@ -178,7 +178,7 @@ async def play(limit: int, operations: list[tuple[object, ...]]) -> None:
             break
     assert not table.rows, "some never came"
     assert len(queue) == 0
-    assert queue._held_count == 0
+    assert queue.held == 0
     await queue.close()
 
 
@@ -225,7 +225,7 @@ async def test_nothing_is_held_for_as_long_as_the_clock_was_set_back() -> None:
     assert (await queue.take()).seq == 2
     queue.offer([row(3, "committed before", due_at=int((clock.now() + 3601) * 1000))])
     assert (await queue.take()).seq == 3
-    assert not queue._ready
+    assert not queue.ready
     await queue.close()
 
 
@@ -249,7 +249,7 @@ async def test_callbacks_that_are_held_share_one_timer(monkeypatch: pytest.Monke
     clock.advance(60)
     queue.release_due()
     # The next is due in a millisecond, and a score of others before anybody looks.
-    assert len(queue._ready) == 1
+    assert queue.ready == 1
     assert timers[1] == pytest.approx(SPACING, abs=0.005)
     await queue.close()
 
@@ -291,7 +291,8 @@ async def test_a_callback_that_a_page_brought_before_it_was_offered_comes_once()
     committing = [row(6, "s6")]
     for _ in range(2):
         queue.done(await queue.take())
-    await soon(lambda: table.loads == 2 and queue._loading is None)
+    await soon(lambda: table.loads == 2)
+    await turns()
     assert len(queue) == 4
     queue.offer(committing)
     assert len(queue) == 4
@@ -311,8 +312,7 @@ async def test_volatile_callbacks_beyond_twice_the_limit_are_dropped() -> None:
     await queue.close()
 
 
-async def test_a_page_that_could_not_be_loaded_is_loaded_later(monkeypatch) -> None:  # type: ignore[no-untyped-def]
-    monkeypatch.setattr("coreapp.webhook.queue.RETRY_SECONDS", 0.0)
+async def test_a_page_that_could_not_be_loaded_is_loaded_later() -> None:
     table = Table()
     failures = 3
 
@@ -324,7 +324,7 @@ async def test_a_page_that_could_not_be_loaded_is_loaded_later(monkeypatch) -> N
         return await table.load(after, limit)
 
     table.rows = {n: row(n, f"s{n}") for n in range(1, 5)}
-    queue = CallbackQueue(2, ManualClock(), load)
+    queue = CallbackQueue(2, ManualClock(), load, retry_seconds=0.0)
     await queue.start(4)
     for _ in range(2):
         queue.done(await queue.take())

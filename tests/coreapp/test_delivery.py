@@ -176,7 +176,7 @@ async def test_what_is_not_taken_for_a_day_is_a_dead_letter_and_can_be_replayed_
     shard = running.shard
     for count in range(1, retry.MIN_ATTEMPTS):
         await world.sink.signals.until(lambda count=count: len(world.sink.posts) == count)  # type: ignore[misc]
-        await soon(lambda: bool(shard.queue._parked))
+        await soon(lambda: shard.queue.parked > 0)
         clock.advance(24 * 3600)
         shard.queue.release_due()
 

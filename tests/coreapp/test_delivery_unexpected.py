@@ -85,7 +85,7 @@ class Scene:
 
     async def parked(self) -> None:
         """Wait until an attempt has failed."""
-        await soon(lambda: bool(self.queue._parked))
+        await soon(lambda: self.queue.parked > 0)
 
     def advance(self, seconds: float) -> None:
         self.clock.advance(seconds)

@@ -7,10 +7,7 @@ import inspect
 import time
 from pathlib import Path
 
-import pytest
-
 from coreapp.settings import Settings
-from coreapp.statuses import delay as status_delay
 from coreapp.statuses.delay import StatusDelay
 from tests.conftest import DatabaseFactory
 from tests.coreapp.conftest import Running, World
@@ -64,10 +61,9 @@ def test_what_an_earlier_owner_accepted_counts_as_answered_when_this_one_began()
     assert delay.due_at("inherited", START + 1000) == 0
 
 
-def test_the_oldest_answers_are_forgotten_beyond_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(status_delay, "LIMIT", 3)
+def test_the_oldest_answers_are_forgotten_beyond_the_limit() -> None:
     clock = ManualClock()
-    delay = StatusDelay(1.0, clock)
+    delay = StatusDelay(1.0, clock, limit=3)
     clock.advance(10)
     for n in range(5):
         delay.accepting(str(n))
@@ -77,7 +73,7 @@ def test_the_oldest_answers_are_forgotten_beyond_the_limit(monkeypatch: pytest.M
     clock.advance(2)
     delay.accepting("later")
     delay.answered("later")
-    assert len(delay._due) == len(delay._answered) == 1
+    assert delay.remembered == 1
 
 
 def test_without_a_delay_nothing_is_kept() -> None:
@@ -86,8 +82,7 @@ def test_without_a_delay_nothing_is_kept() -> None:
     assert delay.due_at("a", START) == 0
     delay.answered("a")
     assert delay.due_at("a", START) == 0
-    assert not delay._due
-    assert not delay._unanswered
+    assert not delay.remembered
 
 
 async def started(world: World, clock: ManualClock, **more: object) -> Running:
@@ -120,11 +115,11 @@ async def test_statuses_come_a_second_after_the_answer_in_order_and_nothing_else
     world.network.deliver(NUMBER, kind, id="reply", body=ciphertext)
     await world.sink.signals.until(lambda: world.sink.labels() == [("reply", "received")])
     await soon(lambda: len(queue) == 2)
-    assert (queue._held_count, queue.age()) == (2, 0.0)
+    assert (queue.held, queue.age()) == (2, 0.0)
     pass_time(running, clock, DEFAULT - 0.01)
-    assert not queue._ready
+    assert not queue.ready
     pass_time(running, clock, 0.01)
-    assert queue._held_count == 0
+    assert queue.held == 0
     await world.sink.signals.until(lambda: len(world.sink.taken()) == 3)
     assert world.sink.statuses_of(message) == ["sent", "delivered"]
     # What comes later does not wait again.
@@ -139,7 +134,7 @@ async def test_the_first_status_is_the_one_that_the_business_wants(world: World)
     world.network.receipts = ("delivered",)
     message = (await running.client.send(NUMBER)).id
     await soon(lambda: len(running.shard.queue) == 1)
-    assert running.shard.queue._held_count == 1
+    assert running.shard.queue.held == 1
     pass_time(running, clock, DEFAULT)
     await world.sink.signals.until(lambda: world.sink.labels() == [(message, "delivered")])
 
@@ -149,7 +144,7 @@ async def test_a_refused_message_fails_a_second_after_its_answer(world: World) -
     running = await started(world, clock)
     world.network.policy = lambda send: frames.NO_SUCH_NUMBER
     message = (await running.client.send(NUMBER)).id
-    await soon(lambda: running.shard.queue._held_count == 1)
+    await soon(lambda: running.shard.queue.held == 1)
     pass_time(running, clock, DEFAULT)
     await world.sink.signals.until(lambda: world.sink.labels() == [(message, "failed")])
 
@@ -158,9 +153,9 @@ async def test_a_message_that_fails_with_its_acceptance_says_so_a_second_later(w
     clock = ManualClock()
     running = await started(world, clock, reengagement_window=True)
     message = (await running.client.send(NUMBER)).id
-    assert running.shard.queue._held_count == 1
+    assert running.shard.queue.held == 1
     pass_time(running, clock, DEFAULT - 0.01)
-    assert not running.shard.queue._ready
+    assert not running.shard.queue.ready
     pass_time(running, clock, 0.01)
     await world.sink.signals.until(lambda: world.sink.labels() == [(message, "failed")])
 
@@ -169,7 +164,7 @@ async def test_what_is_held_is_held_after_a_kill_until_its_time(world: World) ->
     clock = ManualClock()
     running = await started(world, clock)
     sent = (await running.client.send(NUMBER)).id
-    await soon(lambda: running.shard.queue._held_count == 1)
+    await soon(lambda: running.shard.queue.held == 1)
     # The job is done for when its status is on disk; that of this one has no answer yet.
     world.network.policy = lambda send: "hold"
     left = (await running.client.send(OTHER)).id
@@ -178,15 +173,15 @@ async def test_what_is_held_is_held_after_a_kill_until_its_time(world: World) ->
     world.network.policy = lambda send: None
     again = await world.start(node="second", clock=clock, status_delay=DEFAULT)
     queue = again.shard.queue
-    await soon(lambda: queue._held_count == 2)
+    await soon(lambda: queue.held == 2)
     pass_time(again, clock, 0.24)
-    assert not queue._ready
-    assert queue._held_count == 2
+    assert not queue.ready
+    assert queue.held == 2
     pass_time(again, clock, 0.01)
     await world.sink.signals.until(lambda: world.sink.labels() == [(sent, "sent")])
     # Until when it was answered is not known: it may have been to the very end.
     pass_time(again, clock, 0.74)
-    assert queue._held_count == 1
+    assert queue.held == 1
     pass_time(again, clock, 0.01)
     await world.sink.signals.until(lambda: world.sink.labels() == [(sent, "sent"), (left, "sent")])
 
