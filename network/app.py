@@ -10,7 +10,7 @@ from network import http
 from network.blobs import routes as blobs
 from network.connections import websocket
 from network.connections.connections import Connections
-from network.connections.delay import Delay
+from network.delay import Delay
 from network.devices import routes as devices
 from network.groups import routes as groups
 from network.routing.router import Router

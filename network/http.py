@@ -16,8 +16,8 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from network import errors
-from network.connections.delay import Delay
-from network.connections.logins import Logins
+from network.delay import Delay
+from network.directory.logins import Logins
 from tidings.runtime.batcher import BatcherFull
 from tidings.storage import outages
 from tidings.storage.database import DatabaseError

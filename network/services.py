@@ -8,32 +8,32 @@ import logging
 from collections.abc import Callable
 
 from network import app
-from network.absences import Absences
 from network.blobs import routes as blob_routes
 from network.blobs.store import Store
 from network.blobs.sweeper import BlobSweeper
-from network.bundles import Bundles
 from network.connections.connections import Connections
-from network.connections.delay import Delay
-from network.connections.logins import Logins
-from network.connections.refills import Refills
 from network.connections.session import Backend
 from network.connections.tcp import TcpListener
+from network.delay import Delay
 from network.devices import routes
 from network.devices.blocks import Blocks
 from network.devices.codes import Codes
 from network.devices.keys import Keys
 from network.devices.registrations import Registrations
+from network.directory.absences import Absences
+from network.directory.bundles import Bundles
+from network.directory.logins import Logins
+from network.directory.lookups import Lookups
+from network.directory.recipients import Recipients
+from network.directory.refills import Refills
 from network.errors import CannotStore
 from network.groups import routes as group_routes
 from network.groups.chats import Chats
 from network.groups.copies import Copies
 from network.http_server import HttpServer
-from network.lookups import Lookups
-from network.notices import Notices
 from network.routing.expiry import Expiry
 from network.routing.mailbox import SqlMailbox
-from network.routing.recipients import Recipients
+from network.routing.notices import Notices
 from network.routing.router import Router
 from network.routing.sequence import Sequence
 from network.routing.sweeper import Sweeper

@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from network import http
 from network.blobs.store import Store
-from network.connections.logins import Logins
+from network.directory.logins import Logins
 from network.errors import BadRequest, NotFound, RequestError, Unavailable
 from tidings.wire import addresses
 

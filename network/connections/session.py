@@ -12,14 +12,14 @@ from typing import Any, Protocol
 import msgspec
 from prometheus_client import Counter
 
-from network import bundles as bundling
-from network import lookups as looking
-from network.bundles import Bundles
-from network.connections.delay import Delay
-from network.connections.logins import Logins
-from network.connections.refills import Refills
+from network.delay import Delay
+from network.directory import bundles as bundling
+from network.directory import lookups as looking
+from network.directory.bundles import Bundles
+from network.directory.logins import Logins
+from network.directory.lookups import Lookups
+from network.directory.refills import Refills
 from network.groups.copies import Copies
-from network.lookups import Lookups
 from network.routing.delivery_queue import DeliveryQueue
 from network.routing.router import Router
 from network.settings import Limits

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from network.directory.recipients import Recipients
 from network.errors import BadRequest
-from network.routing.recipients import Recipients
 from tidings.storage.database import Connection, Database
 from tidings.storage.network import directory
 

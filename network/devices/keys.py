@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from network.connections.refills import Refills
 from network.devices import signatures
+from network.directory.refills import Refills
 from network.errors import BadRequest, NotFound, StaleEpoch
 from network.routing.router import Router
 from tidings.storage.database import Connection, Database

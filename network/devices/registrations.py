@@ -7,15 +7,15 @@ from collections.abc import Mapping, Sequence
 
 from prometheus_client import Counter
 
-from network import tokens
-from network.absences import Absences
-from network.connections.logins import Logins
 from network.devices import signatures
 from network.devices.keys import kyber_rows, prekey_rows
+from network.directory import tokens
+from network.directory.absences import Absences
+from network.directory.logins import Logins
+from network.directory.recipients import Recipients
 from network.errors import BadRequest, StaleEpoch
 from network.groups.chats import LEAVING, Chats
-from network.notices import Notice, Notices
-from network.routing.recipients import Recipients
+from network.routing.notices import Notice, Notices
 from network.routing.router import Router
 from tidings.runtime.clock import Clock
 from tidings.storage import outages

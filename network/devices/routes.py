@@ -9,11 +9,11 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 
 from network import http
-from network.connections.logins import Logins
 from network.devices.blocks import Blocks
 from network.devices.codes import Codes
 from network.devices.keys import Keys, Left
 from network.devices.registrations import Registrations
+from network.directory.logins import Logins
 from network.errors import NotFound
 from tidings.wire import addresses, registration
 

@@ -13,7 +13,7 @@ from prometheus_client import Counter
 from network import errors
 from network.groups import rules, schemas
 from network.groups.rules import Outcome, Rule, State
-from network.notices import Notice, Notices, Reservations
+from network.routing.notices import Notice, Notices, Reservations
 from tidings.runtime import crashpoints
 from tidings.runtime.clock import Clock
 from tidings.storage.database import Connection, Database

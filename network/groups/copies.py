@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from prometheus_client import Counter
 
-from network.notices import Notices, Reservations
 from network.routing import admission
+from network.routing.notices import Notices, Reservations
 from network.routing.transit import Origin
 from tidings.runtime import crashpoints
 from tidings.runtime.batcher import Batcher, BatcherClosed, BatcherFull

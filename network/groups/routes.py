@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
 from network import http
-from network.connections.logins import Logins
+from network.directory.logins import Logins
 from network.errors import BadRequest, NotFound
 from network.groups import schemas
 from network.groups.chats import MAX_ICON, Chats

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from prometheus_client import Counter
 
-from network.notices import Notice, Notices
+from network.routing.notices import Notice, Notices
 from network.routing.router import Router
 from tidings.runtime.clock import Clock
 from tidings.runtime.service import wait_for

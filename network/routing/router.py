@@ -11,7 +11,6 @@ from collections.abc import Iterable, Sequence
 
 from prometheus_client import Counter, Gauge
 
-from network.connections.windows import Windows
 from network.routing import admission
 from network.routing.admission import Admission, Directory
 from network.routing.delivery_queue import DeliveryQueue, Recipient
@@ -20,6 +19,7 @@ from network.routing.reader import PAGE, Reader
 from network.routing.sequence import Sequence as Numbers
 from network.routing.transit import STORED, STORING, WAITING, Origin, Transit, from_row, from_send
 from network.routing.undecided import Undecided
+from network.routing.windows import Windows
 from network.routing.writer import Writer
 from network.settings import Limits
 from tidings.runtime import crashpoints

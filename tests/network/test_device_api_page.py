@@ -19,13 +19,14 @@ import websockets
 from starlette.routing import Route, WebSocketRoute
 
 import network.app
-from network import bundles, http, lookups
+from network import http
 from network.blobs import routes as blobs
 from network.blobs import store
-from network.connections import refills, session, websocket
+from network.connections import session, websocket
 from network.connections.connections import Connections
-from network.connections.delay import Delay
+from network.delay import Delay
 from network.devices import blocks, codes, keys, routes
+from network.directory import bundles, lookups, refills
 from network.groups import chats, copies, rules
 from network.settings import Blobs, Limits, Settings
 from tests.conftest import DatabaseFactory

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from network.absences import ASKERS, REMEMBERED, Absences
+from network.directory.absences import ASKERS, REMEMBERED, Absences
 from tests.network.support import Client, Network
 from tests.network.test_routing import ALICE, BOB, CAROL
 from tidings.wire import device

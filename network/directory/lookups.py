@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from prometheus_client import Histogram
 
-from network.absences import Absences
+from network.directory.absences import Absences
 from tidings.storage.database import Connection, Database
 from tidings.storage.network import directory
 from tidings.wire import addresses

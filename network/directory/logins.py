@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
-from network import tokens
+from network.directory import tokens
 from tidings.runtime.batcher import Batcher
 from tidings.storage.database import Connection, Database
 from tidings.storage.network import directory, prekeys

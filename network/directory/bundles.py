@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from prometheus_client import Counter
 
-from network.connections.refills import Refills
+from network.directory.refills import Refills
 from tidings.runtime.batcher import Batcher
 from tidings.storage.database import Connection, Database
 from tidings.storage.network import directory, prekeys

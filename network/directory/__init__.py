@@ -1,0 +1,1 @@
+"""Who is registered, with which keys, and who asks for them."""
