@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from prometheus_client import Counter
 
 from network.routing import admission
+from network.routing.delivery_queue import Origin
 from network.routing.notices import Notices, Reservations
-from network.routing.transit import Origin
 from tidings.runtime import crashpoints
 from tidings.runtime.batcher import Batcher, BatcherClosed, BatcherFull
 from tidings.runtime.clock import Clock

@@ -7,7 +7,7 @@ import functools
 from collections.abc import Callable
 from typing import Protocol
 
-from network.routing.transit import Origin
+from network.routing.delivery_queue import Origin
 from network.routing.undecided import REFUSED
 from tidings.runtime.batcher import BatcherFull
 from tidings.wire import device

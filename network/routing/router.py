@@ -13,11 +13,20 @@ from prometheus_client import Counter, Gauge
 
 from network.routing import admission
 from network.routing.admission import Admission, Directory
-from network.routing.delivery_queue import DeliveryQueue, Recipient
+from network.routing.delivery_queue import (
+    STORED,
+    STORING,
+    WAITING,
+    DeliveryQueue,
+    Origin,
+    Recipient,
+    Transit,
+    from_row,
+    from_send,
+)
 from network.routing.mailbox import MailboxStore
 from network.routing.reader import PAGE, Reader
 from network.routing.sequence import Sequence as Numbers
-from network.routing.transit import STORED, STORING, WAITING, Origin, Transit, from_row, from_send
 from network.routing.undecided import Undecided
 from network.routing.windows import Windows
 from network.routing.writer import Writer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prometheus_client import Counter
 
-from network.routing.transit import Origin, Transit
+from network.routing.delivery_queue import Origin, Transit
 from network.settings import Limits
 from tidings.runtime.lru import LRU
 from tidings.wire import device

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 
 from prometheus_client import Counter
 
+from network.routing.delivery_queue import Transit
 from network.routing.mailbox import MailboxStore
-from network.routing.transit import Transit
 from tidings.runtime import crashpoints
 from tidings.runtime.batcher import Batcher
 from tidings.storage import outages

@@ -16,10 +16,9 @@ from hypothesis import strategies as st
 
 from harness import metrics
 from network.connections.session import MAX_BODY, MAX_ID, MAX_REFS
-from network.routing.delivery_queue import DeliveryQueue
+from network.routing.delivery_queue import DeliveryQueue, from_send
 from network.routing.router import Router
 from network.routing.sequence import Sequence as Numbers
-from network.routing.transit import from_send
 from network.settings import Limits
 from tidings.runtime.clock import ManualClock
 from tidings.storage.network.mailbox import Envelope
