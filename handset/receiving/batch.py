@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from handset.receiving.digest import RECEIVED, Digest, PeerKey
+from handset.receiving.duplicates import Key, Seen
+from handset.receiving.incoming import RECEIVED, Digest, PeerKey
 from handset.receiving.items import Arrival, Outgoing, Step
-from handset.receiving.seen import Key, Seen
 from tidings import e2ee
 from tidings.storage.database import Connection
 from tidings.storage.handset import inbox

@@ -15,10 +15,10 @@ from handset.groups.groups import StoreWork
 from handset.groups.sender_keys import SenderKeyStore
 from handset.receiving import batch
 from handset.receiving.batch import Item
-from handset.receiving.digest import RECEIVED, Digest, PeerKey
+from handset.receiving.duplicates import Seen
+from handset.receiving.incoming import RECEIVED, Digest, PeerKey
 from handset.receiving.items import Acknowledging, Arrival, Outgoing, Step
 from handset.receiving.resending import KEPT, KEPT_MS, Repeats
-from handset.receiving.seen import Seen
 from handset.receiving.sessions import Sessions
 from handset.sending import ids
 from handset.sending.dispatcher import Dispatch

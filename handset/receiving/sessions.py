@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from handset.devices.device import Device
 from handset.devices.vault import Vault
-from handset.receiving.digest import Digest, PeerKey
+from handset.receiving.incoming import Digest, PeerKey
 from tidings import e2ee
 from tidings.runtime.lru import LRU
 from tidings.storage.database import Connection

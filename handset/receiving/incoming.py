@@ -13,10 +13,10 @@ from handset.application import DeviceEvent
 from handset.devices.device import Device
 from handset.devices.vault import Vault
 from handset.groups.sender_keys import SenderKeyStore
+from handset.receiving.duplicates import Key
 from handset.receiving.first_messages import FirstMessages
 from handset.receiving.items import Arrival, Outgoing
 from handset.receiving.resending import Repeats, Repetition
-from handset.receiving.seen import Key
 from handset.sending.outbox import OutboxBatch, Positions
 from tidings import e2ee
 from tidings.storage.database import Connection
