@@ -10,12 +10,13 @@ from typing import Any
 
 from handset import errors
 from handset.application import Application, DeviceEvent
+from handset.devices.context import FleetContext
 from handset.devices.device import Device
 from handset.devices.vault import Vault
 from handset.groups.api import GroupApi
-from handset.groups.groups import Groups, StoreWork
+from handset.groups.groups import Groups, GroupWork
 from handset.link import Link
-from handset.receiving.items import Arrival, Outgoing
+from handset.receiving.items import Delivery, OutgoingMessage
 from handset.receiving.mailroom import Mailroom
 from tidings import e2ee
 from tidings.client.transports import Dial
@@ -64,10 +65,9 @@ class Fleet:
         self.name = name
         self.devices = {device.number: device for device in devices}
         self.ready = asyncio.Event()
-        self._database = database
-        self._vault = vault
+        self._context = FleetContext(name, database, vault, clock or SystemClock())
         self._application = application
-        self._clock: Clock = clock or SystemClock()
+        self._clock = self._context.clock
         self._prekeys_low = prekeys_low
         self._unauthorized = unauthorized
         self._replaced = replaced
@@ -106,14 +106,11 @@ class Fleet:
             opened_at = self._clock.monotonic()
             try:
                 mailroom = await Mailroom.open(
-                    self._database,
-                    self.name,
+                    self._context,
                     self.devices,
-                    self._vault,
                     self._application,
-                    self._clock,
-                    self._heal,
-                    self.groups.keys_wanted,
+                    renew_session=self._heal,
+                    exchange_keys=self.groups.keys_wanted,
                 )
             except Exception as error:
                 if not outages.is_outage(error):
@@ -179,7 +176,9 @@ class Fleet:
         missing: list[str] = []
         for peer, id_ in zip(
             peers,
-            await asyncio.gather(*(mailroom.send(Outgoing(device, peer, plaintext, kept=False)) for peer in peers)),
+            await asyncio.gather(
+                *(mailroom.send(OutgoingMessage(device, peer, plaintext, resendable=False)) for peer in peers)
+            ),
             strict=True,
         ):
             if id_ is None:
@@ -188,7 +187,7 @@ class Fleet:
                 sent.append(id_)
         if missing:
             for peer, bundle in (await self._link_of[device.number].fetch(device, missing)).items():
-                outgoing = Outgoing(device, peer, plaintext, bundle, kept=False)
+                outgoing = OutgoingMessage(device, peer, plaintext, bundle, resendable=False)
                 try:
                     id_ = await mailroom.send(outgoing)
                 except e2ee.E2EEError as error:
@@ -198,7 +197,7 @@ class Fleet:
                 sent += [id_] if id_ is not None else []
         return sent
 
-    async def do(self, work: StoreWork) -> Any:
+    async def do(self, work: GroupWork) -> Any:
         """The result of this work, which one transaction of the store carries out. Raises `NotStored`."""
         return await (await self._open_mailroom()).do(work)
 
@@ -225,13 +224,15 @@ class Fleet:
         if self._mailroom is not None:
             self._mailroom.release_due()
 
-    async def _send(self, device: Device, peer: str, plaintext: bytes, *, anew: bool = False, kept: bool = True) -> str:
+    async def _send(
+        self, device: Device, peer: str, plaintext: bytes, *, new_session: bool = False, resendable: bool = True
+    ) -> str:
         mailroom = await self._open_mailroom()
-        sent = None if anew else await mailroom.send(Outgoing(device, peer, plaintext))
+        sent = None if new_session else await mailroom.send(OutgoingMessage(device, peer, plaintext))
         if sent is None:
             bundle = await self._fetch(device, peer)
             try:
-                sent = await mailroom.send(Outgoing(device, peer, plaintext, bundle, anew, kept))
+                sent = await mailroom.send(OutgoingMessage(device, peer, plaintext, bundle, new_session, resendable))
             except e2ee.E2EEError as error:
                 raise errors.NoSuchNumber(f"the keys of {peer} cannot be used: {error}") from error
         assert sent is not None
@@ -271,7 +272,7 @@ class Fleet:
                 self._healing, device = self._to_heal.popitem(last=False)
                 number, peer = self._healing
                 try:
-                    await self._send(device, peer, content.NULL_CONTENT, anew=True, kept=False)
+                    await self._send(device, peer, content.NULL_CONTENT, new_session=True, resendable=False)
                     log.info("session.renewed", extra={"number": number, "peer": peer})
                 except errors.HandsetError as error:
                     log.warning("session.not_renewed", extra={"number": number, "peer": peer, "error": str(error)})
@@ -287,7 +288,7 @@ class Fleet:
     # Called by the links.
 
     def arrived(self, link: Link, device: Device, delivery: wire.Deliver) -> None:
-        if self._mailroom is not None and not self._mailroom.arrived(Arrival(link, device, delivery)):
+        if self._mailroom is not None and not self._mailroom.deliver(Delivery(link, device, delivery)):
             link.drop("too many deliveries wait to be stored")
 
     def accepted(self, positions: Sequence[int]) -> None:

@@ -32,9 +32,9 @@ ASK_SECONDS = 3600.0  # between two requests to the same peer for the same group
 RETRY_SECONDS = 1.0
 MAX_CHORES = 1000  # one more request for a key is dropped: the next unreadable message asks again
 
-Wanted = tuple[Device, str, str]  # device, peer, group
+KeyWanted = tuple[Device, str, str]  # device, peer, group
 # Must not raise anything but errors of the database.
-StoreWork = Callable[[SenderKeyStore, Connection, OutboxBatch], Awaitable[Any]]
+GroupWork = Callable[[SenderKeyStore, Connection, OutboxBatch], Awaitable[Any]]
 
 
 class Courier(Protocol):
@@ -43,7 +43,7 @@ class Courier(Protocol):
     @property
     def devices(self) -> Mapping[str, Device]: ...
 
-    async def do(self, work: StoreWork) -> Any:
+    async def do(self, work: GroupWork) -> Any:
         """The result of this work, which one transaction of the store carries out. Raises `NotStored`."""
         ...
 
@@ -133,7 +133,7 @@ class Groups:
 
     # What the mailroom and the links report.
 
-    def keys_wanted(self, to_ask: Sequence[Wanted], to_give: Sequence[Wanted]) -> None:
+    def keys_wanted(self, to_ask: Sequence[KeyWanted], to_give: Sequence[KeyWanted]) -> None:
         """We lack the keys of these, and those lack ours."""
         for kind, wanted in (("ask", to_ask), ("give", to_give)):
             for device, peer, group in wanted:

@@ -1,4 +1,4 @@
-"""What a mailroom takes: deliveries, and messages of our own."""
+"""What a mailroom works on: deliveries, messages of our own, and work on groups."""
 
 from __future__ import annotations
 
@@ -7,47 +7,57 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from handset.devices.device import Device
-from handset.groups.groups import StoreWork
+from handset.groups.groups import GroupWork
 from tidings import e2ee
-from tidings.wire import device as wire
+from tidings.wire.device import Deliver
+
+PeerKey = tuple[str, str]  # number, peer
+MessageKey = tuple[str, str, str]  # number, peer, id
 
 
-class Acknowledging(Protocol):
-    """Where deliveries come from."""
+class DeliveryOrigin(Protocol):
+    """The connection that deliveries come on."""
 
-    def acknowledge(self, deliveries: Sequence[wire.Deliver]) -> None:
+    def acknowledge(self, deliveries: Sequence[Deliver]) -> None:
         """They are on disk; what came on a connection that is gone comes again."""
         ...
 
 
 @dataclasses.dataclass(slots=True, eq=False)
-class Arrival:
-    """One delivery; acknowledged at its origin as soon as what it says is on disk."""
+class Delivery:
+    """One delivery; acknowledged where it came from as soon as what it says is on disk."""
 
-    origin: Acknowledging
+    origin: DeliveryOrigin
     device: Device
-    frame: wire.Deliver
+    frame: Deliver
     attempt: int = 1
+
+    @property
+    def key(self) -> MessageKey:
+        """Under which the message in it is known."""
+        return self.device.number, self.frame.sender, self.frame.message_id
+
+    @property
+    def is_repetition(self) -> bool:
+        """Does it repeat a message that was asked for again? Then that may be one that could not be decrypted."""
+        return self.frame.message_id != self.frame.id
 
 
 @dataclasses.dataclass(slots=True, eq=False)
-class Outgoing:
+class OutgoingMessage:
     """One message of our own. Without a session and without a bundle it is not sent, and its result is `None`.
 
-    anew: set a session up from the bundle even though there is one; what waits for that goes out behind it.
-    kept: can it be asked for again?
+    new_session: set a session up from the bundle even though there is one; what waits for that goes out behind it.
+    resendable:  keep it for the peer, who may ask for it again.
     """
 
     device: Device
     peer: str
     plaintext: bytes
     bundle: e2ee.PreKeyBundle | None = None
-    anew: bool = False
-    kept: bool = True
+    new_session: bool = False
+    resendable: bool = True
 
 
-@dataclasses.dataclass(slots=True, eq=False)
-class Step:
-    """Work on groups that is carried out within the transaction, in its turn."""
-
-    work: StoreWork
+# `None` stands for the chores.
+Item = Delivery | OutgoingMessage | GroupWork | None

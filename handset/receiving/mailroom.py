@@ -7,37 +7,37 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from handset import application, errors
+from handset import errors
 from handset.application import Application
+from handset.devices.context import FleetContext
 from handset.devices.device import Device
-from handset.devices.vault import Vault
-from handset.groups.groups import StoreWork
+from handset.groups.groups import GroupWork, KeyWanted
 from handset.groups.sender_keys import SenderKeyStore
-from handset.receiving import batch
-from handset.receiving.batch import Item
-from handset.receiving.duplicates import Seen
-from handset.receiving.incoming import RECEIVED, Digest, PeerKey
-from handset.receiving.items import Acknowledging, Arrival, Outgoing, Step
-from handset.receiving.resending import KEPT, KEPT_MS, Repeats
-from handset.receiving.sessions import Sessions
-from handset.sending import ids
-from handset.sending.dispatcher import Dispatch
-from handset.sending.outbox import OutboxBatch, Positions
+from handset.receiving import duplicates, first_messages
+from handset.receiving.batch import Batch
+from handset.receiving.duplicates import RECEIVED, RecentMessages
+from handset.receiving.first_messages import FirstMessages
+from handset.receiving.inbox import HIDDEN, shown_after_restart
+from handset.receiving.incoming import DeliveryHandler
+from handset.receiving.items import Delivery, DeliveryOrigin, Item, OutgoingMessage, PeerKey
+from handset.receiving.outgoing import MessageEncryptor
+from handset.receiving.resending import SentMessages
+from handset.receiving.sessions import DeviceSessions
+from handset.sending.dispatcher import Dispatcher
+from handset.sending.ids import ReceiptIds
+from handset.sending.outbox import LastPositions
 from tidings import e2ee
 from tidings.runtime import crashpoints
 from tidings.runtime.allowance import Allowance
 from tidings.runtime.batcher import Batcher
-from tidings.runtime.clock import Clock
-from tidings.storage.database import Database
-from tidings.storage.handset import inbox, outbox, positions, prekeys
-from tidings.storage.handset import sent as handset_sent
-from tidings.storage.handset.sent import Sent
-from tidings.wire import content
-from tidings.wire import device as wire
+from tidings.storage.database import Connection
+from tidings.storage.handset import inbox, outbox, positions, prekeys, sent
+from tidings.storage.handset.outbox import OutboxRow
+from tidings.wire.device import GROUP, IDENTITY, MESSAGE, PREKEY, RETRY, Deliver
 
 log = logging.getLogger(__name__)
 
-SEEN_IN_MEMORY = 50_000  # keys; older ones are looked up in the inbox
+RECENT_IN_MEMORY = 50_000  # keys of messages; older ones are looked up in the inbox
 PENDING_LIMIT = 30_000  # deliveries; beyond it the connection is dropped, and the network keeps them
 SPACING = 0.05  # seconds between two commits of a steady stream
 CHORE_SECONDS = 0.5  # how long an accepted envelope may stay in the table
@@ -45,11 +45,13 @@ INBOX_DAYS = 45  # longer than the network keeps an envelope, so that none that 
 PAGE = 1000
 MAX_ASKED = 500  # messages that one peer is asked for again in an hour
 
-_HIDDEN = (inbox.EMPTY, inbox.UNREADABLE, inbox.CONTROL)
 _CHORES = None
+_BY_SESSION = (MESSAGE, PREKEY, IDENTITY, RETRY)
 
-# (peers whose key of a group we lack, peers who lack ours): (device, peer, group) each
-KeysWanted = Callable[[Sequence[tuple[Device, str, str]], Sequence[tuple[Device, str, str]]], None]
+# (device, peer, has the peer answered on the session there is?)
+RenewSession = Callable[[Device, str, bool], None]
+# (peers whose key of a group we lack, peers who lack ours)
+ExchangeKeys = Callable[[Sequence[KeyWanted], Sequence[KeyWanted]], None]
 
 
 class Mailroom:
@@ -61,39 +63,32 @@ class Mailroom:
 
     def __init__(
         self,
-        database: Database,
-        fleet: str,
+        context: FleetContext,
         devices: Mapping[str, Device],
-        vault: Vault,
         application: Application,
-        clock: Clock,
-        heal: Callable[[Device, str, bool], None],
-        keys_wanted: KeysWanted,
-        positions: Positions,
-        seen: Seen,
-        waiting: Sequence[Sent],
+        *,
+        renew_session: RenewSession,
+        exchange_keys: ExchangeKeys,
+        positions: LastPositions,
+        recent: RecentMessages,
+        sent_messages: SentMessages,
     ) -> None:
-        self._database = database
-        self._fleet = fleet
-        self._devices = devices
-        self._vault = vault
-        self._application = application
-        self._clock = clock
-        self._heal = heal
-        self._keys_wanted = keys_wanted
-        self._positions = positions
-        self._seen = seen
-        self._sessions = Sessions(devices, vault)
-        self._sender_keys = SenderKeyStore(vault)
-        self._repeats = Repeats(fleet, vault, waiting, positions.outbox)
-        self._requests: Allowance[PeerKey] = Allowance(clock, limit=MAX_ASKED, period=3600.0, remembered=10_000)
-        self._receipt_ids = ids.Sequence()
-        self._dispatch = Dispatch(clock)
-        self._chores: asyncio.TimerHandle | None = None
-        self._shown = 0
-        self._shown_saved = 0
-        self._closing = False
         self.failed = asyncio.Event()
+        self._context = context
+        self._application = application
+        self._renew_session = renew_session
+        self._exchange_keys = exchange_keys
+        self._positions = positions
+        self._recent = recent
+        self._sent_messages = sent_messages
+        self._sessions = DeviceSessions(devices, context.vault)
+        self._sender_keys = SenderKeyStore(context.vault)
+        self._requests: Allowance[PeerKey] = Allowance(context.clock, limit=MAX_ASKED, period=3600.0, remembered=10_000)
+        self._receipt_ids = ReceiptIds()
+        self._dispatcher = Dispatcher(context.clock)
+        self._chores: asyncio.TimerHandle | None = None
+        self._shown = self._shown_saved = 0
+        self._closing = False
         self._batcher: Batcher[Item, Any] = Batcher(
             "handset", self._flush, max_size=200, max_pending=PENDING_LIMIT, spacing=SPACING
         )
@@ -101,81 +96,74 @@ class Mailroom:
     @classmethod
     async def open(
         cls,
-        database: Database,
-        fleet: str,
+        context: FleetContext,
         devices: Mapping[str, Device],
-        vault: Vault,
         application: Application,
-        clock: Clock,
-        heal: Callable[[Device, str, bool], None],
-        keys_wanted: KeysWanted,
+        *,
+        renew_session: RenewSession,
+        exchange_keys: ExchangeKeys,
     ) -> Mailroom:
         """Load what was left: the outboxes into their devices, and show what is on disk and was not shown."""
-        async with database.transaction() as connection:
-            received, sent, shown = await positions.find(connection, fleet)
-            await inbox.delete_before(connection, fleet, int(clock.now() * 1000) - INBOX_DAYS * 86_400_000, shown)
-            recent = await inbox.list_recent(connection, fleet, SEEN_IN_MEMORY)
+        fleet, now = context.name, context.now()
+        async with context.database.transaction() as connection:
+            last_inbox, last_outbox, shown = await positions.find(connection, fleet)
+            await inbox.delete_before(connection, fleet, now - INBOX_DAYS * 86_400_000, shown)
+            recent = await inbox.list_recent(connection, fleet, RECENT_IN_MEMORY)
             envelopes = await outbox.list_envelopes(connection, fleet)
-            old = int(clock.now() * 1000) - KEPT_MS
-            await handset_sent.delete_old(connection, fleet, before=old, position=sent - KEPT)
-            waiting = await handset_sent.list_waiting(connection, fleet)
-        mailroom = cls(
-            database,
-            fleet,
+            sent_messages = await SentMessages.load(connection, context, last_outbox)
+        opened = cls(
+            context,
             devices,
-            vault,
             application,
-            clock,
-            heal,
-            keys_wanted,
-            Positions(max(received, shown), sent),
-            Seen(recent, SEEN_IN_MEMORY),
-            waiting,
+            renew_session=renew_session,
+            exchange_keys=exchange_keys,
+            positions=LastPositions(max(last_inbox, shown), last_outbox),
+            recent=RecentMessages(recent, RECENT_IN_MEMORY),
+            sent_messages=sent_messages,
         )
         for device in devices.values():
             device.outbox.clear()
-        mailroom._dispatch.post([(devices[e.number], e) for e in envelopes if e.number in devices])
-        mailroom._shown = mailroom._shown_saved = shown
-        await mailroom._show_left(shown)
-        mailroom._schedule_chores()
-        for number, peer in mailroom._repeats.peers:
+        opened._dispatcher.dispatch([(devices[e.number], e) for e in envelopes if e.number in devices])
+        await opened._show_remaining(shown)
+        opened._schedule_chores()
+        for number, peer in sent_messages.waiting_for:
             if number in devices:
-                heal(devices[number], peer, True)
-        return mailroom
+                renew_session(devices[number], peer, True)
+        return opened
 
     @property
     def outstanding(self) -> int:
         """Envelopes that the network has not accepted."""
-        return self._dispatch.outstanding
+        return self._dispatcher.outstanding
 
     async def wait_until_sent(self) -> None:
         """Returns when the network has everything that was to be sent."""
-        await self._dispatch.wait_until_empty()
+        await self._dispatcher.wait_until_empty()
 
-    def arrived(self, arrival: Arrival) -> bool:
+    def deliver(self, delivery: Delivery) -> bool:
         """Take one delivery; false when there are too many already. Nothing is taken after a failure."""
         if self.failed.is_set() or self._closing:
             return True
         if self._batcher.pending >= PENDING_LIMIT - PAGE:
             return False
-        self._batcher.put(arrival)
+        self._batcher.put(delivery)
         return True
 
-    async def send(self, outgoing: Outgoing) -> str | None:
+    async def send(self, message: OutgoingMessage) -> str | None:
         """The id under which it is now in the outbox, `None` when there is no session and no bundle.
 
         Raises `NotStored`, and `e2ee.E2EEError` for a bundle that cannot be used.
         """
-        result: str | e2ee.E2EEError | None = await self._submit(outgoing)
+        result: str | e2ee.E2EEError | None = await self._submit(message)
         if isinstance(result, e2ee.E2EEError):
             raise result
         return result
 
-    async def do(self, work: StoreWork) -> Any:
+    async def do(self, work: GroupWork) -> Any:
         """What the work returns, after the commit of the batch that it was a part of. Raises `NotStored`."""
-        return await self._submit(Step(work))
+        return await self._submit(work)
 
-    async def _submit(self, item: Outgoing | Step) -> Any:
+    async def _submit(self, item: OutgoingMessage | GroupWork) -> Any:
         if self.failed.is_set() or self._closing:
             raise errors.NotStored("the store is away")
         try:
@@ -185,25 +173,25 @@ class Mailroom:
 
     async def wait_until_gone(self, device: Device, message_ids: Collection[str]) -> None:
         """Returns when the network has these messages, or has refused them for good."""
-        await self._dispatch.wait_until_gone(device, message_ids)
+        await self._dispatcher.wait_until_gone(device, message_ids)
 
     def accepted(self, positions: Iterable[int]) -> None:
         """These envelopes are out of memory; their rows go with one of the next commits."""
-        self._dispatch.settled(positions)
+        self._dispatcher.settled(positions)
         self._schedule_chores()
 
-    def postpone(self, device: Device, envelope: outbox.OutboxRow) -> None:
+    def postpone(self, device: Device, envelope: OutboxRow) -> None:
         """Offer an envelope again after a while."""
-        self._dispatch.postpone(device, envelope)
+        self._dispatcher.postpone(device, envelope)
 
     def release_due(self) -> None:
         """Send what was held back until now."""
-        self._dispatch.release_due()
+        self._dispatcher.release_due()
 
     async def close(self) -> None:
         """Commit what has arrived, and the chores."""
         self._closing = True
-        self._dispatch.close()
+        self._dispatcher.close()
         if not self.failed.is_set():
             self._batcher.put(_CHORES)
         await self._batcher.close()
@@ -211,156 +199,161 @@ class Mailroom:
             self._chores.cancel()
 
     async def _flush(self, items: Sequence[Item]) -> Sequence[Any]:
-        await self._dispatch.wait_for_room()
+        await self._dispatcher.wait_for_room()
         if self.failed.is_set():
             raise errors.NotStored("an earlier commit failed")
         try:
             return await self._commit(items)
         except Exception as error:
-            log.error("store.failed", extra={"fleet": self._fleet, "items": len(items), "error": repr(error)[:300]})
+            log.error(
+                "store.failed", extra={"fleet": self._context.name, "items": len(items), "error": repr(error)[:300]}
+            )
             self.failed.set()
             raise
 
     async def _commit(self, items: Sequence[Item]) -> list[Any]:
-        digest = Digest(
-            self._fleet,
-            self._vault,
-            self._sender_keys,
-            self._repeats,
-            self._application.actions,
-            self._requests.take,
-            self._positions,
-            OutboxBatch(self._fleet, self._vault, self._positions, self._receipt_ids, self._clock.now()),
-        )
-        accepted, shown = self._dispatch.accepted, self._shown
-        results: list[Any] = []
-        async with self._database.transaction() as connection:
-            fresh = batch.not_seen(items, self._seen)
-            if fresh and not self._seen.complete:
-                asked = [key[2] for key, arrival in fresh.items() if not batch.is_repetition(arrival)]
-                for key in await inbox.list_known(connection, asked):
-                    if key in fresh and not batch.is_repetition(fresh[key]):
-                        del fresh[key]
-            await batch.recognise(connection, fresh, digest)
-            await self._sessions.load(connection, batch.peers_of(fresh.values(), items), digest)
-            named = batch.prekeys_of(fresh.values(), digest)
-            if named:
-                rows = await prekeys.list_prekeys(connection, named)
-                digest.first_messages.prekeys = {(row.number, row.key_id): row for row in rows}
-            await self._sender_keys.load(connection, batch.sender_keys_of(fresh.values()))
-
-            for item in items:
-                if isinstance(item, Arrival):
-                    if fresh.get(batch.key_of(item)) is item:
-                        digest.receive(item)
-                        while digest.work:
-                            await digest.work.pop(0)(connection)
-                    results.append(None)
-                elif isinstance(item, Step):
-                    results.append(await item.work(self._sender_keys, connection, digest.outbox))
-                elif item is not None:
-                    results.append(_send(digest, item))
-                    if item.anew and isinstance(results[-1], str):
-                        await digest.release(connection, device=item.device, peer=item.peer)
-                else:
-                    results.append(None)
-
-            envelopes = digest.outbox.envelopes()
-            await inbox.delete_unreadable(connection, digest.readable)
-            await inbox.add(connection, digest.messages)
-            await handset_sent.add(connection, digest.sent)
-            await self._sender_keys.save(connection)
-            await self._sessions.save(connection, digest)
-            await outbox.add(connection, [envelope for _, envelope in envelopes])
-            if digest.first_messages.used:
-                await prekeys.delete(connection, digest.first_messages.used)
+        batch = Batch(self._context, self._positions, self._receipt_ids)
+        async with self._context.database.transaction() as connection:
+            results = await self._work(connection, items, batch)
+            envelopes = await self._save(connection, batch)
             chores = self._chores is None or any(item is _CHORES for item in items)
-            done = len(accepted) if chores else 0
-            if done:
-                await outbox.delete(connection, self._fleet, accepted[:done])
-            if chores:
-                await self._repeats.prune(connection, self._positions.outbox)
-            if chores and shown != self._shown_saved:
-                await positions.save_shown(connection, self._fleet, shown)
+            done = await self._do_chores(connection) if chores else 0
         if chores:
-            del accepted[:done]
-            self._shown_saved = shown
+            del self._dispatcher.accepted[:done]
         crashpoints.reach(crashpoints.AFTER_ROW_BEFORE_NETWORK_ACK)
-        self._publish(items, digest, envelopes)
+        self._publish(items, batch, envelopes)
         return results
 
-    def _publish(
-        self, items: Sequence[Item], digest: Digest, envelopes: Sequence[tuple[Device, outbox.OutboxRow]]
-    ) -> None:
+    async def _work(self, connection: Connection, items: Sequence[Item], batch: Batch) -> list[Any]:
+        """Carry out the items in order; the result of each. Nothing that they change is written yet."""
+        new, undecrypted = await duplicates.list_new(connection, items, self._recent)
+        batch.inbox.expect(undecrypted)
+        await self._sessions.load(connection, _peers_of(new.values(), items), batch.sessions)
+        named = await first_messages.load_prekeys(connection, new.values(), batch.sessions)
+        await self._sender_keys.load(connection, _sender_keys_of(new.values()))
+        encryptor = MessageEncryptor(batch, self._sent_messages)
+        handler = DeliveryHandler(
+            batch,
+            encryptor,
+            first_messages=FirstMessages(self._context.vault, named, batch.used_prekeys),
+            sender_keys=self._sender_keys,
+            decide=self._application.actions,
+            may_ask=self._requests.take,
+        )
+        results: list[Any] = []
+        for item in items:
+            result: Any = None
+            if isinstance(item, Delivery):
+                if new.get(item.key) is item:
+                    await handler.handle(connection, item)
+            elif isinstance(item, OutgoingMessage):
+                try:
+                    result = await encryptor.send(connection, item)
+                except e2ee.E2EEError as error:
+                    result = error
+            elif item is not _CHORES:
+                result = await item(self._sender_keys, connection, batch.outbox)
+            results.append(result)
+        return results
+
+    async def _save(self, connection: Connection, batch: Batch) -> Sequence[tuple[Device, OutboxRow]]:
+        """Write everything that a batch changes; the envelopes that go out once that is committed."""
+        envelopes = batch.outbox.envelopes()
+        await inbox.delete_unreadable(connection, batch.inbox.decrypted)
+        await inbox.add(connection, batch.inbox.rows)
+        await sent.add(connection, batch.sent)
+        await self._sender_keys.save(connection)
+        await self._sessions.save(connection, batch.sessions)
+        await outbox.add(connection, [envelope for _, envelope in envelopes])
+        if batch.used_prekeys:
+            await prekeys.delete(connection, batch.used_prekeys)
+        return envelopes
+
+    def _publish(self, items: Sequence[Item], batch: Batch, envelopes: Sequence[tuple[Device, OutboxRow]]) -> None:
         """What may be seen outside only after the commit."""
-        for stored in digest.messages:
-            self._seen.add((stored.number, stored.peer, stored.id))
-        self._sessions.keep(digest)
-        for event in digest.events:
+        for row in batch.inbox.rows:
+            self._recent.add((row.number, row.peer, row.id))
+        self._sessions.keep(batch.sessions)
+        for event in batch.events:
             self._application.notify(event)
-        if digest.shown:
-            self._application.show(digest.shown)
-            RECEIVED.labels("shown").inc(len(digest.shown))
+        if batch.shown:
+            self._application.show(batch.shown)
+            RECEIVED.labels("shown").inc(len(batch.shown))
         self._shown = self._positions.inbox
-        arrived: dict[Acknowledging, list[wire.Deliver]] = {}
+        _acknowledge(items)
+        self._dispatcher.dispatch(envelopes)
         for item in items:
-            if isinstance(item, Arrival):
-                arrived.setdefault(item.origin, []).append(item.frame)
-        for origin, deliveries in arrived.items():
-            origin.acknowledge(deliveries)
-        self._dispatch.post(envelopes)
-        for item in items:
-            if isinstance(item, Outgoing) and item.anew:
-                self._dispatch.hasten(item.device, item.peer, wire.RETRY)
-        for device, peer, answered in digest.to_heal:
-            self._heal(device, peer, answered)
-        self._keys_wanted(digest.to_ask, digest.to_give)
-        if self._dispatch.accepted or self._shown != self._shown_saved:
+            if isinstance(item, OutgoingMessage) and item.new_session:
+                self._dispatcher.hasten(item.device, item.peer, RETRY)
+        for renewal in batch.to_renew:
+            self._renew_session(*renewal)
+        self._exchange_keys(batch.to_ask, batch.to_give)
+        if self._has_chores:
             self._schedule_chores()
 
-    async def _show_left(self, after: int) -> None:
-        """Show what was committed and, by the application's own record, not shown."""
+    async def _show_remaining(self, after: int) -> None:
+        """Show what was committed after this position and, by the application's own record, not shown."""
+        self._shown = self._shown_saved = after
         while True:
-            async with self._database.reading() as connection:
-                rows = await inbox.list_messages(connection, self._fleet, after, PAGE)
-            messages = [_message(m) for m in rows if m.kind not in _HIDDEN]
+            async with self._context.database.reading() as connection:
+                rows = await inbox.list_messages(connection, self._context.name, after, PAGE)
+            messages = [shown_after_restart(row) for row in rows if row.kind not in HIDDEN]
             if messages:
                 shown = self._application.list_shown(messages)
-                left = [message for message in messages if (message.number, message.id) not in shown]
-                if left:
-                    log.info("messages.shown_after_restart", extra={"fleet": self._fleet, "messages": len(left)})
-                    self._application.show(left)
+                remaining = [message for message in messages if (message.number, message.id) not in shown]
+                if remaining:
+                    fields = {"fleet": self._context.name, "messages": len(remaining)}
+                    log.info("messages.shown_after_restart", extra=fields)
+                    self._application.show(remaining)
             if not rows:
                 return
             after = self._shown = rows[-1].position
 
+    # Chores: rows that may go, and how far was shown. They go with a commit that comes anyway, or after a while.
+
+    @property
+    def _has_chores(self) -> bool:
+        return bool(self._dispatcher.accepted) or self._shown != self._shown_saved
+
+    async def _do_chores(self, connection: Connection) -> int:
+        """How many rows of accepted envelopes went."""
+        accepted = list(self._dispatcher.accepted)
+        if accepted:
+            await outbox.delete(connection, self._context.name, accepted)
+        await self._sent_messages.prune(connection, self._positions.outbox)
+        if self._shown != self._shown_saved:
+            await positions.save_shown(connection, self._context.name, self._shown)
+            self._shown_saved = self._shown
+        return len(accepted)
+
     def _schedule_chores(self) -> None:
         if self._chores is None and not self._closing:
-            self._chores = asyncio.get_running_loop().call_later(CHORE_SECONDS, self._do_chores)
+            self._chores = asyncio.get_running_loop().call_later(CHORE_SECONDS, self._request_chores)
 
-    def _do_chores(self) -> None:
+    def _request_chores(self) -> None:
         """Nothing to do if a batch is waiting: it takes the chores along."""
         self._chores = None
-        if self._closing or self.failed.is_set() or self._batcher.pending:
-            return
-        if self._dispatch.accepted or self._shown != self._shown_saved:
+        if not self._closing and not self.failed.is_set() and not self._batcher.pending and self._has_chores:
             self._batcher.put(_CHORES)
 
 
-def _message(row: inbox.InboxRow) -> application.ReceivedMessage:
-    """As it is shown when it was not shown before a restart."""
-    kind, text, raw = row.kind, "", row.content
-    if kind == inbox.TEXT:
-        text, raw = raw, ""
-    elif kind == inbox.ANSWER:
-        kind, text = inbox.TEXT, content.text_of(raw)
-    return application.ReceivedMessage(
-        row.number, row.peer, row.id, row.position, 1, row.received_at, kind, text, raw, row.group
-    )
+def _peers_of(deliveries: Iterable[Delivery], items: Iterable[Item]) -> set[PeerKey]:
+    """Whose sessions a batch is about."""
+    peers = {(d.device.number, d.frame.sender) for d in deliveries if d.frame.kind in _BY_SESSION}
+    peers.update((item.device.number, item.peer) for item in items if isinstance(item, OutgoingMessage))
+    return peers
 
 
-def _send(digest: Digest, outgoing: Outgoing) -> str | e2ee.E2EEError | None:
-    try:
-        return digest.send(outgoing)
-    except e2ee.E2EEError as error:
-        return error
+def _sender_keys_of(deliveries: Iterable[Delivery]) -> set[tuple[str, str, str]]:
+    """The sender keys, by (number, group, sender), that messages to groups are read with."""
+    return {(d.device.number, d.frame.group, d.frame.sender) for d in deliveries if d.frame.kind == GROUP}
+
+
+def _acknowledge(items: Iterable[Item]) -> None:
+    """One acknowledgement for each connection."""
+    frames: dict[DeliveryOrigin, list[Deliver]] = {}
+    for item in items:
+        if isinstance(item, Delivery):
+            frames.setdefault(item.origin, []).append(item.frame)
+    for origin, acknowledged in frames.items():
+        origin.acknowledge(acknowledged)

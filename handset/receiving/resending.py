@@ -6,10 +6,11 @@ import dataclasses
 import logging
 from collections.abc import Iterable, Sequence
 
-from handset.devices.vault import Vault
+from handset.devices.context import FleetContext
 from tidings import e2ee
 from tidings.storage.database import Connection
-from tidings.storage.handset import sent as storage
+from tidings.storage.handset import sent
+from tidings.storage.handset.outbox import OutboxRow
 from tidings.storage.handset.sent import Sent
 
 log = logging.getLogger(__name__)
@@ -22,7 +23,7 @@ PRUNE_EVERY = 1_000  # messages
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Repetition:
+class Resend:
     """One message that goes out again."""
 
     id: str
@@ -31,36 +32,40 @@ class Repetition:
 
     @property
     def envelope_id(self) -> str:
-        """Another than the message's, whose repetition the network would drop."""
+        """Another id than the message's, which the network would drop as a duplicate."""
         return f"{self.id}~{self.attempt}"
 
 
-class Repeats:
+class SentMessages:
     """What a fleet sent. Belongs to one mailroom, and is thrown away with it when a transaction fails.
 
     Those that wait for a session are known in memory: at most 4 times what is kept.
     """
 
-    def __init__(self, fleet: str, vault: Vault, waiting: Iterable[Sent], position: int) -> None:
+    def __init__(self, context: FleetContext, waiting: Iterable[Sent], position: int) -> None:
         """position: the last one in the outbox."""
-        self._fleet = fleet
-        self._vault = vault
+        self._context = context
         self._waiting: dict[tuple[str, str], list[str]] = {}
         for row in waiting:
             self._waiting.setdefault((row.number, row.peer), []).append(row.id)
         self._pruned = position
 
+    @classmethod
+    async def load(cls, connection: Connection, context: FleetContext, position: int) -> SentMessages:
+        """What is kept after a restart; what is too old or too much is forgotten."""
+        await sent.delete_old(connection, context.name, before=context.now() - KEPT_MS, position=position - KEPT)
+        return cls(context, await sent.list_waiting(connection, context.name), position)
+
     @property
-    def peers(self) -> Sequence[tuple[str, str]]:
+    def waiting_for(self) -> Sequence[tuple[str, str]]:
         """(number, peer) of the messages that wait for a session."""
         return list(self._waiting)
 
-    def keep(
-        self, position: int, number: str, peer: str, id: str, plaintext: bytes, record: e2ee.SessionRecord, now: int
-    ) -> Sent:
-        """The row of a message that goes out in this session. now: Unix milliseconds."""
-        sealed = self._vault.seal_sent(number, peer, id, plaintext)
-        return Sent(self._fleet, position, number, peer, id, sealed, tag_of(record), now)
+    def row(self, envelope: OutboxRow, plaintext: bytes, record: e2ee.SessionRecord, now: int) -> Sent:
+        """A message that goes out in this session, as it is kept. now: Unix milliseconds."""
+        number, peer = envelope.number, envelope.peer
+        sealed = self._context.vault.seal_sent(number, peer, envelope.id, plaintext)
+        return Sent(self._context.name, envelope.position, number, peer, envelope.id, sealed, tag_of(record), now)
 
     async def asked_for(
         self,
@@ -71,16 +76,16 @@ class Repeats:
         *,
         asked_by: str,
         record: e2ee.SessionRecord | None,
-    ) -> tuple[Sequence[Repetition], bool]:
-        """What goes out now in this session, and does anything wait for another? Once for each envelope that asks.
+    ) -> tuple[Sequence[Resend], bool]:
+        """What goes out now in this session, and whether anything waits for another. Once for each envelope that asks.
 
-        Only what was sent to this very peer, so many times, and never in the session that it was lost in.
+        Only what was sent to this very peer, so many times, and never in the session in which it was lost.
         """
         tag = tag_of(record)
         changed: list[Sent] = []
-        ready: list[Repetition] = []
+        ready: list[Resend] = []
         waits = False
-        for row in await storage.list_sent(connection, number, ids[:MAX_REFS]):
+        for row in await sent.list_sent(connection, number, ids[:MAX_REFS]):
             if row.peer != peer or row.asked_by == asked_by or row.attempts >= MAX_ATTEMPTS:
                 continue
             if record is None or row.session == tag:
@@ -90,34 +95,34 @@ class Repeats:
             else:
                 row = dataclasses.replace(row, asked_by=asked_by)
                 changed.append(self._again(row, tag, ready))
-        await storage.save(connection, changed)
+        await sent.save(connection, changed)
         return ready, waits
 
-    async def release(
+    async def take_waiting(
         self, connection: Connection, number: str, peer: str, record: e2ee.SessionRecord
-    ) -> Sequence[Repetition]:
-        """What waited for this new session."""
+    ) -> Sequence[Resend]:
+        """Those that waited for this new session; they wait no more."""
         ids = self._waiting.pop((number, peer), None)
         if ids is None:
             return ()
-        rows = [row for row in await storage.list_sent(connection, number, ids) if row.waits]
-        ready: list[Repetition] = []
-        await storage.save(connection, [self._again(row, tag_of(record), ready) for row in rows])
+        rows = [row for row in await sent.list_sent(connection, number, ids) if row.waits]
+        ready: list[Resend] = []
+        await sent.save(connection, [self._again(row, tag_of(record), ready) for row in rows])
         return ready
 
     async def prune(self, connection: Connection, position: int) -> None:
         """Forget what is too much. position: the last one in the outbox."""
         if position - self._pruned >= PRUNE_EVERY:
             self._pruned = position
-            await storage.delete_below(connection, self._fleet, position - KEPT)
+            await sent.delete_below(connection, self._context.name, position - KEPT)
 
-    def _again(self, row: Sent, tag: bytes, ready: list[Repetition]) -> Sent:
+    def _again(self, row: Sent, tag: bytes, ready: list[Resend]) -> Sent:
         try:
-            plaintext = self._vault.open_sent(row)
+            plaintext = self._context.vault.open_sent(row)
         except e2ee.CorruptState as error:
             log.error("sent.unreadable", extra={"number": row.number, "id": row.id, "error": repr(error)})
         else:
-            ready.append(Repetition(row.id, row.attempts + 1, plaintext))
+            ready.append(Resend(row.id, row.attempts + 1, plaintext))
         return dataclasses.replace(row, attempts=row.attempts + 1, session=tag, waits=False)
 
 

@@ -1,69 +1,93 @@
-"""The sessions of a fleet at work: in memory as far as that reaches, in the store beyond it."""
+"""The sessions of a fleet: the latest in memory, all of them in the store."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 
 from handset.devices.device import Device
 from handset.devices.vault import Vault
-from handset.receiving.incoming import Digest, PeerKey
+from handset.receiving.items import PeerKey
 from tidings import e2ee
 from tidings.runtime.lru import LRU
 from tidings.storage.database import Connection
 from tidings.storage.handset import sessions
+from tidings.storage.handset.sessions import SessionRow
 
 log = logging.getLogger(__name__)
 
 IN_MEMORY = 10_000  # about 5 kB each
 
 
-class Sessions:
+class SessionBatch:
+    """The sessions with everybody in one batch, changed in place."""
+
+    def __init__(self) -> None:
+        self.known: dict[PeerKey, e2ee.SessionRecord] = {}
+        self.changed: dict[PeerKey, e2ee.SessionRecord] = {}
+        self.dropped: set[PeerKey] = set()
+
+    def get(self, key: PeerKey) -> e2ee.SessionRecord | None:
+        return self.known.get(key)
+
+    def put(self, key: PeerKey, record: e2ee.SessionRecord) -> None:
+        """A session is new or has changed."""
+        self.known[key] = self.changed[key] = record
+        self.dropped.discard(key)
+
+    def drop(self, key: PeerKey) -> None:
+        """There is no session any more."""
+        self.known.pop(key, None)
+        self.changed.pop(key, None)
+        self.dropped.add(key)
+
+
+class DeviceSessions:
     """Belongs to one mailroom, and is thrown away with it when a transaction fails."""
 
     def __init__(self, devices: Mapping[str, Device], vault: Vault) -> None:
         self._devices = devices
         self._vault = vault
-        self._known: LRU[PeerKey, e2ee.SessionRecord] = LRU(IN_MEMORY)
+        self._latest: LRU[PeerKey, e2ee.SessionRecord] = LRU(IN_MEMORY)
 
-    async def load(self, connection: Connection, wanted: Iterable[PeerKey], digest: Digest) -> None:
-        """Give the digest those of these sessions that exist."""
+    async def load(self, connection: Connection, wanted: Collection[PeerKey], batch: SessionBatch) -> None:
+        """Give a batch those of these sessions that exist."""
         missing: set[PeerKey] = set()
         for key in wanted:
-            record = self._known.get(key)
+            record = self._latest.get(key)
             if record is not None:
-                digest.sessions[key] = record
+                batch.known[key] = record
             else:
                 missing.add(key)
         if missing:
             for row in await sessions.list_sessions(connection, missing):
-                self._open(row, digest)
+                self._open(row, batch)
 
-    async def save(self, connection: Connection, digest: Digest) -> None:
-        """Write what the digest has changed."""
-        await sessions.save(connection, [self._seal(*entry) for entry in digest.changed.items()])
-        if digest.dropped:
-            await sessions.delete(connection, digest.dropped)
+    async def save(self, connection: Connection, batch: SessionBatch) -> None:
+        """Write what a batch has changed."""
+        await sessions.save(connection, [self._seal(*entry) for entry in batch.changed.items()])
+        if batch.dropped:
+            await sessions.delete(connection, batch.dropped)
 
-    def keep(self, digest: Digest) -> None:
+    def keep(self, batch: SessionBatch) -> None:
         """The transaction is committed."""
-        for key, record in digest.sessions.items():
-            self._known.put(key, record)
-        for key in digest.dropped:
-            self._known.drop(key)
+        for key, record in batch.known.items():
+            self._latest.put(key, record)
+        for key in batch.dropped:
+            self._latest.drop(key)
 
-    def _open(self, row: sessions.SessionRow, digest: Digest) -> None:
+    def _open(self, row: SessionRow, batch: SessionBatch) -> None:
         try:
             record = self._vault.session(self._devices[row.number], row)
         except e2ee.E2EEError as error:
             # As if there were none: the peer's next message, or ours, sets up a new one.
             log.error("session.unreadable", extra={"number": row.number, "peer": row.peer, "error": repr(error)})
         else:
-            digest.sessions[(row.number, row.peer)] = record
+            batch.known[row.number, row.peer] = record
 
-    def _seal(self, key: PeerKey, record: e2ee.SessionRecord) -> sessions.SessionRow:
+    def _seal(self, key: PeerKey, record: e2ee.SessionRecord) -> SessionRow:
         number, peer = key
-        return sessions.SessionRow(
+        return SessionRow(
             number,
             peer,
             self._vault.seal_half(number, peer, "sending", record.sending_half()),

@@ -9,14 +9,14 @@ from collections.abc import Collection, Iterable, Sequence
 
 from handset.devices.device import Device
 from tidings.runtime.clock import Clock
-from tidings.storage.handset import outbox
+from tidings.storage.handset.outbox import OutboxRow
 
-LIMIT = 50_000  # envelopes; beyond it `wait_for_room` waits until the network accepts some
+LIMIT = 50_000  # envelopes; beyond it `wait_for_room` waits
 RETRY_SECONDS = 1.0  # before an envelope that the network was too busy for is offered again
 
 
-class Dispatch:
-    """Owned by a `Mailroom`; the links take the envelopes out of the devices' outboxes."""
+class Dispatcher:
+    """Owned by a `Mailroom`; the connections take the envelopes out of the devices' outboxes."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -50,7 +50,7 @@ class Dispatch:
             self._settled.clear()
             await self._settled.wait()
 
-    def post(self, envelopes: Sequence[tuple[Device, outbox.OutboxRow]]) -> None:
+    def dispatch(self, envelopes: Sequence[tuple[Device, OutboxRow]]) -> None:
         """Put committed envelopes into their devices' outboxes and send those that are due."""
         now = int(self._clock.now() * 1000)
         self.outstanding += len(envelopes)
@@ -78,7 +78,7 @@ class Dispatch:
         if not self.outstanding:
             self._empty.set()
 
-    def postpone(self, device: Device, envelope: outbox.OutboxRow) -> None:
+    def postpone(self, device: Device, envelope: OutboxRow) -> None:
         """Offer an envelope again after a while."""
         due = int((self._clock.now() + RETRY_SECONDS) * 1000)
         heapq.heappush(self._due, (due, envelope.position, device))

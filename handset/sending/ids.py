@@ -21,8 +21,8 @@ def make(now: float) -> str:
     return "ABGG" + _base62(int(now * 1000), 7) + _base62(secrets.randbits(_RANDOM_BITS), 16)
 
 
-class Sequence:
-    """Ids for receipts, which nobody but the network's duplicate check looks at: random once, then counted."""
+class ReceiptIds:
+    """Ids of receipts, which nobody but the network's check for duplicates looks at: random once, then counted."""
 
     def __init__(self) -> None:
         self._prefix = f"r{secrets.token_hex(12)}."

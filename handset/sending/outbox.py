@@ -1,4 +1,4 @@
-"""The envelopes that one batch comes to, each at its position in the outbox."""
+"""The envelopes of one batch, each at its position in the outbox."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import dataclasses
 from collections.abc import Sequence
 
 from handset.application import ReceivedMessage, SendReceipt
+from handset.devices.context import FleetContext
 from handset.devices.device import Device
-from handset.devices.vault import Vault
 from handset.sending import ids
-from tidings.storage.handset import outbox
-from tidings.wire import device as wire
+from tidings.storage.handset.outbox import OutboxRow
+from tidings.wire.device import GROUP, RETRY
 
 MAX_REFS = 100  # receipts in one envelope
 # Seconds after which messages are asked for at the latest. They wait for a new session, on which they can come.
@@ -21,27 +21,30 @@ _Shared = tuple[str, str, str, str]
 
 
 @dataclasses.dataclass(slots=True)
-class Positions:
-    """The last positions given out."""
+class LastPositions:
+    """The last positions given out in the inbox and the outbox of a fleet."""
 
     inbox: int
     outbox: int
 
 
 class OutboxBatch:
-    """Collects them; receipts of one kind to one peer share an envelope, which keeps the place of the first."""
+    """Envelopes that one batch adds to the outbox.
 
-    def __init__(self, fleet: str, vault: Vault, positions: Positions, receipt_ids: ids.Sequence, now: float) -> None:
-        self._fleet = fleet
-        self._vault = vault
+    Receipts of one kind to one peer share an envelope, which keeps the place of the first.
+    """
+
+    def __init__(self, context: FleetContext, positions: LastPositions, receipt_ids: ids.ReceiptIds) -> None:
+        self._fleet = context.name
+        self._vault = context.vault
         self._positions = positions
         self._receipt_ids = receipt_ids
-        self._now = now
-        self._envelopes: list[tuple[Device, outbox.OutboxRow]] = []
+        self._now = context.clock.now()
+        self._envelopes: list[tuple[Device, OutboxRow]] = []
         self._receipts: dict[_Shared, tuple[Device, int, list[str]]] = {}
 
-    def envelopes(self) -> list[tuple[Device, outbox.OutboxRow]]:
-        """All of them, by position."""
+    def envelopes(self) -> list[tuple[Device, OutboxRow]]:
+        """By position."""
         for key in list(self._receipts):
             self._flush(key)
         self._envelopes.sort(key=_position)
@@ -49,27 +52,20 @@ class OutboxBatch:
 
     def add_message(
         self, device: Device, peer: str, kind: str, body: bytes, *, envelope_id: str = "", repeats: str = ""
-    ) -> outbox.OutboxRow:
-        """As it goes out, under a new id unless one is given; repeats: the message that it repeats."""
+    ) -> OutboxRow:
+        """Under a new id unless one is given. repeats: the message that it repeats."""
         id_, refs = envelope_id or ids.make(self._now), (repeats,) if repeats else ()
-        envelope = outbox.OutboxRow(self._fleet, self._next(), device.number, peer, id_, kind, 0, body, refs)
+        envelope = OutboxRow(self._fleet, self._next(), device.number, peer, id_, kind, 0, body, refs)
         self._envelopes.append((device, envelope))
         return envelope
 
     def request_again(self, device: Device, peer: str, message_id: str) -> None:
         """Ask the peer for a message that could not be decrypted; those of one batch share an envelope."""
-        key = (device.number, peer, wire.RETRY, "")
-        collected = self._receipts.get(key)
-        if collected is not None and len(collected[2]) >= MAX_REFS:
-            self._flush(key)
-            collected = None
-        if collected is None:
-            collected = self._receipts[key] = (device, self._next(), [])
-        collected[2].append(message_id)
+        self._collect(device, (device.number, peer, RETRY, ""), message_id)
 
     @property
     def now(self) -> int:
-        """Unix milliseconds at which all this happens."""
+        """The time of the batch in Unix milliseconds."""
         return int(self._now * 1000)
 
     def add_group_message(
@@ -78,9 +74,7 @@ class OutboxBatch:
         """A message to a group; the id under which it goes out, a new one unless it is given."""
         number, id_ = device.number, message_id or ids.make(self._now)
         draft = self._vault.seal_draft(number, group, id_, plaintext)
-        envelope = outbox.OutboxRow(
-            self._fleet, self._next(), number, "", id_, wire.GROUP, 0, body, (), group, epoch, draft
-        )
+        envelope = OutboxRow(self._fleet, self._next(), number, "", id_, GROUP, 0, body, (), group, epoch, draft)
         self._envelopes.append((device, envelope))
         return id_
 
@@ -90,28 +84,28 @@ class OutboxBatch:
             due = int((self._now + receipt.after) * 1000)
             self._append_receipt(device, self._next(), message.peer, receipt.kind, message.group, due, (message.id,))
             return
-        key = (device.number, message.peer, receipt.kind, message.group)
+        self._collect(device, (device.number, message.peer, receipt.kind, message.group), message.id)
+
+    def _collect(self, device: Device, key: _Shared, message_id: str) -> None:
         collected = self._receipts.get(key)
         if collected is not None and len(collected[2]) >= MAX_REFS:
             self._flush(key)
             collected = None
         if collected is None:
             collected = self._receipts[key] = (device, self._next(), [])
-        collected[2].append(message.id)
+        collected[2].append(message_id)
 
     def _flush(self, key: _Shared) -> None:
         device, position, refs = self._receipts.pop(key)
         _, peer, kind, group = key
-        due = int((self._now + ASK_AFTER) * 1000) if kind == wire.RETRY else 0
+        due = int((self._now + ASK_AFTER) * 1000) if kind == RETRY else 0
         self._append_receipt(device, position, peer, kind, group, due, refs)
 
     def _append_receipt(
         self, device: Device, position: int, peer: str, kind: str, group: str, due: int, refs: Sequence[str]
     ) -> None:
         receipt_id = self._receipt_ids.next()
-        envelope = outbox.OutboxRow(
-            self._fleet, position, device.number, peer, receipt_id, kind, due, b"", tuple(refs), group
-        )
+        envelope = OutboxRow(self._fleet, position, device.number, peer, receipt_id, kind, due, b"", tuple(refs), group)
         self._envelopes.append((device, envelope))
 
     def _next(self) -> int:
@@ -119,5 +113,5 @@ class OutboxBatch:
         return self._positions.outbox
 
 
-def _position(entry: tuple[Device, outbox.OutboxRow]) -> int:
+def _position(entry: tuple[Device, OutboxRow]) -> int:
     return entry[1].position

@@ -16,10 +16,9 @@ from handset.groups.api import GroupApi
 from handset.network_api import NetworkApi
 from handset.robots import behaviours
 from tests.handset.conftest import SECRETS, LiveNetwork
+from tests.handset.harness import FailingDatabase
 from tidings.client import transports
-from tidings.runtime.settings import DatabaseSettings
 from tidings.storage import schema
-from tidings.storage.database import Database
 from tidings.wire.content import encode_text
 
 ADA, BOB, CID, DOT = "15550000001", "15550000002", "15550000003", "15550000004"
@@ -36,6 +35,13 @@ class Person:
         self._folder = folder
         self._changed = asyncio.Event()
         self._fleet: Fleet | None = None
+        self._store: FailingDatabase | None = None
+
+    @property
+    def store(self) -> FailingDatabase:
+        """Of the phone while it is on."""
+        assert self._store is not None
+        return self._store
 
     @property
     def fleet(self) -> Fleet:
@@ -43,9 +49,8 @@ class Person:
         return self._fleet
 
     @property
-    def database(self) -> Database:
-        path = self._folder / f"{self.number}.db"
-        return Database(DatabaseSettings(f"sqlite+aiosqlite:///{path}", pool_size=3), "handset")
+    def database(self) -> FailingDatabase:
+        return FailingDatabase(self._folder / f"{self.number}.db")
 
     @contextlib.asynccontextmanager
     async def phone(self, *, fresh: bool = False) -> AsyncIterator[Fleet]:
@@ -65,7 +70,7 @@ class Person:
                 dials = [transports.tcp(*self._network.tcp)]
                 fleet = Fleet("phone", database, [device], vault, self, dials, group_api=GroupApi(api))
                 running = asyncio.create_task(fleet.run(stop))
-                self._fleet = fleet
+                self._fleet, self._store = fleet, database
                 async with asyncio.timeout(10):
                     await fleet.ready.wait()
                 try:
@@ -74,7 +79,7 @@ class Person:
                     stop.set()
                     await running
         finally:
-            self._fleet = None
+            self._fleet = self._store = None
             await database.close()
 
     async def say(self, group: str, text: str) -> str:

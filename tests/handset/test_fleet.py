@@ -89,7 +89,7 @@ async def test_a_redelivered_message_is_acked_and_not_shown_again(tmp_path: Path
 async def test_what_memory_has_forgotten_is_looked_up_in_the_inbox(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mailroom, "SEEN_IN_MEMORY", 2)
+    monkeypatch.setattr(mailroom, "RECENT_IN_MEMORY", 2)
     async with bench(tmp_path, READER) as world, world.running():
         business = Business()
         business.open(await _device(world, READER), world.keys[READER])

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from handset import errors
-from tests.handset.conftest import LiveNetwork
+from handset.devices.vault import Vault
+from tests.handset.conftest import SECRETS, LiveNetwork
 from tests.handset.people import ADA, BOB, CID, DOT, Person, meet
 from tidings import e2ee
-from tidings.storage.database import Connection
 from tidings.storage.handset import groups as handset_groups
 from tidings.storage.handset import inbox
 from tidings.wire import content
@@ -153,7 +153,7 @@ async def test_after_somebody_left_the_next_message_is_under_a_key_that_they_do_
         async with database.reading() as connection:
             (row,) = await handset_groups.list_keys(connection, [(CID, group, ADA)])
         await database.close()
-        kept = ada.fleet._vault.sender_key(row)
+        kept = Vault(SECRETS.master_key).sender_key(row)
         await ada.fleet.groups.remove(ADA, group, [CID])
         await cid.hears("removed", CID)
         await ada.say(group, "two")
@@ -256,24 +256,11 @@ async def test_a_failed_commit_loses_no_group_message_and_shows_none_twice(perso
         group = await meet(ada, bob)
         await ada.say(group, "0")
         await bob.reads("0")
-        database = bob.fleet._database
-        transaction, failures = database.transaction, [fate, "ok", fate]
-
-        @contextlib.asynccontextmanager
-        async def failing() -> AsyncIterator[Connection]:
-            what = failures.pop(0) if failures else "ok"
-            async with transaction() as connection:
-                yield connection
-                if what == "before":
-                    raise ConnectionError("lost before the commit")
-            if what == "after":
-                raise ConnectionError("lost after the commit")
-
-        database.transaction = failing  # type: ignore[method-assign]
+        bob.store.failures += [fate, "ok", fate]
         for n in range(1, 6):
             await ada.say(group, f"{n}")
         await bob.reads("0", "1", "2", "3", "4", "5")
-        assert not failures
+        assert not bob.store.failures
         await ada.until(lambda: sum(n.kind == "read" for n in ada.notices) >= 1)
     assert [m.content for m in await received(bob) if m.kind == inbox.TEXT] == ["0", "1", "2", "3", "4", "5"]
 

@@ -227,7 +227,7 @@ async def test_what_waits_for_a_session_when_the_fleet_ends_goes_out_at_its_next
 
 
 async def test_what_was_sent_is_kept_for_a_bounded_time_and_number(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(mailroom, "KEPT", 2)
+    monkeypatch.setattr(resending, "KEPT", 2)
     clock = ManualClock()
 
     async def kept(world: Bench, ids: list[str]) -> list[str]:

@@ -1,0 +1,67 @@
+"""Received messages as rows of the inbox, and rows of the inbox as they are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from handset.application import ReceivedMessage
+from handset.receiving.items import Delivery, MessageKey
+from handset.sending.outbox import LastPositions
+from tidings.storage.handset.inbox import ANSWER, CONTROL, EMPTY, TEXT, UNREADABLE, InboxRow
+from tidings.wire import content
+
+HIDDEN = (EMPTY, UNREADABLE, CONTROL)
+
+
+class InboxBatch:
+    """Rows that one batch adds to the inbox.
+
+    undecrypted: messages that could not be decrypted and are repeated in this batch, with the time at which they were
+                 received first (Unix milliseconds). decrypted: those whose rows are replaced.
+    """
+
+    def __init__(self, fleet: str, positions: LastPositions) -> None:
+        self.rows: list[InboxRow] = []
+        self.decrypted: list[MessageKey] = []
+        self._undecrypted: dict[MessageKey, int] = {}
+        self._fleet = fleet
+        self._positions = positions
+
+    def expect(self, undecrypted: Mapping[MessageKey, int]) -> None:
+        """These could not be decrypted when they came first."""
+        self._undecrypted.update(undecrypted)
+
+    def is_undecrypted(self, key: MessageKey) -> bool:
+        """Is it in the inbox already, as one that could not be decrypted?"""
+        return key in self._undecrypted
+
+    def add(self, delivery: Delivery, kind: str, text: str = "") -> InboxRow:
+        """A new row, at the next position."""
+        self._positions.inbox += 1
+        key, frame = delivery.key, delivery.frame
+        received_at = frame.timestamp
+        if key in self._undecrypted:
+            # When it was written, not when it was written again.
+            received_at = self._undecrypted.pop(key)
+            self.decrypted.append(key)
+        row = InboxRow(
+            self._fleet,
+            self._positions.inbox,
+            *key,
+            kind=kind,
+            received_at=received_at,
+            content=text,
+            group=frame.group,
+        )
+        self.rows.append(row)
+        return row
+
+
+def shown_after_restart(row: InboxRow) -> ReceivedMessage:
+    """A message that was not shown before the restart."""
+    kind, text, raw = row.kind, "", row.content
+    if kind == TEXT:
+        text, raw = raw, ""
+    elif kind == ANSWER:
+        kind, text = TEXT, content.text_of(raw)
+    return ReceivedMessage(row.number, row.peer, row.id, row.position, 1, row.received_at, kind, text, raw, row.group)
