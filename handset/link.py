@@ -73,7 +73,7 @@ class Link(DeviceListener[OutboxRow]):
         self._owner = owner
         self._clock = clock
         self._stop = asyncio.Event()
-        self._connection: DeviceConnection[OutboxRow] = DeviceConnection(_counted(dial), self, name=name)
+        self._connection: DeviceConnection[OutboxRow] = DeviceConnection(_counted(dial), name=name)
         for device in devices:
             self.log_in(device)
 
@@ -84,7 +84,7 @@ class Link(DeviceListener[OutboxRow]):
     async def run(self, stop: asyncio.Event) -> None:
         """Keep the connection up until `stop`."""
         self._stop = stop
-        await self._connection.run(stop)
+        await self._connection.run(self, stop)
 
     def drop(self, reason: str) -> None:
         """Cut the connection; on the next one everything unacknowledged comes again."""

@@ -42,7 +42,7 @@ class NetworkLink(DeviceListener[str]):
         self._epoch = epoch
         self._listener: UpstreamListener | None = None
         self._connection: DeviceConnection[str] = DeviceConnection(
-            transports.tcp(host, port), self, name=f"{host}:{port}", backoff=BACKOFF, observe=_observe
+            transports.tcp(host, port), name=f"{host}:{port}", backoff=BACKOFF, observe=_observe
         )
         self.connected = False
 
@@ -53,7 +53,7 @@ class NetworkLink(DeviceListener[str]):
     async def run(self, stop: asyncio.Event) -> None:
         """Stay connected until `stop`. Raises `LeaseLost` when the network knows of a later owner."""
         self._log_in()
-        await self._connection.run(stop)
+        await self._connection.run(self, stop)
 
     def drop(self, reason: str) -> None:
         """Cut the connection; another one is made."""

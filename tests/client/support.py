@@ -20,7 +20,7 @@ class Recorder(DeviceListener[str]):
     """One connection and everything that it told, in order."""
 
     def __init__(self, dial: Dial, **options: Any) -> None:
-        self.connection: DeviceConnection[str] = DeviceConnection(dial, self, **{"backoff": (0.01, 0.05), **options})
+        self.connection: DeviceConnection[str] = DeviceConnection(dial, **{"backoff": (0.01, 0.05), **options})
         self.events: list[tuple[Any, ...]] = []
         self.deliveries: list[device.Deliver] = []
         self.task: asyncio.Task[None] | None = None
@@ -29,7 +29,7 @@ class Recorder(DeviceListener[str]):
     @contextlib.asynccontextmanager
     async def running(self, *, ready: bool = True) -> AsyncIterator[Recorder]:
         stop = asyncio.Event()
-        self.task = asyncio.create_task(self.connection.run(stop))
+        self.task = asyncio.create_task(self.connection.run(self, stop))
         try:
             if ready:
                 async with asyncio.timeout(PATIENCE):

@@ -15,8 +15,9 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
+import msgspec
+
 from tidings import e2ee
-from tidings.client.bundles import bundle_of
 from tidings.client.errors import NetworkAway, NetworkRefusal, NetworkSilent, NetworkUnreached
 from tidings.client.listener import DeviceListener
 from tidings.client.reconnecting import Reconnecting
@@ -59,7 +60,6 @@ class DeviceConnection(Reconnecting, Generic[Sent]):
     def __init__(
         self,
         dial: Dial,
-        listener: DeviceListener[Sent],
         *,
         name: str = "network",
         backoff: tuple[float, float] = (0.1, 5.0),
@@ -68,7 +68,7 @@ class DeviceConnection(Reconnecting, Generic[Sent]):
         """name: in logs; backoff: the first and the longest delay, in seconds, of which chance takes up to a half."""
         super().__init__(dial, name=name, backoff=backoff)
         self.ready = asyncio.Event()
-        self._listener = listener
+        self._listener: DeviceListener[Sent] = DeviceListener()
         self._observe = observe
         self._devices: dict[str, _Login] = {}
         self._attached: set[str] = set()
@@ -80,6 +80,11 @@ class DeviceConnection(Reconnecting, Generic[Sent]):
         self._waiting: collections.deque[tuple[device.Send, Sent]] = collections.deque()
         # Bounded by the network, which holds back what is over its window.
         self._unacknowledged: dict[int, device.Deliver] = {}
+
+    async def run(self, listener: DeviceListener[Sent], stop: asyncio.Event) -> None:
+        """Keep the connection up until `stop`, and tell the listener. Raises what `fail` was given."""
+        self._listener = listener
+        await self._keep_up(stop)
 
     def is_attached(self, number: str) -> bool:
         """Is this device logged in?"""
@@ -135,7 +140,7 @@ class DeviceConnection(Reconnecting, Generic[Sent]):
         for start in range(0, len(numbers), MAX_FETCH):
             question = device.Fetch(self._next(), number, list(numbers[start : start + MAX_FETCH]))
             answer = await self._ask("fetch", question, device.Bundles)
-            found |= {bundle.number: bundle_of(bundle) for bundle in answer.bundles}
+            found |= {bundle.number: _bundle_of(bundle) for bundle in answer.bundles}
         return found
 
     async def _ask(self, call: str, question: device.Check | device.Fetch, expected: type[Answer]) -> Answer:
@@ -289,3 +294,10 @@ class DeviceConnection(Reconnecting, Generic[Sent]):
         if self.is_open and self._devices.get(login.number) is login and login.number not in self._attached:
             self._to_log_in.append(login)
             self._send_logins()
+
+
+def _bundle_of(found: device.Bundle) -> e2ee.PreKeyBundle:
+    """What a session is initiated from; verified only there."""
+    fields = msgspec.structs.asdict(found)
+    del fields["number"]
+    return e2ee.PreKeyBundle(**fields)

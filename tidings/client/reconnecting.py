@@ -36,8 +36,8 @@ class Reconnecting(ABC):
     def is_open(self) -> bool:
         return self._transport is not None and self._transport.is_open
 
-    async def run(self, stop: asyncio.Event) -> None:
-        """Keep the connection up until `stop`. Raises what `fail` was given."""
+    async def _keep_up(self, stop: asyncio.Event) -> None:
+        """Dial until `stop`. Raises what `fail` was given."""
         (first, longest), loop, lost = self._backoff, asyncio.get_running_loop(), False
         delay, self._failure = first, None
         while not stop.is_set():
@@ -90,12 +90,12 @@ class Reconnecting(ABC):
                 self.closed(transport, "shutdown")
 
     def drop(self, reason: str) -> None:
-        """Cut the connection; `run` makes a new one, on which everything unacknowledged comes again."""
+        """Cut the connection; another one is made, on which everything unacknowledged comes again."""
         if self._transport is not None:
             self._transport.abort(reason)
 
     def fail(self, error: Exception) -> None:
-        """Cut the connection for good: `run` raises this."""
+        """Cut the connection for good: `run` ends with this."""
         self._failure = error
         self.drop(str(error))
 
