@@ -8,7 +8,7 @@ from fastapi import Request
 from prometheus_client import Counter
 
 from webapp import headers, ratelimit
-from webapp.errors import AskAdministrator, LogIn, SlowDown
+from webapp.errors import AdministratorRequired, RateLimitExceeded, Unauthenticated
 from webapp.ratelimit import TokenBucket
 from webapp.settings import ApiKey
 from webapp.tokens import Caller, Tokens
@@ -25,11 +25,11 @@ class Limit:
         self._limited = LIMITED.labels(endpoint)
 
     def spend(self) -> None:
-        """Count one call. Raises `SlowDown` when there were too many."""
+        """Count one call. Raises `RateLimitExceeded` when there were too many."""
         wait = self._bucket.take()
         if wait:
             self._limited.inc()
-            raise SlowDown(f"over the rate limit of {self._endpoint}", retry_after=ratelimit.retry_after(wait))
+            raise RateLimitExceeded(f"over the rate limit of {self._endpoint}", retry_after=ratelimit.retry_after(wait))
 
 
 class Authenticator:
@@ -40,25 +40,25 @@ class Authenticator:
         self._api_key = api_key.encode()
 
     async def caller(self, request: Request) -> Caller:
-        """Whom the request's token speaks for. Raises `LogIn`."""
+        """Whom the request's token speaks for. Raises `Unauthenticated`."""
         header = authorization(request)
         if header[:7].lower() != b"bearer ":
-            raise LogIn("this takes a token: Authorization: Bearer …")
+            raise Unauthenticated("this takes a token: Authorization: Bearer …")
         return await self._tokens.identify(header[7:].strip())
 
     async def administrator(self, request: Request) -> Caller:
-        """`caller`, and an administrator. Raises `LogIn` and `AskAdministrator`."""
+        """`caller`, and an administrator. Raises `Unauthenticated` and `AdministratorRequired`."""
         caller = await self.caller(request)
         if not caller.is_admin:
-            raise AskAdministrator("this takes a token of an administrator")
+            raise AdministratorRequired("this takes a token of an administrator")
         return caller
 
     async def monitor(self, request: Request) -> None:
-        """The API key or a token. Raises `LogIn`."""
+        """The API key or a token. Raises `Unauthenticated`."""
         header = authorization(request)
         if header[:7].lower() == b"apikey ":
             if not self._api_key or not hmac.compare_digest(header[7:].strip(), self._api_key):
-                raise LogIn("wrong API key")
+                raise Unauthenticated("wrong API key")
             return
         await self.caller(request)
 
@@ -68,7 +68,7 @@ class Authenticator:
         return bool(self._api_key)
 
     async def monitor_if_keyed(self, request: Request) -> None:
-        """As `monitor` where there is an API key; everybody where there is none. Raises `LogIn`."""
+        """As `monitor` where there is an API key; everybody where there is none. Raises `Unauthenticated`."""
         if self._api_key:
             await self.monitor(request)
 

@@ -15,7 +15,7 @@ from starlette.requests import ClientDisconnect
 
 from tidings.wire.codes import INVALID_REQUEST
 from webapp import headers, reasons
-from webapp.errors import FixRequest, Problem, ShortenBody
+from webapp.errors import BodyTooLarge, InvalidRequest, Problem
 
 # Seconds that a body may take to arrive.
 _PATIENCE = 30.0
@@ -47,29 +47,29 @@ def refusal(code: int, text: str, **values: Any) -> PydanticCustomError:
 
 
 async def read(request: Request, model: type[Model], *, limit: int) -> Model:
-    """The body as a `model`; an empty one counts as `{}`. Raises `FixRequest` that names each wrong field."""
+    """The body as a `model`; an empty one counts as `{}`. Raises `InvalidRequest` that names each wrong field."""
     return check(model, await read_json(request, limit=limit))
 
 
 async def read_json(request: Request, *, limit: int) -> object:
-    """The body before any model has seen it; an empty one counts as `{}`. Raises `FixRequest`."""
+    """The body before any model has seen it; an empty one counts as `{}`. Raises `InvalidRequest`."""
     return _parse(await receive(request, limit))
 
 
 def check(model: type[Model], value: object) -> Model:
-    """A parsed body as a `model`. Raises `FixRequest`."""
+    """A parsed body as a `model`. Raises `InvalidRequest`."""
     try:
         return model.model_validate(value)
     except pydantic.ValidationError as error:
         found = error.errors(include_url=False, include_input=False)[:_MAX_PROBLEMS]
-        raise FixRequest([_problem(entry) for entry in found]) from None
+        raise InvalidRequest([_problem(entry) for entry in found]) from None
 
 
 async def receive(request: Request, limit: int) -> bytes:
-    """The body as it came. Raises `ShortenBody` and `FixRequest`."""
+    """The body as it came. Raises `BodyTooLarge` and `InvalidRequest`."""
     declared = headers.find(request.scope, b"content-length")
     if declared is not None and declared.isdigit() and (len(declared) > 12 or int(declared) > limit):
-        raise ShortenBody(limit)
+        raise BodyTooLarge(limit)
     chunks: list[bytes] = []
     size = 0
     try:
@@ -77,12 +77,12 @@ async def receive(request: Request, limit: int) -> bytes:
             async for chunk in request.stream():
                 size += len(chunk)
                 if size > limit:
-                    raise ShortenBody(limit)
+                    raise BodyTooLarge(limit)
                 chunks.append(chunk)
     except ClientDisconnect:
-        raise FixRequest.because(INVALID_REQUEST, "the connection closed before the body was complete") from None
+        raise InvalidRequest.because(INVALID_REQUEST, "the connection closed before the body was complete") from None
     except TimeoutError:
-        raise FixRequest.because(INVALID_REQUEST, f"the body did not arrive within {_PATIENCE:.0f} s") from None
+        raise InvalidRequest.because(INVALID_REQUEST, f"the body did not arrive within {_PATIENCE:.0f} s") from None
     return b"".join(chunks)
 
 
@@ -92,9 +92,13 @@ def _parse(raw: bytes) -> object:
     try:
         value = _decode(raw) if raw.strip() else {}
     except msgspec.ValidationError as error:
-        raise FixRequest.because(INVALID_REQUEST, f"the body is not usable: {reasons.unreadable(str(error))}") from None
+        raise InvalidRequest.because(
+            INVALID_REQUEST, f"the body is not usable: {reasons.unreadable(str(error))}"
+        ) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise FixRequest.because(INVALID_REQUEST, f"the body is no JSON: {reasons.unreadable(str(error))}") from None
+        raise InvalidRequest.because(
+            INVALID_REQUEST, f"the body is no JSON: {reasons.unreadable(str(error))}"
+        ) from None
     except RecursionError:
         raise _too_deep() from None
     if raw.count(b"{") + raw.count(b"[") > _MAX_DEPTH and _is_too_deep(value):
@@ -112,8 +116,8 @@ def _is_too_deep(value: object) -> bool:
     return True
 
 
-def _too_deep() -> FixRequest:
-    return FixRequest.because(INVALID_REQUEST, f"the body is nested more than {_MAX_DEPTH} deep")
+def _too_deep() -> InvalidRequest:
+    return InvalidRequest.because(INVALID_REQUEST, f"the body is nested more than {_MAX_DEPTH} deep")
 
 
 def _problem(entry: Mapping[str, Any]) -> Problem:

@@ -17,7 +17,14 @@ from tidings.storage.database import Database
 from tidings.wire import core
 from tidings.wire.codes import NOT_PRIMARY_COREAPP
 from webapp.coreapp_peer import STALL, Make, Peer
-from webapp.errors import CoreappAway, CoreappRefused, CoreappUnreachable, TryLater, UseAnotherKey, WaitForAnswer
+from webapp.errors import (
+    AnswerPending,
+    CoreappAway,
+    CoreappRefused,
+    CoreappUnreachable,
+    IdempotencyKeyReused,
+    Overloaded,
+)
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +54,7 @@ Answer = TypeVar(
 CALM, ANXIOUS = 5.0, 1.0
 # Seconds between asking a Coreapp that does not own the shard, and asking whoever does by then.
 NOT_OWNER_RETRY = 0.25
-# Requests that wait for a Coreapp to come back; one more is refused with `TryLater`.
+# Requests that wait for a Coreapp to come back; one more is refused with `Overloaded`.
 MAX_WAITING = 5_000
 
 
@@ -149,10 +156,12 @@ class CoreappLinks:
         self._changed()
 
     async def ask(self, recipient: str, make: Make, expect: type[Answer]) -> Answer:
-        """Ask the owner of a recipient's shard. Raises `CoreappRefused`, `CoreappAway`, `TryLater`, `SendLess`.
+        """Ask the owner of a recipient's shard.
+
+        Raises `CoreappRefused`, `CoreappAway`, `Overloaded`, `QuestionTooLarge`.
 
         Of these only `CoreappAway` leaves open whether it was done, and not where it is `CoreappUnreachable`.
-        `WaitForAnswer` and `UseAnotherKey` are raised for a question with an idempotency key.
+        `AnswerPending` and `IdempotencyKeyReused` are raised for a question with an idempotency key.
         """
         return await self._ask(recipient, make, expect, self._patience)
 
@@ -215,7 +224,7 @@ class CoreappLinks:
                 SECONDS.labels(expect.__name__).observe(loop.time() - started)
                 return answer
             if isinstance(answer, core.KeyTaken):
-                raise WaitForAnswer() if answer.in_progress else UseAnotherKey()
+                raise AnswerPending() if answer.in_progress else IdempotencyKeyReused()
             if not isinstance(answer, core.Refused):
                 raise CoreappAway(f"the Coreapp at {peer.address} answered with {type(answer).__name__}")
             if answer.code != NOT_PRIMARY_COREAPP or loop.time() >= started + patience:
@@ -227,7 +236,7 @@ class CoreappLinks:
 
     async def _wait_for_change(self, recipient: str | None, deadline: float) -> None:
         if self._waiting >= self._max_waiting:
-            raise TryLater("too many requests wait for a Coreapp")
+            raise Overloaded("too many requests wait for a Coreapp")
         self._waiting += 1
         try:
             async with asyncio.timeout_at(deadline):

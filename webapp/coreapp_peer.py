@@ -15,7 +15,7 @@ from prometheus_client import Gauge
 from tidings.wire import connection as wire
 from tidings.wire import core
 from tidings.wire.requests import Requests, TooManyQuestions
-from webapp.errors import CoreappAway, CoreappUnreachable, SendLess, TryLater
+from webapp.errors import CoreappAway, CoreappUnreachable, Overloaded, QuestionTooLarge
 
 log = logging.getLogger(__name__)
 
@@ -86,8 +86,8 @@ class Peer:
         soon: give up after `stall` seconds when no message was accepted in that time either. A Coreapp that is slow
         because it has much to do is waited for.
 
-        A question that was not sent raises `CoreappUnreachable`, `TryLater` when too many are in flight, and `SendLess`
-        when the Coreapp would close the connection over it.
+        A question that was not sent raises `CoreappUnreachable`, `Overloaded` when too many are in flight, and
+        `QuestionTooLarge` when the Coreapp would close the connection over it.
         """
         connection = self._connection
         loop = asyncio.get_running_loop()
@@ -104,9 +104,9 @@ class Peer:
                 return await self._requests.ask(connection, make, timeout=self._stall, longer=longer)
             return await self._requests.ask(connection, make, timeout=timeout)
         except wire.FrameTooLong:
-            raise SendLess(wire.MAX_FRAME) from None
+            raise QuestionTooLarge(wire.MAX_FRAME) from None
         except TooManyQuestions as error:
-            raise TryLater(f"the Coreapp at {self.address}: {error}") from None
+            raise Overloaded(f"the Coreapp at {self.address}: {error}") from None
         except wire.NotSent as error:
             raise CoreappUnreachable(f"the Coreapp at {self.address} cannot be reached: {error}") from None
         except wire.Disconnected as error:

@@ -16,7 +16,15 @@ from tidings.storage.database import DatabaseError
 from tidings.wire.codes import INVALID_REQUEST
 from webapp import headers
 from webapp.answers import error_answer
-from webapp.errors import APIError, DatabaseFailed, FixRequest, TryLater, Unexpected, UseAnotherMethod, UseAnotherPath
+from webapp.errors import (
+    APIError,
+    DatabaseFailed,
+    InvalidRequest,
+    MethodNotAllowed,
+    Overloaded,
+    Unexpected,
+    UnknownPath,
+)
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +72,7 @@ class Envelope:
         self._running += 1
         try:
             if self._running > self._max_requests:
-                raise TryLater(f"{self._max_requests} requests are in progress")
+                raise Overloaded(f"{self._max_requests} requests are in progress")
             await self._app(scope, receive, send_with_headers)
         except Exception as error:
             if not isinstance(error, APIError):
@@ -107,10 +115,10 @@ async def answer_http_exception(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     path = request.scope["path"]
     if error.status_code == 404:
-        return error_answer(UseAnotherPath(path))
+        return error_answer(UnknownPath(path))
     if error.status_code == 405:
-        return error_answer(UseAnotherMethod(request.method, path, ", ".join(_allowed(request))))
-    return error_answer(FixRequest.because(INVALID_REQUEST, str(error.detail)))
+        return error_answer(MethodNotAllowed(request.method, path, ", ".join(_allowed(request))))
+    return error_answer(InvalidRequest.because(INVALID_REQUEST, str(error.detail)))
 
 
 def _allowed(request: Request) -> list[str]:

@@ -1,24 +1,25 @@
-"""Everything that can go wrong with an API call, named by what the caller must do.
+"""Everything that can go wrong with an API call, named by what is wrong.
 
     APIError
-    ├── FixRequest             400, or by its code: the request is wrong and will stay wrong
-    │   ├── ShortenBody        413
-    │   ├── SendLess           413: what the body asks for is more than a Coreapp takes at a time
-    │   ├── UseAnotherPath     404
-    │   ├── UseAnotherKey      422: the idempotency key was used for another request
-    │   └── UseAnotherMethod   405
-    ├── LogIn                  401: no token, or none that holds (any more)
-    ├── AskAdministrator       403: the token's user may not do this
-    ├── TakeAnotherName        500, as the original has it: there is a user of that name
-    ├── ChangePassword         403: log in again with `new_password`
-    ├── SlowDown               429
-    ├── WaitForAnswer          409: the first request of this idempotency key has no answer yet
-    ├── TryLater               503: too much is waiting already
-    ├── CoreappRefused         by its code: the Coreapp understood and said no
-    ├── CoreappAway            500: no answer came to a question that was sent; whether it was done is unknown
-    │   └── CoreappUnreachable 503: nobody to ask; nothing was sent, so nothing was done
-    ├── DatabaseFailed         500
-    └── Unexpected             500: a bug of ours
+    ├── InvalidRequest            400, or by its code: the request is wrong and will stay wrong
+    │   ├── BodyTooLarge          413
+    │   ├── QuestionTooLarge      413: what the body asks for is more than a Coreapp takes at a time
+    │   ├── UnknownPath           404
+    │   ├── MethodNotAllowed      405
+    │   └── IdempotencyKeyReused  422: the idempotency key was used for another request
+    ├── Unauthenticated           401: no token, or none that is valid (any more)
+    ├── AdministratorRequired     403: the token's user may not do this
+    ├── NameTaken                 500, as the original has it: there is a user of that name
+    ├── PasswordChangeRequired    403: log in again with `new_password`
+    ├── RateLimitExceeded         429
+    ├── AnswerPending             409: the first request of this idempotency key has no answer yet
+    ├── Overloaded                503: too much is waiting already
+    ├── CoreappRefused            by its code: the Coreapp understood and refused
+    ├── CoreappAway               500: no answer came to a question that was sent; whether it was done is unknown
+    │   └── CoreappUnreachable    503: nobody to ask; nothing was sent, so nothing was done
+    ├── FileDamaged               500
+    ├── DatabaseFailed            500
+    └── Unexpected                500: a bug of ours
 
 Each becomes an answer in `webapp.answers` and nowhere else.
 """
@@ -54,16 +55,16 @@ class APIError(Exception):
         self.retry_after = retry_after
 
 
-class FixRequest(APIError):
+class InvalidRequest(APIError):
     """The request is wrong and will stay wrong."""
 
     @classmethod
-    def because(cls, code: int, details: str) -> FixRequest:
+    def because(cls, code: int, details: str) -> InvalidRequest:
         """With one problem."""
         return cls([Problem(code, details)])
 
 
-class ShortenBody(FixRequest):
+class BodyTooLarge(InvalidRequest):
     """The body is over the limit; the rest of it was not read."""
 
     status = 413
@@ -72,7 +73,7 @@ class ShortenBody(FixRequest):
         super().__init__([Problem(codes.INVALID_REQUEST, f"the body is over the limit of {limit} bytes")])
 
 
-class SendLess(FixRequest):
+class QuestionTooLarge(InvalidRequest):
     """What the request asks a Coreapp for is more than fits into one question; it was not asked."""
 
     status = 413
@@ -83,7 +84,7 @@ class SendLess(FixRequest):
         self.limit = limit
 
 
-class UseAnotherPath(FixRequest):
+class UnknownPath(InvalidRequest):
     """There is nothing at this path."""
 
     status = 404
@@ -92,7 +93,7 @@ class UseAnotherPath(FixRequest):
         super().__init__([Problem(codes.NOT_FOUND, f"there is no endpoint {path[:200]}")])
 
 
-class UseAnotherMethod(FixRequest):
+class MethodNotAllowed(InvalidRequest):
     """There is something at this path, but not for this method."""
 
     status = 405
@@ -103,7 +104,7 @@ class UseAnotherMethod(FixRequest):
         self.headers = {"Allow": allowed}
 
 
-class UseAnotherKey(FixRequest):
+class IdempotencyKeyReused(InvalidRequest):
     """The idempotency key was used for a request with another body."""
 
     status = 422
@@ -112,7 +113,7 @@ class UseAnotherKey(FixRequest):
         super().__init__([Problem(codes.PARAMETER_INVALID, "Idempotency-Key: was used for another request")])
 
 
-class LogIn(APIError):
+class Unauthenticated(APIError):
     """No token or password, or none that holds."""
 
     status = 401
@@ -122,21 +123,21 @@ class LogIn(APIError):
         self.headers = {"WWW-Authenticate": f'{scheme} realm="Tidings"'}
 
 
-class AskAdministrator(APIError):
+class AdministratorRequired(APIError):
     """The token's user may not do this."""
 
     def __init__(self, details: str) -> None:
         super().__init__([Problem(codes.ACCESS_DENIED, details)])
 
 
-class TakeAnotherName(APIError):
+class NameTaken(APIError):
     """There is a user of that name; status, code and details are those of the original."""
 
     def __init__(self) -> None:
         super().__init__([Problem(codes.INTERNAL_ERROR, "Unable to create user. Already exist?")])
 
 
-class ChangePassword(APIError):
+class PasswordChangeRequired(APIError):
     """The password is right, but still the default one."""
 
     def __init__(self) -> None:
@@ -145,14 +146,14 @@ class ChangePassword(APIError):
         )
 
 
-class SlowDown(APIError):
+class RateLimitExceeded(APIError):
     """Too many requests of this kind."""
 
     def __init__(self, details: str, *, retry_after: int) -> None:
         super().__init__([Problem(codes.TOO_MANY_REQUESTS, details)], retry_after=retry_after)
 
 
-class WaitForAnswer(APIError):
+class AnswerPending(APIError):
     """The first request of this idempotency key has no answer yet."""
 
     status = 409
@@ -162,7 +163,7 @@ class WaitForAnswer(APIError):
         super().__init__([Problem(codes.INVALID_REQUEST, details)], retry_after=1)
 
 
-class TryLater(APIError):
+class Overloaded(APIError):
     """Too much is waiting already."""
 
     def __init__(self, details: str, *, retry_after: int = 1) -> None:

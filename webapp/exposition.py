@@ -13,7 +13,7 @@ from pydantic import WithJsonSchema
 
 from tidings.wire.codes import PARAMETER_INVALID
 from webapp import answers, headers
-from webapp.errors import FixRequest
+from webapp.errors import InvalidRequest
 
 Format = Literal["json", "prometheus"]
 # Of the parameter `format`, which `choose` checks.
@@ -41,14 +41,14 @@ class _Families:
 
 
 def choose(request: Request, given: str | None) -> Format:
-    """The form that `format` asks for, or an `Accept` with Prometheus's types; else JSON. Raises `FixRequest`.
+    """The form that `format` asks for, or an `Accept` with Prometheus's types; else JSON. Raises `InvalidRequest`.
 
     Many programs that want JSON name `text/plain`, too.
     """
     if given == "json" or given == "prometheus":
         return given  # type: ignore[return-value]
     if given is not None:
-        raise FixRequest.because(PARAMETER_INVALID, "format: should be json or prometheus")
+        raise InvalidRequest.because(PARAMETER_INVALID, "format: should be json or prometheus")
     accept = headers.find(request.scope, b"accept") or b""
     wants_text = b"openmetrics" in accept or b"text/plain" in accept
     return "prometheus" if wants_text and b"application/json" not in accept else "json"

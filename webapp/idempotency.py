@@ -17,7 +17,7 @@ from tidings.storage.business import idempotency
 from tidings.storage.database import Database
 from tidings.wire.codes import PARAMETER_INVALID
 from webapp import headers
-from webapp.errors import FixRequest, UseAnotherKey
+from webapp.errors import IdempotencyKeyReused, InvalidRequest
 from webapp.tokens import Caller
 
 MAX_KEY = 255  # characters
@@ -26,13 +26,13 @@ _encode = msgspec.json.Encoder(order="sorted").encode
 
 
 def key_of(request: Request) -> str:
-    """The request's key, empty for none. Raises `FixRequest`."""
+    """The request's key, empty for none. Raises `InvalidRequest`."""
     raw = headers.find(request.scope, b"idempotency-key")
     if raw is None:
         return ""
     if not 0 < len(raw) <= MAX_KEY or not all(32 < byte < 127 for byte in raw):
         details = f"Idempotency-Key: should be 1 to {MAX_KEY} printable ASCII characters without blanks"
-        raise FixRequest.because(PARAMETER_INVALID, details)
+        raise InvalidRequest.because(PARAMETER_INVALID, details)
     return raw.decode()
 
 
@@ -49,12 +49,12 @@ class FirstAnswers:
         self._clock = clock
 
     async def find(self, caller: Caller, resource: str, key: str, fingerprint: bytes) -> str | None:
-        """The id that the first request of this key made; `None` when there was none. Raises `UseAnotherKey`."""
+        """The id that the first request of this key made; `None` when there was none. Raises `IdempotencyKeyReused`."""
         used = await self.find_used(caller, resource, key)
         if used is None:
             return None
         if not hmac.compare_digest(used.fingerprint, fingerprint):
-            raise UseAnotherKey()
+            raise IdempotencyKeyReused()
         return used.answer
 
     async def find_used(self, caller: Caller, resource: str, key: str) -> idempotency.UsedKey | None:

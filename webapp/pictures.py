@@ -9,7 +9,7 @@ from fastapi import Request
 
 from tidings.wire.codes import PARAMETER_INVALID
 from webapp import bodies, headers, multipart
-from webapp.errors import FixRequest
+from webapp.errors import InvalidRequest
 
 FIELD = "File"
 _FRAME = 4096  # bytes around a file in a form, at most
@@ -43,7 +43,7 @@ class Picture:
 
 
 async def receive(request: Request, limit: int) -> Picture:
-    """Raises `FixRequest` for what is no such picture, or is over `limit` bytes."""
+    """Raises `InvalidRequest` for what is no such picture, or is over `limit` bytes."""
     content = await bodies.receive(request, limit + _FRAME)
     kind = headers.find(request.scope, b"content-type") or b""
     if multipart.is_multipart(kind):
@@ -52,10 +52,10 @@ async def receive(request: Request, limit: int) -> Picture:
 
 
 def check(content: bytes, limit: int) -> Picture:
-    """Raises `FixRequest` for what is no picture of at most `limit` bytes."""
+    """Raises `InvalidRequest` for what is no picture of at most `limit` bytes."""
     if len(content) > limit:
-        raise FixRequest.because(PARAMETER_INVALID, f"{FIELD}: is over the limit of {limit} bytes")
+        raise InvalidRequest.because(PARAMETER_INVALID, f"{FIELD}: is over the limit of {limit} bytes")
     for start, name in _TYPES:
         if content.startswith(start):
             return Picture(name, content)
-    raise FixRequest.because(PARAMETER_INVALID, f"{FIELD}: should be a JPEG or PNG image")
+    raise InvalidRequest.because(PARAMETER_INVALID, f"{FIELD}: should be a JPEG or PNG image")

@@ -19,7 +19,7 @@ from tidings.runtime import http1
 from tidings.runtime.settings import SettingsError
 from tidings.wire.codes import INVALID_REQUEST
 from webapp.answers import error_answer
-from webapp.errors import FixRequest
+from webapp.errors import InvalidRequest
 
 # Seconds that an idle connection is kept.
 KEEP_ALIVE = 75
@@ -67,7 +67,7 @@ class Protocol(http1.StayingProtocol):
     """With 400s in the API's format, and an id as every answer has one."""
 
     def send_400_response(self, msg: str) -> None:
-        answer = error_answer(FixRequest.because(INVALID_REQUEST, msg))
+        answer = error_answer(InvalidRequest.because(INVALID_REQUEST, msg))
         added = (
             (b"cache-control", b"no-cache, private"),
             (b"x-request-id", os.urandom(16).hex().encode()),

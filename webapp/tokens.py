@@ -18,7 +18,7 @@ from tidings.runtime.lru import LRU
 from tidings.storage.business import tokens, users
 from tidings.storage.business.users import User
 from tidings.storage.database import Database
-from webapp.errors import LogIn
+from webapp.errors import Unauthenticated
 
 log = logging.getLogger(__name__)
 
@@ -90,7 +90,7 @@ class Tokens:
         return token, caller.expires_at
 
     async def identify(self, token: bytes) -> Caller:
-        """Whose token it is. Raises `LogIn` when it is wrong, expired or revoked."""
+        """Whose token it is. Raises `Unauthenticated` when it is wrong, expired or revoked."""
         known = self._good.get(token)
         if known is not None and self._clock.now() < known[1]:
             caller, revoked = known[0], self._revoked
@@ -132,13 +132,13 @@ class Tokens:
         claims = self._claims(token)
         jti, expires_at = claims["jti"], claims["exp"]
         if self._clock.now() >= expires_at:
-            raise LogIn("the token has expired")
+            raise Unauthenticated("the token has expired")
         async with self._database.reading() as connection:
             user = await users.find_user(connection, claims["user"])
             revoked = user is None or await tokens.is_revoked(connection, [jti, mark_of(user)])
         # Another user may have the name by now.
         if user is None or revoked or claims.get("mark") not in (None, mark_of(user)):
-            raise LogIn("the token was revoked")
+            raise Unauthenticated("the token was revoked")
         caller = Caller(user.username, claims["account"], user.role, jti, mark_of(user), expires_at)
         self._remember(token, caller)
         return caller
@@ -153,7 +153,7 @@ class Tokens:
                 options={"verify_exp": False, "verify_iat": False, "require": ["user", "exp", "jti", "account"]},
             )
         except (jwt.InvalidTokenError, ValueError):
-            raise LogIn("the token is not one of ours") from None
+            raise Unauthenticated("the token is not one of ours") from None
         return claims
 
     def _remember(self, token: bytes, caller: Caller) -> None:

@@ -20,7 +20,7 @@ from tidings.storage.business import templates
 from tidings.storage.database import Connection, Database
 from tidings.wire.decoding import UNREADABLE
 from webapp import bodies
-from webapp.errors import FixRequest
+from webapp.errors import InvalidRequest
 from webapp.templates.importing import Import, Plan, plan
 from webapp.templates.schemas import Definition, describe
 
@@ -107,7 +107,7 @@ def _read(file: str) -> Any:
 def _checked(model: type[Model], value: object) -> Model:
     try:
         return bodies.check(model, value)
-    except FixRequest as error:
+    except InvalidRequest as error:
         raise guard.Failure("; ".join(problem.details for problem in error.problems)) from error
 
 

@@ -41,7 +41,7 @@ from tidings.wire import core
 from webapp.backup import checks, contents
 from webapp.backup.contents import Contents
 from webapp.backup.service import Backups
-from webapp.errors import FixRequest
+from webapp.errors import InvalidRequest
 from webapp.tokens import Caller
 from webapp.users.passwords import Hasher
 
@@ -356,7 +356,7 @@ async def test_settings_of_other_versions_are_passed_over(api: Served) -> None:
 def test_a_part_that_its_own_call_refuses_is_refused_in_a_backup(parts: dict[str, Any], told: str) -> None:
     assert checks.check(msgspec.convert(MINIMAL, Contents), ACCOUNT, NOW).contents.settings == "{}"
     found = msgspec.json.decode(msgspec.json.encode(MINIMAL | parts), type=Contents)
-    with pytest.raises(FixRequest) as caught:
+    with pytest.raises(InvalidRequest) as caught:
         checks.check(found, ACCOUNT, NOW)
     [problem] = caught.value.problems
     assert (problem.code, problem.details[: len(told)]) == (1009, told)
@@ -374,7 +374,7 @@ _VALUES = strategies.recursive(
 @hypothesis.given(strategies.dictionaries(strategies.sampled_from(sorted(MINIMAL)), _VALUES), _VALUES)
 def test_whatever_is_in_a_backup_is_refused_or_right(parts: dict[str, Any], document: Any) -> None:
     parts.setdefault("settings", msgspec.json.encode(document).decode())
-    with contextlib.suppress(FixRequest, msgspec.ValidationError):
+    with contextlib.suppress(InvalidRequest, msgspec.ValidationError):
         found = msgspec.json.decode(msgspec.json.encode(MINIMAL | parts), type=Contents)
         checked = checks.check(found, ACCOUNT, NOW)
         msgspec.json.decode(checked.contents.settings, type=application_settings.ApplicationSettings)
@@ -495,7 +495,7 @@ async def test_every_database_gives_back_what_was_backed_up(database: Database, 
     whole = msgspec.json.decode(password_box.open_box(PASSWORD, data, purpose="tidings backup"))
     for wrong in ({"shards": 10**12}, {"webhook_ca": packed(b"garbage")}, {"pin_hash": "x" * 300}):
         sealed = password_box.seal(PASSWORD, msgspec.json.encode(whole | wrong), purpose="tidings backup")
-        with pytest.raises(FixRequest, match="data: "):
+        with pytest.raises(InvalidRequest, match="data: "):
             await backups.restore(caller, PASSWORD, sealed)
     async with database.reading() as connection:
         assert await contents.read(connection, safe, ACCOUNT, "keys") == before

@@ -19,7 +19,7 @@ from tidings.storage.database import Database
 from tidings.wire import connection as wire
 from tidings.wire import core
 from webapp.coreapp_link import CoreappLinks, DatabaseShardMap, FixedShardMap, ShardMap
-from webapp.errors import CoreappAway, CoreappRefused, CoreappUnreachable, SendLess, TryLater
+from webapp.errors import CoreappAway, CoreappRefused, CoreappUnreachable, Overloaded, QuestionTooLarge
 
 
 class ScriptedMap:
@@ -168,7 +168,7 @@ async def test_a_question_over_the_limit_is_not_sent_and_the_others_go_on(coreap
         return links.ask_first(lambda n: core.RestoreKeys(n=n, account="1", password="p", data="x" * size), core.Done)
 
     for size in (wire.MAX_FRAME, 3 * wire.MAX_FRAME):
-        with pytest.raises(SendLess) as caught:
+        with pytest.raises(QuestionTooLarge) as caught:
             await restoring(size)
         assert caught.value.status == 413
     await restoring(wire.MAX_FRAME - 100)
@@ -235,7 +235,7 @@ async def test_a_refusal_keeps_its_code_and_details(coreapp: FakeCoreapp, link: 
 async def test_more_than_may_wait_are_refused_at_once(link: Link) -> None:
     links = await link(ScriptedMap(), patience=0.3, max_waiting=3)
     results = await asyncio.gather(*(accept(links) for _ in range(5)), return_exceptions=True)
-    assert [type(result) for result in results] == [CoreappUnreachable] * 3 + [TryLater] * 2
+    assert [type(result) for result in results] == [CoreappUnreachable] * 3 + [Overloaded] * 2
 
 
 async def test_each_recipient_goes_to_the_owner_of_its_shard(link: Link) -> None:

@@ -12,7 +12,7 @@ from tidings.runtime.clock import ManualClock
 from tidings.storage.business import users
 from tidings.storage.business.users import User
 from tidings.storage.database import Database
-from webapp.errors import LogIn, SlowDown, TryLater
+from webapp.errors import Overloaded, RateLimitExceeded, Unauthenticated
 from webapp.users import guessing, passwords
 from webapp.users.credentials import BELIEVED, REMEMBERED, Credentials
 from webapp.users.guessing import Guessing
@@ -57,7 +57,7 @@ class Checks:
         return await self.credentials.check("admin", PASSWORD, address)
 
     async def wrong(self, user: str = "admin", password: str = "wrong", address: str = "192.0.2.9") -> None:
-        with pytest.raises(LogIn):
+        with pytest.raises(Unauthenticated):
             await self.credentials.check(user, password, address)
 
 
@@ -107,7 +107,7 @@ async def test_too_many_waiting_hashes_are_refused_rather_than_queued() -> None:
         results = await asyncio.gather(*(hasher.hash("x") for _ in range(5)), return_exceptions=True)
     finally:
         hasher.close()
-    assert [isinstance(result, TryLater) for result in results] == [False, False, True, True, True]
+    assert [isinstance(result, Overloaded) for result in results] == [False, False, True, True, True]
 
 
 async def test_a_hash_that_is_none_matches_nothing() -> None:
@@ -154,7 +154,7 @@ async def test_a_right_password_gets_in_at_once_while_its_address_and_account_ar
     checks.hasher.wanted = 1 + guessing.MAX_OPEN
     held = [asyncio.create_task(checks.wrong(password=f"wrong {n}")) for n in range(guessing.MAX_OPEN)]
     await checks.hasher.enough.wait()
-    with pytest.raises(SlowDown):
+    with pytest.raises(RateLimitExceeded):
         await checks.credentials.check("root", "x", "192.0.2.9")
     async with asyncio.timeout(1):
         await checks.right("192.0.2.9")

@@ -18,7 +18,7 @@ from tidings.storage.business import media
 from tidings.storage.business.media import Media
 from tidings.storage.database import Database
 from tidings.wire import core
-from webapp.errors import FixRequest
+from webapp.errors import InvalidRequest
 from webapp.messages import schemas
 from webapp.openapi import Lenient
 
@@ -99,7 +99,7 @@ def test_the_document_says_which_strings_may_be_empty() -> None:
             try:
                 schemas.read(changed)
                 problem = ""
-            except FixRequest as error:
+            except InvalidRequest as error:
                 problem = str(error)
             if "which several sections need" not in problem:
                 assert described.is_valid(changed) == (not problem), (case.id, changed, problem)

@@ -9,7 +9,7 @@ import pytest
 from tests.webapp.conftest import Served, body, check_headers, code, errors
 from tests.webapp.roles import check_takes_a_token, ordinary
 from webapp import multipart
-from webapp.errors import FixRequest
+from webapp.errors import InvalidRequest
 from webapp.profile import schemas
 
 ABOUT = "/v1/settings/profile/about"
@@ -108,7 +108,7 @@ def test_the_field_of_a_form_is_found_whatever_surrounds_it() -> None:
     content = b"\r\n--y\r\n\0"
     raw = b"preamble\r\n" + head + content + b"\r\n--x--\r\nepilogue"
     assert multipart.take_file(b"multipart/form-data; Boundary=x", raw, "File") == content
-    with pytest.raises(FixRequest):
+    with pytest.raises(InvalidRequest):
         multipart.take_file(b"multipart/form-data; boundary=y", raw, "File")
 
 

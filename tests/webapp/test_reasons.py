@@ -15,7 +15,7 @@ from tests.webapp.message_cases import good
 from tests.webapp.test_malformed import Operation, operations, with_each_value
 from tidings.wire.codes import PARAMETER_INVALID, PARAMETER_MISSING
 from webapp.bodies import check
-from webapp.errors import FixRequest
+from webapp.errors import InvalidRequest
 from webapp.messages import schemas
 from webapp.templates.schemas import Definition
 
@@ -123,6 +123,6 @@ def test_definitions_of_templates_are_told_in_sentences_what_is_wrong() -> None:
 def refused(take: Callable[[object], object], text: str) -> None:
     try:
         take(json.loads(text))
-    except FixRequest as error:
+    except InvalidRequest as error:
         for problem in error.problems:
             is_a_sentence(problem.code, problem.details, text)

@@ -12,7 +12,7 @@ from coreapp.webhook import bodies
 from tidings.storage.business.messages import Status
 from tidings.wire import codes
 from webapp.answers import error_answer
-from webapp.errors import FixRequest
+from webapp.errors import InvalidRequest
 
 RECORDED: dict[str, dict[str, Any]] = json.loads((Path(__file__).parent.parent / "data/wire/codes.json").read_text())
 
@@ -30,7 +30,7 @@ def test_every_code_has_its_name_title_and_status() -> None:
 @pytest.mark.parametrize("name", [name for name, entry in RECORDED.items() if entry["code"] >= 1000])
 def test_an_answer_of_the_api_has_the_title_and_status_of_its_code(name: str) -> None:
     recorded = RECORDED[name]
-    answer = error_answer(FixRequest.because(recorded["code"], "why"))
+    answer = error_answer(InvalidRequest.because(recorded["code"], "why"))
     assert answer.status_code == recorded["status"]
     entry = {"code": recorded["code"], "title": recorded["title"], "details": "why"}
     assert json.loads(answer.body)["errors"] == [entry]

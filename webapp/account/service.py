@@ -13,7 +13,7 @@ from tidings.wire.codes import ACCESS_DENIED, PARAMETER_INVALID, PARAMETER_MISSI
 from webapp.account import certificate
 from webapp.account.schemas import CodeRequest, ShardsChange
 from webapp.coreapp_peer import Make
-from webapp.errors import FixRequest
+from webapp.errors import InvalidRequest
 from webapp.tokens import Caller
 from webapp.users.passwords import Hasher
 
@@ -53,7 +53,7 @@ class Account:
     async def request_code(self, caller: Caller, request: CodeRequest) -> Requested:
         """Have a code sent, unless the number is registered already.
 
-        Raises `FixRequest`, and what the Coreapp link raises.
+        Raises `InvalidRequest`, and what the Coreapp link raises.
         """
         _check_number(caller, request.cc, request.phone_number)
         name = certificate.display_name(request.cert) or caller.account
@@ -78,7 +78,7 @@ class Account:
         return Shards(kept.shards, max(active, 1))
 
     async def set_shards(self, caller: Caller, change: ShardsChange) -> Shards:
-        """Keep the number of shards. Raises `FixRequest`."""
+        """Keep the number of shards. Raises `InvalidRequest`."""
         _check_number(caller, change.cc, change.phone_number)
         await self._check_pin(caller, change.pin)
         await self._database.persist(
@@ -107,9 +107,9 @@ class Account:
         if not kept.pin_hash:
             return
         if pin is None:
-            raise FixRequest.because(PARAMETER_MISSING, "pin: is missing, two-step verification is on")
+            raise InvalidRequest.because(PARAMETER_MISSING, "pin: is missing, two-step verification is on")
         if not await self._hasher.verify(kept.pin_hash, pin):
-            raise FixRequest.because(PARAMETER_INVALID, "pin: is wrong")
+            raise InvalidRequest.because(PARAMETER_INVALID, "pin: is wrong")
 
     async def _is_registered(self, caller: Caller) -> bool:
         async with self._database.reading() as connection:
@@ -120,7 +120,7 @@ def _check_number(caller: Caller, cc: str, phone_number: str) -> None:
     # Some programs put the whole number into `phone_number`, too.
     given = phone_number if phone_number == caller.account and phone_number.startswith(cc) else cc + phone_number
     if given != caller.account:
-        raise FixRequest.because(
+        raise InvalidRequest.because(
             ACCESS_DENIED,
             f"phone_number: this installation sends from {caller.account}; another number is set by "
             "TIDINGS_BUSINESS_NUMBER, before its first start",

@@ -13,7 +13,7 @@ from tidings.wire import core
 from tidings.wire.codes import PARAMETER_INVALID
 from webapp.application_settings.schemas import Changes
 from webapp.coreapp_peer import Make
-from webapp.errors import CoreappAway, FixRequest
+from webapp.errors import CoreappAway, InvalidRequest
 from webapp.tokens import Caller
 
 log = logging.getLogger(__name__)
@@ -37,13 +37,13 @@ class Check(Protocol):
 
 
 async def require_callable(guard: Check, url: str, field: str) -> None:
-    """Raises `FixRequest` that names the field for a URL that must not be called; an empty one is none."""
+    """Raises `InvalidRequest` that names the field for a URL that must not be called; an empty one is none."""
     if not url:
         return
     try:
         await guard.check(url)
     except (Forbidden, ValueError) as error:
-        raise FixRequest.because(PARAMETER_INVALID, f"{field}: {error}") from None
+        raise InvalidRequest.because(PARAMETER_INVALID, f"{field}: {error}") from None
 
 
 class Settings:
@@ -63,7 +63,7 @@ class Settings:
             return await application_settings.find_settings(connection, caller.account)
 
     async def change(self, caller: Caller, changes: Changes) -> None:
-        """Raises `FixRequest` for a webhook that must not be called; nothing is changed then."""
+        """Raises `InvalidRequest` for a webhook that must not be called; nothing is changed then."""
         if changes.webhooks is not None:
             await require_callable(self._guard, changes.webhooks.url or "", "webhooks.url")
         document: dict[str, Any] = changes.document()

@@ -27,7 +27,7 @@ from webapp.business_encryption.schemas import BusinessEncryption
 from webapp.compliance.schemas import Compliance
 from webapp.compliance.service import as_kept
 from webapp.constraints import Matches
-from webapp.errors import FixRequest, Problem
+from webapp.errors import InvalidRequest, Problem
 from webapp.media_providers.schemas import MediaProviders
 from webapp.pem import MAX_PEM, Bundle, RenewIt, Wrong
 from webapp.profile import schemas as profile
@@ -78,14 +78,14 @@ def check(found: Contents, account: str, now: datetime.datetime) -> Checked:
     """What is in a backup, in the form in which it is kept. Takes some milliseconds: call it on a thread.
 
     A certificate of the API whose time is over is left out: it was right when the backup was made.
-    Raises `FixRequest` that names each wrong part. Whether the webhook's URL may be called is left to the caller.
+    Raises `InvalidRequest` that names each wrong part. Whether the webhook's URL may be called is left to the caller.
     """
     if found.number != account:
         raise _wrong(f"data: is a backup of {found.number[:20]}, not of {account}")
     try:
         return _check(found, account, now)
-    except FixRequest as error:
-        raise FixRequest([Problem(entry.code, f"data: {entry.details}") for entry in error.problems]) from None
+    except InvalidRequest as error:
+        raise InvalidRequest([Problem(entry.code, f"data: {entry.details}") for entry in error.problems]) from None
 
 
 def _check(found: Contents, account: str, now: datetime.datetime) -> Checked:
@@ -227,9 +227,9 @@ def _flows_key(found: bytes) -> bytes:
 def _named(part: str, work: Callable[[], Value]) -> Value:
     try:
         return work()
-    except FixRequest as error:
+    except InvalidRequest as error:
         raise _wrong(f"{part}: {error.problems[0].details.partition(': ')[2]}") from None
 
 
-def _wrong(why: str) -> FixRequest:
-    return FixRequest.because(PARAMETER_INVALID, why)
+def _wrong(why: str) -> InvalidRequest:
+    return InvalidRequest.because(PARAMETER_INVALID, why)

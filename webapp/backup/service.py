@@ -21,7 +21,7 @@ from webapp.application_settings.service import Check, require_callable
 from webapp.backup import checks, contents
 from webapp.backup.contents import Contents
 from webapp.coreapp_peer import Make
-from webapp.errors import CoreappAway, FixRequest, SendLess
+from webapp.errors import CoreappAway, InvalidRequest, QuestionTooLarge
 from webapp.tokens import Caller
 
 log = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ class Backups:
             async with self._database.reading() as connection:
                 found = await contents.read(connection, self._safe, account, exported.data)
         except Unreadable as error:
-            raise FixRequest.because(INTERNAL_ERROR, f"it was stored under another master key: {error}") from error
+            raise InvalidRequest.because(INTERNAL_ERROR, f"it was stored under another master key: {error}") from error
         data = await asyncio.to_thread(password_box.seal, password, msgspec.json.encode(found), purpose=_PURPOSE)
         log.info("backup.made", extra={"username": caller.username, "bytes": len(data)})
         return data
@@ -71,7 +71,7 @@ class Backups:
     async def restore(self, caller: Caller, password: str, data: str) -> None:
         """Put a backup in force, keys first, once all of it is known to be right: nothing is changed otherwise.
 
-        Raises `FixRequest`, and what the Coreapp link raises.
+        Raises `InvalidRequest`, and what the Coreapp link raises.
         """
         account = caller.account
         found = await asyncio.to_thread(_open, password, data)
@@ -83,8 +83,8 @@ class Backups:
             await self._coreapps.ask_first(
                 lambda n: core.RestoreKeys(n=n, account=account, password=password, data=found.keys), core.Done
             )
-        except SendLess as error:
-            raise SendLess(error.limit, what="data: the part with the keys") from None
+        except QuestionTooLarge as error:
+            raise QuestionTooLarge(error.limit, what="data: the part with the keys") from None
         if checked.outdated:
             log.warning("backup.certificate_left_out", extra={"error": checked.outdated})
         await self._database.persist(
@@ -101,9 +101,9 @@ def _open(password: str, data: str) -> Contents:
     try:
         found = msgspec.json.decode(password_box.open_box(password, data, purpose=_PURPOSE), type=Contents)
     except password_box.CannotOpen as error:
-        raise FixRequest.because(PARAMETER_INVALID, f"password: {error}") from None
+        raise InvalidRequest.because(PARAMETER_INVALID, f"password: {error}") from None
     except (ValueError, *UNREADABLE) as error:
-        raise FixRequest.because(PARAMETER_INVALID, f"data: {error}") from None
+        raise InvalidRequest.because(PARAMETER_INVALID, f"data: {error}") from None
     if found.version != contents.VERSION:
-        raise FixRequest.because(PARAMETER_INVALID, f"data: is of version {found.version}, not {contents.VERSION}")
+        raise InvalidRequest.because(PARAMETER_INVALID, f"data: is of version {found.version}, not {contents.VERSION}")
     return found

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat,
 from tidings.storage.business import certificates
 from tidings.storage.database import Database
 from tidings.wire.codes import NOT_FOUND, PARAMETER_INVALID
-from webapp.errors import FixRequest
+from webapp.errors import InvalidRequest
 from webapp.tokens import Caller
 
 log = logging.getLogger(__name__)
@@ -26,15 +26,15 @@ class BusinessEncryption:
         self._database = database
 
     async def public_key(self, caller: Caller) -> str:
-        """PEM. Raises `FixRequest` when there is none."""
+        """PEM. Raises `InvalidRequest` when there is none."""
         async with self._database.reading() as connection:
             found = await certificates.find_certificate(connection, caller.account, certificates.FLOWS_KEY)
         if found is None:
-            raise FixRequest.because(NOT_FOUND, "there is no public key")
+            raise InvalidRequest.because(NOT_FOUND, "there is no public key")
         return found.decode()
 
     async def set_public_key(self, caller: Caller, text: str) -> None:
-        """Keep it in the place of the one before. Raises `FixRequest` for what is no RSA public key of 2,048 bits."""
+        """Replace the key. Raises `InvalidRequest` for what is no RSA public key of 2,048 bits."""
         content = normalise(text)
         await self._database.persist(
             lambda connection: certificates.set_certificate(
@@ -46,7 +46,7 @@ class BusinessEncryption:
 
 
 def normalise(text: str) -> bytes:
-    """An RSA public key of 2,048 bits, PEM, in the one form that is kept. Raises `FixRequest` for anything else."""
+    """An RSA public key of 2,048 bits, PEM, in the one form that is kept. Raises `InvalidRequest` for anything else."""
     if "PRIVATE KEY" in text:
         raise _wrong("is a private key, which should stay where it is: post the public one")
     try:
@@ -58,5 +58,5 @@ def normalise(text: str) -> bytes:
     return key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
 
 
-def _wrong(why: str) -> FixRequest:
-    return FixRequest.because(PARAMETER_INVALID, f"business_public_key: {why}")
+def _wrong(why: str) -> InvalidRequest:
+    return InvalidRequest.because(PARAMETER_INVALID, f"business_public_key: {why}")

@@ -17,7 +17,7 @@ from tidings.wire import core
 from tidings.wire.codes import NOT_FOUND, PARAMETER_INVALID
 from webapp import pem, tls
 from webapp.coreapp_peer import Make
-from webapp.errors import CoreappAway, FixRequest
+from webapp.errors import CoreappAway, InvalidRequest
 from webapp.pem import Bundle, Wrong
 from webapp.tls import ServerTLS
 from webapp.tokens import Caller
@@ -50,20 +50,20 @@ class Certificates:
         self._clock = clock
 
     async def set_external(self, caller: Caller, text: bytes) -> None:
-        """Keep it and use it for new connections: here at once, elsewhere within seconds. Raises `FixRequest`."""
+        """Keep it and use it for new connections: here at once, elsewhere within seconds. Raises `InvalidRequest`."""
         now = datetime.datetime.fromtimestamp(self._clock.now(), datetime.UTC)
         try:
             bundle = await asyncio.to_thread(Bundle.parse, text, now)
             await asyncio.to_thread(tls.check, bundle.pem)
         except (Wrong, ssl.SSLError) as error:
-            raise FixRequest.because(PARAMETER_INVALID, f"certificate: {error}") from None
+            raise InvalidRequest.because(PARAMETER_INVALID, f"certificate: {error}") from None
         sealed = self._safe.seal(caller.account, certificates.EXTERNAL, bundle.pem)
         await self._set(caller, certificates.EXTERNAL, sealed)
         if self._server is not None:
             await self._server.load()
 
     async def external_authorities(self, caller: Caller) -> bytes:
-        """What clients of the API may trust, PEM. Raises `FixRequest` when there is none."""
+        """What clients of the API may trust, PEM. Raises `InvalidRequest` when there is none."""
         if self._server is not None:
             return await self._server.authorities()
         sealed = await self._find(caller, certificates.EXTERNAL)
@@ -73,21 +73,21 @@ class Certificates:
             raise _missing() from None
 
     async def set_webhook_authorities(self, caller: Caller, text: bytes) -> None:
-        """Keep them; webhook servers are checked against them and no others. Raises `FixRequest`."""
+        """Keep them; webhook servers are checked against them and no others. Raises `InvalidRequest`."""
         try:
             authorities = await asyncio.to_thread(pem.parse_authorities, text)
             trust.context(authorities)
         except (Wrong, ssl.SSLError) as error:
-            raise FixRequest.because(PARAMETER_INVALID, f"certificate: {error}") from None
+            raise InvalidRequest.because(PARAMETER_INVALID, f"certificate: {error}") from None
         await self._set(caller, certificates.WEBHOOK_CA, authorities)
         await self._tell(caller)
 
     async def webhook_authorities(self, caller: Caller) -> bytes:
-        """PEM. Raises `FixRequest` when there are none."""
+        """PEM. Raises `InvalidRequest` when there are none."""
         return await self._find(caller, certificates.WEBHOOK_CA)
 
     async def delete_webhook_authorities(self, caller: Caller) -> None:
-        """Webhook servers are checked against the system's authorities again. Raises `FixRequest` without any."""
+        """Webhook servers are checked against the system's authorities again. Raises `InvalidRequest` without any."""
         await self._find(caller, certificates.WEBHOOK_CA)
         await self._database.persist(
             lambda connection: certificates.delete_certificate(connection, caller.account, certificates.WEBHOOK_CA),
@@ -115,5 +115,5 @@ class Certificates:
         )
 
 
-def _missing() -> FixRequest:
-    return FixRequest.because(NOT_FOUND, "there is no such certificate")
+def _missing() -> InvalidRequest:
+    return InvalidRequest.because(NOT_FOUND, "there is no such certificate")

@@ -9,7 +9,7 @@ from tidings.wire import addresses, core
 from tidings.wire.codes import NOT_FOUND, UNKNOWN_CONTACT
 from webapp.contacts import schemas
 from webapp.coreapp_peer import Make
-from webapp.errors import FixRequest
+from webapp.errors import InvalidRequest
 from webapp.tokens import Caller
 
 Answer = TypeVar("Answer", core.Done, core.Identity)
@@ -46,7 +46,7 @@ class Contacts:
         return [_entry(sent, contact) for sent, contact in zip(request.contacts, answer.contacts, strict=True)]
 
     async def identity(self, caller: Caller, wa_id: str) -> dict[str, Any]:
-        """What a contact is known by. Raises `FixRequest` for no contact, and what the Coreapp link raises."""
+        """What a contact is known by. Raises `InvalidRequest` for no contact, and what the Coreapp link raises."""
         digits = _digits(wa_id)
         found = await self._coreapps.ask(
             digits, lambda n: core.GetIdentity(n=n, account=caller.account, wa_id=digits), core.Identity
@@ -66,7 +66,7 @@ class Contacts:
 def _digits(wa_id: str) -> str:
     digits = wa_id.removeprefix("+")
     if not addresses.is_wa_id(digits):
-        raise FixRequest.because(NOT_FOUND, UNKNOWN_CONTACT)
+        raise InvalidRequest.because(NOT_FOUND, UNKNOWN_CONTACT)
     return digits
 
 

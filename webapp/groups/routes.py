@@ -7,7 +7,7 @@ from fastapi import APIRouter, Request, Response
 from tidings.wire.codes import PARAMETER_INVALID
 from webapp import answers, bodies, openapi, pictures
 from webapp.authenticator import Authenticator
-from webapp.errors import FixRequest
+from webapp.errors import InvalidRequest
 from webapp.groups import schemas
 from webapp.groups.service import Groups
 from webapp.openapi import MetaAnswer
@@ -115,7 +115,7 @@ def routes(groups: Groups, authenticator: Authenticator, *, max_body: int) -> AP
     async def get_icon(request: Request, group_id: str, format: openapi.OnlyLink = None) -> Response:
         caller = await authenticator.caller(request)
         if format not in (None, "link"):
-            raise FixRequest.because(PARAMETER_INVALID, "format: should be link, or absent")
+            raise InvalidRequest.because(PARAMETER_INVALID, "format: should be link, or absent")
         kind, content = await groups.icon(caller, group_id)
         if format is None:
             return Response(content, media_type=kind)

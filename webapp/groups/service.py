@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 from tidings.wire import addresses, core
 from tidings.wire.codes import NOT_FOUND, UNKNOWN_GROUP
 from webapp.coreapp_peer import Make
-from webapp.errors import FixRequest
+from webapp.errors import InvalidRequest
 from webapp.tokens import Caller
 
 log = logging.getLogger(__name__)
@@ -24,7 +24,7 @@ class AskFirst(Protocol):
 
 
 class Groups:
-    """The groups of the caller's account. All raise `FixRequest` and what the Coreapp link raises."""
+    """The groups of the caller's account. All raise `InvalidRequest` and what the Coreapp link raises."""
 
     def __init__(self, coreapps: AskFirst) -> None:
         self._coreapps = coreapps
@@ -124,7 +124,7 @@ class Groups:
 
 def _check(group_id: str) -> None:
     if not addresses.is_group(group_id):
-        raise FixRequest.because(NOT_FOUND, UNKNOWN_GROUP)
+        raise InvalidRequest.because(NOT_FOUND, UNKNOWN_GROUP)
 
 
 def _entries(found: core.GroupList) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ from tidings.storage.business import media, media_providers
 from tidings.storage.business.media import Media
 from tidings.storage.database import Connection, Database
 from tidings.wire.codes import MEDIA_FORMAT, NOT_FOUND, PARAMETER_INVALID
-from webapp.errors import FixRequest, Problem, TryLater
+from webapp.errors import InvalidRequest, Overloaded, Problem
 from webapp.media import schemas
 from webapp.media.service import TOUCH_AFTER_MS
 from webapp.messages.attachments import Attachment
@@ -30,7 +30,7 @@ class References:
         self._reads: Batcher[str, Media | None] = Batcher("media-read", self._read, max_size=500, max_pending=10_000)
 
     async def check(self, caller: Caller, attachments: Sequence[Attachment]) -> None:
-        """Raises `FixRequest` that names each field that is wrong, and `TryLater`.
+        """Raises `InvalidRequest` that names each field that is wrong, and `Overloaded`.
 
         A file that is there will not be collected as unused for weeks to come.
         """
@@ -52,7 +52,7 @@ class References:
                     if a.provider == provider
                 ]
         if problems:
-            raise FixRequest(problems)
+            raise InvalidRequest(problems)
 
     async def _find(self, caller: Caller, media_id: str) -> Media | None:
         if not schemas.is_id(media_id):
@@ -60,7 +60,7 @@ class References:
         try:
             found = await self._reads.submit(media_id)
         except BatcherFull:
-            raise TryLater("too many messages wait for their files to be looked up") from None
+            raise Overloaded("too many messages wait for their files to be looked up") from None
         return found if found is not None and found.account == caller.account else None
 
     async def _read(self, ids: Sequence[str]) -> Sequence[Media | None]:

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Path, Request, Response
 
 from webapp import answers, headers, idempotency, openapi
 from webapp.authenticator import Authenticator
-from webapp.errors import ShortenBody
+from webapp.errors import BodyTooLarge
 from webapp.media import schemas, service
 from webapp.media.service import MediaStore
 from webapp.media.transfer import FileAnswer, Slots, received
@@ -40,7 +40,7 @@ def routes(media: MediaStore, authenticator: Authenticator) -> APIRouter:
         media_type = service.read_type(None if raw is None else raw.decode("latin-1"))
         declared = headers.find(request.scope, b"content-length")
         if declared is not None and declared.isdigit() and (len(declared) > 12 or int(declared) > media_type.limit):
-            raise ShortenBody(media_type.limit)
+            raise BodyTooLarge(media_type.limit)
         media_id = await media.upload(
             caller, media_type, received(request), request_id=request.state.request_id, key=key
         )

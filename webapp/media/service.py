@@ -25,7 +25,15 @@ from tidings.storage.business.idempotency import MEDIA, UsedKey
 from tidings.storage.business.media import Media
 from tidings.storage.database import Connection, Database
 from tidings.wire.codes import NOT_FOUND, PARAMETER_INVALID, PARAMETER_MISSING
-from webapp.errors import APIError, FileDamaged, FixRequest, ShortenBody, TryLater, UseAnotherKey, WaitForAnswer
+from webapp.errors import (
+    AnswerPending,
+    APIError,
+    BodyTooLarge,
+    FileDamaged,
+    IdempotencyKeyReused,
+    InvalidRequest,
+    Overloaded,
+)
 from webapp.media import schemas
 from webapp.media.transfer import Slots
 from webapp.tokens import Caller
@@ -62,11 +70,11 @@ class MediaStore:
     ) -> str:
         """The id of a file that is on disk when this returns.
 
-        key: the request's idempotency key; a repeat is answered with the first id. Raises `FixRequest`, `TryLater`,
-        `UseAnotherKey`, `WaitForAnswer`.
+        key: the request's idempotency key; a repeat is answered with the first id. Raises `InvalidRequest`,
+        `Overloaded`, `IdempotencyKeyReused`, `AnswerPending`.
         """
         if key and (caller.account, key) in self._keys:
-            raise WaitForAnswer()
+            raise AnswerPending()
         self._uploads.take()
         started = self._clock.monotonic()
         stored: Stored | None = None
@@ -107,7 +115,7 @@ class MediaStore:
 
         It is read before the answer begins, since a status cannot be taken back: a small one once, into memory, a
         larger one twice, the second time from the system's cache (a document of 100 MB costs some 0.1 s more).
-        Raises `FixRequest` when there is none, and `FileDamaged`.
+        Raises `InvalidRequest` when there is none, and `FileDamaged`.
         """
         found = None
         if schemas.is_id(media_id):
@@ -136,7 +144,7 @@ class MediaStore:
         return found, checked
 
     async def delete(self, caller: Caller, media_id: str) -> None:
-        """Forget a file. Raises `FixRequest` when there is none."""
+        """Forget a file. Raises `InvalidRequest` when there is none."""
         taken = None
         if schemas.is_id(media_id):
             async with self._database.transaction() as connection:
@@ -180,7 +188,7 @@ class MediaStore:
         if first.answer != row.id:
             await self._files.delete([stored.name])
             if not hmac.compare_digest(first.fingerprint, fingerprint):
-                raise UseAnotherKey()
+                raise IdempotencyKeyReused()
         return first.answer
 
 
@@ -205,24 +213,24 @@ def _checked(file: BinaryIO, found: Media) -> BinaryIO | None:
 
 def _refusal(error: UseAnotherType | SendLess | SendSomething | MakeRoom) -> APIError:
     if isinstance(error, SendLess):
-        return ShortenBody(error.limit)
+        return BodyTooLarge(error.limit)
     if isinstance(error, SendSomething):
-        return FixRequest.because(PARAMETER_MISSING, f"body: {error}")
+        return InvalidRequest.because(PARAMETER_MISSING, f"body: {error}")
     if isinstance(error, MakeRoom):
         log.error("media.disk_full")
-        return TryLater(str(error), retry_after=_FULL_RETRY)
-    return FixRequest.because(PARAMETER_INVALID, f"body: {error}")
+        return Overloaded(str(error), retry_after=_FULL_RETRY)
+    return InvalidRequest.because(PARAMETER_INVALID, f"body: {error}")
 
 
 def read_type(content_type: str | None) -> MediaType:
-    """What a file is said to be. Raises `FixRequest`."""
+    """What a file is said to be. Raises `InvalidRequest`."""
     if content_type is None or not content_type.strip():
-        raise FixRequest.because(PARAMETER_MISSING, "Content-Type: is missing")
+        raise InvalidRequest.because(PARAMETER_MISSING, "Content-Type: is missing")
     try:
         return kinds.parse(content_type)
     except UseAnotherType as error:
-        raise FixRequest.because(PARAMETER_INVALID, f"Content-Type: {error}") from None
+        raise InvalidRequest.because(PARAMETER_INVALID, f"Content-Type: {error}") from None
 
 
-def _unknown() -> FixRequest:
-    return FixRequest.because(NOT_FOUND, "there is no media of this id")
+def _unknown() -> InvalidRequest:
+    return InvalidRequest.because(NOT_FOUND, "there is no media of this id")

@@ -12,7 +12,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
 from tidings.wire.codes import INVALID_REQUEST
-from webapp.errors import FixRequest, TryLater
+from webapp.errors import InvalidRequest, Overloaded
 
 log = logging.getLogger(__name__)
 
@@ -23,7 +23,7 @@ _BLOCK = 256 * 1024
 
 
 async def received(request: Request, *, idle: float = IDLE, longest: float = LONGEST) -> AsyncIterator[bytes]:
-    """The body as it comes. Raises `FixRequest` for one that stops coming."""
+    """The body as it comes. Raises `InvalidRequest` for one that stops coming."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + longest
     stream = request.stream()
@@ -32,9 +32,11 @@ async def received(request: Request, *, idle: float = IDLE, longest: float = LON
             async with asyncio.timeout_at(min(loop.time() + idle, deadline)):
                 chunk = await anext(stream, None)
         except ClientDisconnect:
-            raise FixRequest.because(INVALID_REQUEST, "the connection closed before the body was complete") from None
+            raise InvalidRequest.because(
+                INVALID_REQUEST, "the connection closed before the body was complete"
+            ) from None
         except TimeoutError:
-            raise FixRequest.because(INVALID_REQUEST, "the body did not arrive in time") from None
+            raise InvalidRequest.because(INVALID_REQUEST, "the body did not arrive in time") from None
         if chunk is None:
             return
         yield chunk
@@ -49,9 +51,9 @@ class Slots:
         self.taken = 0
 
     def take(self) -> None:
-        """Raises `TryLater`. What is taken must be released."""
+        """Raises `Overloaded`. What is taken must be released."""
         if self.taken >= self._limit:
-            raise TryLater(f"{self._limit} {self._name} are in progress")
+            raise Overloaded(f"{self._limit} {self._name} are in progress")
         self.taken += 1
 
     def release(self) -> None:

@@ -13,7 +13,7 @@ from tidings.storage.business import media_providers
 from tidings.storage.business.media_providers import MediaProvider
 from tidings.storage.database import Connection, Database
 from tidings.wire.codes import NOT_FOUND, PARAMETER_INVALID
-from webapp.errors import FixRequest
+from webapp.errors import InvalidRequest
 from webapp.media_providers import schemas
 from webapp.tokens import Caller
 
@@ -34,7 +34,7 @@ class MediaProviders:
         return [{"name": entry.name, "type": entry.kind, "config": self._open(entry)} for entry in found]
 
     async def save(self, caller: Caller, given: schemas.MediaProviders) -> None:
-        """Add them; one of the same name is replaced. Raises `FixRequest` for too many."""
+        """Add them; one of the same name is replaced. Raises `InvalidRequest` for too many."""
         by_name = {entry.name: entry for entry in given.root}
         rows = [
             MediaProvider(
@@ -58,17 +58,17 @@ class MediaProviders:
             return True
 
         if not await self._database.persist(work, patience=5.0):
-            raise FixRequest.because(PARAMETER_INVALID, f"providers: there may be {schemas.MAX_PROVIDERS} at most")
+            raise InvalidRequest.because(PARAMETER_INVALID, f"providers: there may be {schemas.MAX_PROVIDERS} at most")
         log.info("providers.changed", extra={"username": caller.username, "names": ",".join(by_name)})
 
     async def delete(self, caller: Caller, name: str) -> None:
-        """Raises `FixRequest` when there is none of that name."""
+        """Raises `InvalidRequest` when there is none of that name."""
         async with self._database.transaction() as connection:
             found = await media_providers.find_provider(connection, caller.account, name)
             if found is not None:
                 await media_providers.delete_provider(connection, caller.account, name)
         if found is None:
-            raise FixRequest.because(NOT_FOUND, f"there is no media provider {name[:64]!r}")
+            raise InvalidRequest.because(NOT_FOUND, f"there is no media provider {name[:64]!r}")
         log.info("providers.deleted", extra={"username": caller.username, "names": name})
 
     def _open(self, entry: MediaProvider) -> Any:

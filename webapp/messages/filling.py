@@ -17,7 +17,7 @@ from tidings.wire.codes import (
     TEMPLATE_PAUSED,
     TEMPLATE_REJECTED,
 )
-from webapp.errors import FixRequest
+from webapp.errors import InvalidRequest
 from webapp.messages.hsm import Hsm
 from webapp.messages.hydration import fill_in_order, fill_text, require_count
 from webapp.messages.template import Card, CardComponent, Component, Template
@@ -34,43 +34,43 @@ AnyPart = Component | CardComponent
 def choose(
     name: str, language: str, namespace: str | None, found: Sequence[Stored], languages: Sequence[str]
 ) -> Stored:
-    """The stored template, if it may be sent. Raises `FixRequest`.
+    """The stored template, if it may be sent. Raises `InvalidRequest`.
 
     found: those of this name in this language, each in a namespace of its own; languages: that there are of this name.
     Without a namespace it is the only one, or that in the account's own namespace.
     """
     if not found:
         there = f"it exists in {', '.join(sorted(languages))}" if languages else "there is no template of that name"
-        raise FixRequest.because(TEMPLATE_MISSING, f"template: name {name} does not exist in {language}: {there}")
+        raise InvalidRequest.because(TEMPLATE_MISSING, f"template: name {name} does not exist in {language}: {there}")
     if namespace is not None and not namespace.strip():
-        raise FixRequest.because(NAMESPACE_EMPTY, "template.namespace: should not be empty")
+        raise InvalidRequest.because(NAMESPACE_EMPTY, "template.namespace: should not be empty")
     wanted = namespace
     if wanted is None:
         wanted = found[0].namespace if len(found) == 1 else default_namespace(found[0].account)
     chosen = next((stored for stored in found if stored.namespace == wanted), None)
     if chosen is None and namespace is None:
         there = ", ".join(sorted(stored.namespace for stored in found))
-        raise FixRequest.because(
+        raise InvalidRequest.because(
             PARAMETER_MISSING, f"template.namespace: is missing, {name} exists in the namespaces {there}"
         )
     if chosen is None:
-        raise FixRequest.because(
+        raise InvalidRequest.because(
             TEMPLATE_MISSING, f"template.namespace: name {name} does not exist in the namespace {namespace}"
         )
     if chosen.status != "APPROVED":
         code = _UNSENDABLE.get(chosen.status, TEMPLATE_MISSING)
-        raise FixRequest.because(code, f"template.name: {name} in {language} has the status {chosen.status}")
+        raise InvalidRequest.because(code, f"template.name: {name} in {language} has the status {chosen.status}")
     return chosen
 
 
 def fill(stored: Stored, template: Template) -> Filled:
-    """header, body, footer, buttons, cards, limited_time_offer as they are read. Raises `FixRequest`."""
+    """header, body, footer, buttons, cards, limited_time_offer as they are read. Raises `InvalidRequest`."""
     defined = {part["type"]: part for part in stored.components}
     return _fill(defined, list(template.components or ()), "template.components")
 
 
 def fill_hsm(stored: Stored, hsm: Hsm) -> Filled:
-    """As `fill`; the parameters are those of the body. Raises `FixRequest`."""
+    """As `fill`; the parameters are those of the body. Raises `InvalidRequest`."""
     defined = {part["type"]: part for part in stored.components}
     where = "hsm.localizable_params"
     values = [parameter.default for parameter in hsm.localizable_params or ()]
@@ -81,7 +81,7 @@ def fill_hsm(stored: Stored, hsm: Hsm) -> Filled:
 def _fill(defined: Mapping[str, Mapping[str, Any]], given: Sequence[Component], where: str) -> Filled:
     for n, part in enumerate(given):
         if part.type in ("carousel", "limited_time_offer") and part.type.upper() not in defined:
-            raise FixRequest.because(TEMPLATE_PARAMETER_COUNT, f"{where}[{n}]: the template has no {part.type}")
+            raise InvalidRequest.because(TEMPLATE_PARAMETER_COUNT, f"{where}[{n}]: the template has no {part.type}")
     filled = _fill_parts(defined, given, where, MAX_BODY)
     if "LIMITED_TIME_OFFER" in defined:
         filled["limited_time_offer"] = _offer(defined["LIMITED_TIME_OFFER"]["limited_time_offer"], given, where)
@@ -127,10 +127,10 @@ def _header(defined: Mapping[str, Any] | None, where: str, path: str, part: AnyP
         return {"type": "text", "text": fill_text(defined["text"], parameters, inside, MAX_HEADER, "the header")}
     kind = defined["format"].lower()
     if not parameters:
-        raise FixRequest.because(TEMPLATE_COMPONENT_MISSING, f"{where}: the header needs its {kind}")
+        raise InvalidRequest.because(TEMPLATE_COMPONENT_MISSING, f"{where}: the header needs its {kind}")
     require_count(1, len(parameters), inside, "the header")
     if parameters[0].type != kind:
-        raise FixRequest.because(
+        raise InvalidRequest.because(
             TEMPLATE_PARAMETER_FORMAT, f"{inside}[0].type: the template's header takes {kind}, not {parameters[0].type}"
         )
     if isinstance(parameters[0], LocationParameter):
@@ -146,12 +146,12 @@ def _offer(defined: Mapping[str, Any], given: Sequence[Component], where: str) -
         require_count(0, len(parameters), f"{path}.parameters", "the offer, which does not expire,")
         return filled
     if not parameters:
-        raise FixRequest.because(
+        raise InvalidRequest.because(
             TEMPLATE_COMPONENT_MISSING, f"{where}: the limited_time_offer needs its expiration_time_ms"
         )
     require_count(1, len(parameters), f"{path}.parameters", "the offer")
     if not isinstance(parameters[0], OfferParameter):
-        raise FixRequest.because(
+        raise InvalidRequest.because(
             TEMPLATE_PARAMETER_FORMAT,
             f"{path}.parameters[0].type: should be limited_time_offer, not {parameters[0].type}",
         )
@@ -166,11 +166,11 @@ def _cards(defined: Sequence[Mapping[str, Any]], given: Sequence[Component], whe
         if number in sent or number >= len(defined):
             why = "names the same card twice" if number in sent else f"the template has no card {number}"
             code = TEMPLATE_PARAMETER_FORMAT if number in sent else TEMPLATE_PARAMETER_COUNT
-            raise FixRequest.because(code, f"{path}.cards[{n}].card_index: {why}")
+            raise InvalidRequest.because(code, f"{path}.cards[{n}].card_index: {why}")
         sent[number] = (f"{path}.cards[{n}].components", card)
     if len(sent) != len(defined):
         details = f"{f'{path}.cards' if part else where}: the template has {len(defined)} cards, not {len(sent)}"
-        raise FixRequest.because(TEMPLATE_PARAMETER_COUNT, details)
+        raise InvalidRequest.because(TEMPLATE_PARAMETER_COUNT, details)
     cards = []
     for number, card_defined in enumerate(defined):
         inside, card = sent[number]

@@ -12,7 +12,7 @@ from tidings.wire.codes import (
     TEMPLATE_TEXT_TOO_LONG,
     TEMPLATE_WHITE_SPACE,
 )
-from webapp.errors import FixRequest
+from webapp.errors import InvalidRequest
 from webapp.messages.template_parameters import CurrencyParameter, DateTimeParameter, Parameter, TextParameter
 from webapp.templates.gaps import GAP, gaps
 
@@ -23,7 +23,7 @@ _BAD_SPACE = re.compile(r"[\n\r\t\v\f]| {5}")
 def fill_text(
     text: str, parameters: Sequence[Parameter], where: str, limit: int, part: str, *, is_address: bool = False
 ) -> str:
-    """A text with its gaps filled. Raises `FixRequest`.
+    """A text with its gaps filled. Raises `InvalidRequest`.
 
     where: path of the parameters; limit: characters, of each value and of the whole; part: what has the gaps;
     is_address: the end of an address, whose one gap needs no name.
@@ -40,11 +40,11 @@ def fill_text(
 
 
 def fill_in_order(text: str, values: Sequence[str], where: str, field: str, limit: int, part: str) -> str:
-    """A text with numbered gaps, filled with these values; field: of each, below its path. Raises `FixRequest`."""
+    """A text with numbered gaps, filled with these values; field: of each, below its path. Raises `InvalidRequest`."""
     names = gaps(text)
     require_count(len(names), len(values), where, part)
     if any(not name.isdigit() for name in names):
-        raise FixRequest.because(
+        raise InvalidRequest.because(
             TEMPLATE_PARAMETER_FORMAT, f"{where}: the gaps of the template have names: send it as type template"
         )
     for n, value in enumerate(values):
@@ -53,32 +53,34 @@ def fill_in_order(text: str, values: Sequence[str], where: str, field: str, limi
 
 
 def hydrate(text: str, values: Mapping[str, str], where: str, limit: int, part: str) -> str:
-    """The text with a value in each gap. Raises `FixRequest` for one that is too long."""
+    """The text with a value in each gap. Raises `InvalidRequest` for one that is too long."""
     # In one pass: a value that looks like a gap stays as it is.
     hydrated = GAP.sub(lambda gap: values[gap[1]], text)
     if len(hydrated) > limit:
-        raise FixRequest.because(
+        raise InvalidRequest.because(
             TEMPLATE_TEXT_TOO_LONG, f"{where}: {part} has {len(hydrated)} characters when filled, the limit is {limit}"
         )
     return hydrated
 
 
 def check_words(words: str, path: str, limit: int) -> None:
-    """Raises `FixRequest` for what no gap takes."""
+    """Raises `InvalidRequest` for what no gap takes."""
     if len(words) > limit:
-        raise FixRequest.because(
+        raise InvalidRequest.because(
             TEMPLATE_PARAMETER_TOO_LONG, f"{path}: has {len(words)} characters, the limit is {limit}"
         )
     if _BAD_SPACE.search(words):
-        raise FixRequest.because(
+        raise InvalidRequest.because(
             TEMPLATE_WHITE_SPACE, f"{path}: should have no line breaks, no tabs and no five blanks in a row"
         )
 
 
 def require_count(expected: int, given: int, where: str, part: str) -> None:
-    """Raises `FixRequest` for another number of parameters."""
+    """Raises `InvalidRequest` for another number of parameters."""
     if expected != given:
-        raise FixRequest.because(TEMPLATE_PARAMETER_COUNT, f"{where}: {part} takes {expected} parameters, not {given}")
+        raise InvalidRequest.because(
+            TEMPLATE_PARAMETER_COUNT, f"{where}: {part} takes {expected} parameters, not {given}"
+        )
 
 
 def _gap_of(parameter: Parameter, names: Sequence[str], n: int, filled: Mapping[str, str], path: str, part: str) -> str:
@@ -86,17 +88,17 @@ def _gap_of(parameter: Parameter, names: Sequence[str], n: int, filled: Mapping[
     given = getattr(parameter, "parameter_name", None)
     if names[n].isdigit():
         if given is not None:
-            raise FixRequest.because(
+            raise InvalidRequest.because(
                 TEMPLATE_PARAMETER_FORMAT, f"{path}.parameter_name: the gaps of {part} have numbers, not names"
             )
         return names[n]
     if given is None:
-        raise FixRequest.because(
+        raise InvalidRequest.because(
             TEMPLATE_PARAMETER_FORMAT, f"{path}.parameter_name: is missing, the gaps of {part} are {', '.join(names)}"
         )
     if given not in names or given in filled:
         why = "names a gap twice" if given in filled else "names no gap"
-        raise FixRequest.because(
+        raise InvalidRequest.because(
             TEMPLATE_PARAMETER_FORMAT, f"{path}.parameter_name: {why}, the gaps of {part} are {', '.join(names)}"
         )
     return str(given)
@@ -109,4 +111,4 @@ def _words(parameter: Parameter, where: str) -> str:
         return parameter.currency.fallback_value
     if isinstance(parameter, DateTimeParameter):
         return parameter.date_time.fallback_value
-    raise FixRequest.because(TEMPLATE_PARAMETER_FORMAT, f"{where}.type: a text has no gap for {parameter.type}")
+    raise InvalidRequest.because(TEMPLATE_PARAMETER_FORMAT, f"{where}.type: a text has no gap for {parameter.type}")

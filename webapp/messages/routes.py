@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request, Response
 from tidings.wire.codes import NOT_FOUND
 from webapp import answers, bodies, idempotency, openapi
 from webapp.authenticator import Authenticator, Limit
-from webapp.errors import FixRequest
+from webapp.errors import InvalidRequest
 from webapp.messages import schemas
 from webapp.messages.service import Messages, Origin
 from webapp.openapi import MetaAnswer
@@ -54,7 +54,7 @@ def routes(
         mark_limit.spend()
         await bodies.read(request, schemas.Marking, limit=max_body)
         if not 0 < len(message_id) <= MAX_ID or not message_id.isascii() or not message_id.isprintable():
-            raise FixRequest.because(NOT_FOUND, "unknown message")
+            raise InvalidRequest.because(NOT_FOUND, "unknown message")
         await messages.mark_read(caller, message_id, request.state.request_id)
         return answers.answer({})
 

@@ -12,7 +12,7 @@ from tidings.wire.codes import PARAMETER_INVALID
 from webapp import bodies
 from webapp.bodies import Body
 from webapp.constraints import Length, number_as_text
-from webapp.errors import FixRequest, Problem
+from webapp.errors import InvalidRequest, Problem
 from webapp.messages.contacts import Cards
 from webapp.messages.fields import PLAIN, Picture, Sound, Unsupported, absent_without
 from webapp.messages.fields import Document as DocumentContent
@@ -175,20 +175,20 @@ class Message(pydantic.RootModel[AnyMessage]):
 
 
 def read(value: object) -> AnyMessage:
-    """A parsed body as the message that its `type` says. Raises `FixRequest`."""
+    """A parsed body as the message that its `type` says. Raises `InvalidRequest`."""
     kind = value.get("type") if isinstance(value, dict) else None
     if kind is None:
         return bodies.check(TextMessage, value)
     model = MODELS.get(kind) if isinstance(kind, str) else None
     if model is None:
-        raise FixRequest([*_problems(value), Problem(PARAMETER_INVALID, f"type: {_why_not(kind)}")])
+        raise InvalidRequest([*_problems(value), Problem(PARAMETER_INVALID, f"type: {_why_not(kind)}")])
     return bodies.check(model, value)
 
 
 def _problems(value: object) -> list[Problem]:
     try:
         bodies.check(Addressed, value)
-    except FixRequest as error:
+    except InvalidRequest as error:
         return list(error.problems)
     return []
 

@@ -13,7 +13,7 @@ from tidings.storage.business.templates import Template
 from tidings.wire import addresses, core
 from tidings.wire.codes import INVALID_RECIPIENT_TYPE, MESSAGE_TOO_LONG, NOT_FOUND, PARAMETER_INVALID, UNKNOWN_GROUP
 from webapp.coreapp_peer import Make
-from webapp.errors import FixRequest
+from webapp.errors import InvalidRequest
 from webapp.idempotency import FirstAnswers
 from webapp.messages import attachments, filling
 from webapp.messages.attachments import Attachment
@@ -82,7 +82,7 @@ class Messages:
         self._first_answers = first_answers
 
     async def send(self, caller: Caller, message: AnyMessage, origin: Origin) -> Sent:
-        """The message is committed when this returns. Raises `FixRequest`, and what the Coreapp link raises."""
+        """The message is committed when this returns. Raises `InvalidRequest`, and what the Coreapp link raises."""
         to_group = is_to_group(message.recipient_type)
         to = group(message.to) if to_group else digits(message.to)
         if origin.key:
@@ -147,18 +147,18 @@ class Messages:
 
 
 def is_to_group(recipient_type: str | None) -> bool:
-    """Whether `to` is a group. Raises `FixRequest` for what is no recipient type."""
+    """Whether `to` is a group. Raises `InvalidRequest` for what is no recipient type."""
     if recipient_type in (None, "", INDIVIDUAL):
         return False
     if recipient_type != GROUP:
-        raise FixRequest.because(INVALID_RECIPIENT_TYPE, "recipient_type: should be individual or group")
+        raise InvalidRequest.because(INVALID_RECIPIENT_TYPE, "recipient_type: should be individual or group")
     return True
 
 
 def group(to: str) -> str:
-    """The id of a group. Raises `FixRequest` for what cannot be one."""
+    """The id of a group. Raises `InvalidRequest` for what cannot be one."""
     if not addresses.is_group(to):
-        raise FixRequest.because(NOT_FOUND, UNKNOWN_GROUP)
+        raise InvalidRequest.because(NOT_FOUND, UNKNOWN_GROUP)
     return to
 
 
@@ -175,13 +175,13 @@ def text_content(message: TextMessage) -> bytes:
 
 
 def other_content(message: AnyMessage, more: Mapping[str, Any]) -> bytes:
-    """What is encrypted: the message as it was checked, and `more` in its content. Raises `FixRequest`."""
+    """What is encrypted: the message as it was checked, and `more` in its content. Raises `InvalidRequest`."""
     kind = message.kind
     content = message.model_dump(include={kind}, exclude_none=True)[kind]
     encoded = _encode({"type": kind, kind: {**content, **more} if more else content, **_context(message.context)})
     if len(encoded) > MAX_CONTENT:
         details = f"{kind}: has {len(encoded)} bytes as JSON, the limit is {MAX_CONTENT}"
-        raise FixRequest.because(MESSAGE_TOO_LONG, details)
+        raise InvalidRequest.because(MESSAGE_TOO_LONG, details)
     return encoded
 
 
@@ -190,8 +190,8 @@ def _context(answered: Answered | None) -> Mapping[str, Any]:
 
 
 def digits(to: str) -> str:
-    """A phone number as the network knows it. Raises `FixRequest`."""
+    """A phone number as the network knows it. Raises `InvalidRequest`."""
     found = to.translate(_SEPARATORS).removeprefix("+")
     if not addresses.is_wa_id(found):
-        raise FixRequest.because(PARAMETER_INVALID, "to: should be a phone number, digits with or without +")
+        raise InvalidRequest.because(PARAMETER_INVALID, "to: should be a phone number, digits with or without +")
     return found

@@ -12,7 +12,7 @@ from tidings.wire.codes import (
     TEMPLATE_COMPONENT_MISSING,
     TEMPLATE_PARAMETER_FORMAT,
 )
-from webapp.errors import FixRequest
+from webapp.errors import InvalidRequest
 from webapp.messages.hydration import check_words, fill_text, require_count
 from webapp.messages.template_parameters import (
     ActionParameter,
@@ -56,12 +56,12 @@ class ButtonPart(Protocol):
 def fill_buttons(
     defined: Sequence[Mapping[str, Any]], given: Sequence[tuple[str, ButtonPart]], where: str
 ) -> list[Filled]:
-    """All buttons of a template. given: (path, component). Raises `FixRequest`."""
+    """All buttons of a template. given: (path, component). Raises `InvalidRequest`."""
     by_number: dict[int, tuple[str, ButtonPart]] = {}
     for path, part in given:
         number = _number(defined, path, part)
         if number in by_number:
-            raise FixRequest.because(PARAMETER_INVALID, f"{where}: names the same component twice")
+            raise InvalidRequest.because(PARAMETER_INVALID, f"{where}: names the same component twice")
         by_number[number] = (path, part)
     return [_fill(button, number, where, *by_number.get(number, ("", None))) for number, button in enumerate(defined)]
 
@@ -70,17 +70,17 @@ def _number(defined: Sequence[Mapping[str, Any]], path: str, part: ButtonPart) -
     """Which of the template's buttons a component is about; without an index, the only one of its type."""
     if part.index is not None:
         if part.index >= len(defined):
-            raise FixRequest.because(
+            raise InvalidRequest.because(
                 TEMPLATE_BUTTON_UNSUPPORTED, f"{path}.index: the template has no button {part.index}"
             )
         return part.index
     fitting = [n for n, button in enumerate(defined) if _SUB_TYPES.get(button["type"]) == part.sub_type]
     if not fitting:
-        raise FixRequest.because(
+        raise InvalidRequest.because(
             TEMPLATE_BUTTON_UNSUPPORTED, f"{path}.sub_type: the template has no button of sub_type {part.sub_type}"
         )
     if len(fitting) > 1:
-        raise FixRequest.because(
+        raise InvalidRequest.because(
             PARAMETER_MISSING,
             f"{path}: index is missing, the template has {len(fitting)} buttons of sub_type {part.sub_type}",
         )
@@ -91,7 +91,7 @@ def _fill(button: Mapping[str, Any], number: int, where: str, path: str, part: B
     kind = button["type"]
     parameters = (part.parameters if part else None) or []
     if part is not None and part.sub_type != _SUB_TYPES.get(kind):
-        raise FixRequest.because(
+        raise InvalidRequest.because(
             TEMPLATE_PARAMETER_FORMAT,
             f"{path}.sub_type: button {number} of the template is {kind.lower()}, not {part.sub_type}",
         )
@@ -103,13 +103,13 @@ def _fill(button: Mapping[str, Any], number: int, where: str, path: str, part: B
         filled["payload"] = button["text"] if payload is None else getattr(payload, payload.type)
     elif kind == "URL":
         if "{{" in button["url"] and not parameters:
-            raise FixRequest.because(TEMPLATE_COMPONENT_MISSING, f"{where}: {name} needs the end of its url")
+            raise InvalidRequest.because(TEMPLATE_COMPONENT_MISSING, f"{where}: {name} needs the end of its url")
         filled["url"] = fill_text(button["url"], parameters, inside, MAX_URL_PART, name, is_address=True)
     elif kind == "PHONE_NUMBER":
         filled["phone_number"] = button["phone_number"]
     elif kind in (buttons.COPY_CODE, buttons.OTP):
         if not parameters:
-            raise FixRequest.because(TEMPLATE_COMPONENT_MISSING, f"{where}: {name} needs its code")
+            raise InvalidRequest.because(TEMPLATE_COMPONENT_MISSING, f"{where}: {name} needs its code")
         kinds = (TextParameter,) if kind == buttons.OTP else (CouponParameter, TextParameter)
         code = _one_at_most(parameters, kinds, inside, name)
         filled["code"] = getattr(code, code.type)
@@ -143,12 +143,12 @@ def _flow(button: Mapping[str, Any], parameter: ActionParameter | None) -> Fille
 
 
 def _one_at_most(parameters: Sequence[Any], kinds: tuple[type[Any], ...], where: str, name: str) -> Any:
-    """The only parameter; `None` for none. Raises `FixRequest` for more than one, and for one of another type."""
+    """The only parameter; `None` for none. Raises `InvalidRequest` for more than one, and for one of another type."""
     require_count(min(1, len(parameters)), len(parameters), where, name)
     if not parameters:
         return None
     if not isinstance(parameters[0], kinds):
-        raise FixRequest.because(
+        raise InvalidRequest.because(
             TEMPLATE_PARAMETER_FORMAT, f"{where}[0].type: does not fit the button, {parameters[0].type}"
         )
     return parameters[0]

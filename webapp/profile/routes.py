@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request, Response
 from tidings.wire.codes import PARAMETER_INVALID
 from webapp import answers, bodies, openapi, pictures
 from webapp.authenticator import Authenticator
-from webapp.errors import FixRequest
+from webapp.errors import InvalidRequest
 from webapp.openapi import MetaAnswer
 from webapp.profile import schemas
 from webapp.profile.service import Profile
@@ -57,7 +57,7 @@ def routes(profile: Profile, authenticator: Authenticator, *, max_body: int) -> 
             photo = await profile.photo(caller)
             return Response(photo.content, media_type=photo.type)
         if format != "link":
-            raise FixRequest.because(PARAMETER_INVALID, "format: should be link, or absent")
+            raise InvalidRequest.because(PARAMETER_INVALID, "format: should be link, or absent")
         await profile.require_photo(caller)
         link = str(request.url.replace(path=PHOTO, query="", fragment=""))
         return answers.answer({"settings": {"profile": {"photo": {"link": link}}}})

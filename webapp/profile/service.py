@@ -8,7 +8,7 @@ from tidings.storage.business import profiles
 from tidings.storage.business.profiles import BusinessProfile, Photo
 from tidings.storage.database import Database
 from tidings.wire.codes import NOT_FOUND
-from webapp.errors import FixRequest
+from webapp.errors import InvalidRequest
 from webapp.pictures import Picture
 from webapp.profile import schemas
 from webapp.tokens import Caller
@@ -33,7 +33,7 @@ class Profile:
         log.info("profile.about_changed", extra={"username": caller.username})
 
     async def photo(self, caller: Caller) -> Photo:
-        """Raises `FixRequest` when there is none."""
+        """Raises `InvalidRequest` when there is none."""
         async with self._database.reading() as connection:
             found = await profiles.find_photo(connection, caller.account)
         if found is None:
@@ -41,7 +41,7 @@ class Profile:
         return found
 
     async def require_photo(self, caller: Caller) -> None:
-        """Raises `FixRequest` when there is none."""
+        """Raises `InvalidRequest` when there is none."""
         async with self._database.reading() as connection:
             if not await profiles.has_photo(connection, caller.account):
                 raise _no_photo()
@@ -54,7 +54,7 @@ class Profile:
         log.info("profile.photo_changed", extra={"username": caller.username, "bytes": len(photo.content)})
 
     async def delete_photo(self, caller: Caller) -> None:
-        """Raises `FixRequest` when there is none."""
+        """Raises `InvalidRequest` when there is none."""
         await self.require_photo(caller)
         await self._database.persist(
             lambda connection: profiles.set_photo(connection, caller.account, None), patience=5.0
@@ -79,5 +79,5 @@ class Profile:
         log.info("profile.business_changed", extra={"username": caller.username})
 
 
-def _no_photo() -> FixRequest:
-    return FixRequest.because(NOT_FOUND, "there is no profile photo")
+def _no_photo() -> InvalidRequest:
+    return InvalidRequest.because(NOT_FOUND, "there is no profile photo")

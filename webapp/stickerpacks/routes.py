@@ -11,7 +11,7 @@ from tidings.storage.business.stickerpacks import Pack, Sticker
 from tidings.wire.codes import PARAMETER_INVALID
 from webapp import answers, bodies, openapi
 from webapp.authenticator import Authenticator
-from webapp.errors import FixRequest
+from webapp.errors import InvalidRequest
 from webapp.openapi import MetaAnswer
 from webapp.stickerpacks import schemas
 from webapp.stickerpacks.service import Stickerpacks
@@ -30,7 +30,7 @@ def routes(packs: Stickerpacks, authenticator: Authenticator, *, max_body: int) 
     async def list_packs(request: Request, namespace: Namespace = None) -> Response:
         caller = await authenticator.caller(request)
         if namespace not in (None, FIRST_PARTY):
-            raise FixRequest.because(PARAMETER_INVALID, f"namespace: should be {FIRST_PARTY}, or absent")
+            raise InvalidRequest.because(PARAMETER_INVALID, f"namespace: should be {FIRST_PARTY}, or absent")
         found = [] if namespace else await packs.list(caller)
         return answers.answer({"stickerpacks": [{"id": pack.id} for pack in found]})
 

@@ -10,7 +10,7 @@ from tidings.storage.business import stickerpacks
 from tidings.storage.business.stickerpacks import Pack, PackFull, Sticker
 from tidings.storage.database import Database
 from tidings.wire.codes import NOT_FOUND, PARAMETER_INVALID
-from webapp.errors import FixRequest
+from webapp.errors import InvalidRequest
 from webapp.stickerpacks import schemas
 from webapp.tokens import Caller
 
@@ -18,7 +18,7 @@ MAX_PACKS, MAX_STICKERS = 200, 30
 
 
 class Stickerpacks:
-    """The packs of the caller's account. All raise `FixRequest` when the pack or the sticker is not there."""
+    """The packs of the caller's account. All raise `InvalidRequest` when the pack or the sticker is not there."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -47,7 +47,7 @@ class Stickerpacks:
             async with self._database.transaction() as connection:
                 await stickerpacks.add_pack(connection, pack, limit=MAX_PACKS)
         except PackFull as error:
-            raise FixRequest.because(PARAMETER_INVALID, f"stickerpacks: {error}, no more are taken") from None
+            raise InvalidRequest.because(PARAMETER_INVALID, f"stickerpacks: {error}, no more are taken") from None
         return pack.id
 
     async def change(self, caller: Caller, pack_id: str, given: schemas.StickerpackChange) -> None:
@@ -86,7 +86,7 @@ class Stickerpacks:
                     connection, pack, given.image_data_id, given.emojis or (), limit=MAX_STICKERS
                 )
         except PackFull as error:
-            raise FixRequest.because(PARAMETER_INVALID, f"stickers: {error}, no more are taken") from None
+            raise InvalidRequest.because(PARAMETER_INVALID, f"stickers: {error}, no more are taken") from None
 
     async def change_sticker(self, caller: Caller, pack_id: str, index: str, given: schemas.StickerChange) -> None:
         present = await self.get_sticker(caller, pack_id, index)
@@ -114,9 +114,9 @@ def _index(text: str) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 9 else -1
 
 
-def _no_pack(pack_id: str) -> FixRequest:
-    return FixRequest.because(NOT_FOUND, f"there is no sticker pack {pack_id[:64]!r}")
+def _no_pack(pack_id: str) -> InvalidRequest:
+    return InvalidRequest.because(NOT_FOUND, f"there is no sticker pack {pack_id[:64]!r}")
 
 
-def _no_sticker(index: str) -> FixRequest:
-    return FixRequest.because(NOT_FOUND, f"there is no sticker {index[:64]!r} in the pack")
+def _no_sticker(index: str) -> InvalidRequest:
+    return InvalidRequest.because(NOT_FOUND, f"there is no sticker {index[:64]!r} in the pack")

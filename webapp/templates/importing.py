@@ -13,7 +13,7 @@ from tidings.storage.business.templates import Key, Template
 from tidings.wire.codes import ALREADY_EXISTS, PARAMETER_INVALID
 from webapp import bodies
 from webapp.bodies import Body
-from webapp.errors import FixRequest, Problem
+from webapp.errors import InvalidRequest, Problem
 from webapp.templates.schemas import Definition, Namespace
 
 MAX_TEMPLATES = 1000
@@ -85,9 +85,9 @@ class Plan:
     refused: Sequence[Refused]
 
     def require_all(self) -> None:
-        """Raises `FixRequest` that names each line that is refused."""
+        """Raises `InvalidRequest` that names each line that is refused."""
         if self.refused:
-            raise FixRequest([Problem(entry.problem.code, str(entry)) for entry in self.refused])
+            raise InvalidRequest([Problem(entry.problem.code, str(entry)) for entry in self.refused])
 
 
 def plan(wanted: Import, account: str, existing: Sequence[Template], now: int) -> Plan:
@@ -100,7 +100,7 @@ def plan(wanted: Import, account: str, existing: Sequence[Template], now: int) -
     for place, entry in enumerate(wanted.data):
         try:
             row = bodies.check(Definition, _definition(entry, wanted.namespace)).row(account, now)
-        except FixRequest as error:
+        except InvalidRequest as error:
             details = "; ".join(problem.details for problem in error.problems)
             refused.append(Refused(place, _name_of(entry), Problem(error.problems[0].code, details)))
             continue

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Request, Response
 from tidings.wire.codes import PARAMETER_INVALID
 from webapp import answers, bodies, openapi
 from webapp.authenticator import Authenticator
-from webapp.errors import FixRequest
+from webapp.errors import InvalidRequest
 from webapp.openapi import MetaAnswer
 from webapp.templates import schemas
 from webapp.templates.importing import Import
@@ -72,7 +72,7 @@ def routes(templates: Templates, authenticator: Authenticator, *, max_body: int)
             or not (given := name + (language or "") + (namespace or "")).isascii()
             or "\0" in given
         ):
-            raise FixRequest.because(PARAMETER_INVALID, "name: should be the name of a template")
+            raise InvalidRequest.because(PARAMETER_INVALID, "name: should be the name of a template")
         await templates.delete(caller, name, language, namespace)
         return answers.answer({})
 

@@ -12,7 +12,7 @@ from tidings.storage.business import templates
 from tidings.storage.business.templates import Template
 from tidings.storage.database import Connection, Database
 from tidings.wire.codes import ALREADY_EXISTS, NOT_FOUND
-from webapp.errors import FixRequest
+from webapp.errors import InvalidRequest
 from webapp.templates import importing
 from webapp.templates.importing import Import
 from webapp.templates.schemas import Definition
@@ -60,11 +60,11 @@ class Templates:
             return await templates.list_templates(connection, caller.account)
 
     async def create(self, caller: Caller, definition: Definition) -> Template:
-        """Raises `FixRequest` when the namespace has one of that name in that language already."""
+        """Raises `InvalidRequest` when the namespace has one of that name in that language already."""
         row = definition.row(caller.account, int(self._clock.now() * 1000))
         if not await self._database.persist(lambda connection: templates.add_template(connection, row), patience=5.0):
             details = f"name: there is a template {row.name} in {row.language} already"
-            raise FixRequest.because(ALREADY_EXISTS, details)
+            raise InvalidRequest.because(ALREADY_EXISTS, details)
         await self.run_once()
         log.info(
             "template.created", extra={"template": row.name, "language": row.language, "username": caller.username}
@@ -74,7 +74,7 @@ class Templates:
     async def import_all(self, caller: Caller, wanted: Import) -> Sequence[Template]:
         """All of an export's templates, in its order but for those that were there as they are, which come last.
 
-        Raises `FixRequest` that names each one that cannot be kept; then none is.
+        Raises `InvalidRequest` that names each one that cannot be kept; then none is.
         """
         now = int(self._clock.now() * 1000)
 
@@ -93,13 +93,13 @@ class Templates:
         return [*done.keep, *done.unchanged]
 
     async def delete(self, caller: Caller, name: str, language: str | None, namespace: str | None) -> None:
-        """In one language or in all, in one namespace or in all. Raises `FixRequest` when there is none."""
+        """In one language or in all, in one namespace or in all. Raises `InvalidRequest` when there is none."""
         deleted = await self._database.persist(
             lambda connection: templates.delete_templates(connection, caller.account, name, language, namespace),
             patience=5.0,
         )
         if not deleted:
-            raise FixRequest.because(NOT_FOUND, f"name: there is no template {name[:100]}")
+            raise InvalidRequest.because(NOT_FOUND, f"name: there is no template {name[:100]}")
         await self.run_once()
         log.info("template.deleted", extra={"template": name, "rows": deleted, "username": caller.username})
 

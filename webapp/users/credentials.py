@@ -11,7 +11,7 @@ from tidings.runtime.lru import LRU
 from tidings.storage.business import users
 from tidings.storage.business.users import User
 from tidings.storage.database import Database
-from webapp.errors import LogIn, SlowDown
+from webapp.errors import RateLimitExceeded, Unauthenticated
 from webapp.users.guessing import Guessing
 from webapp.users.passwords import Hasher
 
@@ -48,18 +48,21 @@ class Credentials:
         self._nobody = await self._hasher.hash(secrets.token_urlsafe(32))
 
     async def check(self, username: str, password: str, address: str) -> User:
-        """The user. Raises `LogIn`, after a while; `SlowDown` when this address guesses too much; `TryLater`."""
+        """The user of this name and password.
+
+        Raises `Unauthenticated`, after a while; `RateLimitExceeded` when this address guesses too much; `Overloaded`.
+        """
         digest = self._digest(username, password)
         user = await self._remembered(digest, username)
         if user is not None:
             return user
         if not self._guessing.begin(username, address):
-            raise SlowDown("too many wrong passwords from this address", retry_after=5)
+            raise RateLimitExceeded("too many wrong passwords from this address", retry_after=5)
         try:
             user = await self._checked(digest, username, password)
             if user is None:
                 await asyncio.sleep(self._guessing.failed(username, address))
-                raise LogIn("wrong user name or password", scheme="Basic")
+                raise Unauthenticated("wrong user name or password", scheme="Basic")
         finally:
             self._guessing.end(address)
         self._guessing.succeeded(username, address)

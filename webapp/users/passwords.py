@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import argon2
 
-from webapp.errors import TryLater
+from webapp.errors import Overloaded
 
 Value = TypeVar("Value")
 
@@ -41,7 +41,7 @@ class Hasher:
     """argon2 off the event loop.
 
     At most `threads` hashes are computed at a time and `max_waiting` wait for a thread; one more is refused with
-    `TryLater`, so that a flood of guesses costs bounded memory and time.
+    `Overloaded`, so that a flood of guesses costs bounded memory and time.
     """
 
     def __init__(self, *, threads: int = 2, max_waiting: int = 64, memory_kib: int = _MEMORY_KIB) -> None:
@@ -51,11 +51,11 @@ class Hasher:
         self._pending = 0
 
     async def hash(self, password: str) -> str:
-        """The text to store. Raises `TryLater`."""
+        """The text to store. Raises `Overloaded`."""
         return await self._run(lambda: self._argon2.hash(password))
 
     async def verify(self, password_hash: str, password: str) -> bool:
-        """Is it the password of this hash? Raises `TryLater`."""
+        """Is it the password of this hash? Raises `Overloaded`."""
         return await self._run(lambda: self._matches(password_hash, password))
 
     def close(self) -> None:
@@ -70,7 +70,7 @@ class Hasher:
 
     async def _run(self, work: Callable[[], Value]) -> Value:
         if self._pending >= self._limit:
-            raise TryLater("too many logins are being checked")
+            raise Overloaded("too many logins are being checked")
         self._pending += 1
         try:
             return await asyncio.get_running_loop().run_in_executor(self._pool, work)

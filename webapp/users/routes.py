@@ -11,7 +11,7 @@ from fastapi import APIRouter, Request, Response
 
 from webapp import answers, bodies, openapi
 from webapp.authenticator import Authenticator, authorization
-from webapp.errors import LogIn
+from webapp.errors import Unauthenticated
 from webapp.openapi import MetaAnswer
 from webapp.users import schemas
 from webapp.users.service import Users
@@ -113,7 +113,7 @@ def _basic(header: bytes) -> tuple[str, str]:
             username, colon, password = _text(base64.b64decode(encoded.strip(), validate=True)).partition(":")
             if colon and username:
                 return username, password
-    raise LogIn("login takes HTTP Basic authentication, user name and password", scheme="Basic")
+    raise Unauthenticated("login takes HTTP Basic authentication, user name and password", scheme="Basic")
 
 
 def _text(raw: bytes) -> str:

@@ -14,7 +14,14 @@ from tidings.storage.business import users
 from tidings.storage.business.users import User
 from tidings.storage.database import Database
 from tidings.wire.codes import NOT_FOUND, PARAMETER_INVALID
-from webapp.errors import APIError, AskAdministrator, ChangePassword, FixRequest, LogIn, TakeAnotherName
+from webapp.errors import (
+    AdministratorRequired,
+    APIError,
+    InvalidRequest,
+    NameTaken,
+    PasswordChangeRequired,
+    Unauthenticated,
+)
 from webapp.tokens import Caller, Tokens
 from webapp.users import passwords
 from webapp.users.credentials import Credentials
@@ -67,14 +74,15 @@ class Users:
     async def log_in(self, username: str, password: str, new_password: str | None, address: str) -> IssuedToken:
         """A token for the right password, which `new_password` replaces if given.
 
-        Raises `LogIn`, `ChangePassword`, `FixRequest` for a weak new password, `SlowDown`, `TryLater`.
+        Raises `Unauthenticated`, `PasswordChangeRequired`, `InvalidRequest` for a weak new password,
+        `RateLimitExceeded`, `Overloaded`.
         """
         try:
             user = await self._credentials.check(username, password, address)
             if new_password is not None:
                 user = await self._change_password(user, new_password)
             elif user.must_change_password:
-                raise ChangePassword
+                raise PasswordChangeRequired
         except APIError as error:
             LOGINS.labels(_RESULTS.get(type(error), "refused")).inc()
             log.info("user.login_refused", extra={"username": username[:64], "address": address, "reason": str(error)})
@@ -87,14 +95,14 @@ class Users:
         await self._tokens.revoke(caller)
 
     async def list(self, caller: Caller) -> Sequence[User]:
-        """Every user of the caller's account. Raises `AskAdministrator`."""
+        """Every user of the caller's account. Raises `AdministratorRequired`."""
         if not caller.is_admin:
-            raise AskAdministrator("only an administrator sees all users")
+            raise AdministratorRequired("only an administrator sees all users")
         async with self._database.reading() as connection:
             return await users.list_users(connection, caller.account)
 
     async def get(self, caller: Caller, username: str) -> User:
-        """One user; ordinary users see themselves only. Raises `AskAdministrator`, `FixRequest`."""
+        """One user; ordinary users see themselves only. Raises `AdministratorRequired`, `InvalidRequest`."""
         _check_access(caller, username)
         async with self._database.reading() as connection:
             user = await users.find_user(connection, username)
@@ -103,7 +111,7 @@ class Users:
         return user
 
     async def create(self, caller: Caller, username: str, password: str) -> None:
-        """An ordinary user. Raises `FixRequest` for a weak password, `TakeAnotherName`, `TryLater`."""
+        """An ordinary user. Raises `InvalidRequest` for a weak password, `NameTaken`, `Overloaded`."""
         _check_password("password", password)
         user = User(
             username=username,
@@ -116,11 +124,11 @@ class Users:
         async with self._database.transaction() as connection:
             added = await users.add_user(connection, user)
         if not added:
-            raise TakeAnotherName
+            raise NameTaken
         log.info("user.created", extra={"username": username, "role": user.role, "by": caller.username})
 
     async def set_password(self, caller: Caller, username: str, password: str) -> None:
-        """A new password; tokens stay. Raises `AskAdministrator`, `FixRequest`, `TryLater`."""
+        """A new password; tokens stay. Raises `AdministratorRequired`, `InvalidRequest`, `Overloaded`."""
         await self.get(caller, username)
         _check_password("password", password)
         new_hash = await self._hasher.hash(password)
@@ -133,11 +141,11 @@ class Users:
     async def delete(self, caller: Caller, username: str) -> None:
         """Forget a user and end its tokens: here at once, in other Webapps within a second.
 
-        Raises `FixRequest`, and `AskAdministrator` for the built-in administrator, who stays.
+        Raises `InvalidRequest`, and `AdministratorRequired` for the built-in administrator, who stays.
         """
         user = await self.get(caller, username)
         if username == DEFAULT_USER:
-            raise AskAdministrator(f"the user {DEFAULT_USER} cannot be deleted")
+            raise AdministratorRequired(f"the user {DEFAULT_USER} cannot be deleted")
         revocation = self._tokens.revocation_of(user)
         async with self._database.transaction() as connection:
             deleted = await users.delete_user(connection, user)
@@ -156,24 +164,24 @@ class Users:
             changed = await users.change_password(connection, user, new_hash)
         self._credentials.forget(user.username)
         if not changed:
-            raise LogIn("the password was changed at the same time", scheme="Basic")
+            raise Unauthenticated("the password was changed at the same time", scheme="Basic")
         log.info("user.password_changed", extra={"username": user.username})
         return dataclasses.replace(user, password_hash=new_hash, must_change_password=False)
 
 
 def _check_access(caller: Caller, username: str) -> None:
     if not caller.is_admin and caller.username != username:
-        raise AskAdministrator("only an administrator may do this for another user")
+        raise AdministratorRequired("only an administrator may do this for another user")
 
 
 def _check_password(field: str, password: str) -> None:
     weakness = passwords.weakness(password)
     if weakness:
-        raise FixRequest.because(PARAMETER_INVALID, f"{field}: {weakness}")
+        raise InvalidRequest.because(PARAMETER_INVALID, f"{field}: {weakness}")
 
 
-def _unknown(username: str) -> FixRequest:
-    return FixRequest.because(NOT_FOUND, f"there is no user {username[:64]!r}")
+def _unknown(username: str) -> InvalidRequest:
+    return InvalidRequest.because(NOT_FOUND, f"there is no user {username[:64]!r}")
 
 
-_RESULTS: dict[type[APIError], str] = {LogIn: "wrong", ChangePassword: "change_required"}
+_RESULTS: dict[type[APIError], str] = {Unauthenticated: "wrong", PasswordChangeRequired: "change_required"}
