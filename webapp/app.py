@@ -2,63 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
-from fastapi import APIRouter, FastAPI
+from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 
+import webapp.account.routes
+import webapp.application_settings.routes
+import webapp.backup.routes
+import webapp.business_encryption.routes
+import webapp.certificates.routes
+import webapp.compliance.routes
+import webapp.contacts.routes
+import webapp.garbage.routes
+import webapp.groups.routes
+import webapp.health.routes
+import webapp.media.routes
+import webapp.media_providers.routes
+import webapp.messages.routes
+import webapp.metrics.routes
+import webapp.profile.routes
+import webapp.stats.routes
+import webapp.stickerpacks.routes
+import webapp.support.routes
+import webapp.templates.routes
+import webapp.users.routes
 from tidings import __version__
 from tidings.storage.database import DatabaseError
-from webapp import envelope, instrumentation, openapi
-from webapp.account.schemas import CodeRequest, ShardsChange, TwoStep, Verification
-from webapp.application_settings.schemas import Changes
-from webapp.backup.schemas import BackupRequest, RestoreRequest
-from webapp.business_encryption.schemas import BusinessEncryption
-from webapp.compliance.schemas import Compliance
-from webapp.contacts.schemas import Acknowledgement, Contacts
+from webapp import dependencies, envelope, instrumentation, openapi
 from webapp.errors import APIError
-from webapp.groups.schemas import Participants, Subject
-from webapp.media_providers.schemas import MediaProviders
-from webapp.messages.schemas import Marking, Message
-from webapp.profile.schemas import About, BusinessProfile
-from webapp.stickerpacks.schemas import NewSticker, NewStickerpack, StickerChange, StickerpackChange
-from webapp.templates.importing import Import
-from webapp.templates.schemas import Definition
-from webapp.users.schemas import Login, NewPassword, NewUser
 
-_BODIES = (
-    About,
-    Acknowledgement,
-    BackupRequest,
-    BusinessEncryption,
-    BusinessProfile,
-    Changes,
-    CodeRequest,
-    Compliance,
-    Contacts,
-    Definition,
-    Import,
-    Login,
-    Marking,
-    MediaProviders,
-    Message,
-    NewPassword,
-    NewSticker,
-    NewStickerpack,
-    NewUser,
-    Participants,
-    RestoreRequest,
-    ShardsChange,
-    StickerChange,
-    StickerpackChange,
-    Subject,
-    TwoStep,
-    Verification,
+_ROUTERS = (
+    webapp.messages.routes.router,
+    webapp.contacts.routes.router,
+    webapp.users.routes.router,
+    webapp.application_settings.routes.router,
+    webapp.media.routes.router,
+    webapp.templates.routes.router,
+    webapp.account.routes.router,
+    webapp.profile.routes.router,
+    webapp.compliance.routes.router,
+    webapp.business_encryption.routes.router,
+    webapp.backup.routes.router,
+    webapp.media_providers.routes.router,
+    webapp.stickerpacks.routes.router,
+    webapp.certificates.routes.router,
+    webapp.health.routes.router,
+    webapp.garbage.routes.router,
+    webapp.groups.routes.router,
+    webapp.support.routes.router,
+    webapp.stats.routes.router,
+    webapp.metrics.routes.router,
 )
+"""The busiest first."""
 
 
-def create(routers: Sequence[APIRouter], *, max_requests: int) -> FastAPI:
-    """Serve `routers`, the busiest first."""
+def create(parts: Iterable[object], *, max_requests: int, open_metrics: bool) -> FastAPI:
+    """Serve all routes, which find `parts` by their class; open_metrics: also to callers without a token."""
     app = FastAPI(
         title="Tidings",
         version=__version__,
@@ -67,9 +67,10 @@ def create(routers: Sequence[APIRouter], *, max_requests: int) -> FastAPI:
         redirect_slashes=False,
         responses=openapi.RESPONSES,
     )
-    for router in routers:
+    dependencies.provide(app, parts)
+    for router in _ROUTERS:
         app.include_router(router)
-    openapi.describe(app, _BODIES)
+    openapi.describe(app, webapp.metrics.routes.PATHS if open_metrics else ())
     app.add_exception_handler(APIError, envelope.answer_error)
     app.add_exception_handler(DatabaseError, envelope.answer_error)
     app.add_exception_handler(HTTPException, envelope.answer_http_exception)

@@ -1,13 +1,17 @@
-"""Who may come in, and how often."""
+"""Who may call, and how often: dependencies of routes, and what they ask."""
 
 from __future__ import annotations
 
+import dataclasses
 import hmac
+from typing import Annotated
 
-from fastapi import Request
+from fastapi import Depends, Request, Security
+from fastapi.openapi import models
+from fastapi.security.base import SecurityBase
 from prometheus_client import Counter
 
-from webapp import headers, ratelimit
+from webapp import dependencies, headers, ratelimit
 from webapp.errors import AdministratorRequired, RateLimitExceeded, Unauthenticated
 from webapp.ratelimit import TokenBucket
 from webapp.settings import ApiKey
@@ -30,6 +34,15 @@ class Limit:
         if wait:
             self._limited.inc()
             raise RateLimitExceeded(f"over the rate limit of {self._endpoint}", retry_after=ratelimit.retry_after(wait))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RateLimits:
+    """The limits of the endpoints that have one."""
+
+    messages: Limit
+    marks: Limit
+    contacts: Limit
 
 
 class Authenticator:
@@ -62,11 +75,6 @@ class Authenticator:
             return
         await self.caller(request)
 
-    @property
-    def is_keyed(self) -> bool:
-        """Whether there is an API key."""
-        return bool(self._api_key)
-
     async def monitor_if_keyed(self, request: Request) -> None:
         """As `monitor` where there is an API key; everybody where there is none. Raises `Unauthenticated`."""
         if self._api_key:
@@ -76,3 +84,42 @@ class Authenticator:
 def authorization(request: Request) -> bytes:
     """The value of the header, empty without one."""
     return headers.find(request.scope, b"authorization") or b""
+
+
+class Scheme(SecurityBase):
+    """A way to authenticate, as the OpenAPI document names it; `Authenticator` checks it."""
+
+    def __init__(self, name: str, model: models.SecurityBase) -> None:
+        self.scheme_name = name
+        self.model = model
+
+    async def __call__(self) -> None: ...
+
+
+BASIC = Security(Scheme("basic", models.HTTPBase(scheme="basic")))
+BEARER = Security(Scheme("bearer", models.HTTPBearer(bearerFormat="JWT")))
+_KEY_HEADER = models.APIKey.model_validate(
+    {"in": "header", "name": "Authorization", "description": "`Apikey` and the key"}
+)
+API_KEY = Security(Scheme("apikey", _KEY_HEADER))
+
+
+async def caller(request: Request, _: Annotated[None, BEARER]) -> Caller:
+    return await dependencies.find(request, Authenticator).caller(request)
+
+
+async def administrator(request: Request, _: Annotated[None, BEARER]) -> Caller:
+    return await dependencies.find(request, Authenticator).administrator(request)
+
+
+async def monitor(request: Request, _: Annotated[None, BEARER], __: Annotated[None, API_KEY]) -> None:
+    await dependencies.find(request, Authenticator).monitor(request)
+
+
+async def monitor_if_keyed(request: Request, _: Annotated[None, BEARER], __: Annotated[None, API_KEY]) -> None:
+    await dependencies.find(request, Authenticator).monitor_if_keyed(request)
+
+
+# In the signature of a route, before its body: whoever may not call learns nothing of what would be wrong with it.
+AnyCaller = Annotated[Caller, Depends(caller)]
+Administrator = Annotated[Caller, Depends(administrator)]

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import itertools
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 import pydantic
-from fastapi import Request
+from fastapi import Depends, Request
 from pydantic_core import PydanticCustomError
 from starlette.requests import ClientDisconnect
 
 from tidings.wire.codes import INVALID_REQUEST
-from webapp import headers, reasons
+from webapp import dependencies, headers, reasons
 from webapp.errors import BodyTooLarge, InvalidRequest, Problem
 
 # Seconds that a body may take to arrive.
@@ -41,14 +42,50 @@ class Body(pydantic.BaseModel):
 Model = TypeVar("Model", bound=pydantic.BaseModel)
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class BodyLimit:
+    """Bytes of a JSON body, where a route has no limit of its own."""
+
+    bytes: int
+
+
+class JSONBody(Generic[Model]):
+    """A dependency: the body as a `model`; an empty one counts as `{}`.
+
+    The framework's own reading is not used: it comes before any dependency, so before authentication, has no limits,
+    and takes what JSON does not have.
+    """
+
+    def __init__(self, model: type[Model], limit: int = 0) -> None:
+        self.model = model
+        self._limit = limit
+
+    async def read(self, request: Request) -> Model:
+        """Raises `InvalidRequest` that names each wrong field."""
+        limit = self._limit or dependencies.find(request, BodyLimit).bytes
+        return check(self.model, await read_json(request, limit=limit))
+
+
+def raw_body(limit: int) -> Any:
+    """For the signature of a route, behind the caller: the body as it came, of at most `limit` bytes."""
+
+    async def read(request: Request) -> bytes:
+        return await receive(request, limit)
+
+    return Depends(read)
+
+
+def json_body(model: type[pydantic.BaseModel], limit: int = 0) -> Any:
+    """For the signature of a route, behind the caller: `Annotated[Subject, json_body(Subject)]`.
+
+    limit: in bytes, where it is not that of all.
+    """
+    return Depends(JSONBody(model, limit).read)
+
+
 def refusal(code: int, text: str, **values: Any) -> PydanticCustomError:
     """What a validator raises when its problem has a code of its own, rather than 1009."""
     return PydanticCustomError("refused", text, {"code": code, **values})
-
-
-async def read(request: Request, model: type[Model], *, limit: int) -> Model:
-    """The body as a `model`; an empty one counts as `{}`. Raises `InvalidRequest` that names each wrong field."""
-    return check(model, await read_json(request, limit=limit))
 
 
 async def read_json(request: Request, *, limit: int) -> object:

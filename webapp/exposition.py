@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import prometheus_client
-from fastapi import Query, Request, Response
+from fastapi import Depends, Query, Request, Response
 from prometheus_client import Metric
 from pydantic import WithJsonSchema
 
@@ -40,18 +40,22 @@ class _Families:
         return self._families
 
 
-def choose(request: Request, given: str | None) -> Format:
+async def choose(request: Request, format: Parameter = None) -> Format:
     """The form that `format` asks for, or an `Accept` with Prometheus's types; else JSON. Raises `InvalidRequest`.
 
     Many programs that want JSON name `text/plain`, too.
     """
-    if given == "json" or given == "prometheus":
-        return given  # type: ignore[return-value]
-    if given is not None:
+    if format == "json" or format == "prometheus":
+        return format  # type: ignore[return-value]
+    if format is not None:
         raise InvalidRequest.because(PARAMETER_INVALID, "format: should be json or prometheus")
     accept = headers.find(request.scope, b"accept") or b""
     wants_text = b"openmetrics" in accept or b"text/plain" in accept
     return "prometheus" if wants_text and b"application/json" not in accept else "json"
+
+
+# For the signature of a route.
+Form = Annotated[Format, Depends(choose)]
 
 
 def answer(form: Format, path: Sequence[str], nodes: Mapping[str, Sequence[Metric]]) -> Response:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from typing import Annotated
 
 import msgspec
-from fastapi import Request
+from fastapi import Depends, Request
 
 from tidings.runtime.clock import Clock
 from tidings.storage.business import idempotency
@@ -34,6 +35,13 @@ def key_of(request: Request) -> str:
         details = f"Idempotency-Key: should be 1 to {MAX_KEY} printable ASCII characters without blanks"
         raise InvalidRequest.because(PARAMETER_INVALID, details)
     return raw.decode()
+
+
+async def _key(request: Request) -> str:
+    return key_of(request)
+
+
+IdempotencyKey = Annotated[str, Depends(_key)]
 
 
 def fingerprint_of(body: object) -> bytes:

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
 import pydantic
 from fastapi import FastAPI, Query
 from fastapi.openapi.utils import get_openapi
+from fastapi.routing import iter_route_contexts
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue, models_json_schema
 from pydantic_core import core_schema
 
 from webapp import openapi_examples, openapi_links
+from webapp.bodies import JSONBody
 
-BASIC = "basic"
-BEARER = "bearer"
-API_KEY = "apikey"
-
-_SCHEMES: dict[str, Any] = {
-    BASIC: {"type": "http", "scheme": "basic"},
-    BEARER: {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"},
-    API_KEY: {"type": "apiKey", "in": "header", "name": "Authorization", "description": "`Apikey` and the key"},
-}
 # The parameter `format` where only a link is offered; the routes check it.
 OnlyLink = Annotated[str | None, Query(), pydantic.WithJsonSchema({"type": "string", "enum": ["link"]})]
 _REFERENCE = "#/components/schemas/{model}"
@@ -78,26 +71,26 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
 }
 
 
+# An operation that takes an idempotency key.
+REPEATABLE: dict[str, Any] = {
+    "parameters": [
+        {
+            "name": "Idempotency-Key",
+            "in": "header",
+            "required": False,
+            "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"},
+            "description": "A request that is repeated under its key within 24 hours gets the first answer.",
+            "example": "order-4711-confirmation",
+        }
+    ]
+}
+
+
 class Lenient(GenerateJsonSchema):
     """Describes bodies as they are taken: truth values also as numbers and words."""
 
     def bool_schema(self, schema: core_schema.BoolSchema) -> JsonSchemaValue:
         return {"type": "boolean"} if schema.get("strict") else dict(_TRUTH)
-
-
-def operation(*schemes_and_body: str | type[pydantic.BaseModel]) -> dict[str, Any]:
-    """What a route adds to its operation: the schemes that open it, each enough by itself, and its body.
-
-    A body without required fields may be left out.
-    """
-    schemes = [scheme for scheme in schemes_and_body if isinstance(scheme, str)]
-    extra: dict[str, Any] = {"security": [{scheme: []} for scheme in schemes]}
-    for model in schemes_and_body:
-        if not isinstance(model, str):
-            schema = {"$ref": _REFERENCE.format(model=model.__name__)}
-            required = not _may_be_empty(model)
-            extra["requestBody"] = {"required": required, "content": {"application/json": {"schema": schema}}}
-    return extra
 
 
 def _may_be_empty(model: type[pydantic.BaseModel]) -> bool:
@@ -108,33 +101,38 @@ def _may_be_empty(model: type[pydantic.BaseModel]) -> bool:
     return True
 
 
-def repeatable(operation: dict[str, Any]) -> dict[str, Any]:
-    """An operation that takes an idempotency key."""
-    key = {
-        "name": "Idempotency-Key",
-        "in": "header",
-        "required": False,
-        "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"},
-        "description": "A request that is repeated under its key within 24 hours gets the first answer.",
-        "example": "order-4711-confirmation",
-    }
-    return {**operation, "parameters": [*operation.get("parameters", []), key]}
-
-
-def describe(app: FastAPI, bodies: Sequence[type[pydantic.BaseModel]]) -> None:
-    """Have `app` serve a document that has the schemas of all `bodies`."""
+def describe(app: FastAPI, open_paths: Sequence[str]) -> None:
+    """Have `app` serve a document that has the bodies of its routes; `open_paths` also take calls without a token."""
 
     def document() -> dict[str, Any]:
         if app.openapi_schema is None:
             made = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
-            wanted = [(body, "validation") for body in bodies]
-            _, definitions = models_json_schema(wanted, ref_template=_REFERENCE, schema_generator=Lenient)  # type: ignore[arg-type]
-            components = made.setdefault("components", {})
-            components.setdefault("schemas", {}).update(definitions["$defs"])
-            components["securitySchemes"] = _SCHEMES
+            models = dict(_describe_bodies(made["paths"], app))
+            _, definitions = models_json_schema(
+                [(model, "validation") for model in models.values()],
+                ref_template=_REFERENCE,
+                schema_generator=Lenient,
+            )
+            made["components"]["schemas"].update(definitions["$defs"])
+            for path in open_paths:
+                made["paths"][path]["get"]["security"].append({})
             openapi_links.add(made)
             openapi_examples.add(made)
             app.openapi_schema = made
         return app.openapi_schema
 
     app.openapi = document  # type: ignore[method-assign]
+
+
+def _describe_bodies(paths: dict[str, Any], app: FastAPI) -> Iterator[tuple[str, type[pydantic.BaseModel]]]:
+    """Add its body to each operation that has one; yields the models and their names."""
+    for context in iter_route_contexts(app.routes):
+        for dependency in context.dependant.dependencies if context.methods and context.include_in_schema else ():
+            body = getattr(dependency.call, "__self__", None)
+            if isinstance(body, JSONBody):
+                name = body.model.__name__
+                content = {"application/json": {"schema": {"$ref": _REFERENCE.format(model=name)}}}
+                described = {"required": not _may_be_empty(body.model), "content": content}
+                for method in context.methods or ():
+                    paths[str(context.path_format)][method.lower()]["requestBody"] = described
+                yield name, body.model

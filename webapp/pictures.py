@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from fastapi import Request
+from fastapi import Depends, Request
 
 from tidings.wire.codes import PARAMETER_INVALID
 from webapp import bodies, headers, multipart
@@ -42,13 +42,17 @@ class Picture:
     content: bytes
 
 
-async def receive(request: Request, limit: int) -> Picture:
-    """Raises `InvalidRequest` for what is no such picture, or is over `limit` bytes."""
-    content = await bodies.receive(request, limit + _FRAME)
-    kind = headers.find(request.scope, b"content-type") or b""
-    if multipart.is_multipart(kind):
-        content = multipart.take_file(kind, content, FIELD)
-    return check(content, limit)
+def picture_body(limit: int) -> Any:
+    """For the signature of a route, behind the caller: a picture of at most `limit` bytes."""
+
+    async def read(request: Request) -> Picture:
+        content = await bodies.receive(request, limit + _FRAME)
+        kind = headers.find(request.scope, b"content-type") or b""
+        if multipart.is_multipart(kind):
+            content = multipart.take_file(kind, content, FIELD)
+        return check(content, limit)
+
+    return Depends(read)
 
 
 def check(content: bytes, limit: int) -> Picture:

@@ -106,6 +106,7 @@ class HTTPServer:
         app: ASGIApp,
         sockets: Sequence[socket.socket],
         started: Callable[[], None],
+        *,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         """tls: speak HTTPS with its certificate."""

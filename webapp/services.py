@@ -12,27 +12,7 @@ from typing import Any
 
 from fastapi import FastAPI
 
-import webapp.account.routes
 import webapp.app
-import webapp.application_settings.routes
-import webapp.backup.routes
-import webapp.business_encryption.routes
-import webapp.certificates.routes
-import webapp.compliance.routes
-import webapp.contacts.routes
-import webapp.garbage.routes
-import webapp.groups.routes
-import webapp.health.routes
-import webapp.media.routes
-import webapp.media_providers.routes
-import webapp.messages.routes
-import webapp.metrics.routes
-import webapp.profile.routes
-import webapp.stats.routes
-import webapp.stickerpacks.routes
-import webapp.support.routes
-import webapp.templates.routes
-import webapp.users.routes
 from tidings.egress.guard import EgressGuard
 from tidings.media.files import Files
 from tidings.runtime import service
@@ -44,9 +24,10 @@ from tidings.storage.business import accounts
 from tidings.storage.database import Database
 from webapp import server
 from webapp.account.service import Account
-from webapp.application_settings.service import Settings as ApplicationSettings
-from webapp.authenticator import Authenticator, Limit
+from webapp.application_settings.service import AccountSettings
+from webapp.authenticator import Authenticator, Limit, RateLimits
 from webapp.backup.service import Backups
+from webapp.bodies import BodyLimit
 from webapp.business_encryption.service import BusinessEncryption
 from webapp.certificates.service import Certificates
 from webapp.compliance.service import ComplianceInfo
@@ -115,61 +96,68 @@ def assemble(settings: Settings, database: Database, shard_map: ShardMap, hasher
         patience=settings.coreapp_patience,
         timeout=settings.coreapp_timeout,
     )
-    credentials = Credentials(database, hasher, Guessing(clock), clock)
-    users = Users(database, settings.account, tokens, credentials, hasher, clock)
-    authenticator = Authenticator(tokens, settings.api_key)
-    messages_limit = Limit("messages", TokenBucket(settings.messages_rate, settings.messages_burst, clock))
-    marks_limit = Limit("marks", TokenBucket(settings.messages_rate, settings.messages_burst, clock))
-    contacts_limit = Limit("contacts", TokenBucket(settings.contacts_rate, settings.contacts_burst, clock))
+    credentials = Credentials(database, hasher, Guessing(clock), clock=clock)
+    users = Users(database, settings.account, tokens=tokens, credentials=credentials, hasher=hasher, clock=clock)
     templates = Templates(database, settings.account, clock)
-    first_answers = FirstAnswers(database, clock)
     safe = Safe(settings.secrets.master_key)
-    guard = EgressGuard(settings.outgoing)
-    files = Files(settings.media_dir, reserve=settings.media_reserve)
-    references = References(database, clock)
-    tls = ServerTLS(database, settings.account, safe, settings.tls_names, clock) if settings.tls else None
+    tls = None
+    if settings.tls:
+        tls = ServerTLS(database, settings.account, safe=safe, names=settings.tls_names, clock=clock)
     metrics = Metrics(clock, backlog=server.BACKLOG)
-    max_body = settings.max_body
     app = webapp.app.create(
         [
-            webapp.messages.routes.routes(
-                Messages(links, templates, references, first_answers),
-                authenticator,
-                messages_limit,
-                marks_limit,
-                max_body=max_body,
+            Authenticator(tokens, settings.api_key),
+            _rate_limits(settings, clock),
+            BodyLimit(settings.max_body),
+            users,
+            templates,
+            metrics,
+            Certificates(database, links, safe=safe, server=tls, clock=clock),
+            Account(database, links, hasher),
+            *_resources(settings, database, links, safe, clock),
+            Messages(
+                links,
+                templates=templates,
+                media=References(database, clock),
+                first_answers=FirstAnswers(database, clock),
             ),
-            webapp.contacts.routes.routes(Contacts(links), authenticator, contacts_limit, max_body=max_body),
-            webapp.users.routes.routes(users, authenticator, max_body=max_body),
-            webapp.application_settings.routes.routes(
-                ApplicationSettings(database, links, guard), authenticator, max_body=max_body
-            ),
-            webapp.media.routes.routes(
-                MediaStore(database, files, clock, max_uploads=settings.max_uploads), authenticator
-            ),
-            webapp.templates.routes.routes(templates, authenticator, max_body=max_body),
-            webapp.account.routes.routes(Account(database, links, hasher), authenticator, max_body=max_body),
-            webapp.profile.routes.routes(Profile(database), authenticator, max_body=max_body),
-            webapp.compliance.routes.routes(ComplianceInfo(database), authenticator, max_body=max_body),
-            webapp.business_encryption.routes.routes(BusinessEncryption(database), authenticator, max_body=max_body),
-            webapp.backup.routes.routes(Backups(database, links, safe, guard, clock), authenticator, max_body=max_body),
-            webapp.media_providers.routes.routes(MediaProviders(database, safe), authenticator, max_body=max_body),
-            webapp.stickerpacks.routes.routes(Stickerpacks(database), authenticator, max_body=max_body),
-            webapp.certificates.routes.routes(Certificates(database, links, safe, tls, clock), authenticator),
-            webapp.health.routes.routes(HealthCheck(links, database), authenticator),
-            webapp.garbage.routes.routes(Collections(links), authenticator),
-            webapp.groups.routes.routes(Groups(links), authenticator, max_body=max_body),
-            webapp.support.routes.routes(
-                Support(database, links, settings.data_dir, settings.media_dir, clock), authenticator
-            ),
-            webapp.stats.routes.routes(Stats(database, links, clock), authenticator),
-            webapp.metrics.routes.routes(metrics, authenticator),
         ],
         max_requests=settings.max_requests,
+        open_metrics=not settings.api_key,
     )
     return Parts(
         app, links, tokens, RevocationWatch(tokens, clock), templates, users, credentials, hasher, tls, metrics
     )
+
+
+def _rate_limits(settings: Settings, clock: Clock) -> RateLimits:
+    return RateLimits(
+        messages=Limit("messages", TokenBucket(settings.messages_rate, settings.messages_burst, clock)),
+        marks=Limit("marks", TokenBucket(settings.messages_rate, settings.messages_burst, clock)),
+        contacts=Limit("contacts", TokenBucket(settings.contacts_rate, settings.contacts_burst, clock)),
+    )
+
+
+def _resources(settings: Settings, database: Database, links: CoreappLinks, safe: Safe, clock: Clock) -> list[object]:
+    """What answers for a resource and is needed by nobody else."""
+    guard = EgressGuard(settings.outgoing)
+    files = Files(settings.media_dir, reserve=settings.media_reserve)
+    return [
+        Contacts(links),
+        AccountSettings(database, links, guard),
+        MediaStore(database, files, clock, max_uploads=settings.max_uploads),
+        Profile(database),
+        ComplianceInfo(database),
+        BusinessEncryption(database),
+        Backups(database, links, safe=safe, guard=guard, clock=clock),
+        MediaProviders(database, safe),
+        Stickerpacks(database),
+        HealthCheck(links, database),
+        Collections(links),
+        Groups(links),
+        Support(database, links, data_dir=settings.data_dir, media_dir=settings.media_dir, clock=clock),
+        Stats(database, links, clock),
+    ]
 
 
 def prepare_media(directory: Path) -> None:
@@ -209,7 +197,7 @@ async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[Any], No
             if ready is not None:
                 ready(Ready(url, host, port))
 
-        http = server.HTTPServer(parts.app, [listener], started, parts.tls.context if parts.tls else None)
+        http = server.HTTPServer(parts.app, [listener], started, tls=parts.tls.context if parts.tls else None)
         parts.metrics.watch(http.load)
         services: list[service.Service] = [parts.links, parts.watch, parts.templates]
         if parts.tls is not None:

@@ -27,7 +27,7 @@ class ServerTLS:
 
     name = "tls"
 
-    def __init__(self, database: Database, account: str, safe: Safe, names: tuple[str, ...], clock: Clock) -> None:
+    def __init__(self, database: Database, account: str, *, safe: Safe, names: tuple[str, ...], clock: Clock) -> None:
         """names: host names and addresses that clients call, for the certificate that is made here."""
         self._database = database
         self._account = account

@@ -462,7 +462,9 @@ class Coreapps:
 @pytest.mark.parametrize("database_engine", ["sqlite", "mariadb"])
 async def test_every_database_gives_back_what_was_backed_up(database: Database, database_engine: str) -> None:
     safe, caller = Safe(b"m" * 32), Caller("admin", ACCOUNT, "ADMIN", "", "", 0)
-    backups = Backups(database, Coreapps(), safe, EgressGuard(ONLY_PUBLIC), ManualClock(NOW.timestamp()))
+    backups = Backups(
+        database, Coreapps(), safe=safe, guard=EgressGuard(ONLY_PUBLIC), clock=ManualClock(NOW.timestamp())
+    )
     hasher = Hasher(memory_kib=64)
     try:
         pin_hash = await hasher.hash("123456")

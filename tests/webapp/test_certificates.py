@@ -264,7 +264,9 @@ async def test_plain_http_on_the_port_of_https_ends_the_connection(database: Dat
 
 
 async def make(database: Database, *names: str, clock: ManualClock | None = None) -> tls.ServerTLS:
-    made = tls.ServerTLS(database, "15550000000", Safe(b"m" * 32), names, clock or ManualClock(NOW.timestamp()))
+    made = tls.ServerTLS(
+        database, "15550000000", safe=Safe(b"m" * 32), names=names, clock=clock or ManualClock(NOW.timestamp())
+    )
     await made.load()
     return made
 

@@ -45,7 +45,7 @@ class Checks:
         self.clock = ManualClock()
         self.hasher = CountingHasher()
         self.guessing = Guessing(self.clock)
-        self.credentials = Credentials(database, self.hasher, self.guessing, self.clock)
+        self.credentials = Credentials(database, self.hasher, self.guessing, clock=self.clock)
 
     async def start(self) -> None:
         await self.credentials.start()

@@ -26,7 +26,7 @@ from tests.webapp.fake_coreapp import FakeCoreapp
 from tidings.media import kinds
 from tidings.storage.business import media
 from tidings.storage.database import Database
-from webapp.media import routes, service, transfer
+from webapp.media import service, transfer
 from webapp.media.service import IN_MEMORY, TOUCH_AFTER_MS
 
 PATH = "/v1/media"
@@ -232,7 +232,7 @@ async def test_only_so_many_uploads_are_in_progress(serve: Serve, coreapp: FakeC
 
 
 async def test_only_so_many_downloads_are_in_progress(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(routes, "MAX_DOWNLOADS", 1)
+    monkeypatch.setattr(service, "MAX_DOWNLOADS", 1)
     api = await serve(over_socket=True)
     await api.log_in()
     media_id = await upload(api, os.urandom(20 * MIB), "application/octet-stream")

@@ -264,7 +264,7 @@ async def test_metrics_have_the_servers_names_and_the_calls_by_endpoint_and_stat
 
 async def test_connections_that_wait_to_be_taken_are_counted() -> None:
     listener = server.listen("127.0.0.1", 0)
-    http = server.HTTPServer(Starlette(), [listener], lambda: None, None)
+    http = server.HTTPServer(Starlette(), [listener], lambda: None)
     waiting = [socket.create_connection(listener.getsockname()) for _ in range(3)]
     assert http.load() == server.Load(0, 0, 3)
     for client in waiting:

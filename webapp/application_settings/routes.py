@@ -3,51 +3,40 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Annotated
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Response
 
-from webapp import answers, bodies, openapi
+from webapp import answers
 from webapp.application_settings import schemas
-from webapp.application_settings.service import Settings
-from webapp.authenticator import Authenticator
+from webapp.application_settings.service import AccountSettings
+from webapp.authenticator import Administrator
+from webapp.bodies import json_body
+from webapp.dependencies import part
 from webapp.openapi import MetaAnswer
 
 PATH = "/v1/settings/application"
 
 
-def routes(settings: Settings, authenticator: Authenticator, *, max_body: int) -> APIRouter:
-    router = APIRouter(tags=["settings"])
+router = APIRouter(tags=["settings"])
+Service = Annotated[AccountSettings, part(AccountSettings)]
 
-    @router.get(
-        PATH,
-        summary="The application settings",
-        response_model=schemas.SettingsAnswer,
-        openapi_extra=openapi.operation(openapi.BEARER),
-    )
-    async def get_settings(request: Request) -> Response:
-        caller = await authenticator.administrator(request)
-        found = await settings.find(caller)
-        return answers.answer({"settings": {"application": dataclasses.asdict(found) | {"wa_id": caller.account}}})
 
-    @router.patch(
-        PATH,
-        summary="Change application settings",
-        response_model=MetaAnswer,
-        openapi_extra=openapi.operation(openapi.BEARER, schemas.Changes),
-    )
-    async def change_settings(request: Request) -> Response:
-        caller = await authenticator.administrator(request)
-        await settings.change(caller, await bodies.read(request, schemas.Changes, limit=max_body))
-        return answers.answer({})
+@router.get(PATH, summary="The application settings", response_model=schemas.SettingsAnswer)
+async def get_settings(caller: Administrator, settings: Service) -> Response:
+    found = await settings.find(caller)
+    return answers.answer({"settings": {"application": dataclasses.asdict(found) | {"wa_id": caller.account}}})
 
-    @router.delete(
-        PATH,
-        summary="Back to the defaults",
-        response_model=MetaAnswer,
-        openapi_extra=openapi.operation(openapi.BEARER),
-    )
-    async def reset_settings(request: Request) -> Response:
-        await settings.reset(await authenticator.administrator(request))
-        return answers.answer({})
 
-    return router
+@router.patch(PATH, summary="Change application settings", response_model=MetaAnswer)
+async def change_settings(
+    caller: Administrator, body: Annotated[schemas.Changes, json_body(schemas.Changes)], settings: Service
+) -> Response:
+    await settings.change(caller, body)
+    return answers.answer({})
+
+
+@router.delete(PATH, summary="Back to the defaults", response_model=MetaAnswer)
+async def reset_settings(caller: Administrator, settings: Service) -> Response:
+    await settings.reset(caller)
+    return answers.answer({})

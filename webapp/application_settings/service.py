@@ -46,7 +46,7 @@ async def require_callable(guard: Check, url: str, field: str) -> None:
         raise InvalidRequest.because(PARAMETER_INVALID, f"{field}: {error}") from None
 
 
-class Settings:
+class AccountSettings:
     """The settings of the caller's account.
 
     A change is in the database when its call returns, and in force in every Coreapp that is connected and answers in

@@ -46,7 +46,7 @@ class Coreapps(Protocol):
 class Backups:
     """Backups of the caller's account: settings and keys; no users, messages, callbacks or sessions."""
 
-    def __init__(self, database: Database, coreapps: Coreapps, safe: Safe, guard: Check, clock: Clock) -> None:
+    def __init__(self, database: Database, coreapps: Coreapps, *, safe: Safe, guard: Check, clock: Clock) -> None:
         self._database = database
         self._coreapps = coreapps
         self._safe = safe

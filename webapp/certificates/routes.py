@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Request, Response
+from typing import Annotated
 
-from webapp import answers, bodies, openapi
-from webapp.authenticator import Authenticator
+from fastapi import APIRouter, Response
+
+from webapp import answers
+from webapp.authenticator import Administrator, AnyCaller
+from webapp.bodies import raw_body
 from webapp.certificates.service import Certificates
+from webapp.dependencies import part
 from webapp.openapi import MetaAnswer
 from webapp.pem import MAX_PEM
 
@@ -27,63 +31,60 @@ _PEM = {"text/plain": {"schema": {"type": "string"}, "example": _EXAMPLE}}
 _UPLOAD = {"requestBody": {"required": True, "content": _PEM}}
 
 
-def routes(certificates: Certificates, authenticator: Authenticator) -> APIRouter:
-    router = APIRouter(tags=["certificates"])
+router = APIRouter(tags=["certificates"])
+Service = Annotated[Certificates, part(Certificates)]
 
-    @router.post(
-        EXTERNAL,
-        summary="Set the certificate of the API",
-        description="PEM: private key, certificate, at least one intermediate, in that order.",
-        response_model=MetaAnswer,
-        openapi_extra=openapi.operation(openapi.BEARER) | _UPLOAD,
-    )
-    async def set_external(request: Request) -> Response:
-        caller = await authenticator.administrator(request)
-        await certificates.set_external(caller, await bodies.receive(request, MAX_PEM))
-        return answers.answer({})
 
-    @router.get(
-        EXTERNAL + "/ca",
-        summary="What clients may check the certificate of the API against",
-        response_class=Response,
-        responses={200: {"content": _PEM}},
-        openapi_extra=openapi.operation(openapi.BEARER),
-    )
-    async def get_external_ca(request: Request) -> Response:
-        return _pem(await certificates.external_authorities(await authenticator.caller(request)))
+@router.post(
+    EXTERNAL,
+    summary="Set the certificate of the API",
+    description="PEM: private key, certificate, at least one intermediate, in that order.",
+    response_model=MetaAnswer,
+    openapi_extra=_UPLOAD,
+)
+async def set_external(
+    caller: Administrator, content: Annotated[bytes, raw_body(MAX_PEM)], certificates: Service
+) -> Response:
+    await certificates.set_external(caller, content)
+    return answers.answer({})
 
-    @router.post(
-        WEBHOOKS,
-        summary="Set what webhook servers are checked against",
-        response_model=MetaAnswer,
-        openapi_extra=openapi.operation(openapi.BEARER) | _UPLOAD,
-    )
-    async def set_webhook_ca(request: Request) -> Response:
-        caller = await authenticator.administrator(request)
-        await certificates.set_webhook_authorities(caller, await bodies.receive(request, MAX_PEM))
-        return answers.answer({})
 
-    @router.get(
-        WEBHOOKS,
-        summary="What webhook servers are checked against",
-        response_class=Response,
-        responses={200: {"content": _PEM}},
-        openapi_extra=openapi.operation(openapi.BEARER),
-    )
-    async def get_webhook_ca(request: Request) -> Response:
-        return _pem(await certificates.webhook_authorities(await authenticator.administrator(request)))
+@router.get(
+    EXTERNAL + "/ca",
+    summary="What clients may check the certificate of the API against",
+    response_class=Response,
+    responses={200: {"content": _PEM}},
+)
+async def get_external_ca(caller: AnyCaller, certificates: Service) -> Response:
+    return _pem(await certificates.external_authorities(caller))
 
-    @router.delete(
-        WEBHOOKS,
-        summary="Check webhook servers against the system's authorities again",
-        response_model=MetaAnswer,
-        openapi_extra=openapi.operation(openapi.BEARER),
-    )
-    async def delete_webhook_ca(request: Request) -> Response:
-        await certificates.delete_webhook_authorities(await authenticator.administrator(request))
-        return answers.answer({})
 
-    return router
+@router.post(
+    WEBHOOKS, summary="Set what webhook servers are checked against", response_model=MetaAnswer, openapi_extra=_UPLOAD
+)
+async def set_webhook_ca(
+    caller: Administrator, content: Annotated[bytes, raw_body(MAX_PEM)], certificates: Service
+) -> Response:
+    await certificates.set_webhook_authorities(caller, content)
+    return answers.answer({})
+
+
+@router.get(
+    WEBHOOKS,
+    summary="What webhook servers are checked against",
+    response_class=Response,
+    responses={200: {"content": _PEM}},
+)
+async def get_webhook_ca(caller: Administrator, certificates: Service) -> Response:
+    return _pem(await certificates.webhook_authorities(caller))
+
+
+@router.delete(
+    WEBHOOKS, summary="Check webhook servers against the system's authorities again", response_model=MetaAnswer
+)
+async def delete_webhook_ca(caller: Administrator, certificates: Service) -> Response:
+    await certificates.delete_webhook_authorities(caller)
+    return answers.answer({})
 
 
 def _pem(content: bytes) -> Response:

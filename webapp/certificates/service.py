@@ -40,7 +40,7 @@ class Certificates:
     """The certificates of the caller's account."""
 
     def __init__(
-        self, database: Database, coreapps: AskAll, safe: Safe, server: ServerTLS | None, clock: Clock
+        self, database: Database, coreapps: AskAll, *, safe: Safe, server: ServerTLS | None, clock: Clock
     ) -> None:
         """server: whose certificate it is; `None` while the API speaks plain HTTP."""
         self._database = database

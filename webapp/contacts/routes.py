@@ -2,52 +2,60 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Request, Response
+from typing import Annotated
 
-from webapp import answers, bodies, openapi
-from webapp.authenticator import Authenticator, Limit
+from fastapi import APIRouter, Depends, Request, Response
+
+from webapp import answers
+from webapp.authenticator import AnyCaller, RateLimits
+from webapp.bodies import json_body
 from webapp.contacts import schemas
 from webapp.contacts.service import Contacts
+from webapp.dependencies import RequestId, find, part
 from webapp.openapi import MetaAnswer
+from webapp.tokens import Caller
 
 IDENTITY = "/v1/contacts/{wa_id}/identity"
 
 
-def routes(contacts: Contacts, authenticator: Authenticator, limit: Limit, *, max_body: int) -> APIRouter:
-    router = APIRouter(tags=["contacts"])
+router = APIRouter(tags=["contacts"])
+Service = Annotated[Contacts, part(Contacts)]
 
-    @router.post(
-        "/v1/contacts",
-        summary="Check which numbers can be written to",
-        response_model=schemas.ContactsAnswer,
-        openapi_extra=openapi.operation(openapi.BEARER, schemas.Contacts),
-    )
-    async def check_contacts(request: Request) -> Response:
-        caller = await authenticator.caller(request)
-        limit.spend()
-        body = await bodies.read(request, schemas.Contacts, limit=max_body)
-        return answers.answer({"contacts": await contacts.check(caller, body, request.state.request_id)})
 
-    @router.get(
-        IDENTITY,
-        summary="By which keys a contact is known",
-        response_model=schemas.IdentityAnswer,
-        openapi_extra=openapi.operation(openapi.BEARER),
-    )
-    async def get_identity(request: Request, wa_id: str) -> Response:
-        caller = await authenticator.caller(request)
-        return answers.answer({"contacts": await contacts.identity(caller, wa_id)})
+async def limited(request: Request, caller: AnyCaller) -> Caller:
+    """Any caller, within the rate limit."""
+    find(request, RateLimits).contacts.spend()
+    return caller
 
-    @router.put(
-        IDENTITY,
-        summary="Acknowledge a contact's new identity, so that messages to it are taken again",
-        response_model=MetaAnswer,
-        openapi_extra=openapi.operation(openapi.BEARER, schemas.Acknowledgement),
-    )
-    async def acknowledge_identity(request: Request, wa_id: str) -> Response:
-        caller = await authenticator.caller(request)
-        body = await bodies.read(request, schemas.Acknowledgement, limit=max_body)
-        await contacts.acknowledge(caller, wa_id, body)
-        return answers.answer({})
 
-    return router
+LimitedCaller = Annotated[Caller, Depends(limited)]
+
+
+@router.post("/v1/contacts", summary="Check which numbers can be written to", response_model=schemas.ContactsAnswer)
+async def check_contacts(
+    caller: LimitedCaller,
+    body: Annotated[schemas.Contacts, json_body(schemas.Contacts)],
+    contacts: Service,
+    request_id: RequestId,
+) -> Response:
+    return answers.answer({"contacts": await contacts.check(caller, body, request_id)})
+
+
+@router.get(IDENTITY, summary="By which keys a contact is known", response_model=schemas.IdentityAnswer)
+async def get_identity(caller: AnyCaller, contacts: Service, wa_id: str) -> Response:
+    return answers.answer({"contacts": await contacts.identity(caller, wa_id)})
+
+
+@router.put(
+    IDENTITY,
+    summary="Acknowledge a contact's new identity, so that messages to it are taken again",
+    response_model=MetaAnswer,
+)
+async def acknowledge_identity(
+    caller: AnyCaller,
+    body: Annotated[schemas.Acknowledgement, json_body(schemas.Acknowledgement)],
+    contacts: Service,
+    wa_id: str,
+) -> Response:
+    await contacts.acknowledge(caller, wa_id, body)
+    return answers.answer({})

@@ -48,6 +48,8 @@ DAMAGED = Counter("tidings_media_damaged_total", "Files that were found not to b
 TOUCH_AFTER_MS = 24 * 3600 * 1000
 # Bytes of a file that is read once, as a whole, to be handed out; at most 256 of them at the same time.
 IN_MEMORY = 1024 * 1024
+# At the same time; each holds a block in memory.
+MAX_DOWNLOADS = 256
 # Seconds after which it is worth trying a full disk again.
 _FULL_RETRY = 60
 
@@ -63,6 +65,7 @@ class MediaStore:
         self._files = files
         self._clock = clock
         self._uploads = Slots("uploads", max_uploads)
+        self.downloads = Slots("downloads", MAX_DOWNLOADS)
         self._keys: set[tuple[str, str]] = set()
 
     async def upload(

@@ -64,7 +64,7 @@ class FileAnswer(Response):
     """A file from the disk. It is closed in the end; a client that stops reading is cut off."""
 
     def __init__(
-        self, file: BinaryIO, size: int, content_type: str, done: Callable[[], None], *, with_body: bool = True
+        self, file: BinaryIO, size: int, content_type: str, *, done: Callable[[], None], with_body: bool = True
     ) -> None:
         """size: of the file, in bytes; done: called once it is closed."""
         self._file = file

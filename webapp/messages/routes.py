@@ -2,60 +2,73 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Depends, Request, Response
 
 from tidings.wire.codes import NOT_FOUND
 from webapp import answers, bodies, idempotency, openapi
-from webapp.authenticator import Authenticator, Limit
+from webapp.authenticator import BEARER, AnyCaller, Authenticator, RateLimits
+from webapp.bodies import BodyLimit, json_body
+from webapp.dependencies import DirectRoute, RequestId, find, part
 from webapp.errors import InvalidRequest
 from webapp.messages import schemas
 from webapp.messages.service import Messages, Origin
 from webapp.openapi import MetaAnswer
+from webapp.tokens import Caller
 
 MAX_ID = 64
 
+router = APIRouter(tags=["messages"])
+Service = Annotated[Messages, part(Messages)]
 
-def routes(
-    messages: Messages, authenticator: Authenticator, limit: Limit, mark_limit: Limit, *, max_body: int
-) -> APIRouter:
-    router = APIRouter(tags=["messages"])
 
-    @router.post(
-        "/v1/messages",
-        summary="Send a message",
-        status_code=201,
-        response_model=schemas.MessagesAnswer,
-        openapi_extra=openapi.repeatable(openapi.operation(openapi.BEARER, schemas.Message)),
-    )
-    async def send_message(request: Request) -> Response:
-        caller = await authenticator.caller(request)
-        limit.spend()
-        body = await bodies.read_json(request, limit=max_body)
-        message = schemas.read(body)
-        key = idempotency.key_of(request)
-        fingerprint = idempotency.fingerprint_of(body) if key else b""
-        sent = await messages.send(caller, message, Origin(request.state.request_id, key, fingerprint))
-        payload: dict[str, Any] = {"messages": [{"id": sent.id}]}
-        if sent.wa_id:
-            payload["contacts"] = [{"input": message.to, "wa_id": sent.wa_id}]
-        return answers.answer(payload, status=201)
+async def limited(request: Request, caller: AnyCaller) -> Caller:
+    """Any caller, within the rate limit of marks."""
+    find(request, RateLimits).marks.spend()
+    return caller
 
-    # Ids of other makers have slashes in them.
-    @router.put(
-        "/v1/messages/{message_id:path}",
-        summary="Mark a message as read, and those before it",
-        response_model=MetaAnswer,
-        openapi_extra=openapi.operation(openapi.BEARER, schemas.Marking),
-    )
-    async def mark_message(request: Request, message_id: str) -> Response:
-        caller = await authenticator.caller(request)
-        mark_limit.spend()
-        await bodies.read(request, schemas.Marking, limit=max_body)
-        if not 0 < len(message_id) <= MAX_ID or not message_id.isascii() or not message_id.isprintable():
-            raise InvalidRequest.because(NOT_FOUND, "unknown message")
-        await messages.mark_read(caller, message_id, request.state.request_id)
-        return answers.answer({})
 
-    return router
+async def send_message(request: Request) -> Response:
+    # The hot route does by itself what dependencies do elsewhere (docs/decisions/0011).
+    caller = await find(request, Authenticator).caller(request)
+    find(request, RateLimits).messages.spend()
+    body = await bodies.read_json(request, limit=find(request, BodyLimit).bytes)
+    message = schemas.read(body)
+    key = idempotency.key_of(request)
+    fingerprint = idempotency.fingerprint_of(body) if key else b""
+    sent = await find(request, Messages).send(caller, message, Origin(request.state.request_id, key, fingerprint))
+    payload: dict[str, Any] = {"messages": [{"id": sent.id}]}
+    if sent.wa_id:
+        payload["contacts"] = [{"input": message.to, "wa_id": sent.wa_id}]
+    return answers.answer(payload, status=201)
+
+
+router.add_api_route(
+    "/v1/messages",
+    send_message,
+    methods=["POST"],
+    summary="Send a message",
+    status_code=201,
+    response_model=schemas.MessagesAnswer,
+    dependencies=[BEARER, json_body(schemas.Message)],
+    openapi_extra=openapi.REPEATABLE,
+    route_class_override=DirectRoute,
+)
+
+
+# Ids of other makers have slashes in them.
+@router.put(
+    "/v1/messages/{message_id:path}", summary="Mark a message as read, and those before it", response_model=MetaAnswer
+)
+async def mark_message(
+    caller: Annotated[Caller, Depends(limited)],
+    marking: Annotated[schemas.Marking, json_body(schemas.Marking)],
+    messages: Service,
+    request_id: RequestId,
+    message_id: str,
+) -> Response:
+    if not 0 < len(message_id) <= MAX_ID or not message_id.isascii() or not message_id.isprintable():
+        raise InvalidRequest.because(NOT_FOUND, "unknown message")
+    await messages.mark_read(caller, message_id, request_id)
+    return answers.answer({})

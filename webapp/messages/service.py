@@ -74,7 +74,7 @@ class Messages:
     """Sends, and marks as read."""
 
     def __init__(
-        self, coreapps: AskOwner, templates: FindTemplate, media: CheckAttachments, first_answers: FirstAnswers
+        self, coreapps: AskOwner, *, templates: FindTemplate, media: CheckAttachments, first_answers: FirstAnswers
     ) -> None:
         self._coreapps = coreapps
         self._media = media

@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Request, Response
+from typing import Annotated
 
-from webapp import exposition, openapi
-from webapp.authenticator import Authenticator
+from fastapi import APIRouter, Depends, Response
+
+from webapp import authenticator, exposition
+from webapp.dependencies import part
+from webapp.exposition import Form
 from webapp.metrics.service import Metrics
 
+PATHS = ("/metrics", "/v1/metrics")
 
-def routes(metrics: Metrics, authenticator: Authenticator) -> APIRouter:
-    router = APIRouter(tags=["metrics"])
+router = APIRouter(tags=["metrics"], dependencies=[Depends(authenticator.monitor_if_keyed)])
+Service = Annotated[Metrics, part(Metrics)]
 
-    operation = openapi.operation(openapi.BEARER, openapi.API_KEY)
-    if not authenticator.is_keyed:
-        operation["security"].append({})
 
-    async def get_metrics(request: Request, format: exposition.Parameter = None) -> Response:
-        await authenticator.monitor_if_keyed(request)
-        return exposition.answer(exposition.choose(request, format), ("metrics",), {"": metrics.collect()})
-
-    for path in ("/metrics", "/v1/metrics"):
-        router.add_api_route(
-            path,
-            get_metrics,
-            summary="What this Webapp counts",
-            response_class=Response,
-            responses=exposition.OPENAPI,
-            openapi_extra=operation,
-        )
-    return router
+@router.get(PATHS[0], summary="What this Webapp counts", response_class=Response, responses=exposition.OPENAPI)
+@router.get(PATHS[1], summary="What this Webapp counts", response_class=Response, responses=exposition.OPENAPI)
+async def get_metrics(form: Form, metrics: Service) -> Response:
+    return exposition.answer(form, ("metrics",), {"": metrics.collect()})

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import pydantic
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Query, Response
 
 from tidings.storage.business.stickerpacks import Pack, Sticker
 from tidings.wire.codes import PARAMETER_INVALID
-from webapp import answers, bodies, openapi
-from webapp.authenticator import Authenticator
+from webapp import answers
+from webapp.authenticator import AnyCaller
+from webapp.bodies import json_body
+from webapp.dependencies import part
 from webapp.errors import InvalidRequest
 from webapp.openapi import MetaAnswer
 from webapp.stickerpacks import schemas
@@ -22,107 +24,85 @@ FIRST_PARTY = "whatsapp"
 Namespace = Annotated[str | None, Query(), pydantic.WithJsonSchema({"type": "string", "enum": [FIRST_PARTY]})]
 
 
-def routes(packs: Stickerpacks, authenticator: Authenticator, *, max_body: int) -> APIRouter:
-    router = APIRouter(tags=["stickerpacks"])
-    bearer = openapi.operation(openapi.BEARER)
+router = APIRouter(tags=["stickerpacks"])
+Service = Annotated[Stickerpacks, part(Stickerpacks)]
 
-    @router.get(PATH, summary="All sticker packs", response_model=schemas.StickerpackIdsAnswer, openapi_extra=bearer)
-    async def list_packs(request: Request, namespace: Namespace = None) -> Response:
-        caller = await authenticator.caller(request)
-        if namespace not in (None, FIRST_PARTY):
-            raise InvalidRequest.because(PARAMETER_INVALID, f"namespace: should be {FIRST_PARTY}, or absent")
-        found = [] if namespace else await packs.list(caller)
-        return answers.answer({"stickerpacks": [{"id": pack.id} for pack in found]})
 
-    @router.post(
-        PATH,
-        summary="Make a sticker pack",
-        status_code=201,
-        response_model=schemas.StickerpackIdsAnswer,
-        openapi_extra=openapi.operation(openapi.BEARER, schemas.NewStickerpack),
-    )
-    async def create_pack(request: Request) -> Response:
-        caller = await authenticator.caller(request)
-        body = await bodies.read(request, schemas.NewStickerpack, limit=max_body)
-        return answers.answer({"stickerpacks": [{"id": await packs.create(caller, body)}]}, status=201)
+@router.get(PATH, summary="All sticker packs", response_model=schemas.StickerpackIdsAnswer)
+async def list_packs(caller: AnyCaller, packs: Service, namespace: Namespace = None) -> Response:
+    if namespace not in (None, FIRST_PARTY):
+        raise InvalidRequest.because(PARAMETER_INVALID, f"namespace: should be {FIRST_PARTY}, or absent")
+    found = [] if namespace else await packs.list(caller)
+    return answers.answer({"stickerpacks": [{"id": pack.id} for pack in found]})
 
-    @router.get(
-        PATH + "/{id}", summary="One sticker pack", response_model=schemas.StickerpackAnswer, openapi_extra=bearer
-    )
-    async def get_pack(request: Request, id: str) -> Response:
-        pack = await packs.get(await authenticator.caller(request), id)
-        return answers.answer({"stickerpacks": [_pack(pack)]})
 
-    @router.patch(
-        PATH + "/{id}",
-        summary="Change a sticker pack",
-        response_model=MetaAnswer,
-        openapi_extra=openapi.operation(openapi.BEARER, schemas.StickerpackChange),
-    )
-    async def change_pack(request: Request, id: str) -> Response:
-        caller = await authenticator.caller(request)
-        await packs.change(caller, id, await bodies.read(request, schemas.StickerpackChange, limit=max_body))
-        return answers.answer({})
+@router.post(PATH, summary="Make a sticker pack", status_code=201, response_model=schemas.StickerpackIdsAnswer)
+async def create_pack(
+    caller: AnyCaller, body: Annotated[schemas.NewStickerpack, json_body(schemas.NewStickerpack)], packs: Service
+) -> Response:
+    return answers.answer({"stickerpacks": [{"id": await packs.create(caller, body)}]}, status=201)
 
-    @router.delete(
-        PATH + "/{id}", summary="Delete a pack with its stickers", response_model=MetaAnswer, openapi_extra=bearer
-    )
-    async def delete_pack(request: Request, id: str) -> Response:
-        await packs.delete(await authenticator.caller(request), id)
-        return answers.answer({})
 
-    @router.get(
-        PATH + "/{id}/stickers",
-        summary="The stickers of a pack",
-        response_model=schemas.StickersAnswer,
-        openapi_extra=bearer,
-    )
-    async def list_stickers(request: Request, id: str) -> Response:
-        found = await packs.list_stickers(await authenticator.caller(request), id)
-        return answers.answer({"stickers": [_sticker(sticker) for sticker in found]})
+@router.get(PATH + "/{id}", summary="One sticker pack", response_model=schemas.StickerpackAnswer)
+async def get_pack(caller: AnyCaller, packs: Service, id: str) -> Response:
+    pack = await packs.get(caller, id)
+    return answers.answer({"stickerpacks": [_pack(pack)]})
 
-    @router.post(
-        PATH + "/{id}/stickers",
-        summary="Add a sticker",
-        status_code=201,
-        response_model=schemas.StickerIndexAnswer,
-        openapi_extra=openapi.operation(openapi.BEARER, schemas.NewSticker),
-    )
-    async def add_sticker(request: Request, id: str) -> Response:
-        caller = await authenticator.caller(request)
-        body = await bodies.read(request, schemas.NewSticker, limit=max_body)
-        return answers.answer({"stickers": [{"index": await packs.add_sticker(caller, id, body)}]}, status=201)
 
-    @router.get(
-        PATH + "/{id}/stickers/{index}",
-        summary="One sticker",
-        response_model=schemas.StickersAnswer,
-        openapi_extra=bearer,
-    )
-    async def get_sticker(request: Request, id: str, index: str) -> Response:
-        sticker = await packs.get_sticker(await authenticator.caller(request), id, index)
-        return answers.answer({"stickers": [_sticker(sticker)]})
+@router.patch(PATH + "/{id}", summary="Change a sticker pack", response_model=MetaAnswer)
+async def change_pack(
+    caller: AnyCaller,
+    body: Annotated[schemas.StickerpackChange, json_body(schemas.StickerpackChange)],
+    packs: Service,
+    id: str,
+) -> Response:
+    await packs.change(caller, id, body)
+    return answers.answer({})
 
-    @router.patch(
-        PATH + "/{id}/stickers/{index}",
-        summary="Change a sticker",
-        response_model=MetaAnswer,
-        openapi_extra=openapi.operation(openapi.BEARER, schemas.StickerChange),
-    )
-    async def change_sticker(request: Request, id: str, index: str) -> Response:
-        caller = await authenticator.caller(request)
-        body = await bodies.read(request, schemas.StickerChange, limit=max_body)
-        await packs.change_sticker(caller, id, index, body)
-        return answers.answer({})
 
-    @router.delete(
-        PATH + "/{id}/stickers/{index}", summary="Delete a sticker", response_model=MetaAnswer, openapi_extra=bearer
-    )
-    async def delete_sticker(request: Request, id: str, index: str) -> Response:
-        await packs.delete_sticker(await authenticator.caller(request), id, index)
-        return answers.answer({})
+@router.delete(PATH + "/{id}", summary="Delete a pack with its stickers", response_model=MetaAnswer)
+async def delete_pack(caller: AnyCaller, packs: Service, id: str) -> Response:
+    await packs.delete(caller, id)
+    return answers.answer({})
 
-    return router
+
+@router.get(PATH + "/{id}/stickers", summary="The stickers of a pack", response_model=schemas.StickersAnswer)
+async def list_stickers(caller: AnyCaller, packs: Service, id: str) -> Response:
+    found = await packs.list_stickers(caller, id)
+    return answers.answer({"stickers": [_sticker(sticker) for sticker in found]})
+
+
+@router.post(
+    PATH + "/{id}/stickers", summary="Add a sticker", status_code=201, response_model=schemas.StickerIndexAnswer
+)
+async def add_sticker(
+    caller: AnyCaller, body: Annotated[schemas.NewSticker, json_body(schemas.NewSticker)], packs: Service, id: str
+) -> Response:
+    return answers.answer({"stickers": [{"index": await packs.add_sticker(caller, id, body)}]}, status=201)
+
+
+@router.get(PATH + "/{id}/stickers/{index}", summary="One sticker", response_model=schemas.StickersAnswer)
+async def get_sticker(caller: AnyCaller, packs: Service, id: str, index: str) -> Response:
+    sticker = await packs.get_sticker(caller, id, index)
+    return answers.answer({"stickers": [_sticker(sticker)]})
+
+
+@router.patch(PATH + "/{id}/stickers/{index}", summary="Change a sticker", response_model=MetaAnswer)
+async def change_sticker(
+    caller: AnyCaller,
+    body: Annotated[schemas.StickerChange, json_body(schemas.StickerChange)],
+    packs: Service,
+    id: str,
+    index: str,
+) -> Response:
+    await packs.change_sticker(caller, id, index, body)
+    return answers.answer({})
+
+
+@router.delete(PATH + "/{id}/stickers/{index}", summary="Delete a sticker", response_model=MetaAnswer)
+async def delete_sticker(caller: AnyCaller, packs: Service, id: str, index: str) -> Response:
+    await packs.delete_sticker(caller, id, index)
+    return answers.answer({})
 
 
 def _pack(pack: Pack) -> dict[str, Any]:

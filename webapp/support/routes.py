@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Request, Response
+from typing import Annotated
 
-from webapp import answers, openapi
-from webapp.authenticator import Authenticator
+from fastapi import APIRouter, Response
+
+from webapp import answers
+from webapp.authenticator import AnyCaller
+from webapp.dependencies import part
 from webapp.support import schemas
 from webapp.support.service import Support
 
+router = APIRouter(tags=["support"])
+Service = Annotated[Support, part(Support)]
 
-def routes(support: Support, authenticator: Authenticator) -> APIRouter:
-    router = APIRouter(tags=["support"])
 
-    @router.get(
-        "/v1/support",
-        summary="The state of the installation",
-        response_model=schemas.SupportAnswer,
-        openapi_extra=openapi.operation(openapi.BEARER),
-    )
-    async def get_support(request: Request) -> Response:
-        return answers.answer({"support": await support.describe(await authenticator.caller(request))})
-
-    return router
+@router.get("/v1/support", summary="The state of the installation", response_model=schemas.SupportAnswer)
+async def get_support(caller: AnyCaller, support: Service) -> Response:
+    return answers.answer({"support": await support.describe(caller)})

@@ -37,7 +37,7 @@ class AskEach(Protocol):
 class Support:
     """The state of the installation, as this Webapp sees it."""
 
-    def __init__(self, database: Database, coreapps: AskEach, data_dir: Path, media_dir: Path, clock: Clock) -> None:
+    def __init__(self, database: Database, coreapps: AskEach, *, data_dir: Path, media_dir: Path, clock: Clock) -> None:
         self._database = database
         self._coreapps = coreapps
         self._data_dir = data_dir

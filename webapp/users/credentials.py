@@ -30,7 +30,7 @@ class Credentials:
     is wrong makes no difference in path or time. The same question asked twice at a time is checked once.
     """
 
-    def __init__(self, database: Database, hasher: Hasher, guessing: Guessing, clock: Clock) -> None:
+    def __init__(self, database: Database, hasher: Hasher, guessing: Guessing, *, clock: Clock) -> None:
         self._database = database
         self._hasher = hasher
         self._guessing = guessing

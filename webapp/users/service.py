@@ -46,7 +46,14 @@ class Users:
     """The users of one account."""
 
     def __init__(
-        self, database: Database, account: str, tokens: Tokens, credentials: Credentials, hasher: Hasher, clock: Clock
+        self,
+        database: Database,
+        account: str,
+        *,
+        tokens: Tokens,
+        credentials: Credentials,
+        hasher: Hasher,
+        clock: Clock,
     ) -> None:
         self._database = database
         self._account = account

@@ -1,0 +1,47 @@
+"""Dependencies of routes: the parts of the Webapp, by their class, and the id of the request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Annotated, Any, TypeVar
+
+from fastapi import Depends, FastAPI, Request, Response
+from fastapi.routing import APIRoute
+
+Part = TypeVar("Part")
+
+
+def provide(app: FastAPI, parts: Iterable[object]) -> None:
+    """Have the routes of `app` find these parts, one of each class."""
+    app.state.parts = {type(part): part for part in parts}
+
+
+def find(request: Request, kind: type[Part]) -> Part:
+    """The part of this class."""
+    found: Part = request.app.state.parts[kind]
+    return found
+
+
+def part(kind: type[Part]) -> Any:
+    """For the signature of a route: `Annotated[Groups, part(Groups)]`."""
+
+    # A coroutine: the framework runs plain functions in threads.
+    async def provided(request: Request) -> Part:
+        return find(request, kind)
+
+    return Depends(provided)
+
+
+async def _request_id(request: Request) -> str:
+    return str(request.state.request_id)
+
+
+RequestId = Annotated[str, Depends(_request_id)]
+
+
+class DirectRoute(APIRoute):
+    """A route whose endpoint gets the request alone; its dependencies are for the OpenAPI document, and do not run."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        endpoint: Callable[[Request], Coroutine[Any, Any, Response]] = self.endpoint
+        return endpoint
