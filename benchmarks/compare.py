@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.workloads import WORKLOADS
+from benchmarks.workloads import WORKLOADS
 
 ROOT = Path(__file__).parents[1]
 RESULTS = Path(__file__).parent / "results"

@@ -18,7 +18,8 @@ from pathlib import Path
 import psutil
 import uvloop
 
-from harness import client, ledger, measure, report, workloads
+from benchmarks import report, workloads
+from harness import client, ledger, measure
 from harness.client import Business, Sent
 from harness.installation import Installation
 from harness.mariadb import MariaDB

@@ -20,14 +20,15 @@ from typing import Any
 
 import uvloop
 
-from harness import client, ledger, measure, report, workloads
+from benchmarks import report, workloads
+from benchmarks.workloads import Workload
+from harness import client, ledger, measure
 from harness.client import Business, Load
 from harness.installation import Installation
 from harness.mariadb import MariaDB
 from harness.processes import Ended
 from harness.sink import Counts, Record
 from harness.sink_process import SinkProcess
-from harness.workloads import Workload
 
 RESULTS = Path(__file__).parent / "results"
 ENVIRONMENT = {

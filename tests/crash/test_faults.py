@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import report
+from benchmarks import report
 from harness.client import Business
 from harness.installation import Installation
 from harness.mariadb import MariaDB

@@ -16,9 +16,9 @@ import matplotlib
 import sqlalchemy
 
 import tidings
+from benchmarks.workloads import RATIOS
 from harness.installation import Installation
 from harness.mariadb import MariaDB
-from harness.workloads import RATIOS
 
 matplotlib.use("Agg")
 from matplotlib import pyplot
