@@ -21,7 +21,7 @@ import uvloop
 from benchmarks import report, workloads
 from harness import client, ledger, measure
 from harness.client import Business, Sent
-from harness.installation import Installation
+from harness.installation import Installation, keep_logs
 from harness.mariadb import MariaDB
 from harness.processes import usage
 from harness.sink import Record
@@ -130,8 +130,8 @@ async def run(options: argparse.Namespace) -> int:
             verdict = await drain(sink, installation, sent)
             versions = await asyncio.to_thread(report.versions, mariadb)
             if options.keep_logs:
-                report.keep_metrics(installation)
-                report.keep_logs(directory, Path(options.keep_logs))
+                installation.keep_metrics()
+                keep_logs(directory, Path(options.keep_logs))
     heavy = [name for name, now, peak in weights if name != "mariadbd" and max(now, peak) >= LIMIT_MB]
     webhook = "not set" if options.no_url else "refusing everything with 503"
     lines = [

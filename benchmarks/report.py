@@ -6,7 +6,6 @@ import datetime
 import json
 import os
 import platform
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ import sqlalchemy
 
 import tidings
 from benchmarks.workloads import RATIOS
-from harness.installation import Installation
 from harness.mariadb import MariaDB
 
 matplotlib.use("Agg")
@@ -164,16 +162,3 @@ def _plot(results: Sequence[Figures], title: str, path: Path) -> None:
     figure.tight_layout()
     figure.savefig(path, dpi=110)
     pyplot.close(figure)
-
-
-def keep_metrics(installation: Installation) -> None:
-    """Write down the metrics of the processes as they are now, beside their logs."""
-    for name, text in installation.metrics().items():
-        (installation.directory / f"metrics-{name}.txt").write_text(text)
-
-
-def keep_logs(source: Path, target: Path) -> None:
-    """Copy the logs, metrics and profiles of the processes."""
-    target.mkdir(parents=True, exist_ok=True)
-    for kept in (*source.glob("*.log"), *source.glob("metrics-*.txt"), *source.glob("profile-*.txt")):
-        shutil.copy(kept, target)

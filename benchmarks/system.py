@@ -24,7 +24,7 @@ from benchmarks import report, workloads
 from benchmarks.workloads import Workload
 from harness import client, ledger, measure
 from harness.client import Business, Load
-from harness.installation import Installation
+from harness.installation import Installation, keep_logs
 from harness.mariadb import MariaDB
 from harness.processes import Ended
 from harness.sink import Counts, Record
@@ -57,7 +57,7 @@ async def measure_one(installation: Installation, workload: Workload, messages: 
                 await _warm_up(business, sink, workload)
             return await _run(installation, business, sink, workload, messages)
         finally:
-            await asyncio.to_thread(report.keep_metrics, installation)
+            await asyncio.to_thread(installation.keep_metrics)
             await installation.stop()
 
 
@@ -187,12 +187,12 @@ async def run(options: argparse.Namespace) -> int:
                     failures += 1
                     print(f"FAILED {workload.name}: {report.reason(error)}", flush=True)
                     if options.keep_logs:
-                        report.keep_logs(installation.directory, Path(options.keep_logs) / workload.name)
+                        keep_logs(installation.directory, Path(options.keep_logs) / workload.name)
                     continue
                 results.append(figures)
                 print(report.one_line(figures), flush=True)
                 if options.keep_logs:
-                    report.keep_logs(installation.directory, Path(options.keep_logs) / workload.name)
+                    keep_logs(installation.directory, Path(options.keep_logs) / workload.name)
             versions = await asyncio.to_thread(report.versions, mariadb)
     if results:
         whole = not options.workload and not options.quick

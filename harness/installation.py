@@ -132,6 +132,11 @@ class Installation:
                     found[name] = answer.read().decode()
         return found
 
+    def keep_metrics(self) -> None:
+        """Write down the metrics of the processes as they are now, beside their logs."""
+        for name, text in self.metrics().items():
+            (self.directory / f"metrics-{name}.txt").write_text(text)
+
     def list_shown(self) -> list[ledger.Shown]:
         """What the robots have shown."""
         if not self.robots_log.exists():
@@ -181,6 +186,13 @@ class Installation:
                 _copy_schema(self.mariadb, f"saved_{family}", f"tidings_{family}")
         shutil.rmtree(self.data_dir)
         shutil.copytree(self.directory / "saved", self.data_dir)
+
+
+def keep_logs(source: Path, target: Path) -> None:
+    """Copy the logs, metrics and profiles that the processes of an installation have left in its directory."""
+    target.mkdir(parents=True, exist_ok=True)
+    for kept in (*source.glob("*.log"), *source.glob("metrics-*.txt"), *source.glob("profile-*.txt")):
+        shutil.copy(kept, target)
 
 
 def _copy_schema(server: MariaDB, source: str, target: str) -> None:

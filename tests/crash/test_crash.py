@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import report
 from harness.client import Business
-from harness.installation import Installation
+from harness.installation import Installation, keep_logs
 from harness.mariadb import MariaDB
 from harness.sink_process import SinkProcess
 from tests.crash import disruptions, table
@@ -55,7 +54,7 @@ async def test_nothing_is_lost_doubled_or_corrupted_whatever_dies(
                 bad = await sink.counts()
             finally:
                 if options.keep:
-                    report.keep_logs(tmp_path, Path(options.keep))
+                    keep_logs(tmp_path, Path(options.keep))
     finally:
         mariadb.remove()
     print(f"\n{table.aligned(scene)}\n\n{table.NOTES}", flush=True)

@@ -16,9 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import report
 from harness.client import Business
-from harness.installation import Installation
+from harness.installation import Installation, keep_logs
 from harness.mariadb import MariaDB
 from harness.sink_process import SinkProcess
 from tests.crash import faults, table
@@ -121,7 +120,7 @@ async def _run(
                 print(f"  {table.describe_phase(scene.phases[-1])}{'' if settled else ', NOT SETTLED'}", flush=True)
         finally:
             if options.keep:
-                report.keep_logs(directory, Path(options.keep))
+                keep_logs(directory, Path(options.keep))
     print(f"\n{table.aligned(scene)}\n\n{table.NOTES}", flush=True)
     problems = table.problems(scene, settled=settled)
     for phase in scene.phases:
