@@ -13,12 +13,13 @@ from handset.application import Application, DeviceEvent
 from handset.devices.context import FleetContext
 from handset.devices.device import Device
 from handset.devices.vault import Vault
-from handset.groups.api import GroupApi
 from handset.groups.groups import Groups, GroupWork
 from handset.link import Link
 from handset.receiving.items import Delivery, OutgoingMessage
 from handset.receiving.mailroom import Mailroom
 from tidings import e2ee
+from tidings.client.errors import ClientError
+from tidings.client.http import NetworkApi
 from tidings.client.transports import Dial
 from tidings.runtime.allowance import Allowance
 from tidings.runtime.clock import Clock, SystemClock
@@ -60,7 +61,7 @@ class Fleet:
         unauthorized: Callable[[Device], None] | None = None,
         replaced: Callable[[Device], None] | None = None,
         connected: Callable[[bool, str], None] | None = None,
-        group_api: GroupApi | None = None,
+        api: NetworkApi | None = None,
     ) -> None:
         self.name = name
         self.devices = {device.number: device for device in devices}
@@ -72,7 +73,7 @@ class Fleet:
         self._unauthorized = unauthorized
         self._replaced = replaced
         self._connected = connected
-        self.groups = Groups(self, vault, group_api, self._clock)
+        self.groups = Groups(self, vault, api, self._clock)
         self._mailroom: Mailroom | None = None
         self._opened = asyncio.Event()
         self._links = [
@@ -274,7 +275,7 @@ class Fleet:
                 try:
                     await self._send(device, peer, content.NULL_CONTENT, new_session=True, resendable=False)
                     log.info("session.renewed", extra={"number": number, "peer": peer})
-                except errors.HandsetError as error:
+                except ClientError as error:
                     log.warning("session.not_renewed", extra={"number": number, "peer": peer, "error": str(error)})
                     if not isinstance(error, errors.NoSuchNumber):
                         self._to_heal[self._healing] = device

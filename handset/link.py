@@ -8,11 +8,10 @@ from typing import Protocol
 
 from prometheus_client import Counter, Gauge
 
-from handset import errors
 from handset.devices.device import Device
 from tidings import e2ee
 from tidings.client.connection import DeviceConnection
-from tidings.client.errors import ClientError
+from tidings.client.errors import ClientError, NetworkAway
 from tidings.client.listener import DeviceListener
 from tidings.client.transports import Dial, FrameTransport
 from tidings.runtime.clock import Clock
@@ -124,7 +123,7 @@ class Link(DeviceListener[OutboxRow]):
             async with asyncio.timeout(FETCH_SECONDS):
                 return await self._connection.fetch(device.number, peers)
         except (ClientError, TimeoutError) as error:
-            raise errors.NetworkAway(str(error) or "the network did not answer") from error
+            raise NetworkAway(str(error) or "the network did not answer") from error
 
     # What the connection tells.
 

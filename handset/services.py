@@ -11,8 +11,6 @@ from handset.devices.prekey_rotation import Rotation
 from handset.devices.registration import Enrolment
 from handset.devices.vault import Vault
 from handset.fleet import Fleet
-from handset.groups.api import GroupApi
-from handset.network_api import NetworkApi
 from handset.robots import robots
 from handset.robots.checking import Checker
 from handset.robots.invitations import Invitations
@@ -21,6 +19,7 @@ from handset.robots.roster import Roster
 from handset.settings import FAMILY, RobotsSettings
 from handset.shown_log import ShownLog
 from tidings.client import transports
+from tidings.client.http import NetworkApi
 from tidings.runtime.clock import SystemClock
 from tidings.runtime.service import Service, run_services
 from tidings.storage import schema
@@ -81,7 +80,7 @@ async def _run(
         [transports.tcp(*settings.tcp_address)] * settings.connections,
         prekeys_low=refill.want,
         unauthorized=roster.void,
-        group_api=GroupApi(api),
+        api=api,
     )
     invitations = Invitations(fleet.groups)
     application.got.append(invitations.offer)

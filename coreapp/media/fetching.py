@@ -16,7 +16,7 @@ from coreapp.media.errors import DownloadFailed
 from coreapp.media.transfer import Steps
 from coreapp.webhook import inbound
 from tidings import e2ee
-from tidings.client.errors import NetworkAway, NetworkRefusal, Unauthorized
+from tidings.client.errors import FileLost, NetworkAway, NetworkRefusal, Unauthorized
 from tidings.client.http import Credentials, NetworkApi
 from tidings.e2ee import attachments
 from tidings.media import kinds, signatures
@@ -96,10 +96,10 @@ class Fetcher:
             except Unauthorized as error:
                 # The token is another one once the shard is opened again.
                 raise NetworkAway(str(error)) from error
+            except FileLost as error:
+                raise DownloadFailed("the network does not have the file: HTTP 404", is_final=True) from error
             except NetworkRefusal as error:
-                raise DownloadFailed(
-                    f"the network does not have the file: HTTP {error.status}", is_final=True
-                ) from error
+                raise DownloadFailed(f"the network refuses the file: HTTP {error.status}", is_final=True) from error
             except (e2ee.InvalidMessage, SendLess, SendSomething) as error:
                 # All of it came: a transfer that breaks off is the network's failure, and is made again.
                 raise DownloadFailed(str(error), is_final=True) from error

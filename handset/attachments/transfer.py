@@ -19,8 +19,9 @@ from handset import composing, errors
 from handset.attachments import pointers
 from handset.attachments.pointers import Attachment
 from handset.devices.device import Device
-from handset.network_api import NetworkApi
 from tidings import e2ee
+from tidings.client.errors import FileLost
+from tidings.client.http import NetworkApi
 from tidings.e2ee import attachments
 from tidings.media import kinds
 from tidings.media.errors import UseAnotherType
@@ -88,11 +89,11 @@ async def fetch(
             blob.write(chunk)
             verifier.update(chunk)
 
-        async with contextlib.aclosing(api.download_blob(device, pointer.blob)) as incoming:
+        async with api.download_blob(device, pointer.blob) as incoming:
             async for chunk in incoming:
                 done += len(chunk)
                 if done > total:
-                    raise errors.FileLost("the file is another one than the message says")
+                    raise FileLost("the file is another one than the message says")
                 await asyncio.to_thread(take, chunk)
                 progress(done, total)
         try:
@@ -102,9 +103,9 @@ async def fetch(
                 left -= len(chunk)
                 yield chunk
         except e2ee.InvalidMessage as error:
-            raise errors.FileLost(f"the file is damaged: {error}") from error
+            raise FileLost(f"the file is damaged: {error}") from error
     if left or digest.hexdigest() != pointer.sha256.lower():
-        raise errors.FileLost("the file is another one than the message says")
+        raise FileLost("the file is another one than the message says")
 
 
 async def upload(
@@ -124,8 +125,8 @@ async def upload(
         file.seek(0)
         key = attachments.generate_key()
         outgoing = _Outgoing(file, size, attachments.Encryptor(key), progress)
-        blob = await api.upload_blob(device, outgoing.chunks(), attachments.blob_size(size))
-    pointer = FilePointer(blob, key, outgoing.digest, size, mime_type, outgoing.sha256)
+        stored = await api.upload_blob(device, outgoing.chunks(), attachments.blob_size(size))
+    pointer = FilePointer(stored.id, key, outgoing.digest, size, mime_type, outgoing.sha256)
     return composing.medium(kind, msgspec.to_builtins(pointer), caption, path.name if kind == kinds.DOCUMENT else "")
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from handset import errors
 from handset.devices.device import Device
 from handset.devices.registration import Enrolment
+from tidings.client.errors import ClientError
 from tidings.runtime.service import Wakeup, wait_for
 from tidings.storage import outages
 
@@ -53,7 +53,7 @@ class Refill:
         chosen = [self._wanted.pop(number) for number in list(self._wanted)[:AT_A_TIME]]
         try:
             await self._enrolment.refill(chosen)
-        except errors.HandsetError as error:
+        except ClientError as error:
             # The network asks again at the next session that takes a key.
             log.warning("prekeys.not_uploaded", extra={"devices": len(chosen), "error": str(error)})
             return False

@@ -6,9 +6,9 @@ import asyncio
 import logging
 from collections.abc import Mapping
 
-from handset import errors
 from handset.devices.device import Device
 from handset.devices.registration import Enrolment
+from tidings.client.errors import ClientError
 from tidings.runtime.service import wait_for
 from tidings.storage import outages
 
@@ -33,7 +33,7 @@ class Rotation:
         while not stop.is_set():
             try:
                 await self.run_once(stop)
-            except errors.HandsetError as error:
+            except ClientError as error:
                 log.warning("prekeys.not_rotated", extra={"error": str(error)})
             except Exception as error:
                 if not outages.is_outage(error):

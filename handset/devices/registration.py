@@ -10,12 +10,12 @@ import dataclasses
 import logging
 from collections.abc import Iterable, Sequence
 
-from handset import errors, network_api
 from handset.devices import keys
 from handset.devices.device import Device
-from handset.devices.keys import KeySet
 from handset.devices.vault import Vault
-from handset.network_api import NetworkApi
+from tidings.client.errors import NetworkAway, NetworkRefusal
+from tidings.client.http import MAX_BULK, NetworkApi
+from tidings.client.keys import KeySet
 from tidings.runtime.clock import Clock, SystemClock
 from tidings.runtime.service import wait_for
 from tidings.storage.database import Database
@@ -56,7 +56,8 @@ class Enrolment:
     ) -> None:
         """Register one device, for the first time or again."""
         made = await self._store_keys([device], one_time, kyber_one_time)
-        device.token = await self._api.register(device, made[0], code=code, registration_key=registration_key)
+        body = made[0].registration(device.number, device.registration_id, device.identity.public, code=code)
+        device.token = await self._api.register(body, registration_key=registration_key)
         await self._save([device])
 
     async def register_many(
@@ -66,15 +67,19 @@ class Enrolment:
 
         Returns early when `stop` is set. Raises `Unauthorized` and `Rejected`.
         """
-        for start in range(0, len(devices), network_api.MAX_BULK):
-            chunk = devices[start : start + network_api.MAX_BULK]
+        for start in range(0, len(devices), MAX_BULK):
+            chunk = devices[start : start + MAX_BULK]
             made = await self._store_keys(chunk, one_time, 0)
+            bodies = [
+                key_set.registration(device.number, device.registration_id, device.identity.public)
+                for device, key_set in zip(chunk, made, strict=True)
+            ]
             delay = RETRY_SECONDS
             while not stop.is_set():
                 try:
-                    tokens = await self._api.register_many(list(zip(chunk, made, strict=True)), registration_key)
+                    tokens = await self._api.register_many(bodies, registration_key)
                     break
-                except errors.NetworkAway as error:
+                except NetworkAway as error:
                     log.warning("registration.waiting", extra={"error": str(error)})
                     await wait_for(stop, delay)
                     delay = min(2 * delay, MAX_RETRY_SECONDS)
@@ -92,13 +97,14 @@ class Enrolment:
         made = [
             (
                 device,
-                keys.make(device, one_time=count, kyber_one_time=kyber, whole=False, used=used[device.number]),
+                keys.make(device, one_time=count, kyber_one_time=kyber, lasting=False, used=used[device.number]),
             )
             for device, count, kyber in preferences
         ]
         await self._commit([device for device, _ in made], [key_set for _, key_set in made])
         for start in range(0, len(made), UPLOADS_IN_FLIGHT):
-            await asyncio.gather(*(self._api.put_keys(*entry) for entry in made[start : start + UPLOADS_IN_FLIGHT]))
+            part = made[start : start + UPLOADS_IN_FLIGHT]
+            await asyncio.gather(*(self._api.upload_keys(device, key_set.upload()) for device, key_set in part))
 
     async def list_due(self, after: str) -> Sequence[str]:
         """The next numbers of devices whose lasting pre-keys are to be replaced."""
@@ -114,7 +120,7 @@ class Enrolment:
         whom the network refuses.
         """
         used = await self._used(devices)
-        made = [(device, keys.make(device, one_time=0, whole=True, used=used[device.number])) for device in devices]
+        made = [(device, keys.make(device, one_time=0, lasting=True, used=used[device.number])) for device in devices]
         await self._commit([device for device, _ in made], [key_set for _, key_set in made], in_use=False)
         refused: list[Device] = []
         for start in range(0, len(made), UPLOADS_IN_FLIGHT):
@@ -126,8 +132,8 @@ class Enrolment:
     async def block(self, devices: Sequence[Device], other: str) -> None:
         """Have these devices block a number, where they do not yet."""
         todo = [device for device in devices if device.blocked != other]
-        for start in range(0, len(todo), network_api.MAX_BULK):
-            chunk = todo[start : start + network_api.MAX_BULK]
+        for start in range(0, len(todo), MAX_BULK):
+            chunk = todo[start : start + MAX_BULK]
             for device in chunk:
                 if device.blocked:
                     await self._api.unblock(device, device.blocked)
@@ -140,7 +146,7 @@ class Enrolment:
         made: list[KeySet] = []
         for count, device in enumerate(devices, 1):
             kept = used[device.number]
-            made.append(keys.make(device, one_time=one_time, kyber_one_time=kyber_one_time, whole=True, used=kept))
+            made.append(keys.make(device, one_time=one_time, kyber_one_time=kyber_one_time, lasting=True, used=kept))
             if count % KEYS_IN_A_SLICE == 0:
                 await asyncio.sleep(0)
         await self._commit(devices, made)
@@ -148,8 +154,8 @@ class Enrolment:
 
     async def _rotate(self, device: Device, made: KeySet) -> bool:
         try:
-            answer = await self._api.put_keys(device, made)
-        except (errors.Unauthorized, errors.Rejected) as error:
+            left = await self._api.upload_keys(device, made.upload())
+        except NetworkRefusal as error:
             log.warning("prekeys.refused", extra={"number": device.number, "error": str(error)})
             return False
         assert made.signed is not None
@@ -157,9 +163,9 @@ class Enrolment:
         lasting, now = [made.signed.key_id, made.kyber_last.key_id], self._now()
         async with self._database.transaction() as connection:
             await prekeys.replace_lasting(connection, device.number, lasting, now)
-            if "prekey_ids" in answer:
-                left = [*answer["prekey_ids"], *answer["kyber_prekey_ids"]]
-                await prekeys.retire_one_time(connection, device.number, left, now)
+            if left.prekey_ids is not None:
+                ids = [*left.prekey_ids, *(left.kyber_prekey_ids or ())]
+                await prekeys.retire_one_time(connection, device.number, ids, now)
             await prekeys.delete_retired(connection, device.number, now - KEPT_MS)
         return True
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from handset.devices.device import Device
 from tidings import e2ee
+from tidings.client import keys
 from tidings.storage.handset import devices, groups, prekeys, sent, sessions
 
 _KEY_ID = 1
@@ -38,34 +39,29 @@ class Vault:
         return Device(row.number, row.registration_id, identity, token, row.next_key_id, row.blocked)
 
     def prekey_rows(
-        self, number: str, kind: str, keys: Iterable[e2ee.PreKey | e2ee.SignedPreKey | e2ee.KyberPreKey]
+        self, number: str, kind: str, made: Iterable[e2ee.PreKey | e2ee.SignedPreKey | e2ee.KyberPreKey]
     ) -> list[prekeys.PreKeyRow]:
-        """A Kyber pre-key is stored as its seed alone, the others with their public keys."""
-        kyber = kind in (prekeys.KYBER_ONE_TIME, prekeys.KYBER_LAST)
+        """Without what is only needed to upload them."""
         return [
             prekeys.PreKeyRow(
                 number,
                 key.key_id,
                 kind,
-                self._sealer.seal(
-                    key.private if kyber else key.public + key.private, context=(number, "prekey", kind, key.key_id)
-                ),
+                self._sealer.seal(keys.pack(key, uploadable=False), context=(number, "prekey", kind, key.key_id)),
             )
-            for key in keys
+            for key in made
         ]
 
     def one_time(self, row: prekeys.PreKeyRow) -> e2ee.PreKey:
-        keys = self._open_prekey(row)
-        return e2ee.PreKey(row.key_id, keys[:_PUBLIC], keys[_PUBLIC:])
+        return keys.unpack_one_time(row.key_id, self._open_prekey(row))
 
     def signed(self, row: prekeys.PreKeyRow) -> e2ee.SignedPreKey:
-        """Without its signature, which is only needed to upload it."""
-        keys = self._open_prekey(row)
-        return e2ee.SignedPreKey(row.key_id, keys[:_PUBLIC], keys[_PUBLIC:], b"")
+        """Without its signature."""
+        return keys.unpack_signed(row.key_id, self._open_prekey(row))
 
     def kyber(self, row: prekeys.PreKeyRow) -> e2ee.KyberPreKey:
-        """Without public key and signature, which are only needed to upload it."""
-        return e2ee.KyberPreKey(row.key_id, b"", self._open_prekey(row), b"")
+        """Without public key and signature."""
+        return keys.unpack_kyber(row.key_id, self._open_prekey(row))
 
     def seal_half(self, number: str, peer: str, half: str, state: bytes) -> bytes:
         """`half` is `sending` or `receiving`."""

@@ -12,10 +12,12 @@ from typing import Any, Protocol
 from handset import errors
 from handset.devices.device import Device
 from handset.devices.vault import Vault
-from handset.groups.api import GroupApi
 from handset.groups.sender_keys import Preparation, SenderKeyStore
 from handset.sending.outbox import OutboxBatch
 from tidings import e2ee
+from tidings.client.errors import ClientError, NetworkAway
+from tidings.client.groups import GroupApi
+from tidings.client.http import NetworkApi
 from tidings.runtime.clock import Clock
 from tidings.runtime.lru import LRU
 from tidings.runtime.service import wait_for
@@ -69,7 +71,7 @@ class Groups:
     bounded with it.
     """
 
-    def __init__(self, courier: Courier, vault: Vault, api: GroupApi | None, clock: Clock) -> None:
+    def __init__(self, courier: Courier, vault: Vault, api: NetworkApi | None, clock: Clock) -> None:
         self._courier = courier
         self._vault = vault
         self._network = api
@@ -85,38 +87,38 @@ class Groups:
     async def create(self, number: str, subject: str) -> DescribedGroup:
         """A new group, with this number as its admin."""
         device = self._courier.devices[number]
-        group = await self._api.create(device, subject)
+        group = await self._api(device).create(subject)
         await self._remember(device, group)
         return group
 
     async def join(self, number: str, code: str) -> DescribedGroup:
         """Join by a code, or by a link that ends with it."""
         device = self._courier.devices[number]
-        group = await self._api.join(device, code_of(code))
+        group = await self._api(device).join(code_of(code))
         await self._remember(device, group)
         return group
 
     async def leave(self, number: str, group: str) -> None:
         """Be in the group no more, and forget its keys."""
         device = self._courier.devices[number]
-        await self._api.leave(device, group)
+        await self._api(device).leave(group)
         await self._courier.do(lambda keys, connection, _: keys.forget(connection, number, group))
 
     async def list_mine(self, number: str) -> Sequence[DescribedGroup]:
         """As the network knows them."""
-        return await self._api.list_mine(self._courier.devices[number])
+        return await self._api(self._courier.devices[number]).list_mine()
 
     async def get(self, number: str, group: str) -> DescribedGroup:
         """One of them, with its participants."""
-        return await self._api.get(self._courier.devices[number], group)
+        return await self._api(self._courier.devices[number]).fetch(group)
 
     async def get_code(self, number: str, group: str) -> str:
         """What others join with."""
-        return await self._api.get_code(self._courier.devices[number], group)
+        return await self._api(self._courier.devices[number]).invite(group)
 
     async def remove(self, number: str, group: str, others: Sequence[str]) -> DescribedGroup:
         """Remove others from the group."""
-        return await self._api.remove(self._courier.devices[number], group, others)
+        return await self._api(self._courier.devices[number]).remove(group, others)
 
     async def send(self, number: str, group: str, plaintext: bytes) -> str:
         """Send a content to everybody in a group; returns its id when it is safely in the outbox.
@@ -129,7 +131,7 @@ class Groups:
             if sent is not None:
                 return sent
             await self._prepare(device, group)
-        raise errors.NetworkAway("the group changes faster than its members can be given the key")
+        raise NetworkAway("the group changes faster than its members can be given the key")
 
     # What the mailroom and the links report.
 
@@ -172,18 +174,18 @@ class Groups:
         for key, (device, envelope) in list(self._stale.items()):
             try:
                 await self._send_again(device, envelope)
-            except (errors.NetworkAway, errors.NotStored):
+            except (NetworkAway, errors.NotStored):
                 return False
-            except (errors.HandsetError, e2ee.E2EEError) as error:
+            except (ClientError, e2ee.E2EEError) as error:
                 self._courier.give_up(device, envelope, str(error))
             self._stale.pop(key, None)
         while self._chores:
             (kind, number, peer, group), device = next(iter(self._chores.items()))
             try:
                 await (self._ask if kind == "ask" else self._give)(device, peer, group)
-            except (errors.NetworkAway, errors.NotStored):
+            except (NetworkAway, errors.NotStored):
                 return False
-            except errors.HandsetError as error:
+            except ClientError as error:
                 fields = {"number": number, "peer": peer, "group": group, "error": str(error)}
                 log.warning(f"sender_key.{kind}_failed", extra=fields)
             self._chores.pop((kind, number, peer, group), None)
@@ -208,7 +210,7 @@ class Groups:
         number = device.number
         lock = self._preparing.setdefault((number, group), asyncio.Lock())
         async with lock:
-            there = await self._api.get(device, group)
+            there = await self._api(device).fetch(group)
             preparation: Preparation = await self._courier.do(
                 lambda keys, connection, _: keys.prepare(connection, number, there)
             )
@@ -219,7 +221,7 @@ class Groups:
                     async with asyncio.timeout(KEYS_SECONDS):
                         await self._courier.wait_until_gone(device, sent)
                 except TimeoutError as error:
-                    raise errors.NetworkAway("the members of the group could not be given the key") from error
+                    raise NetworkAway("the members of the group could not be given the key") from error
                 fields = {"number": number, "group": group, "members": len(sent)}
                 log.info("sender_key.distributed", extra=fields)
             await self._courier.do(
@@ -237,7 +239,7 @@ class Groups:
                 self._courier.settle(envelope)
                 return
             await self._prepare(device, group)
-        raise errors.NetworkAway("the group changes faster than its members can be given the key")
+        raise NetworkAway("the group changes faster than its members can be given the key")
 
     async def _ask(self, device: Device, peer: str, group: str) -> None:
         await self._courier.send_each(device, [peer], content.encode_sender_key_request(group))
@@ -245,7 +247,7 @@ class Groups:
 
     async def _give(self, device: Device, peer: str, group: str) -> None:
         """Only to whoever is in the group by what the network says now."""
-        there = await self._api.get(device, group)
+        there = await self._api(device).fetch(group)
         if all(participant.number != peer for participant in there.participants):
             log.warning("sender_key.stranger", extra={"number": device.number, "peer": peer, "group": group})
             return
@@ -269,11 +271,10 @@ class Groups:
     async def _remember(self, device: Device, group: DescribedGroup) -> None:
         await self._courier.do(lambda keys, connection, _: keys.remember(connection, device.number, group))
 
-    @property
-    def _api(self) -> GroupApi:
+    def _api(self, device: Device) -> GroupApi:
         if self._network is None:
-            raise errors.NetworkAway("this fleet has no way to ask the network about groups")
-        return self._network
+            raise NetworkAway("this fleet has no way to ask the network about groups")
+        return GroupApi(self._network, device)
 
 
 def code_of(text: str) -> str:

@@ -10,12 +10,12 @@ from collections.abc import Mapping
 
 from prometheus_client import Counter
 
-from handset import errors
 from handset.application import ReceivedMessage
 from handset.attachments import pointers, transfer
 from handset.attachments.pointers import Attachment
 from handset.devices.device import Device
-from handset.network_api import NetworkApi
+from tidings.client.errors import ClientError, NetworkAway
+from tidings.client.http import NetworkApi
 from tidings.runtime.service import wait_for
 
 log = logging.getLogger(__name__)
@@ -72,12 +72,12 @@ class Checker:
                     async for _ in chunks:
                         pass
                 result, detail = "opened", ""
-            except errors.NetworkAway as error:
+            except NetworkAway as error:
                 result, detail = "NetworkAway", str(error)
                 if attempt < ATTEMPTS and not await wait_for(stop, delay):
                     delay *= 2
                     continue
-            except (errors.HandsetError, OSError) as error:
+            except (ClientError, OSError) as error:
                 result, detail = type(error).__name__, str(error)
             break
         FILES.labels(result).inc()

@@ -9,6 +9,7 @@ import re
 from handset import errors
 from handset.application import ReceivedMessage
 from handset.groups.groups import Groups
+from tidings.client.errors import ClientError, NetworkAway
 from tidings.runtime.service import wait_for
 
 log = logging.getLogger(__name__)
@@ -60,9 +61,9 @@ class Invitations:
             for _ in range(ATTEMPTS):
                 try:
                     group = await self._groups.join(number, code)
-                except (errors.NetworkAway, errors.NotStored):
+                except (NetworkAway, errors.NotStored):
                     await wait_for(stop, RETRY_SECONDS)
-                except errors.HandsetError as error:
+                except ClientError as error:
                     log.warning("group.not_joined", extra={"number": number, "error": str(error)})
                     break
                 else:

@@ -6,12 +6,12 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
-from handset import errors
 from handset.devices import keys
 from handset.devices.device import Device
 from handset.devices.registration import Enrolment
 from handset.robots import behaviours
 from handset.robots.behaviours import Behaviour
+from tidings.client.errors import NetworkAway
 from tidings.runtime.service import Wakeup, wait_for
 
 log = logging.getLogger(__name__)
@@ -104,7 +104,7 @@ class Roster:
             try:
                 await self._enrolment.block([device for device in blockers if device.token], self._block)
                 return
-            except errors.NetworkAway as error:
+            except NetworkAway as error:
                 log.warning("blocking.waiting", extra={"error": str(error)})
                 await wait_for(stop, RETRY_SECONDS)
 

@@ -13,8 +13,8 @@ from handset.attachments import pointers, transfer
 from handset.attachments.pointers import Attachment
 from handset.composing import Content
 from handset.devices.device import Device
-from handset.network_api import NetworkApi
 from handset.terminal.commands import Misused
+from tidings.client.http import NetworkApi
 from tidings.runtime.lru import LRU
 
 KEPT = 1000  # files; those shown before cannot be saved any more

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from handset import errors
 from handset.groups.groups import Groups
+from tidings.client.errors import ClientError
 from tidings.wire.groups import DescribedGroup
 
 HELP = """/group                      lists the groups one is in;  /group N  writes to one of them
@@ -52,7 +52,7 @@ class Commands:
                 self._screen.say(f"What you type goes to {self._screen.groups[found]}.")
             else:
                 self._screen.say(f"There is no such group. Use\n{HELP}")
-        except errors.HandsetError as error:
+        except ClientError as error:
             self._screen.say(f"! {error}")
 
     async def _list(self) -> None:

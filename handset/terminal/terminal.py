@@ -14,8 +14,6 @@ from handset.devices.prekey_rotation import Rotation
 from handset.devices.registration import Enrolment
 from handset.devices.vault import Vault
 from handset.fleet import Fleet
-from handset.groups.api import GroupApi
-from handset.network_api import NetworkApi
 from handset.settings import FAMILY, TerminalSettings
 from handset.shown_log import ShownLog
 from handset.terminal import commands, group_commands, keyboard
@@ -23,6 +21,8 @@ from handset.terminal.files import ConversationFiles
 from handset.terminal.keyboard import Keyboard
 from handset.terminal.screen import Screen, Write
 from tidings.client import transports
+from tidings.client.errors import ClientError, NetworkAway, TooSoon, Unauthorized, WrongCode
+from tidings.client.http import NetworkApi
 from tidings.runtime.clock import SystemClock
 from tidings.runtime.service import wait_for
 from tidings.storage import schema
@@ -81,7 +81,7 @@ async def run_terminal(
             async with NetworkApi(settings.http_url) as api:
                 terminal = _Terminal(digits, fleet, settings, database, api, lines, shown_log, write, stop)
                 return await terminal.run()
-    except errors.HandsetError as error:
+    except ClientError as error:
         write(f"{_sentence(error)}.")
         return 1
     finally:
@@ -139,7 +139,7 @@ class _Terminal:
             unauthorized=self._void,
             replaced=lambda _: self._leave("This number is in use elsewhere now."),
             connected=screen.connected,
-            group_api=GroupApi(self._api),
+            api=self._api,
         )
         self._write(f"This is +{self._number}. {HELP}")
         ending = asyncio.Event()
@@ -182,15 +182,15 @@ class _Terminal:
                     return False
                 await self._enrol(device, code="".join(code.split()).replace("-", ""))
                 return True
-            except errors.NetworkAway as error:
+            except NetworkAway as error:
                 if not told:
                     self._write(f"{_sentence(error)}. Trying again until it is back.")
                 told = True
                 await wait_for(self._stop, RETRY_SECONDS)
-            except errors.Unauthorized:
+            except Unauthorized:
                 # A key of another installation; the network has one of its own.
                 key = ""
-            except errors.WrongCode as error:
+            except WrongCode as error:
                 self._write(f"{_sentence(error)}.")
         return False
 
@@ -198,7 +198,7 @@ class _Terminal:
         try:
             await self._api.request_code(self._number)
             self._write(f"The network has printed a code for +{self._number} into its log.")
-        except errors.TooSoon as error:
+        except TooSoon as error:
             self._write(f"{_sentence(error)}: use that one.")
         return True
 
@@ -261,8 +261,8 @@ class _Terminal:
         elif command == "/save":
             try:
                 await shelf.save(argument.strip())
-            except (commands.Misused, errors.HandsetError) as error:
-                self._write(f"! not saved: {error}" if isinstance(error, errors.HandsetError) else str(error))
+            except (commands.Misused, ClientError) as error:
+                self._write(f"! not saved: {error}" if isinstance(error, ClientError) else str(error))
         elif not screen.to:
             known = ", ".join(f"+{peer}" for peer in sorted(screen.peers))
             self._write(f"To whom? Choose with /to NUMBER{f' ({known})' if known else ''}.")
@@ -293,10 +293,10 @@ class _Terminal:
             self._write(str(error))
         except commands.NothingToSend as done:
             screen.say(f"  {done}")
-        except errors.HandsetError as error:
+        except ClientError as error:
             self._write(f"! not sent: {error}")
 
 
-def _sentence(error: errors.HandsetError) -> str:
+def _sentence(error: ClientError) -> str:
     text = str(error)
     return text[:1].upper() + text[1:]

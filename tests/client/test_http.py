@@ -125,10 +125,9 @@ async def test_a_blob_comes_back_as_it_went(api: NetworkApi, size: int) -> None:
 
 async def test_a_blob_that_is_not_there_is_lost(api: NetworkApi) -> None:
     device = await register(api, ADA)
-    with pytest.raises(errors.FileLost) as lost:
+    with pytest.raises(errors.FileLost):
         async with api.download_blob(device, "../nothing"):
             pass
-    assert lost.value.status == 404
 
 
 async def test_what_the_source_of_a_blob_raises_comes_out_as_it_is(api: NetworkApi) -> None:

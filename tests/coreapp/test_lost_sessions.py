@@ -15,12 +15,12 @@ from handset.devices.device import Device
 from handset.devices.registration import Enrolment
 from handset.devices.vault import Vault
 from handset.fleet import Fleet
-from handset.network_api import NetworkApi
 from tests.conftest import DatabaseFactory
 from tests.coreapp.conftest import BUSINESS, Running, World
 from tests.coreapp.real_network import RealNetwork, real_network
 from tests.coreapp.signals import TIMEOUT, Signals
 from tidings.client import transports
+from tidings.client.http import NetworkApi
 from tidings.storage.business import sessions
 from tidings.storage.database import Database
 from tidings.storage.handset import tables

@@ -12,10 +12,10 @@ from handset.devices import keys
 from handset.devices.registration import Enrolment
 from handset.devices.vault import Vault
 from handset.fleet import Fleet
-from handset.network_api import NetworkApi
 from tests.handset.conftest import SECRETS, LiveNetwork
 from tests.handset.scripted import BUSINESS
 from tidings.client import transports
+from tidings.client.http import NetworkApi
 from tidings.runtime.settings import DatabaseSettings
 from tidings.storage import schema
 from tidings.storage.database import Database

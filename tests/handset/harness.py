@@ -12,7 +12,6 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from handset.application import Action, DeviceEvent, ReceivedMessage
 from handset.devices import keys
 from handset.devices.device import Device
-from handset.devices.keys import KeySet
 from handset.devices.vault import Vault
 from handset.fleet import Fleet
 from handset.robots import behaviours
@@ -20,6 +19,7 @@ from handset.robots.behaviours import behaviour_of
 from handset.shown_log import ShownLog
 from tests.handset.scripted import ScriptedNetwork, make_device
 from tidings.client import transports
+from tidings.client.keys import KeySet
 from tidings.runtime.clock import Clock, SystemClock
 from tidings.runtime.settings import DatabaseSettings
 from tidings.storage import schema

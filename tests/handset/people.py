@@ -12,12 +12,11 @@ from handset.devices import keys
 from handset.devices.registration import Enrolment
 from handset.devices.vault import Vault
 from handset.fleet import Fleet
-from handset.groups.api import GroupApi
-from handset.network_api import NetworkApi
 from handset.robots import behaviours
 from tests.handset.conftest import SECRETS, LiveNetwork
 from tests.handset.harness import FailingDatabase
 from tidings.client import transports
+from tidings.client.http import NetworkApi
 from tidings.storage import schema
 from tidings.wire.content import encode_text
 
@@ -68,7 +67,7 @@ class Person:
                     key = SECRETS.registration_key
                     await enrolment.register(device, one_time=20, kyber_one_time=0, registration_key=key)
                 dials = [transports.tcp(*self._network.tcp)]
-                fleet = Fleet("phone", database, [device], vault, self, dials, group_api=GroupApi(api))
+                fleet = Fleet("phone", database, [device], vault, self, dials, api=api)
                 running = asyncio.create_task(fleet.run(stop))
                 self._fleet, self._store = fleet, database
                 async with asyncio.timeout(10):

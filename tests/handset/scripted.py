@@ -10,8 +10,8 @@ import msgspec
 
 from handset.devices import keys
 from handset.devices.device import Device
-from handset.devices.keys import KeySet
 from tidings import e2ee
+from tidings.client.keys import KeySet
 from tidings.wire import connection
 from tidings.wire import device as wire
 
@@ -180,6 +180,6 @@ class ScriptedNetwork:
 def make_device(number: str, *, one_time: int = 2) -> tuple[Device, KeySet]:
     """A registered device and what it has uploaded."""
     device = keys.new_device(number)
-    key_set = keys.make(device, one_time=one_time, whole=True)
+    key_set = keys.make(device, one_time=one_time, lasting=True)
     device.token = f"token of {number}"
     return device, key_set

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from handset import errors
 from handset.devices.vault import Vault
 from tests.handset.conftest import SECRETS, LiveNetwork
 from tests.handset.people import ADA, BOB, CID, DOT, Person, meet
 from tidings import e2ee
+from tidings.client.errors import NoSuchGroup
 from tidings.storage.handset import groups as handset_groups
 from tidings.storage.handset import inbox
 from tidings.wire import content
@@ -159,7 +159,7 @@ async def test_after_somebody_left_the_next_message_is_under_a_key_that_they_do_
         await ada.say(group, "two")
         await bob.reads("one", "two")
         await cid.reads("one")
-        with pytest.raises(errors.NoSuchGroup):
+        with pytest.raises(NoSuchGroup):
             await cid.say(group, "let me in")
         # What Cid kept of the old key opens nothing of the new one.
         sealed: list[wire.Deliver] = []

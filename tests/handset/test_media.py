@@ -26,7 +26,6 @@ from handset.devices import keys
 from handset.devices.device import Device
 from handset.devices.registration import Enrolment
 from handset.devices.vault import Vault
-from handset.network_api import NetworkApi
 from handset.robots.behaviours import Behaviour, number_of
 from handset.settings import RobotsSettings
 from handset.terminal import files as shelf
@@ -34,6 +33,8 @@ from tests.handset.business import Recorder, business
 from tests.handset.conftest import SECRETS, LiveNetwork, robots_running
 from tests.handset.scripted import BUSINESS
 from tests.handset.test_terminal import ADA, at_the_terminal, settings_for
+from tidings.client.errors import FileLost, NetworkAway
+from tidings.client.http import NetworkApi
 from tidings.e2ee import attachments
 from tidings.media import kinds
 from tidings.runtime.settings import DatabaseSettings
@@ -185,7 +186,7 @@ async def test_a_file_that_is_not_the_one_is_never_saved(api: NetworkApi, device
     }
     for what, change in wrong.items():
         pointer = Attachment(**{name: getattr(good, name) for name in Attachment.__struct_fields__} | change)
-        with pytest.raises(errors.FileLost):
+        with pytest.raises(FileLost):
             await transfer.save(api, device, pointer, tmp_path / "files")
         assert list((tmp_path / "files").iterdir()) == [], what
 
@@ -198,9 +199,9 @@ async def test_a_folder_that_cannot_be_written_and_a_network_that_is_away_are_to
     with pytest.raises(errors.CannotKeep, match=r"cat\.png.*(exists|Not a directory)"):
         await transfer.save(api, device, pointer, path)
     await live_network.stop()
-    with pytest.raises(errors.NetworkAway):
+    with pytest.raises(NetworkAway):
         await transfer.save(api, device, pointer, tmp_path / "files")
-    with pytest.raises(errors.NetworkAway):
+    with pytest.raises(NetworkAway):
         await transfer.upload(api, device, path)
     assert list((tmp_path / "files").iterdir()) == []
 

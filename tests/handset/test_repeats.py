@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 
 from handset.devices.device import Device
-from handset.devices.keys import KeySet
 from handset.receiving import mailroom, resending
 from tests.handset.harness import Bench, bench
 from tests.handset.scripted import BUSINESS, Business
 from tests.handset.test_fleet import READER, _device
 from tidings import e2ee
+from tidings.client.keys import KeySet
 from tidings.runtime.clock import ManualClock
 from tidings.storage.handset import inbox
 from tidings.storage.handset import sent as handset_sent

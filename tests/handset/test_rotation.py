@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from handset import errors
 from handset.devices import keys
 from handset.devices.device import Device
 from handset.devices.prekey_rotation import Rotation
 from handset.devices.registration import KEPT_MS, ROTATION_MS, Enrolment
 from handset.devices.vault import Vault
-from handset.network_api import NetworkApi
 from tests.conftest import DatabaseFactory
 from tests.handset.conftest import SECRETS, LiveNetwork
 from tidings import e2ee
+from tidings.client.errors import NetworkAway
+from tidings.client.http import NetworkApi
 from tidings.runtime.clock import ManualClock
 from tidings.storage.database import Database
 from tidings.storage.handset import prekeys, tables
@@ -66,10 +66,6 @@ async def fleet(live_network: LiveNetwork, database_factory: DatabaseFactory) ->
         yield fleet
 
 
-async def left(fleet: Fleet, device: Device) -> Any:
-    return await fleet.api.call("GET", f"/v1/keys/{device.number}", device)
-
-
 async def test_lasting_keys_are_replaced_weekly_and_go_a_month_later(fleet: Fleet) -> None:
     assert await fleet.pass_() == 0
     device = fleet.devices[NUMBERS[0]]
@@ -87,7 +83,7 @@ async def test_lasting_keys_are_replaced_weekly_and_go_a_month_later(fleet: Flee
     assert first[0][0] not in await fleet.kept(device, prekeys.SIGNED)
     assert first[1][0] not in await fleet.kept(device, prekeys.KYBER_LAST)
     # One-time keys that the network still has stay.
-    assert await fleet.kept(device, prekeys.ONE_TIME) == (await left(fleet, device))["prekey_ids"]
+    assert await fleet.kept(device, prekeys.ONE_TIME) == (await fleet.api.count_keys(device)).prekey_ids
 
 
 async def test_a_rotation_that_dies_before_the_network_has_its_keys_is_made_again(
@@ -97,10 +93,10 @@ async def test_a_rotation_that_dies_before_the_network_has_its_keys_is_made_agai
     with monkeypatch.context() as patch:
 
         async def away(*_: Any) -> Any:
-            raise errors.NetworkAway("cut")
+            raise NetworkAway("cut")
 
-        patch.setattr(fleet.api, "put_keys", away)
-        with pytest.raises(errors.NetworkAway):
+        patch.setattr(fleet.api, "upload_keys", away)
+        with pytest.raises(NetworkAway):
             await fleet.pass_()
     device = fleet.devices[NUMBERS[0]]
     assert len(await fleet.kept(device, prekeys.SIGNED)) == 2
@@ -120,6 +116,6 @@ async def test_ids_go_round_at_24_bits_and_pass_over_those_that_are_kept(fleet: 
     kept = device.next_key_id
     device.next_key_id = e2ee.MAX_KEY_ID - 1
     await fleet.enrolment.refill([(device, 4, 0)])
-    ids = (await left(fleet, device))["prekey_ids"]
+    ids = (await fleet.api.count_keys(device)).prekey_ids
     assert ids[-2:] == [e2ee.MAX_KEY_ID - 1, e2ee.MAX_KEY_ID]
     assert device.next_key_id == kept + 2

@@ -5,14 +5,14 @@ ClientError
 │   ├── NetworkUnreached  the same; and nothing was asked, so nothing was done
 │   ├── NetworkSilent     no answer in time: whether it was done is not known
 │   └── NetworkFull       it has no room for another file: try again much later
+├── FileLost              ask the sender to send the file again
 └── NetworkRefusal        the network said no; the same again would be refused again: look at reason and detail
     ├── Unauthorized      register the number (again), or correct the registration key
     ├── WrongCode         ask for the code again
     ├── TooSoon           use the code that was sent before, or wait
     ├── StaleEpoch        another program is this device now: leave it to that one
     ├── NoSuchGroup       choose a group that one is in, or correct the code
-    ├── NotAdmin          ask an admin of the group
-    └── FileLost          ask the sender to send the file again
+    └── NotAdmin          ask an admin of the group
 """
 
 from __future__ import annotations
@@ -38,6 +38,10 @@ class NetworkSilent(NetworkAway):
 
 class NetworkFull(NetworkAway):
     """The network has no room for another file."""
+
+
+class FileLost(ClientError):
+    """The network does not have the file (any more), or it is not the one that the message says."""
 
 
 class NetworkRefusal(ClientError):
@@ -72,10 +76,6 @@ class NoSuchGroup(NetworkRefusal):
 
 class NotAdmin(NetworkRefusal):
     """Only admins of the group may do this."""
-
-
-class FileLost(NetworkRefusal):
-    """The network does not have the file (any more), or it is not the one that the message says."""
 
 
 _BY_REASON: dict[str, type[NetworkRefusal]] = {

@@ -167,8 +167,7 @@ class NetworkApi:
         except errors.NetworkRefusal as refusal:
             if refusal.status != 404:
                 raise
-            detail = "the network does not have the file (any more)"
-            raise errors.FileLost(refusal.reason, detail, status=refusal.status) from refusal
+            raise errors.FileLost("the network does not have the file (any more)") from refusal
 
     async def call(
         self,
