@@ -31,6 +31,7 @@ SENDS_IN_FLIGHT = 4000  # what is beyond waits, bounded by what the caller has o
 REQUESTS_IN_FLIGHT = 4000  # checks and fetches; the network takes 5,000 with the logins
 MAX_FETCH = 500  # numbers in one request
 ANSWER_SECONDS = 30.0
+BACKOFF = (0.1, 5.0)  # seconds: the first and the longest delay before another connection
 LOGIN_AGAIN_SECONDS = 1.0
 
 # Of a device that is refused with one of these, nothing is gained by asking again.
@@ -62,7 +63,7 @@ class DeviceConnection(Reconnecting, Generic[Sent]):
         dial: Dial,
         *,
         name: str = "network",
-        backoff: tuple[float, float] = (0.1, 5.0),
+        backoff: tuple[float, float] = BACKOFF,
         observe: Observer | None = None,
     ) -> None:
         """name: in logs; backoff: the first and the longest delay, in seconds, of which chance takes up to a half."""

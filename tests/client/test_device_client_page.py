@@ -1,0 +1,110 @@
+"""docs/device-client.md tells the truth: its script runs, and its tables leave nothing out."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.client.conftest import Registered, register
+from tests.client.support import PATIENCE, Recorder
+from tests.network.support import REGISTRATION_KEY, Network
+from tidings import client, e2ee
+from tidings.client import connection, reconnecting
+from tidings.client.http import NetworkApi
+from tidings.client.listener import DeviceListener
+from tidings.client.transports import tcp
+from tidings.wire import content, device
+
+TEXT = (Path(__file__).parents[2] / "docs" / "device-client.md").read_text(encoding="utf-8")
+ANN, ECHO = "15550100001", "15550100009"
+
+
+@pytest.fixture
+async def echo(network: Network, tmp_path: Path) -> AsyncIterator[asyncio.subprocess.Process]:
+    """The page's script as a program of its own, logged in."""
+    (script,) = re.findall(r"^```python\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+    (tmp_path / "echo.py").write_text(script)
+    host, port = network.addresses.http
+    arguments = (str(tmp_path / "echo.py"), f"http://{host}:{port}", ECHO)
+    environment = {**os.environ, "TIDINGS_REGISTRATION_KEY": REGISTRATION_KEY, "PYTHONPATH": os.getcwd()}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, *arguments, stdout=asyncio.subprocess.PIPE, env=environment
+    )
+    try:
+        assert await line_of(process) == f"{ECHO} is logged in"
+        yield process
+    finally:
+        process.kill()
+        await process.wait()
+
+
+async def line_of(process: asyncio.subprocess.Process) -> str:
+    assert process.stdout is not None
+    async with asyncio.timeout(3 * PATIENCE):
+        return (await process.stdout.readline()).decode().strip()
+
+
+async def test_the_script_registers_logs_in_and_echoes(
+    network: Network, api: NetworkApi, echo: asyncio.subprocess.Process
+) -> None:
+    ann: Registered = await register(api, ANN)
+    assert ann.token is not None
+    client = Recorder(tcp(*network.addresses.tcp))
+    client.connection.log_in(ANN, ann.token)
+    async with client.running():
+        bundles = await client.connection.fetch(ANN, [ECHO])
+        session = e2ee.SessionRecord.initiate(ann.identity, 1, bundles[ECHO])
+        assert session.version == e2ee.VERSION_4
+        for number in range(3):
+            words = content.encode_text(f"text {number}")
+            kind, body = session.encrypt(words)
+            name = device.PREKEY if kind == e2ee.PREKEY else device.MESSAGE
+            client.send(ANN, ECHO, f"m{number}", kind=name, body=body)
+            await client.until(lambda count=2 * number + 2: len(client.deliveries) == count)  # type: ignore[misc]
+            receipt, answer = client.deliveries[-2:]
+            assert (receipt.kind, receipt.refs) == (device.READ, [f"m{number}"])
+            assert session.decrypt(e2ee.MESSAGE, answer.body) == words
+            client.connection.acknowledge(client.deliveries)
+        # Nothing but texts is echoed.
+        client.send(ANN, ECHO, "null", kind=device.MESSAGE, body=session.encrypt(content.NULL_CONTENT)[1])
+        await client.until(lambda: any(delivery.refs == ["null"] for delivery in client.deliveries))
+        client.send(ANN, ECHO, "last", kind=device.MESSAGE, body=session.encrypt(content.encode_text("last"))[1])
+        await client.until(lambda: len(client.deliveries) == 9)
+        assert session.decrypt(e2ee.MESSAGE, client.deliveries[-1].body) == content.encode_text("last")
+    assert "accepted:" in await line_of(echo)
+
+
+def test_every_module_is_described() -> None:
+    assert client.__file__ is not None
+    modules = {path.stem for path in Path(client.__file__).parent.glob("[!_]*.py")}
+    assert set(first_cells("module")) == modules
+
+
+def test_everything_that_a_listener_hears_is_described_in_its_order() -> None:
+    heard = [name for name, member in vars(DeviceListener).items() if callable(member) and not name.startswith("_")]
+    assert first_cells("the listener hears") == heard
+
+
+def test_figures_are_those_of_the_code() -> None:
+    for figure in (
+        f"{connection.LOGINS_IN_FLIGHT} at a time",
+        f"pings every {reconnecting.PING_SECONDS:g} s",
+        f"silent for {reconnecting.SILENCE_SECONDS:g} s",
+        "from {:g} s to {:g} s".format(*connection.BACKOFF),
+        f"At most {connection.SENDS_IN_FLIGHT:,} sends",
+        f"wait {connection.ANSWER_SECONDS:g} s for an answer",
+    ):
+        assert figure in TEXT.replace("\n", " "), figure
+
+
+def first_cells(heading: str) -> list[str]:
+    """The code in the first column of the table with this heading."""
+    found = re.search(rf"^\| {heading} \|.*\n\|[-| ]+\|\n((?:\|.*\n)*)", TEXT, re.MULTILINE)
+    assert found, heading
+    return re.findall(r"^\| `(\w+)` \|", found[1], re.MULTILINE)
