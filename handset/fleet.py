@@ -14,7 +14,7 @@ from handset.devices.context import FleetContext
 from handset.devices.device import Device
 from handset.devices.vault import Vault
 from handset.groups.groups import Groups, GroupWork
-from handset.link import Link
+from handset.link import FleetLink
 from handset.receiving.items import Delivery, OutgoingMessage
 from handset.receiving.mailroom import Mailroom
 from tidings import e2ee
@@ -77,7 +77,7 @@ class Fleet:
         self._mailroom: Mailroom | None = None
         self._opened = asyncio.Event()
         self._links = [
-            Link(f"{name}-{index}", dial, devices[index :: len(dials)], owner=self, clock=self._clock)
+            FleetLink(f"{name}-{index}", dial, devices[index :: len(dials)], owner=self, clock=self._clock)
             for index, dial in enumerate(dials)
         ]
         self._link_of = {
@@ -288,7 +288,7 @@ class Fleet:
 
     # Called by the links.
 
-    def arrived(self, link: Link, device: Device, delivery: wire.Deliver) -> None:
+    def arrived(self, link: FleetLink, device: Device, delivery: wire.Deliver) -> None:
         if self._mailroom is not None and not self._mailroom.deliver(Delivery(link, device, delivery)):
             link.drop("too many deliveries wait to be stored")
 
@@ -335,11 +335,11 @@ class Fleet:
         if self._replaced is not None:
             self._replaced(device)
 
-    def lost(self, link: Link, reason: str) -> None:
+    def lost(self, link: FleetLink, reason: str) -> None:
         if self._connected is not None:
             self._connected(False, reason)
 
-    def logged_in(self, link: Link) -> None:
+    def logged_in(self, link: FleetLink) -> None:
         if self._connected is not None:
             self._connected(True, "")
         self._waiting_for.discard(link)

@@ -29,10 +29,10 @@ WAIT_SECONDS = 5.0  # for a connection, before a fetch is given up
 FETCH_SECONDS = 15.0
 
 
-class Owner(Protocol):
+class LinkOwner(Protocol):
     """Whoever the link works for. All are called on the event loop and must not block."""
 
-    def arrived(self, link: Link, device: Device, delivery: Deliver) -> None:
+    def arrived(self, link: FleetLink, device: Device, delivery: Deliver) -> None:
         """Acknowledge it on `link` once it is on disk."""
         ...
 
@@ -54,19 +54,19 @@ class Owner(Protocol):
         """It has logged in on another connection; it stays off until the next connection or `log_in`."""
         ...
 
-    def lost(self, link: Link, reason: str) -> None:
+    def lost(self, link: FleetLink, reason: str) -> None:
         """There is no connection; the link goes on trying."""
         ...
 
-    def logged_in(self, link: Link) -> None:
+    def logged_in(self, link: FleetLink) -> None:
         """Every device of this link has been answered."""
         ...
 
 
-class Link(DeviceListener[OutboxRow]):
+class FleetLink(DeviceListener[OutboxRow]):
     """Puts the outbox of each device on the wire when the device is logged in, and keeps its `channel` true."""
 
-    def __init__(self, name: str, dial: Dial, devices: Sequence[Device], *, owner: Owner, clock: Clock) -> None:
+    def __init__(self, name: str, dial: Dial, devices: Sequence[Device], *, owner: LinkOwner, clock: Clock) -> None:
         self.name = name
         self._devices = {device.number: device for device in devices}
         self._owner = owner

@@ -12,7 +12,7 @@ import websockets
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.typing import Subprotocol
 
-from tidings.wire import device as wire
+from tidings.wire import device
 from tidings.wire.decoding import UNREADABLE
 
 log = logging.getLogger(__name__)
@@ -24,7 +24,7 @@ MAX_QUEUED = 10_000  # frames; a network that does not read is disconnected
 _END = b""
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(wire.FromNetwork)
+_decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(device.FromNetwork)
 
 
 class WebSocketConnection:
