@@ -30,10 +30,11 @@ import httptools
 import uvloop
 from aiohttp import web
 
+from coreapp import signature
 from coreapp.settings import Settings
 from coreapp.shard.link import LinkHandler
 from coreapp.shard.node import Node
-from coreapp.webhook import delivery, signature
+from coreapp.webhook import delivery
 from harness import metrics
 from harness.mariadb import MariaDB
 from tests.coreapp.phones import Phone

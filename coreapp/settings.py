@@ -8,8 +8,8 @@ import re
 import socket
 from pathlib import Path
 
+from coreapp import signature
 from coreapp.conversations import Names
-from coreapp.webhook import signature
 from tidings.egress import settings as outgoing
 from tidings.egress.settings import OutgoingSettings
 from tidings.runtime import settings

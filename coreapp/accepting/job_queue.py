@@ -22,9 +22,9 @@ from coreapp.peers.service_window import ServiceWindow
 from coreapp.recovery.control_messages import ControlMessages
 from coreapp.recovery.sent_content import SentContents
 from coreapp.sending.encryption import Encryption, Outlet
-from coreapp.statuses.delay import StatusDelay
 from coreapp.statuses.reports import StatusReports
 from coreapp.statuses.tracker import StatusTracker
+from coreapp.webhook.status_delay import StatusDelay
 from tidings import e2ee
 from tidings.runtime import crashpoints
 from tidings.runtime.clock import Clock

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from coreapp.statuses.delay import StatusDelay
 from coreapp.statuses.tracker import StatusTracker
 from coreapp.webhook.audience import Audience
 from coreapp.webhook.rows import CallbackRows
+from coreapp.webhook.status_delay import StatusDelay
 from tidings.storage.business.callbacks import Callback
 
 

@@ -11,8 +11,9 @@ from collections.abc import Callable
 
 from prometheus_client import Counter
 
+from coreapp import signature
 from coreapp.journal import Change, Journal
-from coreapp.webhook import retry, signature
+from coreapp.webhook import retry
 from coreapp.webhook.poster import Connect, Poster
 from coreapp.webhook.queue import CallbackQueue
 from tidings.runtime import crashpoints

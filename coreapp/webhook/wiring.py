@@ -8,13 +8,13 @@ from coreapp.config import Config
 from coreapp.errors import Refused
 from coreapp.journal import Journal
 from coreapp.settings import Settings
-from coreapp.statuses.delay import StatusDelay
 from coreapp.statuses.rows import StatusRows
 from coreapp.statuses.tracker import StatusTracker
 from coreapp.webhook.audience import Audience
 from coreapp.webhook.delivery import Deliveries
 from coreapp.webhook.queue import CallbackQueue
 from coreapp.webhook.rows import CallbackRows
+from coreapp.webhook.status_delay import StatusDelay
 from tidings.egress.guard import EgressGuard
 from tidings.runtime.clock import Clock
 from tidings.storage.business import callbacks, shards

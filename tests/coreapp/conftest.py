@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from coreapp import signature
 from coreapp.settings import Settings
 from coreapp.shard.link import LinkHandler
 from coreapp.shard.node import Node
 from coreapp.shard.shard import Shard
-from coreapp.webhook import signature
 from tests.conftest import DatabaseFactory
 from tests.coreapp.phones import Phone
 from tests.coreapp.scripted_network import ScriptedNetwork

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 import pytest
 from prometheus_client import REGISTRY
 
-from coreapp.webhook import retry, signature
+from coreapp import signature
+from coreapp.webhook import retry
 from harness.webhook_body import Verifier
 from tests.coreapp.conftest import BUSINESS, Running, World
 from tests.coreapp.signals import soon

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from coreapp.settings import Settings
-from coreapp.statuses.delay import StatusDelay
+from coreapp.webhook.status_delay import StatusDelay
 from tests.conftest import DatabaseFactory
 from tests.coreapp.conftest import Running, World
 from tests.coreapp.group_scene import ANN, group_scene

@@ -10,7 +10,8 @@ from typing import ClassVar
 
 import pytest
 
-from coreapp.webhook import bodies, inbound, signature
+from coreapp import signature
+from coreapp.webhook import bodies, inbound
 from harness import client, measure
 from harness.client import Business, NoAnswer, Unexpected
 from harness.sink import Record
