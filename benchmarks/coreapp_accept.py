@@ -319,7 +319,10 @@ async def measure(options: argparse.Namespace) -> dict[str, float]:
             network_api = NetworkApi(settings.network_http)
             node = Node(settings, database, network_api, clock=SystemClock(), address=lambda: "127.0.0.1:0")
             server = await wire.listen(
-                "127.0.0.1", 0, core.Question, lambda: LinkHandler(LINK_KEY, "bench", lambda: node.shard, node.desk)
+                "127.0.0.1",
+                0,
+                core.Question,
+                lambda: LinkHandler(LINK_KEY, "bench", lambda: node.shard, requests=node.desk),
             )
             stop = asyncio.Event()
             running = asyncio.create_task(node.run(stop))
@@ -338,7 +341,7 @@ async def measure(options: argparse.Namespace) -> dict[str, float]:
                     profile.disable()
                 cpu, wall = time.process_time() - before, time.perf_counter() - wall
                 made = commits() - commits_before
-                left = (len(node.shard.queue) if node.shard else -1, posted())
+                left = (len(node.shard.webhook.queue) if node.shard else -1, posted())
             finally:
                 stop.set()
                 await running

@@ -4,12 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from prometheus_client import Counter
+from prometheus_client import Counter, Gauge
 
 from coreapp.errors import Refused
 from tidings.wire import codes
 
 REFUSED = Counter("tidings_admission_refused_total", "Messages refused because a queue was full", ["queue"])
+
+
+SIZE = Gauge("tidings_job_queue_size", "Messages accepted and not yet safe with the servers")
+
+
+class JobCount:
+    """How many jobs are in the queue, of those that are on disk or being committed."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def __call__(self) -> int:
+        return self._count
+
+    def add(self, count: int) -> None:
+        self._count += count
+        SIZE.set(self._count)
+
+    def remove(self, count: int) -> None:
+        self.add(-count)
 
 
 class CapacityGate:
@@ -35,6 +55,7 @@ class Admission:
 
     def __init__(
         self,
+        *,
         jobs: CapacityGate,
         count_jobs: Callable[[], int],
         callbacks: CapacityGate,

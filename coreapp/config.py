@@ -7,8 +7,6 @@ import dataclasses
 import logging
 from collections.abc import Callable
 
-from coreapp.webhook.delivery import Target
-from coreapp.webhook.retry import Policy
 from tidings.runtime import service
 from tidings.storage.business import application_settings, certificates
 from tidings.storage.business.application_settings import ApplicationSettings
@@ -39,10 +37,9 @@ class Config:
 
     name = "config"
 
-    def __init__(self, database: Database, account: str, *, any_2xx: bool) -> None:
+    def __init__(self, database: Database, account: str) -> None:
         self._database = database
         self._account = account
-        self._any_2xx = any_2xx
         self._changed: list[Callable[[], None]] = []
         self._loading = asyncio.Lock()
         self._apply(ApplicationSettings(), b"")
@@ -52,10 +49,7 @@ class Config:
         self._changed.append(call)
 
     def preferences(self) -> Preferences:
-        return self._wishes
-
-    def target(self) -> Target:
-        return self._target
+        return self._preferences
 
     async def load(self) -> None:
         """Read the settings now; they are in force when this returns."""
@@ -65,7 +59,7 @@ class Config:
                 settings = await application_settings.find_settings(connection, self._account)
                 kind = certificates.WEBHOOK_CA
                 authorities = await certificates.find_certificate(connection, self._account, kind) or b""
-            if settings != self.settings or authorities != self._target.authorities:
+            if settings != self.settings or authorities != self.authorities:
                 self._apply(settings, authorities)
                 log.info("settings.changed", extra={"account": self._account})
                 for call in self._changed:
@@ -80,6 +74,8 @@ class Config:
 
     def _apply(self, settings: ApplicationSettings, authorities: bytes) -> None:
         self.settings = settings
+        # PEM that the webhook's servers are checked against; empty for those of the system.
+        self.authorities = authorities
         posted = settings.webhooks.message
         wanted = {Status.FAILED}
         if posted.sent or settings.sent_status:
@@ -88,20 +84,10 @@ class Config:
             wanted.add(Status.DELIVERED)
         if posted.read:
             wanted.add(Status.READ)
-        self._wishes = Preferences(
+        self._preferences = Preferences(
             settings.callback_persist,
             frozenset(wanted),
             conversations=not settings.webhook_payload_conversation_pricingmodel_disabled,
             security=settings.show_security_notifications,
             number_changes=settings.notify_user_change_number,
-        )
-        self._target = Target(
-            settings.webhooks.url,
-            settings.webhooks.max_concurrent_requests,
-            Policy(
-                backoff=settings.callback_backoff_delay_ms / 1000,
-                max_backoff=settings.max_callback_backoff_delay_ms / 1000,
-                any_2xx=self._any_2xx,
-            ),
-            authorities,
         )

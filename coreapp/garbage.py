@@ -80,7 +80,7 @@ class OldRows:
     """Deletes the rows of one kind that are older than an age, a page at a time."""
 
     def __init__(
-        self, kind: str, delete: DeletePage, age_ms: int, database: Database, lease: Lease, clock: Clock
+        self, kind: str, delete: DeletePage, age_ms: int, *, database: Database, lease: Lease, clock: Clock
     ) -> None:
         """delete: of the rows before a time (Unix milliseconds) at most so many; returns how many it were."""
         self._delete = delete
@@ -112,7 +112,7 @@ def old_rows(
     shard = lease.shard
 
     def collector(kind: str, delete: DeletePage, age_ms: int) -> Collector:
-        return OldRows(kind, delete, age_ms, database, lease, clock)
+        return OldRows(kind, delete, age_ms, database=database, lease=lease, clock=clock)
 
     async def unread(connection: Connection, before: int, limit: int) -> int:
         return await service_windows.delete_unread_before(connection, account, before, limit)
@@ -143,8 +143,8 @@ class GarbageCollector:
         collectors: Mapping[str, Collector],
         settings: Callable[[], ApplicationSettings],
         journal: Journal,
-        clock: Clock,
         *,
+        clock: Clock,
         account: str,
         shard: int,
         node: str,

@@ -217,19 +217,22 @@ class Journal:
         lease: shards.Lease,
         *,
         last_seq: int,
-        committed: Callable[[Sequence[callbacks.Callback]], None],
         max_size: int = 500,
     ) -> None:
-        """last_seq: the highest callback `seq` in use; committed: told of new callbacks once they are on disk."""
+        """last_seq: the highest callback `seq` in use."""
         self._database = database
         self._lease = lease
         self._last_seq = last_seq
-        self._committed = committed
+        self._listeners: list[Callable[[Sequence[callbacks.Callback]], None]] = []
         # The loop's time at the begin of the commit in flight.
         self._committing_since = math.inf
         # Done, with the error, from the first failure on.
         self.broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._batcher: Batcher[Change, None] = Batcher("journal", self._flush, max_size=max_size, spacing=SPACING)
+
+    def on_callbacks(self, call: Callable[[Sequence[callbacks.Callback]], None]) -> None:
+        """Have `call` called with new callbacks once they are on disk, or void by what is there."""
+        self._listeners.append(call)
 
     @property
     def is_stalled(self) -> bool:
@@ -285,7 +288,8 @@ class Journal:
         finally:
             self._committing_since = math.inf
         if written.new:
-            self._committed(written.new)
+            for call in self._listeners:
+                call(written.new)
         return [None] * len(changes)
 
     def _next_seq(self) -> int:

@@ -56,7 +56,11 @@ async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[Addresse
             *settings.link_address,
             core.Question,
             lambda: LinkHandler(
-                settings.secrets.link_key, settings.node, lambda: node.shard, node.desk, node.databases
+                settings.secrets.link_key,
+                settings.node,
+                lambda: node.shard,
+                requests=node.desk,
+                databases=node.databases,
             ),
         )
         host, port = server.sockets[0].getsockname()[:2]

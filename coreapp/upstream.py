@@ -34,25 +34,25 @@ class Upstream(Protocol):
         ...
 
 
-class UpstreamListener(Protocol):
-    """Who hears what the servers say. All are called on the event loop and must not block."""
+class SendListener(Protocol):
+    """Who hears what becomes of what is sent. All are called on the event loop and must not block."""
 
     def connected(self) -> None:
         """Logged in: whatever was not accepted before must be sent again."""
         ...
 
-    def accepted(self, ids: Sequence[str]) -> None:
+    def accepted(self, envelope_ids: Sequence[str]) -> None:
         """These envelopes are safe with the servers."""
         ...
 
     def refused(self, envelope_id: str, reason: str, detail: str) -> None:
-        """This envelope was not taken; reason as in `tidings.wire.device`."""
+        """This envelope was not accepted; reason as in `tidings.wire.device`."""
         ...
+
+
+class DeliveryListener(Protocol):
+    """Who hears what arrives. Called on the event loop, and must not block."""
 
     def delivered(self, delivery: device.Deliver) -> None:
         """Something arrived for us. It comes again until it is acknowledged."""
-        ...
-
-    def prekeys_low(self, remaining: int) -> None:
-        """Few one-time pre-keys are left with the servers."""
         ...

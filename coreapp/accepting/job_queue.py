@@ -1,62 +1,75 @@
-"""The job queue of one shard: taking messages in, and taking up again what a crash left behind."""
+"""The job queue of one shard: accepting messages, and resuming what a crash left behind.
+
+A message passes through stages. Each is a value that the step before makes, so no step can be left out or taken out of
+order: `_Draft` (encrypted, or sealed until it can be), `_Queued` (in the journal, and in its place before all that is
+accepted later) and `_Stored` (on disk, so that it may be answered and sent).
+"""
 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 from collections.abc import Sequence
 
-from prometheus_client import Counter, Gauge
+from prometheus_client import Counter
 
-from coreapp import ids, statistics
+from coreapp import statistics
+from coreapp.accepting.checks import GROUP, Failure, RecipientChecks
 from coreapp.accepting.idempotency import IdempotencyKeys
-from coreapp.capacity import Admission
-from coreapp.errors import Refused
-from coreapp.groups.requests import GroupRequests
+from coreapp.context import ShardContext
 from coreapp.ids import MessageIds
-from coreapp.journal import Change, Journal
+from coreapp.journal import Change
 from coreapp.media.preparation_queue import PreparationQueue
-from coreapp.peers.contact_cache import ContactCache
-from coreapp.peers.identities import Identities
-from coreapp.peers.service_window import ServiceWindow
-from coreapp.recovery.control_messages import ControlMessages
-from coreapp.recovery.sent_content import SentContents
-from coreapp.sending.encryption import Encryption, Outlet
-from coreapp.statuses.reports import StatusReports
-from coreapp.statuses.tracker import StatusTracker
+from coreapp.recovery.wiring import Recovery
+from coreapp.sending.wiring import Sending
+from coreapp.statuses.wiring import Statuses
 from coreapp.webhook.status_delay import StatusDelay
 from tidings import e2ee
 from tidings.runtime import crashpoints
-from tidings.runtime.clock import Clock
 from tidings.storage.business.jobs import Job, State
 from tidings.storage.business.messages import Message, Status
+from tidings.storage.business.sessions import SendingHalf
 from tidings.wire import codes, core
 
 log = logging.getLogger(__name__)
 
-SIZE = Gauge("tidings_job_queue_size", "Messages accepted and not yet safe with the servers")
 ACCEPTED = Counter("tidings_messages_accepted_total", "Messages accepted", ["encrypted"])
 
 
-GROUP = "group"  # a recipient type
-OUTSIDE_WINDOW = "the recipient did not write within the last 24 hours: only a template can be sent"
+@dataclasses.dataclass(slots=True)
+class _Draft:
+    """A message and its job, as they are to be committed.
+
+    ready: the content as it can be encrypted; `None` while it waits for files. half: of the session that the message is
+    encrypted in; `None` while it is not.
+    """
+
+    question: core.AcceptMessage
+    message: Message
+    job: Job
+    ready: bytes | None
+    half: SendingHalf | None
 
 
-class JobCount:
-    """How many jobs are in the queue, of those that are on disk or being committed."""
+@dataclasses.dataclass(slots=True)
+class _Queued:
+    """A message whose commit is under way, and which has its place in the order of messages to its peer."""
 
-    def __init__(self) -> None:
-        self._count = 0
+    draft: _Draft
+    committed: asyncio.Future[None]
 
-    def __call__(self) -> int:
-        return self._count
+    async def on_disk(self) -> _Stored:
+        """Wait for the commit. Raises what it raises."""
+        await self.committed
+        return _Stored(self.draft)
 
-    def add(self, count: int) -> None:
-        self._count += count
-        SIZE.set(self._count)
 
-    def remove(self, count: int) -> None:
-        self.add(-count)
+@dataclasses.dataclass(slots=True)
+class _Stored:
+    """A message that is on disk."""
+
+    draft: _Draft
 
 
 class JobQueue:
@@ -64,46 +77,32 @@ class JobQueue:
 
     def __init__(
         self,
-        admission: Admission,
-        count: JobCount,
-        contacts: ContactCache,
-        encryption: Encryption,
-        journal: Journal,
-        progress: StatusTracker,
-        outlet: Outlet,
-        reports: StatusReports,
-        delay: StatusDelay,
-        threads: ServiceWindow,
+        context: ShardContext,
+        checks: RecipientChecks,
         keys: IdempotencyKeys,
-        media: PreparationQueue,
-        identities: Identities,
-        groups: GroupRequests,
-        keeping: SentContents,
-        posting: ControlMessages,
-        clock: Clock,
         *,
-        account: str,
-        shard: int,
+        delay: StatusDelay,
+        statuses: Statuses,
+        sending: Sending,
+        preparation: PreparationQueue,
+        recovery: Recovery,
     ) -> None:
-        self._admission = admission
-        self._count = count
-        self._contacts = contacts
-        self._encryption = encryption
-        self._journal = journal
-        self._progress = progress
-        self._outlet = outlet
-        self._reports = reports
-        self._delay = delay
-        self._threads = threads
+        self._journal = context.journal
+        self._count = context.count
+        self._clock = context.clock
+        self._account = context.account
+        self._shard = context.shard
+        self._checks = checks
         self._keys = keys
-        self._media = media
-        self._identities = identities
-        self._groups = groups
-        self._keeping = keeping
-        self._posting = posting
-        self._clock = clock
-        self._account = account
-        self._shard = shard
+        self._delay = delay
+        self._tracker = statuses.tracker
+        self._reports = statuses.reports
+        self._admission = sending.admission
+        self._encryption = sending.encryption
+        self._transmitter = sending.transmitter
+        self._preparation = preparation
+        self._sent_contents = recovery.sent_contents
+        self._control_messages = recovery.control_messages
         self._ids = MessageIds()
         self._at_once = ACCEPTED.labels("at once")
         self._later = ACCEPTED.labels("later")
@@ -112,79 +111,104 @@ class JobQueue:
     async def accept(self, question: core.AcceptMessage) -> str:
         """The id of the message, once it is on disk. Raises `Refused` and `KeyInUse`.
 
-        Where the session is at hand the message is committed already encrypted: one commit for both.
+        Where the session is in memory the message is committed already encrypted: one commit for both.
         """
         if question.idempotency_key:
             return await self._keys.once(question, lambda: self._accept(question))
         return await self._accept(question)
 
-    async def _accept(self, question: core.AcceptMessage) -> str:
-        if question.recipient_type == GROUP:
-            self._groups.require_sendable(question.to)
-            return await self._enqueue(question)
-        if question.to == self._account:
-            raise Refused(codes.BAD_USER, "a business cannot send to itself")
-        await self._contacts.require_valid(question.to)
-        if self._threads.needs_window(question.kind) and not await self._threads.is_open(question.to):
-            return await self._fail(question, codes.REENGAGEMENT, OUTSIDE_WINDOW)
-        # From here to the journal nothing else runs: the limit holds, and the order of ids is the order of commits.
-        self._identities.require_acknowledged(question.to)
-        return await self._enqueue(question)
+    def resume(self, jobs: Sequence[Job]) -> None:
+        """Resume the jobs that an earlier owner left: ciphertexts go out as they are, contents are encrypted first.
 
-    async def _enqueue(self, question: core.AcceptMessage) -> str:
+        The tracker must hold their messages, as it holds those of new ones.
+        """
+        self._count.add(len(jobs))
+        unreadable = []
+        for job in jobs:
+            if job.state == State.ENCRYPTED:
+                self._transmitter.offer((job,), inherited=True)
+                continue
+            try:
+                self._control_messages.enter(job, self._encryption.unseal_content(job))
+            except e2ee.CorruptState:
+                unreadable.append(job)
+        if unreadable:
+            log.error("jobs.unreadable", extra={"count": len(unreadable)})
+            self._transmitter.fail(unreadable, codes.MESSAGE_FAILED, "the stored message cannot be read")
+        if jobs:
+            log.info("jobs.resumed", extra={"count": len(jobs)})
+
+    async def _accept(self, question: core.AcceptMessage) -> str:
+        failure = await self._checks.look_up(question)
+        if failure is not None:
+            return await self._fail(question, failure)
+        queued = self._enqueue(question)
+        return self._send(await queued.on_disk())
+
+    def _enqueue(self, question: core.AcceptMessage) -> _Queued:
+        """Nothing else runs meanwhile: the limits hold, and the order of ids is that of commits. Raises `Refused`."""
+        self._checks.require_sendable(question)
         self._admission.check()
-        now = int(self._clock.now() * 1000)
-        message_id = self._ids.new()
-        job = Job(message_id, self._shard, self._account, question.to, State.NEW, "", b"", now, question.request_id)
-        message = Message(
-            message_id,
-            self._account,
+        return self._commit(self._draft(question))
+
+    def _draft(self, question: core.AcceptMessage) -> _Draft:
+        """The message, encrypted when its session is in memory and it waits for nothing, else sealed."""
+        message = self._message(question, Status.ACCEPTED)
+        job = Job(
+            message.id,
             self._shard,
+            self._account,
             question.to,
-            question.kind,
-            Status.ACCEPTED,
-            now,
+            State.NEW,
+            "",
+            b"",
+            message.created_at,
             question.request_id,
-            question.category,
         )
-        ready = self._media.ready(question.to, question.content, has_media=question.has_media)
+        ready = self._preparation.ready(question.to, question.content, has_media=question.has_media)
         half = self._encryption.encrypt_now(job, ready) if ready is not None else None
         if half is None:
             # As it came: pointers to files would not outlive a long wait.
             self._encryption.seal_content(job, question.content)
         if question.recipient_type != GROUP:
             content = question.content if ready is None else ready
-            message.kept = self._keeping.keep(message_id, job.peer, content, encrypted=half is not None)
+            message.kept = self._sent_contents.keep(message.id, job.peer, content, encrypted=half is not None)
         crashpoints.reach(crashpoints.AFTER_SEAL_BEFORE_COMMIT)
+        return _Draft(question, message, job, ready, half)
+
+    def _commit(self, draft: _Draft) -> _Queued:
+        """Give it to the journal, and its place before all that is accepted later."""
+        question, job = draft.question, draft.job
         committed = self._journal.put(
             Change(
                 self._account,
-                new_messages=(message,),
+                new_messages=(draft.message,),
                 enqueued_jobs=(job,),
-                sending_halves=(half,) if half else (),
-                used_keys=self._keys.use(question, message_id),
+                sending_halves=(draft.half,) if draft.half else (),
+                used_keys=self._keys.use(question, job.id),
             ),
             urgent=True,
         )
         self._count.add(1)
-        self._delay.accepting(message_id)
-        self._progress.hold((message_id,))
-        self._progress.remember(
-            message_id, question.to, Status.ACCEPTED, question.kind, question.request_id, question.category
-        )
-        if half is not None:
+        self._track(question, job.id)
+        if draft.half is not None:
             self._encryption.hold(question.to, committed)
-        elif ready is not None:
-            self._encryption.enter_lane(job, ready)
+        elif draft.ready is not None:
+            self._encryption.enter_lane(job, draft.ready)
         else:
-            self._media.enter(job, question.content, has_media=question.has_media)
-        await committed
+            self._preparation.enter(job, question.content, has_media=question.has_media)
+        return _Queued(draft, committed)
+
+    def _send(self, stored: _Stored) -> str:
+        """Let it go, if it is encrypted; its id, to be answered with."""
+        draft = stored.draft
+        question, message_id = draft.question, draft.message.id
         statistics.persisted(question.kind).inc()
         self._delay.answered(message_id)
         crashpoints.reach(crashpoints.AFTER_COMMIT_BEFORE_REPLY)
-        if half is not None:
+        if draft.half is not None:
             self._at_once.inc()
-            self._outlet.offer((job,))
+            self._transmitter.offer((draft.job,))
         else:
             self._later.inc()
         if log.isEnabledFor(logging.DEBUG):
@@ -193,66 +217,44 @@ class JobQueue:
             )
         return message_id
 
-    async def _fail(self, question: core.AcceptMessage, code: int, details: str) -> str:
+    async def _fail(self, question: core.AcceptMessage, failure: Failure) -> str:
         """Accept a message that will never be sent: it gets an id, and the webhook a failed status."""
         self._admission.check()
-        message_id = self._ids.new()
-        now = int(self._clock.now() * 1000)
-        self._delay.accepting(message_id)
-        self._progress.hold((message_id,))
+        message = self._message(question, Status.FAILED)
+        self._track(question, message.id)
         try:
-            self._progress.remember(
-                message_id, question.to, Status.ACCEPTED, question.kind, question.request_id, question.category
-            )
-            report = self._reports.report([(message_id, Status.FAILED, None, (code, details))])
-            message = Message(
-                message_id,
-                self._account,
-                self._shard,
-                question.to,
-                question.kind,
-                Status.FAILED,
-                now,
-                question.request_id,
-                question.category,
-            )
+            report = self._reports.report([(message.id, Status.FAILED, None, (failure.code, failure.details))])
             await self._journal.write(
                 Change(
                     self._account,
                     new_messages=(message,),
                     new_callbacks=report.callbacks,
-                    used_keys=self._keys.use(question, message_id),
+                    used_keys=self._keys.use(question, message.id),
                 )
             )
         finally:
-            self._delay.answered(message_id)
-            self._progress.release((message_id,))
+            self._delay.answered(message.id)
+            self._tracker.release((message.id,))
         self._outside.inc()
-        return message_id
+        return message.id
 
-    def finished(self, message_ids: Sequence[str], committed: asyncio.Future[None]) -> None:
-        """These jobs have left the queue, as `committed` will have written."""
-        self._count.remove(len(message_ids))
-        held = [ids.message_of(envelope_id) for envelope_id in message_ids]
-        committed.add_done_callback(lambda _: self._progress.release(held))
+    def _track(self, question: core.AcceptMessage, message_id: str) -> None:
+        """Hold a new message until its job has left the queue, and its statuses until it is answered."""
+        self._delay.accepting(message_id)
+        self._tracker.hold((message_id,))
+        self._tracker.remember(
+            message_id, question.to, Status.ACCEPTED, question.kind, question.request_id, question.category
+        )
 
-    def resume(self, jobs: Sequence[Job]) -> None:
-        """Take up the jobs that an earlier owner left: ciphertexts go out as they are, contents to the lanes.
-
-        Their messages must be held in the progress book, as `accept` holds those of new ones.
-        """
-        self._count.add(len(jobs))
-        unreadable = []
-        for job in jobs:
-            if job.state == State.ENCRYPTED:
-                self._outlet.offer((job,), inherited=True)
-                continue
-            try:
-                self._posting.enter(job, self._encryption.unseal_content(job))
-            except e2ee.CorruptState:
-                unreadable.append(job)
-        if unreadable:
-            log.error("jobs.unreadable", extra={"count": len(unreadable)})
-            self._outlet.fail(unreadable, codes.MESSAGE_FAILED, "the stored message cannot be read")
-        if jobs:
-            log.info("jobs.resumed", extra={"count": len(jobs)})
+    def _message(self, question: core.AcceptMessage, status: Status) -> Message:
+        return Message(
+            self._ids.new(),
+            self._account,
+            self._shard,
+            question.to,
+            question.kind,
+            status,
+            int(self._clock.now() * 1000),
+            question.request_id,
+            question.category,
+        )

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from prometheus_client import Counter
 
 from coreapp.groups import notices
 from coreapp.groups.key_requests import KeyRequests
+from coreapp.groups.lost_keys import LostKeys
 from coreapp.groups.own_keys import OwnKeys
 from coreapp.groups.peer_keys import PeerKeys, Records
 from coreapp.groups.receipts import GroupReceipts, Steps
@@ -45,25 +46,24 @@ class GroupEvents:
 
     def __init__(
         self,
-        book: GroupReplicas,
-        own: OwnKeys,
-        peers: PeerKeys,
-        lane: GroupSender,
-        requests: KeyRequests,
-        receipts: GroupReceipts,
-        give_again: Callable[[str], None],
         *,
         account: str,
+        replicas: GroupReplicas,
+        own: OwnKeys,
+        peers: PeerKeys,
+        sender: GroupSender,
+        requests: KeyRequests,
+        receipts: GroupReceipts,
+        lost_keys: LostKeys,
     ) -> None:
-        """give_again(member): have a participant be given our keys again, soon."""
-        self.give_again = give_again
-        self.book = book
+        self.account = account
+        self.replicas = replicas
         self.own = own
         self.peers = peers
-        self.lane = lane
+        self.sender = sender
         self.requests = requests
         self.receipts = receipts
-        self.account = account
+        self.lost_keys = lost_keys
 
     async def open(self, deliveries: Sequence[Deliver]) -> Arrivals:
         """Read what these deliveries may need; one batch at a time. Costs nothing where no group is concerned."""
@@ -73,7 +73,7 @@ class GroupEvents:
         members: list[str] = []
         for delivery in deliveries:
             if delivery.kind in _FROM_PEOPLE:
-                shared = self.book.groups_of(delivery.sender)
+                shared = self.replicas.groups_of(delivery.sender)
                 if shared or delivery.kind == frames.GROUP:
                     senders.append(delivery.sender)
                     shared_groups += shared
@@ -151,7 +151,7 @@ class Arrivals:
 
     def take_key(self, sender: str, content: SenderKey) -> None:
         """A participant has handed us their key, inside our session with them."""
-        group = self._events.book.find(content.group)
+        group = self._events.replicas.find(content.group)
         if group is None or not group.is_member or all(number != sender for number, _ in group.participants):
             log.warning("sender_key.of_stranger", extra={"group": content.group, "from": sender})
             _count_key("stranger").inc()
@@ -177,7 +177,7 @@ class Arrivals:
 
     def key_requested(self, sender: str, content: SenderKeyRequest) -> None:
         """A participant cannot read us: they are given the key again, at the latest before the next message."""
-        if content.group not in self._events.book.groups_of(sender):
+        if content.group not in self._events.replicas.groups_of(sender):
             log.warning("sender_key.asked_by_stranger", extra={"group": content.group, "from": sender})
             return
         if self._events.requests.may_answer(content.group, sender):
@@ -186,7 +186,7 @@ class Arrivals:
 
     def start_over(self, peer: str) -> None:
         """A participant has a new device, which has none of our keys."""
-        for group_id in self._events.book.groups_of(peer):
+        for group_id in self._events.replicas.groups_of(peer):
             self._lost(group_id, peer)
 
     def changed(self, delivery: Deliver) -> notices.System | None:
@@ -196,7 +196,7 @@ class Arrivals:
         if notice is None or not group_id:
             log.warning("group.unreadable_notice", extra={"group": group_id, "id": delivery.id})
             return None
-        book = self._events.book
+        book = self._events.replicas
         outcome = notices.apply(book.find(group_id), notice, self._account, group_id, delivery.timestamp // 1000)
         if outcome.group is not None and outcome.group != book.find(group_id):
             book.take(outcome.group)
@@ -241,17 +241,17 @@ class Arrivals:
     def committed(self) -> None:
         """It is on disk, or there was nothing to write."""
         for member in self._late:
-            self._events.give_again(member)
+            self._events.lost_keys.give_again_soon(member)
         for group_id in self._unfinished:
-            self._events.book.refresh_soon(group_id)
+            self._events.replicas.refresh_soon(group_id)
         for group_id, author in dict.fromkeys(self._lacking):
             self._events.requests.ask(group_id, author)
         for group_id in dict.fromkeys([*self._asked, *self._groups]):
             # What waited for the old participants may wait no longer.
             if group_id in self._asked:
-                self._events.lane.hand_over(group_id)
+                self._events.sender.hand_over(group_id)
             else:
-                self._events.lane.kick(group_id)
+                self._events.sender.kick(group_id)
 
     def _lost(self, group_id: str, member: str) -> None:
         """A participant needs our key again."""
@@ -263,5 +263,5 @@ class Arrivals:
             self._holders += key.lost_by(member)
 
     def _is_member(self, group_id: str, number: str) -> bool:
-        group = self._events.book.find(group_id)
+        group = self._events.replicas.find(group_id)
         return group is not None and any(member == number for member, _ in group.participants)

@@ -5,22 +5,15 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections.abc import Sequence
-from typing import Protocol
 
+from coreapp.context import ShardContext
 from coreapp.ids import MessageIds
-from coreapp.journal import Change, Journal
-from coreapp.sending.encryption import Encryption, Outlet
+from coreapp.journal import Change
+from coreapp.sending.wiring import Sending
 from coreapp.statuses.tracker import StatusTracker
-from tidings.runtime.clock import Clock
 from tidings.storage.business.group_changes import GroupChanges
 from tidings.storage.business.jobs import Job, State
 from tidings.storage.business.sessions import SendingHalf
-
-
-class Count(Protocol):
-    """The jobs in the queue."""
-
-    def add(self, count: int) -> None: ...
 
 
 @dataclasses.dataclass(slots=True)
@@ -37,24 +30,18 @@ class Pairwise:
 
     def __init__(
         self,
-        encryption: Encryption,
-        journal: Journal,
-        progress: StatusTracker,
-        count: Count,
-        outlet: Outlet,
-        clock: Clock,
-        *,
-        account: str,
-        shard: int,
+        context: ShardContext,
+        sending: Sending,
+        tracker: StatusTracker,
     ) -> None:
-        self._encryption = encryption
-        self._journal = journal
-        self._progress = progress
-        self._count = count
-        self._outlet = outlet
-        self._clock = clock
-        self._account = account
-        self._shard = shard
+        self._journal = context.journal
+        self._count = context.count
+        self._clock = context.clock
+        self._account = context.account
+        self._shard = context.shard
+        self._encryption = sending.encryption
+        self._transmitter = sending.transmitter
+        self._tracker = tracker
         self._ids = MessageIds()
 
     def write(self, peer: str, content: bytes) -> Letter:
@@ -78,7 +65,7 @@ class Pairwise:
             urgent=True,
         )
         self._count.add(len(letters))
-        self._progress.hold([letter.job.id for letter in letters])
+        self._tracker.hold([letter.job.id for letter in letters])
         encrypted = []
         for letter in letters:
             if letter.half is None:
@@ -89,7 +76,7 @@ class Pairwise:
 
         def done(future: asyncio.Future[None]) -> None:
             if encrypted and not future.cancelled() and future.exception() is None:
-                self._outlet.offer(encrypted)
+                self._transmitter.offer(encrypted)
 
         committed.add_done_callback(done)
         return committed

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from coreapp.statuses.reports import Preferences
-from coreapp.statuses.rows import StatusRows
-from coreapp.statuses.tracker import StatusTracker, steps_between
+from coreapp.context import ShardContext
+from coreapp.statuses.reports import StatusReports
+from coreapp.statuses.tracker import steps_between
 from coreapp.webhook import bodies
-from tidings.runtime.clock import Clock
 from tidings.storage.business import group_messages
 from tidings.storage.business.callbacks import Callback
 from tidings.storage.business.group_messages import Receipt
 from tidings.storage.business.messages import Status
-from tidings.storage.database import Database
 
 
 @dataclasses.dataclass(slots=True)
@@ -30,19 +28,10 @@ class Steps:
 class GroupReceipts:
     """Those of one account. A message of ours is `sent` once; `delivered` and `read` are each participant's own."""
 
-    def __init__(
-        self,
-        database: Database,
-        progress: StatusTracker,
-        preferences: Callable[[], Preferences],
-        rows: StatusRows,
-        clock: Clock,
-    ) -> None:
-        self._database = database
-        self._progress = progress
-        self._wishes = preferences
-        self._clock = clock
-        self._rows = rows
+    def __init__(self, context: ShardContext, reports: StatusReports) -> None:
+        self._database = context.database
+        self._clock = context.clock
+        self._reports = reports
 
     async def load(self, message_ids: Sequence[str], members: Iterable[str]) -> Steps:
         """What is known already of these messages and participants."""
@@ -64,12 +53,11 @@ class GroupReceipts:
         steps.known[message_id, member] = between[-1]
         steps.changed[message_id, member] = Receipt(message_id, member, between[-1])
         steps.statuses[message_id] = max(between[-1], steps.statuses.get(message_id, between[-1]))
-        preferences = self._wishes()
         now = self._clock.now()
         for step in between:
-            if preferences.wants(step) and not self._rows.drops():
+            if self._reports.is_posted(step):
                 body = bodies.status(message_id, member, step, timestamp or int(now), group_id=group_id)
-                steps.callbacks.append(self._rows.make(message_id, body, int(now * 1000)))
+                steps.callbacks.append(self._reports.callback(message_id, body, int(now * 1000)))
         return True
 
 

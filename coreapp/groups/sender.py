@@ -15,13 +15,14 @@ from collections.abc import Sequence
 
 from prometheus_client import Counter, Gauge
 
+from coreapp.context import ShardContext
 from coreapp.groups import own_keys
 from coreapp.groups.own_keys import Key, OwnKeys
 from coreapp.groups.pairwise import Pairwise
 from coreapp.groups.replica import GroupReplicas
-from coreapp.journal import Change, Journal
+from coreapp.journal import Change
 from coreapp.sending import group_jobs
-from coreapp.sending.encryption import Encryption, Outlet
+from coreapp.sending.wiring import Sending
 from tidings import e2ee
 from tidings.client.errors import NetworkAway
 from tidings.runtime import crashpoints, service
@@ -66,21 +67,20 @@ class GroupSender:
 
     def __init__(
         self,
-        account: str,
-        encryption: Encryption,
-        book: GroupReplicas,
-        keys: OwnKeys,
+        context: ShardContext,
+        sending: Sending,
         pairwise: Pairwise,
-        journal: Journal,
-        outlet: Outlet,
+        *,
+        replicas: GroupReplicas,
+        keys: OwnKeys,
     ) -> None:
-        self._account = account
-        self._encryption = encryption
-        self._book = book
-        self._keys = keys
+        self._account = context.account
+        self._journal = context.journal
+        self._encryption = sending.encryption
+        self._transmitter = sending.transmitter
         self._pairwise = pairwise
-        self._journal = journal
-        self._outlet = outlet
+        self._replicas = replicas
+        self._keys = keys
         self._lines: dict[str, _Line] = {}
         # The group of each job that hands a key over.
         self._letters: dict[str, str] = {}
@@ -113,7 +113,7 @@ class GroupSender:
         try:
             content = self._encryption.unseal_content(again)
         except e2ee.CorruptState:
-            self._outlet.fail([job], codes.MESSAGE_FAILED, "the stored message cannot be read")
+            self._transmitter.fail([job], codes.MESSAGE_FAILED, "the stored message cannot be read")
         else:
             self._put(again, content)
         self.kick(job.peer)
@@ -226,7 +226,7 @@ class GroupSender:
         if not members:
             line.asked = False
             # Nobody has joined yet, or everybody has left.
-            self._outlet.settle(self._take_all(line))
+            self._transmitter.settle(self._take_all(line))
             return False
         letters = self._hand_over(line, key, group.epoch, members)
         if letters is not None:
@@ -241,9 +241,9 @@ class GroupSender:
         return bool(line.waiting)
 
     async def _look_up(self, line: _Line) -> Group | None:
-        group = self._book.find(line.id)
+        group = self._replicas.find(line.id)
         if group is None or (group.is_member and group.epoch <= line.refused):
-            group = await self._book.refresh(line.id)
+            group = await self._replicas.refresh(line.id)
             if group is not None and group.is_member and group.epoch <= line.refused:
                 raise NetworkAway(f"epoch {group.epoch} is refused, and the group has no other yet")
         return group
@@ -299,10 +299,10 @@ class GroupSender:
                 groups=GroupChanges(self._account, own_keys=(key.sealed(),)),
             )
         )
-        self._outlet.offer(jobs)
+        self._transmitter.offer(jobs)
 
     def _fail(self, line: _Line, why: tuple[int, str]) -> None:
-        self._outlet.fail(self._take_all(line), *why)
+        self._transmitter.fail(self._take_all(line), *why)
 
     def _take_all(self, line: _Line) -> Sequence[Job]:
         return [job for job, _ in self._take(line, len(line.waiting))]

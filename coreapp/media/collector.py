@@ -27,7 +27,7 @@ class MediaCollector:
     """
 
     def __init__(
-        self, database: Database, lease: Lease, files: Files, clock: Clock, *, account: str, unused_ms: int = UNUSED_MS
+        self, database: Database, lease: Lease, files: Files, *, clock: Clock, account: str, unused_ms: int = UNUSED_MS
     ) -> None:
         """unused_ms: since its last use a file is kept for so long; 0 for ever."""
         self._database = database

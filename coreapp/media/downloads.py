@@ -11,12 +11,13 @@ import asyncio
 import copy
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 from prometheus_client import Counter
 
-from coreapp.journal import Change, Journal
+from coreapp.context import ShardContext
+from coreapp.journal import Change
 from coreapp.media.due_downloads import Waiting
 from coreapp.media.errors import DownloadFailed
 from coreapp.media.fetching import Fetcher
@@ -27,12 +28,10 @@ from tidings import e2ee
 from tidings.client.errors import NetworkAway
 from tidings.media.errors import MakeRoom
 from tidings.runtime import service
-from tidings.runtime.clock import Clock
 from tidings.storage.business import media_downloads
 from tidings.storage.business.callbacks import Callback
 from tidings.storage.business.media import Media
 from tidings.storage.business.media_downloads import Download
-from tidings.storage.database import Database
 from tidings.wire import codes
 
 log = logging.getLogger(__name__)
@@ -57,32 +56,24 @@ class Downloads:
 
     def __init__(
         self,
-        database: Database,
-        journal: Journal,
-        sealer: e2ee.Sealer,
+        context: ShardContext,
         fetcher: Fetcher,
-        kinds: Callable[[], Sequence[str]],
-        persist: Callable[[], bool],
-        clock: Clock,
+        rows: CallbackRows,
         *,
-        account: str,
-        shard: int,
-        at_once: int = 4,
         in_memory: int = IN_MEMORY,
     ) -> None:
-        """kinds(): those that are fetched before their callback; persist(): are callbacks kept on disk?; at_once:
-        downloads under way."""
-        self._database = database
-        self._journal = journal
-        self._sealer = sealer
+        self._database = context.database
+        self._journal = context.journal
+        self._sealer = context.device.sealer
+        self._config = context.config
+        self._clock = context.clock
+        self._account = context.account
+        self._shard = context.shard
         self._fetcher = fetcher
-        self._kinds = kinds
-        self._clock = clock
-        self._account = account
-        self._shard = shard
-        self._rows = CallbackRows(persist, clock, account=account, shard=shard)
-        self._at_once = at_once
-        self._waiting = Waiting(in_memory, clock)
+        self._rows = rows
+        # Under way at the same time.
+        self._at_once = context.settings.media_transfers
+        self._waiting = Waiting(in_memory, context.clock)
         # Those whose end is in the journal; they wait until it is on disk, so that no page brings them again.
         self._ending: set[str] = set()
         self._running: set[asyncio.Task[None]] = set()
@@ -90,7 +81,7 @@ class Downloads:
 
     def wants(self, message: inbound.Inbound) -> bool:
         """Does the callback of this message wait for its file?"""
-        return message.pointer is not None and message.kind in self._kinds()
+        return message.pointer is not None and message.kind in self._config.settings.media.auto_download
 
     def make(
         self,

@@ -20,6 +20,7 @@ from collections.abc import AsyncIterator, Mapping
 import msgspec
 from prometheus_client import Counter
 
+from coreapp.context import ShardContext
 from coreapp.media.errors import DiskAway, SourceFailed
 from coreapp.media.pointers import Source
 from coreapp.media.preparation import Found
@@ -27,14 +28,12 @@ from coreapp.media.uploads import Uploader
 from tidings import safekeeping
 from tidings.egress import urls
 from tidings.egress.download import Downloader, TooLarge
-from tidings.egress.guard import EgressGuard, Forbidden
+from tidings.egress.guard import Forbidden
 from tidings.media import kinds
 from tidings.media.errors import MakeRoom, SendLess, SendSomething, UseAnotherType
 from tidings.media.files import Files, Stored
-from tidings.runtime.clock import Clock
 from tidings.safekeeping import Safe, Unreadable
 from tidings.storage.business import media_providers
-from tidings.storage.database import Database
 from tidings.wire import codes
 
 log = logging.getLogger(__name__)
@@ -63,27 +62,20 @@ class LinkedMedia:
 
     def __init__(
         self,
-        database: Database,
-        safe: Safe,
+        context: ShardContext,
         files: Files,
         uploader: Uploader,
-        guard: EgressGuard,
-        clock: Clock,
-        *,
-        account: str,
-        timeout: float,
-        remembered: float,
     ) -> None:
-        """timeout: seconds for one link, from its turn to the last byte; remembered: seconds that its file serves."""
-        self._database = database
-        self._safe = safe
+        self._database = context.database
+        self._safe = Safe(context.settings.secrets.master_key)
+        self._downloader = Downloader(context.guard)
+        self._clock = context.clock
+        self._account = context.account
         self._files = files
         self._uploader = uploader
-        self._downloader = Downloader(guard)
-        self._clock = clock
-        self._account = account
-        self._timeout = timeout
-        self._remembered = remembered
+        # Seconds for one link, from its turn to the last byte; and that its file serves.
+        self._timeout = context.settings.media_link_timeout
+        self._remembered = context.settings.media_link_cache
         self._places = asyncio.Semaphore(AT_ONCE)
         # A host is a key while somebody fetches from it, or waits to.
         self._hosts: weakref.WeakValueDictionary[str, asyncio.Semaphore] = weakref.WeakValueDictionary()

@@ -52,6 +52,7 @@ class PreparationQueue:
     def __init__(
         self,
         preparation: Prepare,
+        *,
         forward: Callable[[Job, bytes], None],
         fail: Callable[[Sequence[Job], int, str], None],
         broken: Callable[[BaseException], None],

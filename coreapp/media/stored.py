@@ -7,17 +7,16 @@ import logging
 
 import msgspec
 
+from coreapp.context import ShardContext
 from coreapp.media.errors import SourceFailed
 from coreapp.media.pointers import Source
 from coreapp.media.preparation import Found
 from coreapp.media.uploads import Uploader
 from tidings import e2ee
 from tidings.media.files import Files
-from tidings.runtime.clock import Clock
 from tidings.storage.business import media, shards
 from tidings.storage.business.media import Media
-from tidings.storage.business.shards import Lease
-from tidings.storage.database import Connection, Database
+from tidings.storage.database import Connection
 from tidings.wire import codes
 from tidings.wire.media_objects import FilePointer
 
@@ -42,22 +41,17 @@ class StoredMedia:
 
     def __init__(
         self,
-        database: Database,
-        lease: Lease,
-        sealer: e2ee.Sealer,
+        context: ShardContext,
         files: Files,
         uploader: Uploader,
-        clock: Clock,
-        *,
-        account: str,
     ) -> None:
-        self._database = database
-        self._lease = lease
-        self._sealer = sealer
+        self._database = context.database
+        self._lease = context.lease
+        self._sealer = context.device.sealer
+        self._clock = context.clock
+        self._account = context.account
         self._files = files
         self._uploader = uploader
-        self._clock = clock
-        self._account = account
 
     async def find(self, source: Source) -> Found:
         """The pointer of a file; waits while the network or the disk is away. Raises `SourceFailed` and `LeaseLost`."""

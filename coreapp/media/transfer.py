@@ -45,7 +45,7 @@ class Encrypted:
     size: of the blob; digest: there once the last chunk is out.
     """
 
-    def __init__(self, file: IO[bytes], plaintext_size: int, sha256: str, steps: Steps) -> None:
+    def __init__(self, file: IO[bytes], plaintext_size: int, *, sha256: str, steps: Steps) -> None:
         """sha256: what the file must have, in hex."""
         self.key = attachments.generate_key()
         self.size = attachments.blob_size(plaintext_size)

@@ -89,7 +89,7 @@ class Uploader:
         file = await asyncio.to_thread(open_file)
         try:
             # A new key for each try: the network may have kept what it did not answer.
-            encrypted = Encrypted(file, size, sha256, Steps("media.uploading", size, media=about))
+            encrypted = Encrypted(file, size, sha256=sha256, steps=Steps("media.uploading", size, media=about))
             receipt = await self._network.upload_blob(self._device, encrypted.chunks(), encrypted.size)
         finally:
             file.close()

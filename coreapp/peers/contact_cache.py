@@ -14,18 +14,16 @@ from collections.abc import Iterable, Sequence
 
 from prometheus_client import Counter
 
+from coreapp.context import ShardContext
 from coreapp.errors import Refused
-from coreapp.journal import Change, Journal
+from coreapp.journal import Change
 from coreapp.peers import phone_numbers
-from coreapp.upstream import Upstream
 from coreapp.webhook import bodies
 from tidings.client.errors import ClientError
 from tidings.runtime.batcher import Batcher, BatcherFull
-from tidings.runtime.clock import Clock
 from tidings.runtime.lru import LRU
 from tidings.storage.business import contacts
 from tidings.storage.business.callbacks import Callback
-from tidings.storage.database import Database
 from tidings.wire import codes, core
 
 log = logging.getLogger(__name__)
@@ -44,29 +42,19 @@ class ContactCache:
 
     def __init__(
         self,
-        database: Database,
-        journal: Journal,
-        upstream: Upstream,
-        clock: Clock,
+        context: ShardContext,
         *,
-        account: str,
-        shard: int,
-        check_unknown: bool,
-        unregistered_seconds: float,
         cache_limit: int = 100_000,
     ) -> None:
-        """check_unknown: whoever a message is for is checked then, rather than refused as unknown.
-
-        unregistered_seconds: how long it is believed that a number is not on the network.
-        """
-        self._database = database
-        self._journal = journal
-        self._upstream = upstream
-        self._clock = clock
-        self._account = account
-        self._shard = shard
-        self._check_unknown = check_unknown
-        self._unregistered_seconds = unregistered_seconds
+        self._database = context.database
+        self._journal = context.journal
+        self._upstream = context.upstream
+        self._clock = context.clock
+        self._account = context.account
+        self._shard = context.shard
+        # Whoever a message is for is checked then, rather than refused as unknown.
+        self._check_unknown = context.settings.check_unknown
+        self._unregistered_seconds = context.settings.unregistered_seconds
         self._cache: LRU[str, tuple[bool, float]] = LRU(cache_limit)
         self._reads: Batcher[str, bool | None] = Batcher("contacts-read", self._read, max_size=1000)
         self._syncs: Batcher[str, bool] = Batcher(

@@ -13,22 +13,19 @@ import dataclasses
 import hashlib
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Protocol
 
 from prometheus_client import Counter, Gauge
 
+from coreapp.context import ShardContext
 from coreapp.errors import Refused
 from coreapp.ids import MessageIds
-from coreapp.journal import Change, Journal
+from coreapp.journal import Change
 from coreapp.webhook import bodies
 from coreapp.webhook.rows import CallbackRows
 from tidings.runtime import pinned
-from tidings.runtime.clock import Clock
 from tidings.storage.business import identities, shards
 from tidings.storage.business.callbacks import Callback
 from tidings.storage.business.identities import Identity
-from tidings.storage.business.shards import Lease
-from tidings.storage.database import Database
 from tidings.wire import codes
 
 log = logging.getLogger(__name__)
@@ -39,18 +36,6 @@ WAITING = Gauge("tidings_identities_unacknowledged", "Changed identities that wa
 UNACKNOWLEDGED = "the recipient has a new identity: acknowledge it with PUT /v1/contacts/{wa_id}/identity"
 IDENTITY_KEY = 33  # bytes of a typed identity key
 PAGE = 1000
-
-
-class Preferences(Protocol):
-    """What the business wants, from its application settings."""
-
-    @property
-    def persist(self) -> bool: ...
-
-    @property
-    def security(self) -> bool:
-        """Are identity changes told, and block until they are acknowledged?"""
-        ...
 
 
 class Learnt:
@@ -88,27 +73,15 @@ class Identities:
     """
 
     def __init__(
-        self,
-        database: Database,
-        lease: Lease,
-        journal: Journal,
-        preferences: Callable[[], Preferences],
-        clock: Clock,
-        *,
-        account: str,
-        shard: int,
-        limit: int = 100_000,
-        cached: int = 10_000,
-        allow_pq_downgrade: bool = False,
+        self, context: ShardContext, rows: CallbackRows, *, limit: int = 100_000, cached: int = 10_000
     ) -> None:
-        """allow_pq_downgrade: let a peer who had post-quantum protection go on without."""
-        self._database = database
-        self._lease = lease
-        self._journal = journal
-        self._wishes = preferences
-        self._clock = clock
-        self._account = account
-        self._rows = CallbackRows(lambda: preferences().persist, clock, account=account, shard=shard)
+        self._database = context.database
+        self._lease = context.lease
+        self._journal = context.journal
+        self._config = context.config
+        self._clock = context.clock
+        self._account = context.account
+        self._rows = rows
         self._limit = limit
         self._ids = MessageIds()
         self._unacknowledged: set[str] = set()
@@ -116,10 +89,11 @@ class Identities:
         # Webapps.
         self._peers: pinned.PinnedCache[str, _Peer] = pinned.PinnedCache(_Peer, cached)
         self._listeners: list[Callable[[str], None]] = []
-        self._asks = preferences().security
+        self._asks = self._config.preferences().security
         # That everything is acknowledged, on its way to the disk.
         self._settling: asyncio.Future[None] | None = None
-        self.allow_pq_downgrade = allow_pq_downgrade
+        # A peer who had post-quantum protection may go on without.
+        self.allow_pq_downgrade = context.settings.allow_pq_downgrade
         self.is_complete = True
 
     def on_change(self, call: Callable[[str], None]) -> None:
@@ -258,7 +232,7 @@ class Identities:
 
     def settings_changed(self) -> None:
         """With security notifications turned off, whatever waits is acknowledged."""
-        before, self._asks = self._asks, self._wishes().security
+        before, self._asks = self._asks, self._config.preferences().security
         if not before or self._asks:
             return
         self._unacknowledged.clear()

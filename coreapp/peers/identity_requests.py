@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-from typing import Protocol
 
+from coreapp.context import ShardContext
 from coreapp.errors import Refused
-from coreapp.journal import Change, Journal
-from coreapp.peers import identities
-from coreapp.peers.identities import Identities, Learnt
+from coreapp.journal import Change
+from coreapp.peers.contact_cache import ContactCache
+from coreapp.peers.identities import Identities, Learnt, text_of
 from coreapp.peers.sessions import SessionStore
-from coreapp.upstream import Upstream
 from tidings.client.errors import ClientError
 from tidings.storage.business.identities import Identity
 from tidings.wire import codes
@@ -20,40 +19,30 @@ log = logging.getLogger(__name__)
 NOT_PRESENT = "hash: is not that of the contact's present identity"
 
 
-class Contacts(Protocol):
-    """Who can be written to."""
-
-    async def require_valid(self, wa_id: str) -> None:
-        """Raises `Refused`."""
-        ...
-
-
 class IdentityRequests:
     """Answers for one account."""
 
     def __init__(
         self,
-        book: Identities,
-        contacts: Contacts,
-        store: SessionStore,
-        upstream: Upstream,
-        journal: Journal,
+        context: ShardContext,
+        identities: Identities,
+        sessions: SessionStore,
         *,
-        account: str,
+        contacts: ContactCache,
     ) -> None:
-        self._book = book
+        self._upstream = context.upstream
+        self._journal = context.journal
+        self._account = context.account
+        self._identities = identities
+        self._sessions = sessions
         self._contacts = contacts
-        self._store = store
-        self._upstream = upstream
-        self._journal = journal
-        self._account = account
 
     async def describe(self, peer: str) -> Identity:
         """What is known of a contact; of one that nothing was exchanged with, what the servers say.
 
         Raises `Refused`: 1006 for no contact, 1011 while the servers are needed and away.
         """
-        with self._book.pinned((peer,)):
+        with self._identities.pinned((peer,)):
             return await self._current(peer)
 
     async def acknowledge(self, peer: str, text: str) -> None:
@@ -61,42 +50,42 @@ class IdentityRequests:
 
         Raises `Refused` as `describe` does, and with 1009 for another hash than the present one.
         """
-        with self._book.pinned((peer,)):
+        with self._identities.pinned((peer,)):
             identity = await self._current(peer)
             _require_present(identity, text)
             if identity.acknowledged:
                 return
             await self._journal.write(Change(self._account, acknowledged_identities=((peer, identity.hash),)))
             # It may have changed again while this was written; then nothing was acknowledged.
-            _require_present(self._book.find(peer) or identity, text)
-            self._book.acknowledged(peer)
+            _require_present(self._identities.find(peer) or identity, text)
+            self._identities.acknowledged(peer)
             log.info("identity.acknowledged", extra={"peer": peer, "hash": text})
 
     async def _current(self, peer: str) -> Identity:
-        await self._book.load((peer,))
-        identity = self._book.find(peer)
+        await self._identities.load((peer,))
+        identity = self._identities.find(peer)
         return identity if identity is not None else await self._learn(peer)
 
     async def _learn(self, peer: str) -> Identity:
         """From the session at hand, or from the servers."""
-        self._store.pin((peer,))
+        self._sessions.pin((peer,))
         try:
-            await self._store.load((peer,))
-            record = self._store.at_hand(peer)
+            await self._sessions.load((peer,))
+            record = self._sessions.at_hand(peer)
             key = record.remote_identity if record is not None else await self._fetch(peer)
         finally:
-            self._store.unpin((peer,))
-        known = self._book.find(peer)
+            self._sessions.unpin((peer,))
+        known = self._identities.find(peer)
         if known is not None:
             # Learnt while we asked, and no older than what we have.
             return known
         learnt = Learnt()
-        self._book.learn(peer, key, learnt)
+        self._identities.learn(peer, key, learnt)
         change = Change(self._account, learnt_identities=learnt.rows, new_callbacks=learnt.callbacks)
         committed = self._journal.put(change, urgent=True)
-        self._book.announce(learnt, committed)
+        self._identities.announce(learnt, committed)
         await committed
-        identity = self._book.find(peer)
+        identity = self._identities.find(peer)
         assert identity is not None
         return identity
 
@@ -116,5 +105,5 @@ class IdentityRequests:
 
 
 def _require_present(identity: Identity, text: str) -> None:
-    if text != identities.text_of(identity.hash):
+    if text != text_of(identity.hash):
         raise Refused(codes.PARAMETER_INVALID, NOT_PRESENT)

@@ -30,13 +30,13 @@ class Consequences:
 
     arrivals: what the batch changes in groups; security: does a message say whose keys it came with, as the batch
     began; records: the sessions that were used; registered: who has new keys; withdrawn: by sender, messages that were
-    taken back; lost: by sender, messages that are asked for again; kept: as of `Change`; letters: to be sent.
+    taken back; lost: by sender, messages that are asked for again; kept: as of `Change`; control_messages: to be sent.
     """
 
     def __init__(
         self,
         arrivals: Arrivals,
-        progress: StatusTracker,
+        tracker: StatusTracker,
         rows: CallbackRows,
         *,
         account: str,
@@ -45,7 +45,7 @@ class Consequences:
     ) -> None:
         self.arrivals = arrivals
         self.security = security
-        self._progress = progress
+        self._tracker = tracker
         self._rows = rows
         self._account = account
         self._shard = shard
@@ -63,7 +63,7 @@ class Consequences:
         self.ended_downloads: list[str] = []
         self.lost: dict[str, list[str]] = {}
         self.kept: dict[str, bytes] = {}
-        self.letters: list[ControlMessage] = []
+        self.control_messages: list[ControlMessage] = []
         self._waited_for: list[Undecrypted] = []
         self._came: list[str] = []
         self._renamed: dict[str, str] = {}
@@ -72,7 +72,7 @@ class Consequences:
     def received(self, delivery: Deliver, kind: str, request_id: str = "") -> None:
         """A message came, and is known from now on: one with its id is a repetition."""
         statistics.received(kind).inc()
-        self._progress.remember(delivery.message_id, delivery.sender, Status.RECEIVED, kind, request_id)
+        self._tracker.remember(delivery.message_id, delivery.sender, Status.RECEIVED, kind, request_id)
         self._messages.append(
             Message(
                 delivery.message_id,
@@ -89,7 +89,7 @@ class Consequences:
     def recovered(self, delivery: Deliver, kind: str, request_id: str = "") -> None:
         """A message came again that could not be decrypted before: what it is stands in the place of what it was."""
         statistics.received(kind).inc()
-        self._progress.remember(delivery.message_id, delivery.sender, Status.RECEIVED, kind, request_id)
+        self._tracker.remember(delivery.message_id, delivery.sender, Status.RECEIVED, kind, request_id)
         self._renamed[delivery.message_id] = kind
         self._came.append(delivery.message_id)
 
@@ -111,11 +111,11 @@ class Consequences:
         self.callbacks.append(callback)
 
     def change(
-        self, reports: StatusReports, store: SessionStore, contacts: ContactCache, jobs: Sequence[Job]
+        self, reports: StatusReports, sessions: SessionStore, contacts: ContactCache, jobs: Sequence[Job]
     ) -> Change | None:
         """What is to be committed, if anything is. Nothing else may run between this and the journal's `put`.
 
-        jobs: those of the letters.
+        jobs: those of the control messages.
         """
         report = reports.report(self.reached)
         groups = self.arrivals.changes()
@@ -132,7 +132,7 @@ class Consequences:
             renamed=self._renamed,
             new_undecrypted=self._waited_for,
             ended_undecrypted=self._came,
-            whole_sessions=[store.seal_whole(peer, record) for peer, record in self.records.items()],
+            whole_sessions=[sessions.seal_whole(peer, record) for peer, record in self.records.items()],
             dropped_sessions=self.dropped,
             used_prekeys=self.used_prekeys,
             statuses=receipts.merged(report.statuses, steps.statuses),

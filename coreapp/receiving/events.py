@@ -11,35 +11,25 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
 
 from coreapp import statistics
-from coreapp.account.device import OwnDevice
-from coreapp.groups.arrivals import GroupEvents
-from coreapp.journal import Journal
-from coreapp.media.downloads import Downloads
-from coreapp.peers.contact_cache import ContactCache
-from coreapp.peers.identities import Identities
-from coreapp.peers.service_window import ServiceWindow
-from coreapp.peers.sessions import SessionStore
+from coreapp.context import ShardContext
+from coreapp.groups.wiring import Groups
+from coreapp.media.wiring import Media
+from coreapp.peers.wiring import Peers
 from coreapp.receiving import deliveries as told
-from coreapp.receiving import inbound_messages
 from coreapp.receiving.consequences import Consequences
 from coreapp.receiving.decryption import Decryption
 from coreapp.receiving.group_notices import GroupNotices
 from coreapp.receiving.inbound_messages import InboundMessages
 from coreapp.receiving.key_changes import KeyChanges
 from coreapp.receiving.receipts import Receipts
-from coreapp.recovery.wiring import ShardRepeating
-from coreapp.statuses.reports import StatusReports
-from coreapp.statuses.tracker import StatusTracker
-from coreapp.upstream import Upstream
-from coreapp.webhook.rows import CallbackRows
+from coreapp.recovery.wiring import Recovery
+from coreapp.statuses.wiring import Statuses
+from coreapp.webhook.wiring import Webhook
 from tidings.runtime import crashpoints
 from tidings.runtime.batcher import Batcher
-from tidings.runtime.clock import Clock
 from tidings.storage.business import messages
-from tidings.storage.database import Database
 from tidings.wire import device as frames
 from tidings.wire.device import Deliver
 
@@ -52,16 +42,7 @@ PAUSE_SECONDS = 0.02  # of others, between two such parts
 _MESSAGES = (frames.PREKEY, frames.MESSAGE, frames.GROUP)
 
 # What follows from one delivery. It goes into the consequences of the batch, and nothing waits.
-Room = Callable[[Deliver, Consequences], None]
-
-
-class Preferences(inbound_messages.Preferences, Protocol):
-    """What the business wants to hear."""
-
-    @property
-    def security(self) -> bool:
-        """Does a message say whose keys it came with?"""
-        ...
+Handler = Callable[[Deliver, Consequences], None]
 
 
 class Events:
@@ -69,56 +50,40 @@ class Events:
 
     def __init__(
         self,
-        database: Database,
-        journal: Journal,
-        upstream: Upstream,
-        device: OwnDevice,
-        store: SessionStore,
-        progress: StatusTracker,
-        reports: StatusReports,
-        threads: ServiceWindow,
-        downloads: Downloads,
-        groups: GroupEvents,
-        identities: Identities,
-        contacts: ContactCache,
-        repeating: ShardRepeating,
-        preferences: Callable[[], Preferences],
-        clock: Clock,
+        context: ShardContext,
+        webhook: Webhook,
+        statuses: Statuses,
         *,
-        shard: int,
+        peers: Peers,
+        media: Media,
+        groups: Groups,
+        recovery: Recovery,
     ) -> None:
-        self._database = database
-        self._journal = journal
-        self._upstream = upstream
-        self._device = device
-        self._store = store
-        self._progress = progress
-        self._reports = reports
-        self._threads = threads
-        self._downloads = downloads
-        self._groups = groups
-        self._identities = identities
-        self._contacts = contacts
-        self._repeating = repeating
-        self._wishes = preferences
-        self._shard = shard
-        self._rows = CallbackRows(lambda: reports.persist, clock, account=device.number, shard=shard)
-        key_changes = KeyChanges(store, identities)
+        self._context = context
+        self._journal = context.journal
+        self._rows = webhook.rows
+        self._tracker = statuses.tracker
+        self._reports = statuses.reports
+        self._peers = peers
+        self._sessions = peers.sessions
+        self._downloads = media.downloads
+        self._groups = groups.events
+        self._recovery = recovery
+        key_changes = KeyChanges(peers.sessions, peers.identities)
         inbound = InboundMessages(
-            progress,
-            Decryption(device, store, key_changes),
-            downloads,
-            identities,
-            repeating.mending,
-            repeating.asked_again,
-            preferences,
+            context,
+            Decryption(context.device, peers.sessions, key_changes),
+            peers.identities,
+            downloads=media.downloads,
+            recovery=recovery,
+            tracker=statuses.tracker,
         )
-        self._rooms: Mapping[str, Room] = {
-            **dict.fromkeys(told.STATUSES, Receipts(progress).note),
+        self._handlers: Mapping[str, Handler] = {
+            **dict.fromkeys(told.STATUSES, Receipts(statuses.tracker).note),
             **dict.fromkeys(_MESSAGES, inbound.receive),
-            frames.GROUP_CHANGED: GroupNotices(progress).note,
+            frames.GROUP_CHANGED: GroupNotices(statuses.tracker).note,
             frames.IDENTITY: key_changes.note,
-            frames.RETRY: repeating.resending.answer,
+            frames.RETRY: self._send_again,
         }
         # Bounded by the window that the network keeps for unacknowledged deliveries.
         self._batcher: Batcher[Deliver, None] = Batcher("events", self._flush, max_size=500, max_in_flight=1)
@@ -160,39 +125,44 @@ class Events:
         """Handle, commit and acknowledge as many as there is time for, in order and at least one; how many it were."""
         about = list({message_id for delivery in deliveries for message_id in told.subjects(delivery)})
         senders = told.by_session(deliveries)
-        self._progress.hold(about)
-        self._store.pin(senders)
+        self._tracker.hold(about)
+        self._sessions.pin(senders)
         try:
-            await self._load_progress(about)
-            await self._store.load(senders)
-            await self._repeating.resending.load(deliveries)
+            await self._load_statuses(about)
+            await self._sessions.load(senders)
+            await self._recovery.resending.load(deliveries)
             arrivals = await self._groups.open(deliveries)
-            with self._identities.pinned(senders):
-                security = self._wishes().security
-                await self._identities.load(senders if security else told.with_keys(deliveries))
+            with self._peers.identities.pinned(senders):
+                security = self._context.config.preferences().security
+                await self._peers.identities.load(senders if security else told.with_keys(deliveries))
                 consequences = Consequences(
                     arrivals,
-                    self._progress,
+                    self._tracker,
                     self._rows,
-                    account=self._device.number,
-                    shard=self._shard,
+                    account=self._context.account,
+                    shard=self._context.shard,
                     security=security,
                 )
                 handled = await self._handle(deliveries, consequences)
         finally:
-            self._store.unpin(senders)
-            self._progress.release(about)
+            self._sessions.unpin(senders)
+            self._tracker.release(about)
         crashpoints.reach(crashpoints.AFTER_ROW_BEFORE_NETWORK_ACK)
-        self._upstream.acknowledge(deliveries[:handled])
+        self._context.upstream.acknowledge(deliveries[:handled])
         return handled
 
-    async def _load_progress(self, ids: Sequence[str]) -> None:
+    def _send_again(self, delivery: Deliver, consequences: Consequences) -> None:
+        """A recipient could not decrypt messages of ours."""
+        self._recovery.resending.answer(delivery, consequences)
+        told.count(delivery, "noted")
+
+    async def _load_statuses(self, ids: Sequence[str]) -> None:
         """Know of every message that these deliveries are about, inbound ones included."""
-        missing = [message_id for message_id in ids if message_id not in self._progress]
+        missing = [message_id for message_id in ids if message_id not in self._tracker]
         if missing:
-            self._progress.load(
-                await self._database.query(
-                    lambda connection: messages.list_progress(connection, self._device.number, missing)
+            self._tracker.load(
+                await self._context.database.query(
+                    lambda connection: messages.list_progress(connection, self._context.account, missing)
                 )
             )
 
@@ -201,28 +171,31 @@ class Events:
         it."""
         handled, until = 0, time.perf_counter() + TURN_SECONDS
         for delivery in deliveries:
-            room = self._rooms.get(delivery.kind)
-            if room is None:
+            handle = self._handlers.get(delivery.kind)
+            if handle is None:
                 log.warning("event.unknown", extra={"kind": delivery.kind, "from": delivery.sender})
             else:
-                room(delivery, consequences)
+                handle(delivery, consequences)
             handled += 1
             if time.perf_counter() >= until:
                 break
-        letters = [*consequences.letters, *self._repeating.mending.letters(consequences.lost)]
-        jobs = self._repeating.posting.jobs(letters)
-        change = consequences.change(self._reports, self._store, self._contacts, jobs)
+        control_messages = [
+            *consequences.control_messages,
+            *self._recovery.session_repair.control_messages(consequences.lost),
+        ]
+        jobs = self._recovery.control_messages.jobs(control_messages)
+        change = consequences.change(self._reports, self._sessions, self._peers.contacts, jobs)
         if change is None:
             consequences.arrivals.committed()
             return handled
         committed = self._journal.put(change)
-        self._repeating.posting.post(letters, jobs)
-        self._identities.announce(consequences.learnt, committed)
+        self._recovery.control_messages.post(control_messages, jobs)
+        self._peers.identities.announce(consequences.learnt, committed)
         await committed
         consequences.arrivals.committed()
-        self._threads.heard(consequences.heard)
+        self._peers.window.heard(consequences.heard)
         self._downloads.offer(consequences.downloads)
         self._downloads.ended(consequences.ended_downloads)
         for key_id in consequences.used_prekeys:
-            self._device.prekeys.pop(key_id, None)
+            self._context.device.prekeys.pop(key_id, None)
         return handled

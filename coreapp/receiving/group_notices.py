@@ -12,12 +12,12 @@ from tidings.wire.device import Deliver
 class GroupNotices:
     """Those of one account's groups."""
 
-    def __init__(self, progress: StatusTracker) -> None:
-        self._progress = progress
+    def __init__(self, tracker: StatusTracker) -> None:
+        self._tracker = tracker
 
     def note(self, delivery: Deliver, consequences: Consequences) -> None:
         """A group has changed; the webhook hears of it once."""
-        if not subjects(delivery) or delivery.id in self._progress:
+        if not subjects(delivery) or delivery.id in self._tracker:
             count(delivery, "duplicate")
             return
         said = consequences.arrivals.changed(delivery)

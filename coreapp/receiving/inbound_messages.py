@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from typing import Protocol
 
 import msgspec
 
 from coreapp import ids
+from coreapp.context import ShardContext
 from coreapp.media.downloads import Downloads
 from coreapp.peers.identities import Identities, described
 from coreapp.receiving.consequences import Consequences
 from coreapp.receiving.decryption import Decryption
 from coreapp.receiving.deliveries import count, request_id, subjects
-from coreapp.recovery.retry_requests import RetryRequests
-from coreapp.recovery.session_repair import SessionRepair
+from coreapp.recovery.wiring import Recovery
 from coreapp.statuses.tracker import StatusTracker
 from coreapp.webhook import bodies, inbound
 from tidings import e2ee
@@ -28,35 +26,26 @@ log = logging.getLogger(__name__)
 UNREADABLE = "unreadable"  # the kind of a message that could not be decrypted
 
 
-class Preferences(Protocol):
-    """What the business wants to hear."""
-
-    @property
-    def number_changes(self) -> bool:
-        """Of recipients who have a new number?"""
-        ...
-
-
 class InboundMessages:
     """Those to one account."""
 
     def __init__(
         self,
-        progress: StatusTracker,
+        context: ShardContext,
         decryption: Decryption,
-        downloads: Downloads,
         identities: Identities,
-        mending: SessionRepair,
-        asked_again: RetryRequests,
-        preferences: Callable[[], Preferences],
+        *,
+        downloads: Downloads,
+        recovery: Recovery,
+        tracker: StatusTracker,
     ) -> None:
-        self._progress = progress
-        self._mending = mending
-        self._asked_again = asked_again
+        self._config = context.config
         self._decryption = decryption
-        self._downloads = downloads
         self._identities = identities
-        self._wishes = preferences
+        self._downloads = downloads
+        self._session_repair = recovery.session_repair
+        self._retry_requests = recovery.retry_requests
+        self._tracker = tracker
 
     def receive(self, delivery: Deliver, consequences: Consequences) -> None:
         """A message that was handled before, or that nobody can read, is only to be acknowledged."""
@@ -64,9 +53,9 @@ class InboundMessages:
             log.warning("event.unusable_id", extra={"from": delivery.sender})
             count(delivery, "unusable")
             return
-        is_known = delivery.message_id in self._progress
+        is_known = delivery.message_id in self._tracker
         if is_known and not self._is_awaited(delivery):
-            if self._progress.peer(delivery.message_id) != delivery.sender:
+            if self._tracker.peer(delivery.message_id) != delivery.sender:
                 log.warning("event.id_taken", extra={"id": delivery.message_id, "from": delivery.sender})
             count(delivery, "duplicate")
             return
@@ -87,7 +76,7 @@ class InboundMessages:
             self._lose(delivery, error, consequences, is_known=is_known)
             return
         if is_known:
-            waited_for = self._asked_again.came(delivery.message_id)
+            waited_for = self._retry_requests.came(delivery.message_id)
             if waited_for is not None:
                 # When it was written, not when it was written again.
                 delivery = msgspec.structs.replace(delivery, timestamp=waited_for.timestamp)
@@ -97,8 +86,8 @@ class InboundMessages:
         """Does it repeat a message of the same sender that could not be decrypted?"""
         return (
             delivery.is_repetition
-            and self._progress.peer(delivery.message_id) == delivery.sender
-            and self._progress.kind(delivery.message_id) == UNREADABLE
+            and self._tracker.peer(delivery.message_id) == delivery.sender
+            and self._tracker.kind(delivery.message_id) == UNREADABLE
         )
 
     def _take(self, delivery: Deliver, plaintext: bytes, consequences: Consequences, *, is_known: bool) -> None:
@@ -114,7 +103,7 @@ class InboundMessages:
         if isinstance(message.content, inbound.Deleted):
             self._withdraw(delivery, message.content.id, consequences)
             return
-        if isinstance(message.content, inbound.System) and not self._wishes().number_changes:
+        if isinstance(message.content, inbound.System) and not self._config.preferences().number_changes:
             return
         if group_id:
             consequences.arrivals.received(delivery)
@@ -156,23 +145,23 @@ class InboundMessages:
         """The sender's device is asked for it again where that can help, and the webhook hears of it if it does not
         come: once, and at once where nobody is asked. Of a group only the key is asked for."""
         message_id, sender, trace = delivery.message_id, delivery.sender, request_id(delivery)
-        asks = delivery.kind != frames.GROUP and self._mending.asks_for(sender, error)
+        asks = delivery.kind != frames.GROUP and self._session_repair.asks_for(sender, error)
         waited_for = None
         if not is_known:
             consequences.received(delivery, UNREADABLE)
             if asks:
-                waited_for = self._asked_again.wait_for(message_id, sender, delivery.timestamp, trace)
+                waited_for = self._retry_requests.wait_for(message_id, sender, delivery.timestamp, trace)
             if waited_for is None:
-                consequences.callbacks.append(self._asked_again.error(message_id, sender, trace))
+                consequences.callbacks.append(self._retry_requests.error(message_id, sender, trace))
         if asks:
             consequences.asked_again(sender, message_id, waited_for)
 
     def _withdraw(self, delivery: Deliver, message_id: str, consequences: Consequences) -> None:
         """The sender takes back a message of theirs.
 
-        One that is not in the progress book, after a restart say, is looked up by the journal: nothing may wait here.
+        One that is not in memory, after a restart say, is looked up by the journal: nothing may wait here.
         """
-        author = self._progress.peer(message_id)
+        author = self._tracker.peer(message_id)
         if ids.made_at(message_id) is not None or author not in (None, delivery.sender):
             log.warning("event.not_theirs", extra={"id": message_id, "from": delivery.sender})
             return

@@ -13,23 +13,23 @@ EXPIRED = (codes.EXPIRED, "the message was not delivered within its time to live
 
 
 class Receipts:
-    """Those for one account's messages, which must be in the progress book; one of an unknown message means nothing."""
+    """Those for one account's messages, which must be held by the tracker; one of an unknown message means nothing."""
 
-    def __init__(self, progress: StatusTracker) -> None:
-        self._progress = progress
+    def __init__(self, tracker: StatusTracker) -> None:
+        self._tracker = tracker
 
     def note(self, delivery: Deliver, consequences: Consequences) -> None:
         """Each step is reported once, however often it is told."""
         status = STATUSES[delivery.kind]
         error = EXPIRED if status is Status.FAILED else None
         for message_id in subjects(delivery):
-            if delivery.group and self._progress.peer(message_id) == delivery.group and status is not Status.FAILED:
+            if delivery.group and self._tracker.peer(message_id) == delivery.group and status is not Status.FAILED:
                 consequences.reached.append((message_id, Status.SENT, delivery.timestamp // 1000, None))
                 news = consequences.arrivals.receipt(delivery, message_id, status)
                 count(delivery, "noted" if news else "duplicate")
                 continue
             # Only the recipient of a message can say what became of it.
-            if self._progress.peer(message_id) != delivery.sender:
+            if self._tracker.peer(message_id) != delivery.sender:
                 count(delivery, "unknown")
                 continue
             count(delivery, "noted")

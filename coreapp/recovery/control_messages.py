@@ -6,29 +6,15 @@ They are jobs like others, committed with the deliveries that they follow from.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Sequence
 
 from coreapp import ids
-from coreapp.sending.encryption import RENEW
+from coreapp.context import ShardContext
+from coreapp.media.preparation_queue import PreparationQueue
+from coreapp.sending.encryption import RENEW, Encryption
 from coreapp.statuses.tracker import StatusTracker
-from tidings.runtime.clock import Clock
 from tidings.storage.business.jobs import Job, State
 from tidings.wire import device as frames
-
-
-class Lane(Protocol):
-    """Where jobs wait to be encrypted."""
-
-    def seal_content(self, job: Job, content: bytes) -> None: ...
-
-    def enter_lane(self, job: Job, content: bytes) -> None: ...
-
-
-class Count(Protocol):
-    """The jobs in the queue."""
-
-    def add(self, count: int) -> None: ...
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -47,23 +33,19 @@ class ControlMessages:
 
     def __init__(
         self,
-        lane: Lane,
-        with_media: Callable[[Job, bytes], None],
-        progress: StatusTracker,
-        count: Count,
-        clock: Clock,
+        context: ShardContext,
         *,
-        account: str,
-        shard: int,
+        encryption: Encryption,
+        preparation: PreparationQueue,
+        tracker: StatusTracker,
     ) -> None:
-        """with_media(job, content): to the lane, once the files that the content names are stored in the network."""
-        self._lane = lane
-        self._with_media = with_media
-        self._progress = progress
-        self._count = count
-        self._clock = clock
-        self._account = account
-        self._shard = shard
+        self._count = context.count
+        self._clock = context.clock
+        self._account = context.account
+        self._shard = context.shard
+        self._encryption = encryption
+        self._preparation = preparation
+        self._tracker = tracker
 
     def jobs(self, letters: Sequence[ControlMessage]) -> Sequence[Job]:
         """As they are to be committed; nothing may run between this and `post`."""
@@ -71,7 +53,7 @@ class ControlMessages:
         jobs = []
         for letter in letters:
             job = Job(letter.id, self._shard, self._account, letter.peer, State.NEW, "", b"", now, letter.request_id)
-            self._lane.seal_content(job, letter.content)
+            self._encryption.seal_content(job, letter.content)
             job.kind = letter.kind
             jobs.append(job)
         return jobs
@@ -79,13 +61,13 @@ class ControlMessages:
     def post(self, letters: Sequence[ControlMessage], jobs: Sequence[Job]) -> None:
         """The jobs are in the journal: send them."""
         self._count.add(len(jobs))
-        self._progress.hold([ids.message_of(job.id) for job in jobs])
+        self._tracker.hold([ids.message_of(job.id) for job in jobs])
         for job, letter in zip(jobs, letters, strict=True):
             self.enter(job, letter.content)
 
     def enter(self, job: Job, content: bytes) -> None:
         """Start a `NEW` job that is counted and held, of whichever kind, on its way."""
         if job.kind == frames.RETRY or (job.kind == RENEW and not ids.is_repetition(job.id)):
-            self._lane.enter_lane(job, content)
+            self._encryption.enter_lane(job, content)
         else:
-            self._with_media(job, content)
+            self._preparation.resume(job, content)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from typing import Protocol
 
 from prometheus_client import Counter
 
 from coreapp import ids
+from coreapp.context import ShardContext
 from coreapp.peers.sessions import SessionStore
-from coreapp.receiving.consequences import Consequences
-from coreapp.receiving.deliveries import count
 from coreapp.recovery.control_messages import ControlMessage
 from coreapp.recovery.sent_content import Kept, SentContents, tag_of
 from coreapp.recovery.session_repair import MAX_REFS, Budget, Renewals
@@ -19,7 +19,6 @@ from coreapp.statuses.tracker import StatusTracker
 from tidings import e2ee
 from tidings.storage.business import messages
 from tidings.storage.business.messages import Status
-from tidings.storage.database import Database
 from tidings.wire import device as frames
 from tidings.wire.device import Deliver
 
@@ -30,27 +29,33 @@ RESENT = Counter("tidings_messages_resent_total", "Messages that a recipient ask
 MAX_ATTEMPTS = 4  # to send one message again
 
 
+class Repetitions(Protocol):
+    """What follows from a batch of deliveries, as far as messages are sent again. kept: as of `Change`."""
+
+    kept: dict[str, bytes]
+    control_messages: list[ControlMessage]
+
+
 class Resending:
     """Answers for one account. `load` comes first, for each batch of deliveries."""
 
     def __init__(
         self,
-        database: Database,
-        keeping: SentContents,
-        store: SessionStore,
-        lane: Renewals,
-        progress: StatusTracker,
-        budget: Budget,
+        context: ShardContext,
+        contents: SentContents,
         *,
-        account: str,
+        sessions: SessionStore,
+        encryption: Renewals,
+        tracker: StatusTracker,
+        budget: Budget,
     ) -> None:
-        self._database = database
-        self._keeping = keeping
-        self._store = store
-        self._lane = lane
-        self._progress = progress
+        self._database = context.database
+        self._account = context.account
+        self._contents = contents
+        self._sessions = sessions
+        self._encryption = encryption
+        self._tracker = tracker
         self._budget = budget
-        self._account = account
         # Of the batch under way; bounded by the window of unacknowledged deliveries.
         self._kept: dict[str, tuple[messages.Kept, Kept]] = {}
         self._renewing: set[str] = set()
@@ -65,44 +70,43 @@ class Resending:
             )
             self._kept = {row.id: (row, Kept.decode(row.kept)) for row in rows}
 
-    def answer(self, delivery: Deliver, consequences: Consequences) -> None:
+    def answer(self, delivery: Deliver, repetitions: Repetitions) -> None:
         """Send again what was sent to this very peer and is not delivered; the lane asks whether it may have it."""
         for message_id in delivery.refs[:MAX_REFS]:
-            outcome = self._answer(message_id, delivery, consequences)
+            outcome = self._answer(message_id, delivery, repetitions)
             RESENT.labels(outcome).inc()
             log.info("message.asked_for_again", extra={"id": message_id, "by": delivery.sender, "outcome": outcome})
-        count(delivery, "noted")
 
-    def _answer(self, message_id: str, delivery: Deliver, consequences: Consequences) -> str:
+    def _answer(self, message_id: str, delivery: Deliver, repetitions: Repetitions) -> str:
         row, kept = self._kept.get(message_id, (None, None))
         if row is None or kept is None or row.peer != delivery.sender:
             return "not kept"
-        if self._progress.status(message_id) not in (Status.ACCEPTED, Status.SENT):
+        if self._tracker.status(message_id) not in (Status.ACCEPTED, Status.SENT):
             return "settled"
         asked_by = kept.after(None, delivery.id).asked_by
         if kept.asked_by == asked_by:
             return "answered"
         if kept.attempts >= MAX_ATTEMPTS:
             return "given up"
-        record = self._store.at_hand(delivery.sender)
+        record = self._sessions.at_hand(delivery.sender)
         renews = self._renews(delivery.sender, record, kept)
         if renews is None:
             return "put off"
         try:
-            content = self._keeping.open(row, kept)
+            content = self._contents.open(row, kept)
         except e2ee.CorruptState:
             return "unreadable"
         kept = kept.after(None if self._is_renewing(delivery.sender) else record, delivery.id)
         self._kept[message_id] = (row, kept)
-        consequences.kept[message_id] = kept.encode()
+        repetitions.kept[message_id] = kept.encode()
         envelope_id = ids.repetition(message_id, kept.attempts)
-        consequences.letters.append(
+        repetitions.control_messages.append(
             ControlMessage(envelope_id, row.peer, RENEW if renews else "", content, row.request_id)
         )
         return "again"
 
     def _is_renewing(self, peer: str) -> bool:
-        return peer in self._renewing or self._lane.is_renewing(peer)
+        return peer in self._renewing or self._encryption.is_renewing(peer)
 
     def _renews(self, peer: str, record: e2ee.SessionRecord | None, kept: Kept) -> bool | None:
         """Has it to go on another session than the one at hand, which it was encrypted in? `None`: but not now."""

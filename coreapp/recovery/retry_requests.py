@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 
 from prometheus_client import Gauge
 
-from coreapp.journal import Change, Journal
+from coreapp.context import ShardContext
+from coreapp.journal import Change
 from coreapp.webhook import bodies
 from coreapp.webhook.rows import CallbackRows
-from tidings.runtime.clock import Clock
 from tidings.runtime.service import wait_for
 from tidings.storage.business.callbacks import Callback
 from tidings.storage.business.undecrypted import Undecrypted
@@ -35,20 +35,16 @@ class RetryRequests:
 
     def __init__(
         self,
-        journal: Journal,
+        context: ShardContext,
         rows: CallbackRows,
-        clock: Clock,
         left: Sequence[Undecrypted],
-        *,
-        account: str,
-        shard: int,
     ) -> None:
         """left: what the last owner waited for."""
-        self._journal = journal
+        self._journal = context.journal
+        self._clock = context.clock
+        self._account = context.account
+        self._shard = context.shard
         self._rows = rows
-        self._clock = clock
-        self._account = account
-        self._shard = shard
         self._waiting = {message.id: message for message in left}
 
     def wait_for(self, message_id: str, sender: str, timestamp: int, request_id: str) -> Undecrypted | None:

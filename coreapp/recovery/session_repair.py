@@ -57,9 +57,9 @@ class Renewals(Protocol):
 class SessionRepair:
     """Decides for one account what is done about messages that could not be decrypted."""
 
-    def __init__(self, store: SessionStore, lane: Renewals, budget: Budget) -> None:
-        self._store = store
-        self._lane = lane
+    def __init__(self, sessions: SessionStore, encryption: Renewals, budget: Budget) -> None:
+        self._sessions = sessions
+        self._encryption = encryption
         self._budget = budget
         self._ids = MessageIds()
 
@@ -71,7 +71,7 @@ class SessionRepair:
         ASKED.labels("asked" if asks else "too many").inc()
         return asks
 
-    def letters(self, lost: Mapping[str, Sequence[str]]) -> list[ControlMessage]:
+    def control_messages(self, lost: Mapping[str, Sequence[str]]) -> list[ControlMessage]:
         """What goes to the senders of messages that were lost, by sender, whose sessions must be pinned and loaded."""
         letters: list[ControlMessage] = []
         for peer, message_ids in lost.items():
@@ -85,13 +85,13 @@ class SessionRepair:
         return letters
 
     def _renews(self, peer: str) -> bool:
-        record = self._store.at_hand(peer)
-        if self._lane.is_renewing(peer):
+        record = self._sessions.at_hand(peer)
+        if self._encryption.is_renewing(peer):
             return False
         if record is not None and record.unacknowledged and self._budget.renewals.used(peer):
             # The peer has not answered on it: what comes was encrypted before it had it.
             return False
-        if self._lane.renewals >= MAX_UNDER_WAY or not self._budget.renewals.take(peer):
+        if self._encryption.renewals >= MAX_UNDER_WAY or not self._budget.renewals.take(peer):
             RENEWALS.labels("put off").inc()
             return False
         RENEWALS.labels("begun").inc()

@@ -1,74 +1,51 @@
-"""The parts that mend sessions and send messages again, wired for one shard."""
+"""Repairing sessions and sending messages again, wired for one shard."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import dataclasses
 
-from coreapp.account.device import OwnDevice
-from coreapp.journal import Journal
-from coreapp.media.preparation_queue import PreparationQueue
-from coreapp.peers.sessions import SessionStore
-from coreapp.recovery.control_messages import ControlMessages, Count
+from coreapp.context import ShardContext
+from coreapp.media.wiring import Media
+from coreapp.peers.wiring import Peers
+from coreapp.recovery.control_messages import ControlMessages
 from coreapp.recovery.resending import Resending
 from coreapp.recovery.retry_requests import RetryRequests
 from coreapp.recovery.sent_content import SentContents
 from coreapp.recovery.session_repair import Budget, SessionRepair
-from coreapp.sending.encryption import Encryption
-from coreapp.statuses.tracker import StatusTracker
-from coreapp.webhook.rows import CallbackRows
-from tidings.runtime.clock import Clock
+from coreapp.sending.wiring import Sending
+from coreapp.statuses.wiring import Statuses
+from coreapp.webhook.wiring import Webhook
 from tidings.storage.business import undecrypted
-from tidings.storage.business.undecrypted import Undecrypted
-from tidings.storage.database import Database
 
 
-class ShardRepeating:
-    """The parts. Make it by `read`."""
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Recovery:
+    """session_repair: of what we could not read; resending: of what others could not; retry_requests: a service."""
 
-    @classmethod
-    async def read(
-        cls,
-        database: Database,
-        device: OwnDevice,
-        store: SessionStore,
-        encryption: Encryption,
-        media: PreparationQueue,
-        journal: Journal,
-        progress: StatusTracker,
-        count: Count,
-        persist: Callable[[], bool],
-        clock: Clock,
-        *,
-        shard: int,
-    ) -> ShardRepeating:
-        """With what the last owner waited for."""
-        async with database.reading() as connection:
-            left = await undecrypted.list_all(connection, shard)
-        rows = CallbackRows(persist, clock, account=device.number, shard=shard)
-        return cls(
-            database, device, store, encryption, media, journal, progress, count, rows, clock, left=left, shard=shard
-        )
+    sent_contents: SentContents
+    control_messages: ControlMessages
+    session_repair: SessionRepair
+    resending: Resending
+    retry_requests: RetryRequests
 
-    def __init__(
-        self,
-        database: Database,
-        device: OwnDevice,
-        store: SessionStore,
-        encryption: Encryption,
-        media: PreparationQueue,
-        journal: Journal,
-        progress: StatusTracker,
-        count: Count,
-        rows: CallbackRows,
-        clock: Clock,
-        *,
-        left: Sequence[Undecrypted],
-        shard: int,
-    ) -> None:
-        account = device.number
-        budget = Budget(clock)
-        self.keeping = SentContents(device, store)
-        self.posting = ControlMessages(encryption, media.resume, progress, count, clock, account=account, shard=shard)
-        self.mending = SessionRepair(store, encryption, budget)
-        self.resending = Resending(database, self.keeping, store, encryption, progress, budget, account=account)
-        self.asked_again = RetryRequests(journal, rows, clock, left, account=account, shard=shard)
+
+async def wire_recovery(
+    context: ShardContext, webhook: Webhook, statuses: Statuses, *, peers: Peers, sending: Sending, media: Media
+) -> Recovery:
+    """With what the last owner waited for."""
+    async with context.database.reading() as connection:
+        left = await undecrypted.list_all(connection, context.shard)
+    budget = Budget(context.clock)
+    contents = SentContents(context.device, peers.sessions)
+    encryption, tracker = sending.encryption, statuses.tracker
+    return Recovery(
+        sent_contents=contents,
+        control_messages=ControlMessages(
+            context, encryption=encryption, preparation=media.preparation_queue, tracker=tracker
+        ),
+        session_repair=SessionRepair(peers.sessions, encryption, budget),
+        resending=Resending(
+            context, contents, sessions=peers.sessions, encryption=encryption, tracker=tracker, budget=budget
+        ),
+        retry_requests=RetryRequests(context, webhook.rows, left),
+    )

@@ -14,11 +14,10 @@ from typing import Protocol
 
 from prometheus_client import Counter, Gauge
 
-from coreapp.account.device import OwnDevice
-from coreapp.journal import Change, Journal
+from coreapp.context import ShardContext
+from coreapp.journal import Change
 from coreapp.peers.identities import Identities, Learnt
 from coreapp.peers.sessions import SessionStore
-from coreapp.upstream import Upstream
 from tidings import e2ee
 from tidings.client.errors import NetworkAway, NetworkRefusal
 from tidings.runtime import crashpoints, service
@@ -66,22 +65,19 @@ class Encryption:
 
     def __init__(
         self,
-        device: OwnDevice,
-        store: SessionStore,
-        upstream: Upstream,
-        journal: Journal,
-        outlet: Outlet,
+        context: ShardContext,
+        sessions: SessionStore,
         identities: Identities,
         *,
-        require_pq: bool = False,
+        outlet: Outlet,
     ) -> None:
-        self._device = device
-        self._store = store
-        self._upstream = upstream
-        self._journal = journal
-        self._outlet = outlet
+        self._device = context.device
+        self._upstream = context.upstream
+        self._journal = context.journal
+        self._require_pq = context.settings.require_pq
+        self._store = sessions
         self._identities = identities
-        self._require_pq = require_pq
+        self._outlet = outlet
         # Jobs whose recipient is in the lane, by recipient, with their contents. Bounded by the job queue's limit.
         self._waiting: dict[str, list[tuple[Job, bytes]]] = {}
         # Of those recipients whose session is to be replaced: its base key, `None` for whichever there is.

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from prometheus_client import Gauge, Histogram
 
 from coreapp import statistics
-from coreapp.upstream import UpstreamListener
+from coreapp.upstream import DeliveryListener, SendListener
 from tidings import e2ee
 from tidings.client import transports
 from tidings.client.connection import DeviceConnection
@@ -40,15 +40,24 @@ class NetworkLink(DeviceListener[str]):
         self._number = number
         self._token = token
         self._epoch = epoch
-        self._listener: UpstreamListener | None = None
+        self._sends: SendListener
+        self._deliveries: DeliveryListener
+        self._prekeys_low: Callable[[], None]
+        self._on_connect: list[Callable[[], None]] = []
         self._connection: DeviceConnection[str] = DeviceConnection(
             transports.tcp(host, port), name=f"{host}:{port}", backoff=BACKOFF, observe=_observe
         )
         self.connected = False
 
-    def listen(self, listener: UpstreamListener) -> None:
-        """Say who hears what arrives; before `run`."""
-        self._listener = listener
+    def listen(self, *, sends: SendListener, deliveries: DeliveryListener, prekeys_low: Callable[[], None]) -> None:
+        """Say who hears what the network says; before `run`. prekeys_low(): few one-time pre-keys are left there."""
+        self._sends = sends
+        self._deliveries = deliveries
+        self._prekeys_low = prekeys_low
+
+    def on_connect(self, call: Callable[[], None]) -> None:
+        """Have `call` called after each login."""
+        self._on_connect.append(call)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Stay connected until `stop`. Raises `LeaseLost` when the network knows of a later owner."""
@@ -75,7 +84,9 @@ class NetworkLink(DeviceListener[str]):
 
     def attached(self, number: str) -> None:
         self._connected(True)
-        self._require_listener().connected()
+        self._sends.connected()
+        for call in self._on_connect:
+            call()
 
     def detached(self, number: str, reason: str, detail: str) -> None:
         self._connected(False)
@@ -92,16 +103,16 @@ class NetworkLink(DeviceListener[str]):
         self._connected(False)
 
     def delivered(self, delivery: device.Deliver) -> None:
-        self._require_listener().delivered(delivery)
+        self._deliveries.delivered(delivery)
 
     def accepted(self, sent: Sequence[str]) -> None:
-        self._require_listener().accepted(sent)
+        self._sends.accepted(sent)
 
     def refused(self, sent: str, reason: str, detail: str) -> None:
-        self._require_listener().refused(sent, reason, detail)
+        self._sends.refused(sent, reason, detail)
 
     def prekeys_low(self, notice: device.PreKeysLow) -> None:
-        self._require_listener().prekeys_low(notice.remaining)
+        self._prekeys_low()
 
     def _connected(self, connected: bool) -> None:
         self.connected = connected
@@ -109,11 +120,6 @@ class NetworkLink(DeviceListener[str]):
 
     def _log_in(self) -> None:
         self._connection.log_in(self._number, self._token, epoch=self._epoch)
-
-    def _require_listener(self) -> UpstreamListener:
-        if self._listener is None:
-            raise RuntimeError("listen() comes before run()")
-        return self._listener
 
 
 def _observe(call: str, result: str, seconds: float) -> None:

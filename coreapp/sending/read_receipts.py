@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Protocol
 
 from coreapp.capacity import Admission
+from coreapp.context import ShardContext
 from coreapp.ids import MessageIds
-from coreapp.journal import Change, Journal
+from coreapp.journal import Change
 from coreapp.sending.encryption import Outlet
 from coreapp.statuses.tracker import StatusTracker
-from tidings.runtime.clock import Clock
 from tidings.runtime.lru import LRU
 from tidings.storage.business.group_changes import GroupChanges
 from tidings.storage.business.jobs import Job, State
@@ -20,12 +19,6 @@ from tidings.storage.business.messages import Status
 
 MAX_MARKED = 10_000
 MAX_REFS = 100  # messages marked at once; older ones are marked with the next
-
-
-class Count(Protocol):
-    """The jobs in the queue."""
-
-    def add(self, count: int) -> None: ...
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -42,24 +35,20 @@ class ReadReceipts:
 
     def __init__(
         self,
-        admission: Admission,
-        count: Count,
-        journal: Journal,
-        progress: StatusTracker,
-        outlet: Outlet,
-        clock: Clock,
+        context: ShardContext,
+        tracker: StatusTracker,
         *,
-        account: str,
-        shard: int,
+        admission: Admission,
+        outlet: Outlet,
     ) -> None:
+        self._count = context.count
+        self._journal = context.journal
+        self._clock = context.clock
+        self._account = context.account
+        self._shard = context.shard
+        self._tracker = tracker
         self._admission = admission
-        self._count = count
-        self._journal = journal
-        self._progress = progress
         self._outlet = outlet
-        self._clock = clock
-        self._account = account
-        self._shard = shard
         self._ids = MessageIds()
         # Marked lately, with the commit: what was read as unread just before that commit is not marked twice.
         self._marked: LRU[str, asyncio.Future[None]] = LRU(MAX_MARKED)
@@ -111,7 +100,7 @@ class ReadReceipts:
         )
         self._count.add(len(jobs))
         # No messages of ours: nothing will be reported of them.
-        self._progress.hold([job.id for job in jobs])
+        self._tracker.hold([job.id for job in jobs])
         for message_id in marked:
             self._marked.put(message_id, committed)
         committed.add_done_callback(self._done(jobs))

@@ -9,16 +9,18 @@ from __future__ import annotations
 import asyncio
 import collections
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Protocol
 
 import msgspec
 from prometheus_client import Counter
 
 from coreapp import ids
-from coreapp.journal import Change, Journal
+from coreapp.context import ShardContext
+from coreapp.journal import Change
 from coreapp.sending import group_jobs
-from coreapp.statuses.reports import Reached, StatusReports
-from coreapp.upstream import Upstream
+from coreapp.statuses.reports import Reached
+from coreapp.statuses.wiring import Statuses
 from tidings.runtime import crashpoints
 from tidings.storage.business.jobs import Job
 from tidings.storage.business.messages import Status
@@ -41,6 +43,18 @@ FAILURES = {
 CHANGED = (codes.USER_CHANGED, "the recipient has registered anew before this was sent: send it again")
 
 
+class GroupJobs(Protocol):
+    """Whoever encrypts for groups."""
+
+    def returned(self, job: Job) -> None:
+        """Encrypt a message again, because its group has changed."""
+        ...
+
+    def finished(self, ids: Sequence[str]) -> None:
+        """These jobs have left the queue, as the journal will have written."""
+        ...
+
+
 class Transmitter:
     """The encrypted jobs of one shard, from commit to acceptance.
 
@@ -50,29 +64,21 @@ class Transmitter:
 
     def __init__(
         self,
-        upstream: Upstream,
-        journal: Journal,
-        reports: StatusReports,
+        context: ShardContext,
+        statuses: Statuses,
         *,
-        account: str,
-        later: Callable[[float, Callable[[], None]], object],
-        finished: Callable[[Sequence[str], asyncio.Future[None]], None],
-        returned: Callable[[Job], None] | None = None,
-        blocked_is_sent: bool = False,
         window: int = 2000,
         window_bytes: int = 4 * 1024 * 1024,
     ) -> None:
-        """later(seconds, call): the loop's timer; finished(ids, committed): told when jobs leave the queue;
-        returned(job): given what has to be encrypted anew, because its group has changed;
-        blocked_is_sent: the business does not learn who has blocked it."""
-        self._upstream = upstream
-        self._journal = journal
-        self._reports = reports
-        self._account = account
-        self._later = later
-        self._finished = finished
-        self._returned = returned
-        self._blocked_is_sent = blocked_is_sent
+        self._upstream = context.upstream
+        self._journal = context.journal
+        self._count = context.count
+        self._account = context.account
+        # The business does not learn who has blocked it.
+        self._blocked_is_sent = context.settings.blocked_is_sent
+        self._tracker = statuses.tracker
+        self._reports = statuses.reports
+        self._groups: GroupJobs | None = None
         self._window = window
         self._window_bytes = window_bytes
         self._waiting: collections.deque[Job] = collections.deque()
@@ -83,6 +89,10 @@ class Transmitter:
         # Sent by an earlier owner perhaps: what the servers made of them is not known.
         self._inherited: set[str] = set()
         self._accepted = SENT.labels("accepted")
+
+    def serve_groups(self, groups: GroupJobs) -> None:
+        """Say whose the jobs of groups are; before the first of them is offered."""
+        self._groups = groups
 
     def offer(self, jobs: Sequence[Job], *, inherited: bool = False) -> None:
         """Jobs whose ciphertext is on disk, in the order in which they are to arrive.
@@ -110,26 +120,26 @@ class Transmitter:
             self._accepted.inc(len(done))
         self._pump()
 
-    def refused(self, message_id: str, reason: str, detail: str) -> None:
+    def refused(self, envelope_id: str, reason: str, detail: str) -> None:
         """Not taken: tried again when the servers were overloaded, failed otherwise."""
-        if message_id not in self._unanswered:
+        if envelope_id not in self._unanswered:
             return
         SENT.labels(reason).inc()
         if reason == device.OVERLOADED:
             if not self._refused:
-                self._later(RETRY_SECONDS, self._again)
-            self._refused.add(message_id)
+                asyncio.get_running_loop().call_later(RETRY_SECONDS, self._again)
+            self._refused.add(envelope_id)
             return
-        job = self._answered(message_id)
+        job = self._answered(envelope_id)
         assert job is not None
-        if reason == device.STALE_GROUP and self._returned is not None:
-            self._returned(job)
+        if reason == device.STALE_GROUP and self._groups is not None:
+            self._groups.returned(job)
             self._pump()
             return
         code, details = FAILURES.get(reason, (codes.MESSAGE_FAILED, f"{reason}: {detail}" if detail else reason))
         log.info(
             "message.failed",
-            extra={"id": message_id, "to": job.peer, "reason": reason, "detail": detail, "request_id": job.request_id},
+            extra={"id": envelope_id, "to": job.peer, "reason": reason, "detail": detail, "request_id": job.request_id},
         )
         if reason == device.BLOCKED and self._blocked_is_sent:
             self.settle([job])
@@ -168,7 +178,11 @@ class Transmitter:
         committed = self._journal.put(
             Change(self._account, finished_jobs=finished, statuses=report.statuses, new_callbacks=report.callbacks)
         )
-        self._finished(finished, committed)
+        self._count.remove(len(finished))
+        messages = [ids.message_of(job_id) for job_id in finished]
+        committed.add_done_callback(lambda _: self._tracker.release(messages))
+        if self._groups is not None:
+            self._groups.finished(finished)
 
     def _answered(self, message_id: str) -> Job | None:
         job = self._unanswered.pop(message_id, None)

@@ -37,15 +37,16 @@ class LinkHandler:
         key: str,
         node: str,
         shard: Callable[[], Shard | None],
-        desk: AccountRequests | None = None,
+        *,
+        requests: AccountRequests | None = None,
         databases: Databases | None = None,
     ) -> None:
-        """desk: takes questions about the number itself; without one they are refused. databases: what health looks at
-        besides the connection to the network."""
+        """requests: takes questions about the number itself; without one they are refused. databases: what health looks
+        at besides the connection to the network."""
         self._key = key.encode()
         self._node = node
         self._shard = shard
-        self._desk = desk
+        self._requests = requests
         self._databases = databases
         self._trusted = False
         self._tasks: set[asyncio.Task[None]] = set()
@@ -120,33 +121,33 @@ class LinkHandler:
             status = "connected" if shard.link.connected else "connecting"
             if self._databases is not None and not await self._databases.are_alive():
                 status = "disconnected"
-            return core.Health(question.n, status, self._node, [shard.lease.shard], shard.callbacks.audience.dropped)
-        if self._desk is not None and isinstance(question, _ABOUT_THE_NUMBER):
-            return await _ask_desk(self._desk, question)
+            return core.Health(question.n, status, self._node, [shard.context.shard], shard.webhook.audience.dropped)
+        if self._requests is not None and isinstance(question, _ABOUT_THE_NUMBER):
+            return await _ask_about_the_number(self._requests, question)
         if shard is None and self._waits_for_code():
             raise Refused(codes.NOT_READY, UNREGISTERED, retry_after=5)
         if shard is None:
             raise Refused(codes.NOT_PRIMARY_COREAPP, "this Coreapp does not own the shard", retry_after=1)
-        if shard.journal.is_stalled:
+        if shard.context.journal.is_stalled:
             # What is taken now could not be answered before the caller gives up, and would be done all the same.
             raise Refused(codes.NOT_READY, "the database does not answer", retry_after=1)
         if isinstance(question, core.AcceptMessage):
-            message_id = await shard.jobs.accept(question)
+            message_id = await shard.accepting.jobs.accept(question)
             return core.Accepted(question.n, message_id, question.to)
         if isinstance(question, core.GetIdentity):
-            identity = await shard.identity_desk.describe(question.wa_id)
+            identity = await shard.peers.identity_requests.describe(question.wa_id)
             return core.Identity(question.n, text_of(identity.hash), identity.created_at, identity.acknowledged)
         if isinstance(question, core.AcknowledgeIdentity):
-            await shard.identity_desk.acknowledge(question.wa_id, question.hash)
-            await shard.groups.give_again(question.wa_id)
+            await shard.peers.identity_requests.acknowledge(question.wa_id, question.hash)
+            await shard.groups.lost_keys.give_again(question.wa_id)
             return core.Done(question.n)
         if isinstance(question, core.MarkRead):
-            await shard.read_marks.mark(question)
+            await shard.accepting.read_marks.mark(question)
             return core.Done(question.n)
         if isinstance(question, core.GroupQuestion):
-            return await shard.groups.desk.answer(question)
+            return await shard.groups.requests.answer(question)
         if isinstance(question, core.CheckContacts):
-            contacts = await shard.contacts.check(
+            contacts = await shard.peers.contacts.check(
                 question.inputs,
                 wait=question.wait,
                 force=question.force_check,
@@ -154,29 +155,29 @@ class LinkHandler:
             )
             return core.Contacts(question.n, contacts)
         if isinstance(question, core.SettingsChanged):
-            await shard.config.load()
+            await shard.context.config.load()
             return core.Done(question.n)
         if isinstance(question, core.CollectGarbage):
             shard.garbage.ask(question.kind)
             return core.Done(question.n)
         if isinstance(question, core.ReplayCallbacks):
-            return core.Replayed(question.n, await shard.callbacks.replay(question.seqs))
+            return core.Replayed(question.n, await shard.webhook.dead_letters.replay(question.seqs))
         raise Refused(codes.INTERNAL_ERROR, f"unknown question {type(question).__name__}")
 
     def _waits_for_code(self) -> bool:
-        return self._desk is not None and self._desk.waits_for_code
+        return self._requests is not None and self._requests.waits_for_code
 
 
 _ABOUT_THE_NUMBER = (core.RequestCode, core.VerifyCode, core.ExportKeys, core.RestoreKeys)
 
 
-async def _ask_desk(desk: AccountRequests, question: Any) -> core.Answer:
+async def _ask_about_the_number(requests: AccountRequests, question: Any) -> core.Answer:
     if isinstance(question, core.ExportKeys):
-        return core.Exported(question.n, await desk.export_keys(question.account, question.password))
+        return core.Exported(question.n, await requests.export_keys(question.account, question.password))
     if isinstance(question, core.RequestCode):
-        await desk.request_code(question.account)
+        await requests.request_code(question.account)
     elif isinstance(question, core.VerifyCode):
-        await desk.verify(question.account, question.code)
+        await requests.verify(question.account, question.code)
     else:
-        await desk.restore_keys(question.account, question.password, question.data)
+        await requests.restore_keys(question.account, question.password, question.data)
     return core.Done(question.n)

@@ -11,7 +11,7 @@ from coreapp.account.registrar import Registrar
 from coreapp.account.requests import AccountRequests
 from coreapp.settings import Settings
 from coreapp.shard.health import Databases
-from coreapp.shard.shard import Shard
+from coreapp.shard.shard import Shard, open_shard
 from tidings.client.http import NetworkApi
 from tidings.runtime import service
 from tidings.runtime.clock import Clock
@@ -141,9 +141,9 @@ class Node:
         device = await self.desk.device(lease, ended)
         if device is None:
             return
-        shard = Shard(self._settings, self._database, lease, device, self._clock, self._network)
-        await shard.open()
-        self.shard = shard
+        self.shard = shard = await open_shard(
+            self._settings, self._database, lease, device=device, network=self._network, clock=self._clock
+        )
         self.owned.set()
         self.desk.term_opened()
         await shard.run(ended)

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sized
+from typing import Protocol
 
 from prometheus_client import Counter
 
 UNTOLD = Counter(
     "tidings_statuses_untold_total", "Statuses posted to nobody, because no webhook URL is set and the queue was full"
 )
+
+
+class Listens(Protocol):
+    """Where callbacks go."""
+
+    def is_set(self) -> bool:
+        """Is a URL set?"""
+        ...
 
 
 class Audience:
@@ -18,10 +27,10 @@ class Audience:
     statuses that do not fit the queue are dropped; with `refuses` nothing is, and messages are refused as ever.
     """
 
-    def __init__(self, listens: Callable[[], bool], waiting: Callable[[], int], limit: int, *, refuses: bool) -> None:
-        """listens(): is a URL set; waiting(): callbacks in the queue."""
-        self._listens = listens
-        self._waiting = waiting
+    def __init__(self, target: Listens, queue: Sized, *, limit: int, refuses: bool) -> None:
+        """queue: the callbacks that wait."""
+        self._target = target
+        self._queue = queue
         self._limit = limit
         self._refuses = refuses
         # Statuses since somebody listened last.
@@ -29,11 +38,11 @@ class Audience:
 
     def pressing(self) -> int:
         """How many callbacks count when one more message asks to be accepted."""
-        return self._waiting() if self._refuses or self._listens() else 0
+        return len(self._queue) if self._refuses or self._target.is_set() else 0
 
     def is_full(self) -> bool:
         """Are statuses to be dropped?"""
-        return not self._refuses and not self._listens() and self._waiting() >= self._limit
+        return not self._refuses and not self._target.is_set() and len(self._queue) >= self._limit
 
     def drop(self) -> None:
         """Count one that was."""
@@ -42,5 +51,5 @@ class Audience:
 
     def settings_changed(self) -> None:
         """A URL may have been set: what is dropped is counted from the next time that there is none."""
-        if self._listens():
+        if self._target.is_set():
             self.dropped = 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import functools
 import logging
 import time
@@ -14,8 +13,9 @@ from prometheus_client import Counter
 from coreapp import signature
 from coreapp.journal import Change, Journal
 from coreapp.webhook import retry
-from coreapp.webhook.poster import Connect, Poster
+from coreapp.webhook.poster import Poster
 from coreapp.webhook.queue import CallbackQueue
+from coreapp.webhook.target import Target
 from tidings.runtime import crashpoints
 from tidings.runtime.batcher import BatcherClosed, BatcherFull
 from tidings.runtime.clock import Clock
@@ -30,20 +30,6 @@ DEAD = Counter("tidings_callbacks_dead_total", "Callbacks given up and kept as d
 UNMARKED_SECONDS = 1.0  # until a callback comes again whose outcome could not be written
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Target:
-    """Where callbacks go now.
-
-    url:         empty while none is set; they wait then.
-    authorities: PEM that servers are checked against, and nothing else; empty for those of the system.
-    """
-
-    url: str
-    concurrency: int
-    policy: retry.Policy
-    authorities: bytes = b""
-
-
 class Deliveries:
     """The service that empties the callback queue. `target` is asked before every attempt: a change acts at once."""
 
@@ -54,19 +40,18 @@ class Deliveries:
         queue: CallbackQueue,
         journal: Journal,
         target: Callable[[], Target],
-        key: bytes,
-        guard: Connect,
-        clock: Clock,
         *,
-        timeout: float = 15.0,
+        key: bytes,
+        poster: Poster,
+        clock: Clock,
     ) -> None:
-        """key: signs the bodies; guard: makes the connections; timeout: seconds for one attempt."""
+        """key: signs the bodies."""
         self._queue = queue
         self._journal = journal
         self._target = target
         self._key = key
         self._clock = clock
-        self._poster = Poster(guard, timeout=timeout)
+        self._poster = poster
         self._changed = asyncio.Event()
         self._workers: list[asyncio.Task[None]] = []
 

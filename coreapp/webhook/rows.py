@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from tidings.runtime.clock import Clock
+from coreapp.context import ShardContext
 from tidings.storage.business.callbacks import Callback
 
 
 class CallbackRows:
-    """Makes those of one account."""
+    """Makes the callbacks of one account."""
 
-    def __init__(self, persist: Callable[[], bool], clock: Clock, *, account: str, shard: int) -> None:
-        """persist(): are callbacks kept on disk?"""
-        self._persist = persist
-        self._clock = clock
-        self._account = account
-        self._shard = shard
+    def __init__(self, context: ShardContext) -> None:
+        self._config = context.config
+        self._clock = context.clock
+        self._account = context.account
+        self._shard = context.shard
 
     def make(
         self, subject: str, kind: str, body: bytes, *, request_id: str = "", at: int | None = None, due_at: int = 0
@@ -38,5 +35,5 @@ class CallbackRows:
             max(at, due_at),
             due_at=due_at,
             request_id=request_id,
-            volatile=not self._persist(),
+            volatile=not self._config.preferences().persist,
         )

@@ -103,7 +103,7 @@ class Running:
         """
         shard = self.node.shard
         if shard is not None:
-            shard.journal.fail(Killed("killed"))
+            shard.context.journal.fail(Killed("killed"))
             shard.link.drop("killed")
         with contextlib.suppress(Killed):
             async with asyncio.timeout(TIMEOUT):
@@ -146,7 +146,9 @@ class World:
             "127.0.0.1",
             0,
             core.Question,
-            lambda: LinkHandler(LINK_KEY, chosen.node, lambda: node.shard, node.desk, node.databases),
+            lambda: LinkHandler(
+                LINK_KEY, chosen.node, lambda: node.shard, requests=node.desk, databases=node.databases
+            ),
         )
         stop = asyncio.Event()
 

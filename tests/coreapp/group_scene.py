@@ -205,7 +205,7 @@ class Scene:
         """Wait until the business's webhook has heard of these joining, and its copy is so."""
 
         def so() -> bool:
-            known = self.running.shard.groups.book.find(group)
+            known = self.running.shard.groups.replicas.find(group)
             present = {number for number, _ in known.participants} if known else set()
             return set(numbers) <= present and not present & set(without)
 

@@ -14,7 +14,10 @@ import sqlalchemy as sa
 
 from coreapp.garbage import old_rows
 from coreapp.media.pointers import Source
+from coreapp.media.stored import StoredMedia
+from coreapp.media.uploads import Uploader
 from coreapp.peers.identities import Identities
+from coreapp.shard.shard import open_shard
 from harness.proxy import Proxy
 from network.connections.session import Session
 from tests.conftest import DatabaseFactory
@@ -172,20 +175,25 @@ async def test_of_two_that_log_in_the_earlier_owner_is_refused_once_and_stands_b
 async def test_whatever_a_late_owner_writes_is_refused(world: World) -> None:
     running = await world.start()
     shard, clock = running.shard, SystemClock()
-    late = Lease(0, "first", shard.lease.epoch - 1)
+    late = Lease(0, "first", shard.context.lease.epoch - 1)
+    context = dataclasses.replace(shard.context, lease=late)
     row = await media_scene.upload(world)
-    assert not shard.config.preferences().security
-    identities = Identities(
-        world.database, late, shard.journal, shard.config.preferences, clock, account=BUSINESS, shard=0
-    )
-    stored: Any = shard.media.preparation._stored
-    stored._lease = late
-    shard.lease = late
+    assert not shard.context.config.preferences().security
+    files = media_scene.files(world)
+    stored = StoredMedia(context, files, Uploader(context.network, context.device, at_once=1))
     attempts: list[Callable[[], Any]] = [
-        identities.open,
+        Identities(context, shard.webhook.rows).open,
         functools.partial(stored.find, Source(row.id)),
         *old_rows(world.database, late, clock, account=BUSINESS, unread_days=30, dead_callback_days=30).values(),
-        shard.open,
+        functools.partial(
+            open_shard,
+            world.settings,
+            world.database,
+            late,
+            device=context.device,
+            network=context.network,
+            clock=clock,
+        ),
     ]
     for attempt in attempts:
         with pytest.raises(LeaseLost):

@@ -101,7 +101,7 @@ async def test_any_2xx_is_success_when_asked_for(world: World) -> None:
     await world.sink.signals.until(lambda: len(world.sink.posts) == 1)
     shard = running.shard
     await running.stopped()
-    assert len(shard.queue) == 0
+    assert len(shard.webhook.queue) == 0
     async with world.database.reading() as connection:
         assert await callbacks.count_pending(connection, 0) == 0
 
@@ -179,9 +179,9 @@ async def test_what_is_not_taken_for_a_day_is_a_dead_letter_and_can_be_replayed_
     shard = running.shard
     for count in range(1, retry.MIN_ATTEMPTS):
         await world.sink.signals.until(lambda count=count: len(world.sink.posts) == count)  # type: ignore[misc]
-        await soon(lambda: shard.queue.parked > 0)
+        await soon(lambda: shard.webhook.queue.parked > 0)
         clock.advance(24 * 3600)
-        shard.queue.release_due()
+        shard.webhook.queue.release_due()
 
     async def dead() -> int:
         async with world.database.reading() as connection:
@@ -190,7 +190,7 @@ async def test_what_is_not_taken_for_a_day_is_a_dead_letter_and_can_be_replayed_
     async with asyncio.timeout(10):
         while not await dead():  # noqa: ASYNC110
             await asyncio.sleep(0)
-    assert len(shard.queue) == 0
+    assert len(shard.webhook.queue) == 0
     world.sink.answer = lambda post: 200
     assert (await running.client.ask(core.ReplayCallbacks)).count == 1
     await world.sink.signals.until(lambda: len(world.sink.taken()) == 1)
@@ -218,7 +218,7 @@ async def test_a_webhook_that_must_not_be_called_is_a_failed_attempt_with_that_e
     for count in range(1, retry.MIN_ATTEMPTS):
         assert vars((await attempted(logging.WARNING, count))[-1])["error"] == expected
         clock.advance(24 * 3600)
-        running.shard.queue.release_due()
+        running.shard.webhook.queue.release_due()
     assert vars((await attempted(logging.ERROR, 1))[0])["error"] == expected
     dead: Sequence[Callback] = []
     async with asyncio.timeout(10):
@@ -237,13 +237,13 @@ async def test_messages_are_refused_while_the_callback_queue_is_full_until_it_ha
     running = await running_with(world, 1, callback_queue_limit=4)
     for count in range(1, 5):
         assert isinstance(await running.client.send(NUMBERS[0]), core.Accepted)
-        await soon(lambda count=count: len(running.shard.queue) == count)  # type: ignore[misc]
+        await soon(lambda count=count: len(running.shard.webhook.queue) == count)  # type: ignore[misc]
     refused = await running.client.send(NUMBERS[0])
     assert isinstance(refused, core.Refused)
     assert (refused.code, refused.retry_after > 0) == (1016, True)
     world.sink.answer = lambda post: 200
     await world.sink.signals.until(lambda: len(world.sink.taken()) == 4)
-    await soon(lambda: not len(running.shard.queue))
+    await soon(lambda: not len(running.shard.webhook.queue))
     assert isinstance(await running.client.send(NUMBERS[0]), core.Accepted)
 
 
@@ -263,14 +263,14 @@ async def test_without_a_webhook_messages_are_taken_and_as_many_statuses_wait_as
             while {row.status for row in progress} != {Status.SENT}:
                 async with world.database.reading() as connection:
                     progress = await messages.list_progress(connection, BUSINESS, sent)
-    assert len(running.shard.queue) == 4
+    assert len(running.shard.webhook.queue) == 4
     assert (await running.client.ask(core.GetHealth)).statuses_dropped == 4
     assert REGISTRY.get_sample_value("tidings_statuses_untold_total") == untold + 4
     # What recipients write is kept for whoever listens later.
     phone.read(world.network.sends[0].kind, world.network.sends[0].body)
     kind, ciphertext = phone.write(b'{"type":"text","text":{"body":"hello"}}')
     world.network.deliver(NUMBERS[0], kind, id="hello", body=ciphertext)
-    await soon(lambda: len(running.shard.queue) == 5)
+    await soon(lambda: len(running.shard.webhook.queue) == 5)
     await world.configure(webhooks={"url": world.sink.url})
     await running.client.ask(lambda n: core.SettingsChanged(n, "15550000000"))
     await world.sink.signals.until(lambda: len(world.sink.taken()) == 5)
@@ -283,19 +283,19 @@ async def test_without_a_webhook_messages_are_refused_at_the_limit_where_nothing
     sent = []
     for count in range(1, 5):
         sent.append((await running.client.send(NUMBERS[0])).id)
-        await soon(lambda count=count: len(running.shard.queue) == count)  # type: ignore[misc]
+        await soon(lambda count=count: len(running.shard.webhook.queue) == count)  # type: ignore[misc]
     refused = await running.client.send(NUMBERS[0])
     assert isinstance(refused, core.Refused)
     assert refused.code == 1016
     # What becomes of the messages before it is still kept.
     world.network.deliver(NUMBERS[0], frames.DELIVERED, id="receipt", refs=[sent[0]])
-    await soon(lambda: len(running.shard.queue) == 5)
+    await soon(lambda: len(running.shard.webhook.queue) == 5)
     assert (await running.client.ask(core.GetHealth)).statuses_dropped == 0
     await world.configure(webhooks={"url": world.sink.url})
     await running.client.ask(lambda n: core.SettingsChanged(n, "15550000000"))
     await world.sink.signals.until(lambda: len(world.sink.taken()) == 5)
     assert sorted(world.sink.labels()) == sorted([(sent[0], "delivered"), *((id_, "sent") for id_ in sent)])
-    await soon(lambda: not len(running.shard.queue))
+    await soon(lambda: not len(running.shard.webhook.queue))
     assert isinstance(await running.client.send(NUMBERS[0]), core.Accepted)
 
 
@@ -308,7 +308,7 @@ async def test_callbacks_that_spill_to_the_database_all_come_and_none_twice(worl
     answers = await asyncio.gather(*(running.client.send(number) for number in NUMBERS))
     sent = [answer.id for answer in answers if isinstance(answer, core.Accepted)]
     assert len(sent) == 30
-    await soon(lambda: len(running.shard.queue) == 90)
+    await soon(lambda: len(running.shard.webhook.queue) == 90)
     world.sink.answer = lambda post: 200
     await world.sink.signals.until(lambda: len(world.sink.taken()) == 90)
     for message_id in sent:

@@ -10,8 +10,10 @@ import pytest
 
 from coreapp.journal import Change
 from coreapp.webhook import delivery, retry
-from coreapp.webhook.delivery import Deliveries, Target
+from coreapp.webhook.delivery import Deliveries
+from coreapp.webhook.poster import Poster
 from coreapp.webhook.queue import CallbackQueue
+from coreapp.webhook.target import Target
 from tests.coreapp.signals import soon
 from tidings.egress import addresses
 from tidings.egress.guard import EgressGuard
@@ -68,10 +70,9 @@ class Scene:
             self.queue,
             self.journal,  # type: ignore[arg-type]
             lambda: target,
-            b"k" * 32,
-            self.guard,  # type: ignore[arg-type]
-            self.clock,
-            timeout=20.0,
+            key=b"k" * 32,
+            poster=Poster(self.guard, timeout=20.0),  # type: ignore[arg-type]
+            clock=self.clock,
         )
         stop = asyncio.Event()
         await self.queue.start(0)

@@ -174,7 +174,7 @@ async def test_keys_of_one_installation_are_restored_in_another(
         assert isinstance(await restore(fresh, data), core.Done)
         assert world.network.registrations[-1]["identity_key"] == first["identity_key"]
         await other.owner(fresh)
-        assert fresh.shard._device.prekeys.keys() >= {key["key_id"] for key in first["prekeys"]}
+        assert fresh.shard.context.device.prekeys.keys() >= {key["key_id"] for key in first["prekeys"]}
     finally:
         await other.close()
 

@@ -80,7 +80,7 @@ async def test_ids_that_can_be_no_messages_are_passed_over(world: World, group: 
     for kind in kinds:
         world.network.deliver(NUMBER, kind, id=kind, refs=STRANGE, group=group)
     await acknowledged(world, *kinds)
-    assert not running.shard.journal.broken.done()
+    assert not running.shard.context.journal.broken.done()
 
 
 @pytest.mark.parametrize("kind", [frames.PREKEY, frames.MESSAGE, frames.GROUP, frames.GROUP_CHANGED, frames.IDENTITY])
@@ -93,7 +93,7 @@ async def test_an_envelope_with_strange_ids_is_acknowledged(world: World, kind: 
             NUMBER, kind, id=f"{number}".rjust(64, "!"), body=b"\0", refs=[ref], trace="~" * 64, group=GROUP
         )
     await acknowledged(world, *(f"{number}".rjust(64, "!") for number in range(len(STRANGE))))
-    assert not running.shard.journal.broken.done()
+    assert not running.shard.context.journal.broken.done()
 
 
 async def test_the_longest_and_strangest_contents_are_stored_and_told(world: World) -> None:
@@ -105,7 +105,7 @@ async def test_the_longest_and_strangest_contents_are_stored_and_told(world: Wor
         kind, body = phone.write(json.dumps(content).encode(), world.network.business_bundle())
         world.network.deliver(NUMBER, kind, id=name, body=body, trace="x" * 64, timestamp=2**63 - 1)
     await acknowledged(world, *names)
-    assert not running.shard.journal.broken.done()
+    assert not running.shard.context.journal.broken.done()
 
 
 async def test_files_of_the_strangest_names_and_types_are_stored(world: World) -> None:
@@ -124,7 +124,7 @@ async def test_files_of_the_strangest_names_and_types_are_stored(world: World) -
     await world.sink.signals.until(lambda: len(world.sink.taken()) >= len(contents))
     told = [post.body["messages"][0]["document"] for post in world.sink.taken()]
     assert [document["status"] for document in told] == ["downloaded"] * len(contents)
-    assert not running.shard.journal.broken.done()
+    assert not running.shard.context.journal.broken.done()
 
 
 async def test_files_that_callers_name_strangely_fail_their_messages_alone(world: World) -> None:
@@ -155,4 +155,4 @@ async def test_questions_about_what_can_not_be_are_refused(world: World, strange
         await ask(lambda n: core.AcceptMessage(n, BUSINESS, "9" * 20, "text", b"{}")),
     ):
         assert isinstance(answer, core.Refused), answer
-    assert not running.shard.journal.broken.done()
+    assert not running.shard.context.journal.broken.done()

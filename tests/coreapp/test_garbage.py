@@ -154,7 +154,7 @@ def collector(wanted: Wanted, **collectors: Any) -> tuple[GarbageCollector, Fake
         collectors,
         lambda: settings,
         journal,  # type: ignore[arg-type]
-        ManualClock(),
+        clock=ManualClock(),
         account=BUSINESS,
         shard=0,
         node="first",

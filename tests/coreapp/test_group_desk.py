@@ -152,7 +152,7 @@ async def test_a_message_accepted_before_the_business_was_put_out_fails_with_401
     await ann.call("DELETE", f"/{group}/participants", {"numbers": [BUSINESS]})
     await scene.hears(lambda: scene.system()[-1]["type"] == "group_user_left")
     link.send = send  # type: ignore[method-assign]
-    scene.running.shard.transmitter.connected()
+    scene.running.shard.sending.transmitter.connected()
     await scene.hears(lambda: bool(scene.statuses(message)))
     assert scene.statuses(message) == [("failed", group, None)]
     (status,) = [entry for entry in scene.bodies("statuses") if entry["id"] == message]
@@ -169,7 +169,7 @@ async def test_groups_that_were_made_or_changed_while_nobody_listened_are_found_
         # The notices are gone, too.
         await connection.exec_driver_sql("DELETE FROM envelopes")
     await scene.restart()
-    book = scene.running.shard.groups.book
+    book = scene.running.shard.groups.replicas
     while book.find(group) is None:
         await book.sync()
     message = await scene.sent(group)

@@ -216,7 +216,7 @@ async def test_a_group_message_is_taken_back_by_its_author_alone(scene: Scene) -
     group, (ann, ben) = await talking(scene, ANN, BEN)
     await ann.say(group, "a1", text("mine"))
     await scene.hears(lambda: len(received(scene)) == 1)
-    scene.running.shard.events._progress.forget()
+    scene.running.shard.receiving._tracker.forget()
     await ben.say(group, "b1", {"type": "deleted", "deleted": {"id": "a1"}})
     ben.whisper("b2", {"type": "deleted", "deleted": {"id": "a1"}})
     await ben.say(group, "b3", text("done"))
@@ -233,9 +233,9 @@ async def test_a_group_that_is_heard_of_while_a_batch_is_read_does_no_harm(scene
     other = "15550000000-1"
 
     async def hear_of_another(ids: Any, members: Any) -> Any:
-        found = events.book.find(group)
+        found = events.replicas.find(group)
         assert found is not None
-        events.book.take(dataclasses.replace(found, id=other))
+        events.replicas.take(dataclasses.replace(found, id=other))
         return await load(ids, members)
 
     events.receipts.load = hear_of_another  # type: ignore[method-assign]

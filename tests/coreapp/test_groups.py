@@ -63,10 +63,10 @@ async def test_without_a_webhook_the_statuses_of_a_groups_message_are_dropped_be
         await ben.join(group)
         shard = scene.running.shard
         # The creation of the group and both who joined.
-        await soon(lambda: len(shard.queue) == 3)
+        await soon(lambda: len(shard.webhook.queue) == 3)
         await scene.sent(group)
-        await soon(lambda: shard.callbacks.audience.dropped == 5)
-        assert len(shard.queue) == 3
+        await soon(lambda: shard.webhook.audience.dropped == 5)
+        assert len(shard.webhook.queue) == 3
 
 
 @pytest.mark.parametrize("restarted", [False, True])
@@ -185,7 +185,7 @@ async def test_a_group_that_changed_meanwhile_gets_the_message_under_another_key
     first = await scene.sent(group, "one")
     await scene.hears(lambda: len(scene.statuses(first)) == 7)
     # Notices do not reach us for a while: what the Coreapp believes is out of date.
-    events = scene.running.shard.events
+    events = scene.running.shard.receiving
     held: list[frames.Deliver] = []
     deliver = events.delivered
     events.delivered = (  # type: ignore[method-assign]
@@ -269,7 +269,7 @@ async def test_a_crash_with_ciphertexts_on_disk_sends_the_same_bytes_again(scene
 
     # The network takes it; we die before we hear that.
     link.send = lose_the_answer  # type: ignore[method-assign]
-    scene.running.shard.transmitter.accepted = lambda ids: None  # type: ignore[method-assign]
+    scene.running.shard.sending.transmitter.accepted = lambda ids: None  # type: ignore[method-assign]
     message = await scene.sent(group, "second")
     await ann.signals.until(lambda: len(ann.shown) == 2)
     await ben.signals.until(lambda: len(ben.shown) == 2)
@@ -324,7 +324,7 @@ async def test_a_picture_survives_a_change_of_the_group_on_its_way(scene: Scene)
     ann, ben = await scene.joined(group, ANN, BEN)
     first = await scene.sent(group, "one")
     await scene.hears(lambda: len(scene.statuses(first)) == 5)
-    events = scene.running.shard.events
+    events = scene.running.shard.receiving
     deliver = events.delivered
     events.delivered = (  # type: ignore[method-assign]
         lambda delivery: None if delivery.kind == frames.GROUP_CHANGED else deliver(delivery)

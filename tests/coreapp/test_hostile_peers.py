@@ -74,7 +74,7 @@ async def test_300_first_messages_far_ahead_leave_a_small_row_and_an_honest_mess
     world.network.deliver(NUMBER, kind, id="honest", body=body)
     await world.sink.signals.until(lambda: ("honest", "received") in world.sink.labels())
     # A record that long is not kept in memory.
-    assert running.shard.events._store.at_hand(NUMBER) is None
+    assert running.shard.receiving._sessions.at_hand(NUMBER) is None
     await running.stopped()
 
     again = await world.start(node="second")
@@ -164,7 +164,7 @@ async def test_a_batch_that_takes_long_is_committed_and_acknowledged_in_parts_in
     await world.connected(running)
     phones = world.add_phones(NUMBER, OTHER)
     business = world.network.business_bundle(one_time=None)
-    journal, link = running.shard.journal, running.shard.link
+    journal, link = running.shard.context.journal, running.shard.link
     put, acknowledge = journal.put, link.acknowledge
     commits: list[asyncio.Future[None]] = []
     parts: list[tuple[list[str], int]] = []
@@ -219,7 +219,7 @@ async def test_what_was_not_handled_when_the_owner_was_killed_comes_again(
     await world.connected(running)
     (phone,) = world.add_phones(NUMBER)
     business = world.network.business_bundle(one_time=None)
-    journal, link = running.shard.journal, running.shard.link
+    journal, link = running.shard.context.journal, running.shard.link
     acknowledge = link.acknowledge
 
     def last_words(deliveries: Sequence[frames.Deliver]) -> None:

@@ -77,9 +77,8 @@ async def test_a_commit_whose_outcome_is_unknown_is_tried_again_and_changes_noth
 ) -> None:
     database = await database_factory("business")
     told: list[int] = []
-    journal = Journal(
-        database, await a_lease(database), last_seq=0, committed=lambda rows: told.extend(row.seq for row in rows)
-    )
+    journal = Journal(database, await a_lease(database), last_seq=0)
+    journal.on_callbacks(lambda rows: told.extend(row.seq for row in rows))
     old = [a_callback(f"old-{n}") for n in range(3)]
     await journal.write(
         Change(
@@ -123,7 +122,7 @@ async def test_a_commit_whose_outcome_is_unknown_is_tried_again_and_changes_noth
 
 async def test_nothing_is_written_after_the_lease_is_lost(database_factory: DatabaseFactory) -> None:
     database = await database_factory("business")
-    journal = Journal(database, await a_lease(database), last_seq=0, committed=lambda rows: None)
+    journal = Journal(database, await a_lease(database), last_seq=0)
     await journal.write(Change(ACCOUNT, new_messages=[a_message("m0")]))
     async with database.transaction() as connection:
         await connection.execute(shards.table.update().values(heartbeat_at=0))
@@ -148,7 +147,7 @@ async def test_a_lease_lost_after_a_commit_of_unknown_outcome_is_not_taken_for_n
     database_factory: DatabaseFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     database = await database_factory("business")
-    journal = Journal(database, await a_lease(database), last_seq=0, committed=lambda rows: None)
+    journal = Journal(database, await a_lease(database), last_seq=0)
     real = database.transaction
 
     @contextlib.asynccontextmanager
@@ -172,12 +171,8 @@ async def test_a_lease_lost_after_a_commit_of_unknown_outcome_is_not_taken_for_n
 async def test_changes_given_while_one_commit_is_in_flight_share_the_next(database_factory: DatabaseFactory) -> None:
     database = await database_factory("business")
     order: list[str] = []
-    journal = Journal(
-        database,
-        await a_lease(database),
-        last_seq=0,
-        committed=lambda rows: order.extend(row.subject for row in rows),
-    )
+    journal = Journal(database, await a_lease(database), last_seq=0)
+    journal.on_callbacks(lambda rows: order.extend(row.subject for row in rows))
     commits = database._commits._value.get()
     futures = [journal.put(Change(ACCOUNT, new_callbacks=[a_callback(f"c{n:03}")])) for n in range(300)]
     await asyncio.gather(*futures)
@@ -200,7 +195,8 @@ async def test_seqs_grow_over_restarts_and_a_clock_that_goes_back_and_never_meet
 
     async def write(shard: int, last: int) -> None:
         mine = shards.Lease(shard, lease.owner, lease.epoch)
-        journal = Journal(database, mine, last_seq=last, committed=lambda rows: seqs.extend(row.seq for row in rows))
+        journal = Journal(database, mine, last_seq=last)
+        journal.on_callbacks(lambda rows: seqs.extend(row.seq for row in rows))
         await journal.write(Change(ACCOUNT, new_callbacks=[a_callback(f"{n}") for n in range(50)]))
         await journal.close()
 
@@ -297,7 +293,7 @@ async def test_a_batch_leaves_what_its_changes_one_by_one_would_have_left(
                     for id in ("a", "b", "c")
                 ],
             )
-    journal = Journal(database, await a_lease(database), last_seq=0, committed=lambda rows: None)
+    journal = Journal(database, await a_lease(database), last_seq=0)
     steps = sensible(steps)
     for step in steps:
         await journal.write(as_change("singly", step))

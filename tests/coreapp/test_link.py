@@ -64,7 +64,7 @@ async def test_a_message_that_was_committed_while_the_shard_closed_is_answered_a
     running = await world.start()
     await world.connected(running)
     await running.client.check(NUMBER)
-    await running.shard.encryption.close()
+    await running.shard.sending.encryption.close()
     assert isinstance(await running.client.send(NUMBER), core.Accepted)
 
 

@@ -24,7 +24,7 @@ def now_ms() -> int:
 async def collector(world: World, held: shards.Lease | None = None) -> MediaCollector:
     files = scene.files(world)
     clock = ManualClock(SystemClock().now())
-    return MediaCollector(world.database, held or await lease(world), files, clock, account=BUSINESS)
+    return MediaCollector(world.database, held or await lease(world), files, clock=clock, account=BUSINESS)
 
 
 def orphan(world: World, name: str, age: float) -> None:
@@ -120,6 +120,6 @@ async def test_by_default_what_was_not_used_for_90_days_goes_but_not_what_packs_
     assert names(world) == {named.file, fresh.file}
     assert await scene.find(world, old.id) is None
     forever = MediaCollector(
-        world.database, await lease(world), scene.files(world), SystemClock(), account=BUSINESS, unused_ms=0
+        world.database, await lease(world), scene.files(world), clock=SystemClock(), account=BUSINESS, unused_ms=0
     )
     assert await forever() == 0

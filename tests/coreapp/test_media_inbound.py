@@ -217,8 +217,8 @@ async def test_after_a_kill_there_is_exactly_one_webhook_and_one_row(
     elif window == "file on disk, no row":
         monkeypatch.setattr(Fetcher, "fetch", fetch)
     else:
-        running.shard.queue.offer = lambda callbacks: reached.set()  # type: ignore[method-assign]
-        running.shard.journal._committed = lambda callbacks: reached.set()
+        # On disk, and posted by nobody.
+        running.shard.context.journal._listeners[:] = [lambda callbacks: reached.set()]
     deliver(world, phone, "in-1", {"type": "image", "image": world.network.blobs.put(scene.PNG, "image/png")})
     await world.network.signals.until(lambda: world.network.blobs.downloads == 1)
     if world.network.blobs.gate is None:
@@ -303,7 +303,7 @@ async def test_a_message_and_its_withdrawal_that_come_together_are_posted_in_thi
         ("in-2", {"type": "deleted", "deleted": {"id": "in-1"}}),
     ):
         kind, body = phone.write(json.dumps(content).encode())
-        running.shard.events.delivered(Deliver(1, BUSINESS, NUMBER, message_id, kind, 5_000, body))
+        running.shard.receiving.delivered(Deliver(1, BUSINESS, NUMBER, message_id, kind, 5_000, body))
     await world.sink.signals.until(lambda: ("in-1", "deleted") in world.sink.labels())
     await running.stopped()
     assert world.sink.statuses_of("in-1") == ["received", "deleted"]

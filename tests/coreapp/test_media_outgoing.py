@@ -87,9 +87,9 @@ async def test_with_its_pointer_in_memory_a_message_is_committed_encrypted(world
     medium = await scene.upload(world)
     await scene.send_image(running, NUMBER, medium.id)
     await inbox.until(2)
-    at_once = running.shard.jobs._at_once._value.get()
+    at_once = running.shard.accepting.jobs._at_once._value.get()
     await scene.send_image(running, NUMBER, medium.id)
-    assert running.shard.jobs._at_once._value.get() == at_once + 1
+    assert running.shard.accepting.jobs._at_once._value.get() == at_once + 1
     await inbox.until(3)
 
 
@@ -205,7 +205,7 @@ async def test_a_database_that_is_away_for_too_long_has_the_shard_opened_anew_an
     with monkeypatch.context() as patch:
         patch.setattr(stored.StoredMedia, "find", fail)
         answer = await scene.send_image(running, NUMBER, medium.id)
-        await asyncio.wait([shard.journal.broken])
+        await asyncio.wait([shard.context.journal.broken])
     await inbox.until(1)
     await world.sink.signals.until(lambda: world.sink.statuses_of(answer.id) == ["sent"])
 
@@ -282,7 +282,7 @@ async def test_after_a_kill_the_message_goes_once_and_in_order(world: World, win
     await known(world, running, inbox)
     medium = await scene.upload(world)
     reached = asyncio.Event()
-    encryption, uploader = running.shard.encryption, uploads.Uploader
+    encryption, uploader = running.shard.sending.encryption, uploads.Uploader
     original: Any = uploader._try
 
     async def until_stored(*given: Any, **named: Any) -> None:

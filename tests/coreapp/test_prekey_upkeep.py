@@ -51,7 +51,7 @@ async def test_lasting_keys_are_replaced_weekly_and_old_ones_go_after_a_month(
     clock = ManualClock(time.time())
     async with real_network(world, database_factory, tmp_path) as network:
         running = await start(world, network, clock)
-        upkeep, device = running.shard.prekey_upkeep, running.shard._device
+        upkeep, device = running.shard.prekey_upkeep, running.shard.context.device
         first = await at_the_network(network)
         await upkeep.run_once()
         assert await at_the_network(network) == first
@@ -82,7 +82,7 @@ async def test_one_time_keys_that_were_handed_out_and_never_used_go_after_a_mont
     clock = ManualClock(time.time())
     async with real_network(world, database_factory, tmp_path) as network:
         running = await start(world, network, clock)
-        upkeep, device = running.shard.prekey_upkeep, running.shard._device
+        upkeep, device = running.shard.prekey_upkeep, running.shard.context.device
         async with network.database.transaction() as connection:
             ordinary, _ = await prekeys.take_one_each(connection, [BUSINESS])
         taken = ordinary[BUSINESS].key_id
@@ -119,7 +119,7 @@ async def test_a_rotation_that_dies_before_its_upload_is_finished_by_the_next_ow
             patch.setattr(crashpoints, "reach", reach)
             with pytest.raises(Killed):
                 await running.shard.prekey_upkeep.run_once()
-        made = running.shard._device.signed_prekey.key_id
+        made = running.shard.context.device.signed_prekey.key_id
         assert await at_the_network(network) == before
         await running.stopped()
         again = await start(world, network, clock)
@@ -144,8 +144,8 @@ async def test_keys_are_uploaded_again_until_the_network_has_them(
         await upkeep._network.close()
         upkeep._network = there
         await upkeep.run_once()
-        assert len(running.shard._device.signed_prekeys) == 2
-        assert (await at_the_network(network))[0] == running.shard._device.signed_prekey.key_id
+        assert len(running.shard.context.device.signed_prekeys) == 2
+        assert (await at_the_network(network))[0] == running.shard.context.device.signed_prekey.key_id
         await running.stopped()
 
 
@@ -167,7 +167,7 @@ async def test_an_owner_that_has_lost_its_lease_makes_no_keys(world: World) -> N
 
 async def test_ids_go_round_at_24_bits_and_pass_over_those_that_are_kept(world: World) -> None:
     running = await world.start()
-    upkeep, device = running.shard.prekey_upkeep, running.shard._device
+    upkeep, device = running.shard.prekey_upkeep, running.shard.context.device
     kept = set(device.prekeys) | set(device.signed_prekeys) | set(device.kyber_prekeys)
     device.next_key_id = e2ee.MAX_KEY_ID - 49
     upkeep._low = True

@@ -82,7 +82,7 @@ async def test_a_first_registration_that_dies_before_its_commit_is_finished(
         before = await left_at_the_network(network)
         running = await start(world, network)
         assert await left_at_the_network(network) == before
-        assert running.shard._device.identity.public == before[0]
+        assert running.shard.context.device.identity.public == before[0]
         await a_message_comes_and_goes(world, network, running)
         await running.stopped()
 
@@ -125,11 +125,11 @@ async def test_a_restoration_that_dies_before_its_commit_is_finished(
     async with real_network(world, database_factory, tmp_path) as network:
         first = await start(world, network)
         answer = await first.client.ask(lambda n: core.ExportKeys(n, BUSINESS, PASSWORD))
-        backup, identity = answer.data, first.shard._device.identity.public
+        backup, identity = answer.data, first.shard.context.device.identity.public
         await _forget_registration(world)
         await first.stopped()
         second = await start(world, network)
-        assert second.shard._device.identity.public != identity
+        assert second.shard.context.device.identity.public != identity
         with monkeypatch.context() as patch:
 
             def reach(name: str) -> None:
@@ -141,7 +141,7 @@ async def test_a_restoration_that_dies_before_its_commit_is_finished(
             await died(world, second)
             asking.cancel()
         third = await start(world, network)
-        assert third.shard._device.identity.public == identity
+        assert third.shard.context.device.identity.public == identity
         assert (await left_at_the_network(network))[0] == identity
         await a_message_comes_and_goes(world, network, third)
         await third.stopped()

@@ -193,7 +193,7 @@ async def test_the_webhook_hears_of_a_lost_message_by_its_id_when_it_does_not_co
     for id in ("bad-1", "bad-1", "bad-2"):
         world.network.deliver(NUMBER, frames.MESSAGE, id=id, body=GARBAGE)
     await acknowledged(world, "bad-1", "bad-2")
-    await running.shard.repeating.asked_again.run_once()
+    await running.shard.recovery.retry_requests.run_once()
     assert errors(world) == []
     await running.killed()
     running = await world.start(node="second", clock=clock)
@@ -203,7 +203,7 @@ async def test_the_webhook_hears_of_a_lost_message_by_its_id_when_it_does_not_co
     world.network.deliver(NUMBER, frames.MESSAGE, id="bad-3", body=GARBAGE)
     await acknowledged(world, "bad-3")
     clock.advance(301)
-    await running.shard.repeating.asked_again.run_once()
+    await running.shard.recovery.retry_requests.run_once()
     await world.sink.signals.until(lambda: len(errors(world)) == 3)
     assert errors(world) == [f"the message bad-{n} from {NUMBER} could not be decrypted" for n in (1, 2, 3)]
     await running.stopped()
@@ -215,7 +215,7 @@ async def test_a_message_that_comes_after_the_webhook_heard_of_its_loss_is_poste
     world.network.deliver(NUMBER, frames.MESSAGE, id="late", body=GARBAGE)
     await acknowledged(world, "late")
     clock.advance(301)
-    await running.shard.repeating.asked_again.run_once()
+    await running.shard.recovery.retry_requests.run_once()
     kind, body = phone.write(text("late"))
     world.network.deliver(NUMBER, kind, id="again", body=body, refs=["late"])
     await world.sink.signals.until(lambda: "late" in received(world) and len(errors(world)) == 1)

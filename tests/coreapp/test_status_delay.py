@@ -97,7 +97,7 @@ async def started(world: World, clock: ManualClock, **more: object) -> Running:
 
 def pass_time(running: Running, clock: ManualClock, seconds: float) -> None:
     clock.advance(seconds)
-    running.shard.queue.release_due()
+    running.shard.webhook.queue.release_due()
 
 
 async def test_statuses_come_a_second_after_the_answer_in_order_and_nothing_else_waits(world: World) -> None:
@@ -105,7 +105,7 @@ async def test_statuses_come_a_second_after_the_answer_in_order_and_nothing_else
     running = await started(world, clock)
     world.network.receipts = ("delivered",)
     message = (await running.client.send(NUMBER)).id
-    queue = running.shard.queue
+    queue = running.shard.webhook.queue
     await soon(lambda: len(queue) == 2)
     [send] = world.network.sends
     # It went to the recipient, who answers: the business hears that at once.
@@ -133,8 +133,8 @@ async def test_the_first_status_is_the_one_that_the_business_wants(world: World)
     running = await started(world, clock)
     world.network.receipts = ("delivered",)
     message = (await running.client.send(NUMBER)).id
-    await soon(lambda: len(running.shard.queue) == 1)
-    assert running.shard.queue.held == 1
+    await soon(lambda: len(running.shard.webhook.queue) == 1)
+    assert running.shard.webhook.queue.held == 1
     pass_time(running, clock, DEFAULT)
     await world.sink.signals.until(lambda: world.sink.labels() == [(message, "delivered")])
 
@@ -144,7 +144,7 @@ async def test_a_refused_message_fails_a_second_after_its_answer(world: World) -
     running = await started(world, clock)
     world.network.policy = lambda send: frames.NO_SUCH_NUMBER
     message = (await running.client.send(NUMBER)).id
-    await soon(lambda: running.shard.queue.held == 1)
+    await soon(lambda: running.shard.webhook.queue.held == 1)
     pass_time(running, clock, DEFAULT)
     await world.sink.signals.until(lambda: world.sink.labels() == [(message, "failed")])
 
@@ -153,9 +153,9 @@ async def test_a_message_that_fails_with_its_acceptance_says_so_a_second_later(w
     clock = ManualClock()
     running = await started(world, clock, reengagement_window=True)
     message = (await running.client.send(NUMBER)).id
-    assert running.shard.queue.held == 1
+    assert running.shard.webhook.queue.held == 1
     pass_time(running, clock, DEFAULT - 0.01)
-    assert not running.shard.queue.ready
+    assert not running.shard.webhook.queue.ready
     pass_time(running, clock, 0.01)
     await world.sink.signals.until(lambda: world.sink.labels() == [(message, "failed")])
 
@@ -164,7 +164,7 @@ async def test_what_is_held_is_held_after_a_kill_until_its_time(world: World) ->
     clock = ManualClock()
     running = await started(world, clock)
     sent = (await running.client.send(NUMBER)).id
-    await soon(lambda: running.shard.queue.held == 1)
+    await soon(lambda: running.shard.webhook.queue.held == 1)
     # The job is done for when its status is on disk; that of this one has no answer yet.
     world.network.policy = lambda send: "hold"
     left = (await running.client.send(OTHER)).id
@@ -172,7 +172,7 @@ async def test_what_is_held_is_held_after_a_kill_until_its_time(world: World) ->
     clock.advance(0.75)
     world.network.policy = lambda send: None
     again = await world.start(node="second", clock=clock, status_delay=DEFAULT)
-    queue = again.shard.queue
+    queue = again.shard.webhook.queue
     await soon(lambda: queue.held == 2)
     pass_time(again, clock, 0.24)
     assert not queue.ready

@@ -31,7 +31,7 @@ async def test_at_most_a_window_of_messages_is_unanswered(world: World, monkeypa
         world.network.accept(ids[answered])
         await world.network.signals.until(lambda count=count: len(world.network.sends) == count)  # type: ignore[misc]
     assert world.network.ids_sent() == ids
-    assert len(running.shard.transmitter._unanswered) == 3
+    assert len(running.shard.sending.transmitter._unanswered) == 3
 
 
 async def test_the_window_is_also_one_of_bytes(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

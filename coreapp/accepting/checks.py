@@ -1,0 +1,50 @@
+"""Whether a message to a recipient may be accepted, and whether it can be sent at all."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from coreapp.context import ShardContext
+from coreapp.errors import Refused
+from coreapp.groups.requests import GroupRequests
+from coreapp.peers.wiring import Peers
+from tidings.wire import codes, core
+
+GROUP = "group"  # a recipient type
+OUTSIDE_WINDOW = "the recipient did not write within the last 24 hours: only a template can be sent"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a message is accepted and never sent. code: of its failed status."""
+
+    code: int
+    details: str
+
+
+class RecipientChecks:
+    """Checks of the recipients of one account's messages."""
+
+    def __init__(self, context: ShardContext, peers: Peers, groups: GroupRequests) -> None:
+        self._account = context.account
+        self._peers = peers
+        self._groups = groups
+
+    async def look_up(self, question: core.AcceptMessage) -> Failure | None:
+        """Ask for what is not in memory; `None` for a message that can be sent. Raises `Refused`."""
+        if question.recipient_type == GROUP:
+            return None
+        if question.to == self._account:
+            raise Refused(codes.BAD_USER, "a business cannot send to itself")
+        await self._peers.contacts.require_valid(question.to)
+        window = self._peers.window
+        if window.needs_window(question.kind) and not await window.is_open(question.to):
+            return Failure(codes.REENGAGEMENT, OUTSIDE_WINDOW)
+        return None
+
+    def require_sendable(self, question: core.AcceptMessage) -> None:
+        """What may change while others are looked up, so that it is checked last. Raises `Refused`."""
+        if question.recipient_type == GROUP:
+            self._groups.require_sendable(question.to)
+        else:
+            self._peers.identities.require_acknowledged(question.to)

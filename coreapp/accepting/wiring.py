@@ -1,0 +1,52 @@
+"""From a request to a committed job, wired for one shard."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from coreapp.accepting.checks import RecipientChecks
+from coreapp.accepting.idempotency import IdempotencyKeys
+from coreapp.accepting.job_queue import JobQueue
+from coreapp.context import ShardContext
+from coreapp.groups.wiring import Groups
+from coreapp.media.wiring import Media
+from coreapp.peers.wiring import Peers
+from coreapp.recovery.wiring import Recovery
+from coreapp.sending.read_marks import ReadMarks
+from coreapp.sending.wiring import Sending
+from coreapp.statuses.wiring import Statuses
+from coreapp.webhook.wiring import Webhook
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Accepting:
+    jobs: JobQueue
+    read_marks: ReadMarks
+    idempotency_keys: IdempotencyKeys
+
+
+def wire_accepting(
+    context: ShardContext,
+    webhook: Webhook,
+    statuses: Statuses,
+    *,
+    peers: Peers,
+    sending: Sending,
+    media: Media,
+    groups: Groups,
+    recovery: Recovery,
+) -> Accepting:
+    """Nothing that the last owner left is resumed yet."""
+    keys = IdempotencyKeys(context.database, context.clock, account=context.account)
+    jobs = JobQueue(
+        context,
+        RecipientChecks(context, peers, groups.requests),
+        keys,
+        delay=webhook.delay,
+        statuses=statuses,
+        sending=sending,
+        preparation=media.preparation_queue,
+        recovery=recovery,
+    )
+    read_marks = ReadMarks(context.database, sending.read_receipts, groups.read_marks, account=context.account)
+    return Accepting(jobs=jobs, read_marks=read_marks, idempotency_keys=keys)

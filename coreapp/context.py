@@ -1,0 +1,46 @@
+"""What all rooms of one shard share, for one term of its lease."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from coreapp.account.device import OwnDevice
+from coreapp.capacity import JobCount
+from coreapp.config import Config
+from coreapp.journal import Journal
+from coreapp.settings import Settings
+from coreapp.upstream import Upstream
+from tidings.client.http import NetworkApi
+from tidings.egress.guard import EgressGuard
+from tidings.runtime.clock import Clock
+from tidings.storage.business.shards import Lease
+from tidings.storage.database import Database
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ShardContext:
+    """The account, its keys and settings, and what reads, writes and reaches the outside for it.
+
+    settings: of the process; config: what the business sets over the API; count: the jobs in the queue.
+    """
+
+    settings: Settings
+    config: Config
+    database: Database
+    lease: Lease
+    device: OwnDevice
+    journal: Journal
+    upstream: Upstream
+    network: NetworkApi
+    guard: EgressGuard
+    clock: Clock
+    count: JobCount
+
+    @property
+    def account(self) -> str:
+        """The business's number."""
+        return self.device.number
+
+    @property
+    def shard(self) -> int:
+        return self.lease.shard

@@ -1,0 +1,41 @@
+"""What is known of recipients, wired for one shard."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from coreapp.context import ShardContext
+from coreapp.peers.contact_cache import ContactCache
+from coreapp.peers.identities import Identities
+from coreapp.peers.identity_requests import IdentityRequests
+from coreapp.peers.service_window import ServiceWindow
+from coreapp.peers.sessions import SessionStore
+from coreapp.webhook.wiring import Webhook
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Peers:
+    contacts: ContactCache
+    sessions: SessionStore
+    identities: Identities
+    identity_requests: IdentityRequests
+    window: ServiceWindow
+
+
+async def wire_peers(context: ShardContext, webhook: Webhook) -> Peers:
+    """With the changed identities that wait to be acknowledged. Raises `LeaseLost`."""
+    contacts = ContactCache(context)
+    sessions = SessionStore(context.database, context.device)
+    identities = Identities(context, webhook.rows)
+    await identities.open()
+    context.config.on_change(identities.settings_changed)
+    window = ServiceWindow(
+        context.database, context.clock, account=context.account, enforced=context.settings.reengagement_window
+    )
+    return Peers(
+        contacts=contacts,
+        sessions=sessions,
+        identities=identities,
+        identity_requests=IdentityRequests(context, identities, sessions, contacts=contacts),
+        window=window,
+    )

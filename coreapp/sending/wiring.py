@@ -1,0 +1,44 @@
+"""From a job to the network's answer, wired for one shard."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from coreapp.capacity import Admission, CapacityGate
+from coreapp.context import ShardContext
+from coreapp.peers.wiring import Peers
+from coreapp.sending.encryption import Encryption
+from coreapp.sending.read_receipts import ReadReceipts
+from coreapp.sending.transmission import Transmitter
+from coreapp.statuses.wiring import Statuses
+from coreapp.webhook.wiring import Webhook
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Sending:
+    """admission: what everything that makes a job asks first."""
+
+    admission: Admission
+    encryption: Encryption
+    transmitter: Transmitter
+    read_receipts: ReadReceipts
+
+
+def wire_sending(context: ShardContext, webhook: Webhook, statuses: Statuses, *, peers: Peers) -> Sending:
+    """Whoever sends to groups makes itself known by `serve_groups`."""
+    admission = Admission(
+        jobs=CapacityGate("job", context.settings.job_queue_limit),
+        count_jobs=context.count,
+        callbacks=CapacityGate("callback", context.settings.callback_queue_limit),
+        count_callbacks=webhook.audience.pressing,
+    )
+    transmitter = Transmitter(context, statuses)
+    encryption = Encryption(context, peers.sessions, peers.identities, outlet=transmitter)
+    peers.identities.on_change(transmitter.withdraw)
+    peers.identities.on_change(encryption.turn_away)
+    return Sending(
+        admission=admission,
+        encryption=encryption,
+        transmitter=transmitter,
+        read_receipts=ReadReceipts(context, statuses.tracker, admission=admission, outlet=transmitter),
+    )

@@ -1,0 +1,52 @@
+"""Where callbacks go: as the business's settings say now."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from coreapp.config import Config
+from coreapp.webhook import retry
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Target:
+    """Where callbacks go now.
+
+    url:         empty while none is set; they wait then.
+    authorities: PEM that servers are checked against, and nothing else; empty for those of the system.
+    """
+
+    url: str
+    concurrency: int
+    policy: retry.Policy
+    authorities: bytes = b""
+
+
+class CurrentTarget:
+    """The target that is in force; it follows the settings."""
+
+    def __init__(self, config: Config, *, any_2xx: bool) -> None:
+        self._config = config
+        self._any_2xx = any_2xx
+        self._target = self._read()
+        config.on_change(self._settings_changed)
+
+    def __call__(self) -> Target:
+        return self._target
+
+    def is_set(self) -> bool:
+        """Does somebody listen?"""
+        return bool(self._target.url)
+
+    def _settings_changed(self) -> None:
+        self._target = self._read()
+
+    def _read(self) -> Target:
+        settings = self._config.settings
+        policy = retry.Policy(
+            backoff=settings.callback_backoff_delay_ms / 1000,
+            max_backoff=settings.max_callback_backoff_delay_ms / 1000,
+            any_2xx=self._any_2xx,
+        )
+        webhooks = settings.webhooks
+        return Target(webhooks.url, webhooks.max_concurrent_requests, policy, self._config.authorities)
