@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from cli import main as cli
+from cli import main
 from harness.mariadb import free_port
 
 PROCESSES = {"webapp", "coreapp", "network", "handset"}
@@ -56,20 +56,20 @@ def assert_one_line(done: subprocess.CompletedProcess[str], status: int, pattern
 def test_help_lists_every_command_with_what_it_does() -> None:
     done = run("--help")
     assert done.returncode == 0
-    for name, line in cli.COMMANDS.items():
+    for name, line in main.COMMANDS.items():
         assert re.search(rf"^  {name} +{re.escape(line)}$", done.stdout, re.MULTILINE)
 
 
 def test_every_listed_command_has_a_module_and_no_module_is_unlisted() -> None:
-    modules = {path.stem for path in (Path(cli.__file__).parent / "commands").glob("[a-z]*.py")}
-    assert modules == set(cli.COMMANDS)
+    modules = {path.stem for path in (Path(main.__file__).parent / "commands").glob("[a-z]*.py")}
+    assert modules == set(main.COMMANDS)
 
 
-@pytest.mark.parametrize("name", list(cli.COMMANDS))
+@pytest.mark.parametrize("name", list(main.COMMANDS))
 def test_every_command_explains_itself(name: str) -> None:
     done = run(name, "--help")
     assert done.returncode == 0, done.stderr
-    assert cli.COMMANDS[name] in " ".join(done.stdout.split())
+    assert main.COMMANDS[name] in " ".join(done.stdout.split())
 
 
 @pytest.mark.parametrize("words", [[], ["nonsense"], ["version", "too", "much"]])

@@ -8,8 +8,7 @@ import pytest
 
 from tests.e2ee import groups, parties
 from tidings import e2ee
-from tidings.e2ee import chains, curve, pq_ratchet, ratchet, sender_keys
-from tidings.e2ee import messages as wire
+from tidings.e2ee import chains, curve, messages, pq_ratchet, ratchet, sender_keys
 from tidings.e2ee import record as record_module
 
 
@@ -37,14 +36,16 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
 def garbage(version: int, ratchet_key: bytes, counter: int, pq_index: int) -> bytes:
     """A message as it would be, but for its MAC."""
     field_5 = pq_ratchet.encode(pq_index) if version == 4 else b""
-    head = wire.signal_message_head(version, ratchet_key)
-    return wire.encode_signal_message(head, counter, 0, bytes(16), field_5) + bytes(wire.MAC_LENGTH)
+    head = messages.signal_message_head(version, ratchet_key)
+    return messages.encode_signal_message(head, counter, 0, bytes(16), field_5) + bytes(messages.MAC_LENGTH)
 
 
 def ratchet_key(session: e2ee.SessionRecord) -> bytes:
     """The public key of its sending chain, as its next message shows it."""
     kind, body = session.encrypt(b"")
-    message = e2ee.PreKeySignalMessage.parse(body).message if kind == e2ee.PREKEY else wire.SignalMessage.parse(body)
+    message = (
+        e2ee.PreKeySignalMessage.parse(body).message if kind == e2ee.PREKEY else messages.SignalMessage.parse(body)
+    )
     return message.ratchet_key
 
 

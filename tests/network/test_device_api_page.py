@@ -33,9 +33,8 @@ from tests.conftest import DatabaseFactory
 from tests.network.support import PATIENCE, REGISTRATION_KEY, Network
 from tidings import e2ee
 from tidings.e2ee import attachments, chains, curve, kdf, kem, pq_ratchet, ratchet, record, session_setup
-from tidings.runtime import log as runtime_log
-from tidings.wire import addresses, device, groups, registration
-from tidings.wire import connection as wire
+from tidings.runtime import log
+from tidings.wire import addresses, connection, device, groups, registration
 from tidings.wire.groups import MAX_PARTICIPANTS, MAX_SUBJECT
 
 PAGE = Path(__file__).parents[2] / "docs" / "device-api.md"
@@ -190,7 +189,7 @@ def test_the_limits_are_those_of_the_code() -> None:
         "`id`": [session.MAX_ID],
         "`body` of an envelope": [session.MAX_BODY],
         "`refs` of an envelope": [session.MAX_REFS, session.MAX_ID],
-        "a frame, or WebSocket message": [wire.MAX_FRAME],
+        "a frame, or WebSocket message": [connection.MAX_FRAME],
         "numbers in a `check`": [lookups.MAX_NUMBERS],
         "numbers in a `fetch`": [bundles.MAX_NUMBERS],
         "requests in flight on a connection": [limits.requests],
@@ -226,7 +225,7 @@ def test_the_limits_are_those_of_the_code() -> None:
         "a blob's life": [Blobs.__dataclass_fields__["ttl"].default, 14],
     }
     assert {name: figures(limit(name)) for name in expected} == expected
-    assert websocket.MAX_MESSAGE == wire.MAX_FRAME == 4_194_304
+    assert websocket.MAX_MESSAGE == connection.MAX_FRAME == 4_194_304
     assert default_ttl == 30 * 86_400
     assert (refills.LOW, limits.store_after) == (20, 0.5)
     assert f"fewer than {refills.LOW} ordinary" in section("`prekeys_low`")
@@ -391,8 +390,8 @@ async def test_the_line_with_the_code_is_in_the_log_as_it_is_shown(
     told_text, told_json = fences("log")[0].splitlines()
     told_time, _, rest = told_text.partition(" ")
     assert re.fullmatch(r"\d\d:\d\d:\d\d\.\d{3}", told_time)
-    assert runtime_log.TextFormatter("network").format(record).partition(" ")[2] == rest
-    assert json.loads(runtime_log.JSONFormatter("network").format(record)) == json.loads(told_json)
+    assert log.TextFormatter("network").format(record).partition(" ")[2] == rest
+    assert json.loads(log.JSONFormatter("network").format(record)) == json.loads(told_json)
 
 
 async def test_before_its_ok_a_device_may_do_nothing_and_after_it_a_skipped_delivery_comes_at_the_next_login_only(

@@ -27,7 +27,7 @@ from tidings.runtime import crashpoints
 from tidings.runtime.clock import ManualClock
 from tidings.runtime.settings import DatabaseSettings
 from tidings.storage.database import Database
-from tidings.storage.network import groups as network_groups
+from tidings.storage.network import groups
 from tidings.storage.network.groups import Chat, Member
 from tidings.wire import device
 
@@ -204,7 +204,7 @@ async def _remembered(network: Network) -> int:
     database = Database(network.database, "network")
     try:
         async with database.reading() as connection:
-            query = sa.select(sa.func.count()).select_from(network_groups.sends)
+            query = sa.select(sa.func.count()).select_from(groups.sends)
             return int((await connection.execute(query)).scalar_one())
     finally:
         await database.close()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import DatabaseFactory
-from tests.network import stranger as stranger_module
+from tests.network import stranger
 from tests.network.stranger import KEEP, Stranger, to_text
 from tests.network.support import REGISTRATION_KEY, Network
 from tidings import e2ee
@@ -33,7 +33,7 @@ async def net(database_factory: DatabaseFactory) -> AsyncIterator[Network]:
 
 
 def test_the_stranger_shares_only_the_cryptography_with_us() -> None:
-    tree = ast.parse(Path(stranger_module.__file__).read_text())
+    tree = ast.parse(Path(stranger.__file__).read_text())
     imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
     imported |= {
         f"{node.module}.{alias.name}"

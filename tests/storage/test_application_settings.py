@@ -10,7 +10,7 @@ import msgspec
 import pytest
 import sqlalchemy as sa
 
-from tidings.storage.business import application_settings as storage
+from tidings.storage.business import application_settings
 from tidings.storage.business.application_settings import DEFAULTS, ApplicationSettings
 from tidings.storage.database import Database
 
@@ -24,24 +24,26 @@ async def database(database_factory: Callable[[str], Awaitable[Database]]) -> Da
 
 async def change(database: Database, changes: dict[str, Any], account: str = ACCOUNT) -> ApplicationSettings:
     async with database.transaction() as connection:
-        return await storage.change_settings(connection, account, changes)
+        return await application_settings.change_settings(connection, account, changes)
 
 
 async def find(database: Database, account: str = ACCOUNT) -> tuple[ApplicationSettings, int]:
     async with database.reading() as connection:
-        return await storage.find_settings(connection, account), await storage.find_version(connection, account)
+        return await application_settings.find_settings(connection, account), await application_settings.find_version(
+            connection, account
+        )
 
 
 async def test_nothing_set_is_all_defaults(database: Database) -> None:
     assert await find(database) == (DEFAULTS, 0)
-    assert DEFAULTS.webhooks.message == storage.PostedStatuses(sent=False, delivered=True, read=True)
+    assert DEFAULTS.webhooks.message == application_settings.PostedStatuses(sent=False, delivered=True, read=True)
 
 
 async def test_a_change_keeps_what_it_does_not_name_however_deep(database: Database) -> None:
     await change(database, {"webhooks": {"url": "https://example.com/", "message": {"sent": True}}})
     after = await change(database, {"webhooks": {"message": {"read": False}}, "callback_persist": False})
-    assert after.webhooks == storage.Webhooks(
-        "https://example.com/", 6, storage.PostedStatuses(sent=True, delivered=True, read=False)
+    assert after.webhooks == application_settings.Webhooks(
+        "https://example.com/", 6, application_settings.PostedStatuses(sent=True, delivered=True, read=False)
     )
     assert not after.callback_persist
     assert await find(database) == (after, 2)
@@ -60,7 +62,7 @@ async def test_the_same_change_again_gives_the_same_settings(database: Database)
 async def test_a_reset_is_a_change_too(database: Database) -> None:
     await change(database, {"heartbeat_interval": 7})
     async with database.transaction() as connection:
-        await storage.reset_settings(connection, ACCOUNT)
+        await application_settings.reset_settings(connection, ACCOUNT)
     assert await find(database) == (DEFAULTS, 2)
 
 
@@ -73,7 +75,7 @@ async def test_changes_at_the_same_time_are_all_kept(database: Database) -> None
     keys = ["heartbeat_interval", "unhealthy_interval", "callback_backoff_delay_ms", "max_callback_backoff_delay_ms"]
 
     async def persist(key: str) -> None:
-        await database.persist(lambda connection: storage.change_settings(connection, ACCOUNT, {key: 77}))
+        await database.persist(lambda connection: application_settings.change_settings(connection, ACCOUNT, {key: 77}))
 
     await asyncio.gather(*(persist(key) for key in keys))
     settings, version = await find(database)
@@ -91,7 +93,7 @@ async def test_what_does_not_fit_is_refused_and_nothing_changes(database: Databa
 async def test_keys_that_a_newer_program_kept_are_no_obstacle(database: Database) -> None:
     async with database.transaction() as connection:
         await connection.execute(
-            sa.insert(storage.table).values(
+            sa.insert(application_settings.table).values(
                 account=ACCOUNT, version=5, document='{"new": {"x": 1}, "pass_through": true}'
             )
         )
@@ -99,5 +101,5 @@ async def test_keys_that_a_newer_program_kept_are_no_obstacle(database: Database
     assert settings.pass_through
     await change(database, {"pass_through": False})
     async with database.reading() as connection:
-        document = (await connection.execute(sa.select(storage.table.c.document))).scalar_one()
+        document = (await connection.execute(sa.select(application_settings.table.c.document))).scalar_one()
     assert msgspec.json.decode(document)["new"] == {"x": 1}

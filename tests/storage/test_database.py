@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 import uvloop
-from hypothesis import HealthCheck, given
-from hypothesis import settings as hypothesis_settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -142,7 +141,7 @@ async def test_insert_or_ignore_leaves_what_is_there(database: Database) -> None
     assert await stored(database) == {"a": "old", "b": "new"}
 
 
-@hypothesis_settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(
         st.tuples(st.booleans(), st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from("xyz")), max_size=6)),

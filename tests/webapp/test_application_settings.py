@@ -9,7 +9,7 @@ import pytest
 
 from tests.webapp.conftest import Serve, Served, body, check_headers, code, errors
 from tests.webapp.fake_coreapp import FakeCoreapp
-from tidings.storage.business.users import table as users_table
+from tidings.storage.business import users
 from tidings.storage.database import Database
 from tidings.wire import core
 
@@ -123,7 +123,7 @@ async def test_settings_are_for_administrators(serve: Serve, database: Database,
     await served.log_in()
     other = await serve()
     async with database.transaction() as connection:
-        await connection.execute(users_table.update().values(role="user"))
+        await connection.execute(users.table.update().values(role="user"))
     answer = await other.http.request(method, PATH, headers=dict(served.http.headers))
     assert code(answer) == (403, 1005)
     assert code(await other.http.request(method, PATH)) == (401, 1005)

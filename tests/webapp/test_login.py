@@ -12,7 +12,7 @@ import pytest
 
 from tests.webapp.conftest import PASSWORD, Serve, Served, basic, check_headers, code, errors
 from tidings.runtime.clock import ManualClock
-from tidings.storage.business.users import table as users_table
+from tidings.storage.business import users
 from tidings.storage.database import Database
 
 LOGIN, LOGOUT, HEALTH = "/v1/users/login", "/v1/users/logout", "/v1/health"
@@ -217,7 +217,7 @@ async def test_the_token_of_a_deleted_user_ends(api: Served, serve: Serve, datab
     other = await serve(clock=clock)
     assert await works(other, issued)
     async with database.transaction() as connection:
-        await connection.execute(users_table.delete())
+        await connection.execute(users.table.delete())
     clock.advance(301)
     assert not await works(other, issued)
 

@@ -9,8 +9,7 @@ import pytest
 
 from tests.webapp.conftest import PASSWORD, Serve, Served, basic, body, check_headers, code, errors
 from tests.webapp.roles import check_is_for_administrators, check_takes_a_token, ordinary
-from tidings.storage.business import tokens
-from tidings.storage.business.users import table as users_table
+from tidings.storage.business import tokens, users
 from tidings.storage.database import Database
 
 USERS = "/v1/users"
@@ -202,7 +201,7 @@ async def test_users_of_another_number_do_not_exist_here(api: Served, serve: Ser
     await make(api)
     async with database.transaction() as connection:
         await connection.execute(
-            users_table.update().where(users_table.c.username == "observer").values(account="15559999999")
+            users.table.update().where(users.table.c.username == "observer").values(account="15559999999")
         )
     assert code(await api.http.get(f"{USERS}/observer")) == (404, 1006)
     assert code(await api.http.delete(f"{USERS}/observer")) == (404, 1006)
