@@ -9,6 +9,7 @@ from coreapp.peers.sessions import SessionStore
 from coreapp.receiving.consequences import Consequences
 from coreapp.receiving.deliveries import EVENTS
 from tidings import e2ee
+from tidings.client import sessions
 from tidings.wire import device as frames
 from tidings.wire.device import Deliver
 
@@ -27,7 +28,7 @@ class KeyChanges:
         consequences.registered.add(delivery.sender)
         record = self._store.at_hand(delivery.sender)
         before = record.remote_identity if record is not None else None
-        if before is None or before != delivery.body:
+        if not sessions.goes_on(record, delivery.body):
             self._start_over(delivery.sender, consequences)
         if len(delivery.body) == IDENTITY_KEY:
             self.learn(delivery, delivery.body, consequences, before=before)

@@ -12,11 +12,12 @@ from coreapp import ids
 from coreapp.context import ShardContext
 from coreapp.peers.sessions import SessionStore
 from coreapp.recovery.control_messages import ControlMessage
-from coreapp.recovery.sent_content import Kept, SentContents, tag_of
-from coreapp.recovery.session_repair import MAX_REFS, Budget, Renewals
+from coreapp.recovery.sent_content import Kept, SentContents
+from coreapp.recovery.session_repair import Budget, Renewals
 from coreapp.sending.encryption import RENEW
 from coreapp.statuses.tracker import StatusTracker
 from tidings import e2ee
+from tidings.client import sessions
 from tidings.storage.business import messages
 from tidings.storage.business.messages import Status
 from tidings.wire import device as frames
@@ -25,8 +26,6 @@ from tidings.wire.device import Deliver
 log = logging.getLogger(__name__)
 
 RESENT = Counter("tidings_messages_resent_total", "Messages that a recipient asked for again", ["outcome"])
-
-MAX_ATTEMPTS = 4  # to send one message again
 
 
 class Repetitions(Protocol):
@@ -63,7 +62,12 @@ class Resending:
     async def load(self, deliveries: Sequence[Deliver]) -> None:
         """Read what the requests among these deliveries are about."""
         self._kept, self._renewing = {}, set()
-        asked = {ref for delivery in deliveries if delivery.kind == frames.RETRY for ref in delivery.refs[:MAX_REFS]}
+        asked = {
+            ref
+            for delivery in deliveries
+            if delivery.kind == frames.RETRY
+            for ref in delivery.refs[: sessions.MAX_REFS]
+        }
         if asked:
             rows = await self._database.query(
                 lambda connection: messages.list_kept(connection, self._account, list(asked))
@@ -72,7 +76,7 @@ class Resending:
 
     def answer(self, delivery: Deliver, repetitions: Repetitions) -> None:
         """Send again what was sent to this very peer and is not delivered; the lane asks whether it may have it."""
-        for message_id in delivery.refs[:MAX_REFS]:
+        for message_id in delivery.refs[: sessions.MAX_REFS]:
             outcome = self._answer(message_id, delivery, repetitions)
             RESENT.labels(outcome).inc()
             log.info("message.asked_for_again", extra={"id": message_id, "by": delivery.sender, "outcome": outcome})
@@ -86,7 +90,7 @@ class Resending:
         asked_by = kept.after(None, delivery.id).asked_by
         if kept.asked_by == asked_by:
             return "answered"
-        if kept.attempts >= MAX_ATTEMPTS:
+        if kept.attempts >= sessions.MAX_ATTEMPTS:
             return "given up"
         record = self._sessions.at_hand(delivery.sender)
         renews = self._renews(delivery.sender, record, kept)
@@ -113,7 +117,7 @@ class Resending:
         if record is None or self._is_renewing(peer):
             return False
         if kept.is_session_known:
-            same = kept.session == tag_of(record)
+            same = kept.session == sessions.tag_of(record)
         else:
             # It went through the lane. A session that was answered on since is not the one that failed.
             same = record.unacknowledged and not self._budget.renewals.used(peer)

@@ -16,6 +16,7 @@ import struct
 from coreapp.account.device import OwnDevice
 from coreapp.peers.sessions import SessionStore
 from tidings import e2ee
+from tidings.client import sessions
 from tidings.storage.business import messages
 
 MAX_CONTENT = 32 * 1024  # bytes; a longer content cannot be sent again
@@ -38,7 +39,7 @@ class Kept:
 
     def after(self, record: e2ee.SessionRecord | None, envelope_id: str) -> Kept:
         """Asked for once more, by this envelope, and encrypted in this session; `None` for one yet to be opened."""
-        return Kept(self.attempts + 1, tag_of(record), digest_of(envelope_id), self.sealed)
+        return Kept(self.attempts + 1, sessions.tag_of(record), digest_of(envelope_id), self.sealed)
 
     def encode(self) -> bytes:
         return _HEAD.pack(min(self.attempts, 255), self.session, self.asked_by) + self.sealed
@@ -63,7 +64,7 @@ class SentContents:
         record = self._store.at_hand(peer) if encrypted else None
         labelled = message_id.encode() + b"\0" + content
         sealed = self._device.sealer.seal(labelled, context=(self._device.number, peer, "kept"))
-        return _HEAD.pack(0, tag_of(record), _NONE) + sealed
+        return _HEAD.pack(0, sessions.tag_of(record), _NONE) + sealed
 
     def open(self, row: messages.Kept, kept: Kept) -> bytes:
         """The content. Raises `e2ee.CorruptState`."""
@@ -72,11 +73,6 @@ class SentContents:
         if message_id != row.id.encode():
             raise e2ee.CorruptState("the content of another message")
         return content
-
-
-def tag_of(record: e2ee.SessionRecord | None) -> bytes:
-    """What tells this session from others with the same peer."""
-    return record.base_key[1:9] if record is not None else _NONE
 
 
 def digest_of(envelope_id: str) -> bytes:

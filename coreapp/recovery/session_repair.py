@@ -16,6 +16,7 @@ from coreapp.peers.sessions import SessionStore
 from coreapp.recovery.control_messages import ControlMessage
 from coreapp.sending.encryption import RENEW
 from tidings import e2ee
+from tidings.client import sessions
 from tidings.runtime.allowance import Allowance
 from tidings.runtime.clock import Clock
 from tidings.wire import device as frames
@@ -30,7 +31,6 @@ PERIOD = 3600.0  # seconds
 MAX_RENEWALS = 3  # of one peer in a period: each takes a bundle, one of its one-time pre-keys, and a set-up
 MAX_ASKED = 500  # messages of one peer in a period
 MAX_UNDER_WAY = 1_000  # renewals of all peers; one more is not begun, and the peer's next message tries again
-MAX_REFS = 100  # messages that one envelope asks for
 REMEMBERED = 10_000  # peers; whoever is forgotten may cost as much again
 
 
@@ -65,7 +65,7 @@ class SessionRepair:
 
     def asks_for(self, sender: str, error: e2ee.E2EEError) -> bool:
         """Is this message of theirs asked for again? Counts."""
-        if not isinstance(error, e2ee.InvalidMessage | e2ee.NoSession | e2ee.CorruptState):
+        if not sessions.is_repairable(error):
             return False
         asks = self._budget.requests.take(sender)
         ASKED.labels("asked" if asks else "too many").inc()
@@ -79,8 +79,8 @@ class SessionRepair:
                 log.info("session.renewed", extra={"peer": peer})
                 # First, so that the peer has the session when it reads what is asked of it.
                 letters.append(ControlMessage(self._ids.new(), peer, RENEW, NULL_CONTENT))
-            for start in range(0, len(message_ids), MAX_REFS):
-                body = msgspec.json.encode(message_ids[start : start + MAX_REFS])
+            for start in range(0, len(message_ids), sessions.MAX_REFS):
+                body = msgspec.json.encode(message_ids[start : start + sessions.MAX_REFS])
                 letters.append(ControlMessage(self._ids.new(), peer, frames.RETRY, body))
         return letters
 

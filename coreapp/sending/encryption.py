@@ -19,11 +19,12 @@ from coreapp.journal import Change
 from coreapp.peers.identities import Identities, Learnt
 from coreapp.peers.sessions import SessionStore
 from tidings import e2ee
+from tidings.client import sessions
 from tidings.client.errors import NetworkAway, NetworkRefusal
 from tidings.runtime import crashpoints, service
 from tidings.runtime.batcher import Batcher, BatcherClosed
-from tidings.storage.business import sessions
 from tidings.storage.business.jobs import Job, State
+from tidings.storage.business.sessions import SendingHalf, Session
 from tidings.wire import addresses, codes
 from tidings.wire import device as frames
 
@@ -32,7 +33,6 @@ log = logging.getLogger(__name__)
 SET_UPS = Counter("tidings_session_setups_total", "Sessions opened by us", ["version"])
 WAITING = Gauge("tidings_session_setups_waiting", "Recipients whose session is being loaded or opened")
 
-KINDS = {e2ee.PREKEY: frames.PREKEY, e2ee.MESSAGE: frames.MESSAGE}
 MAX_FETCH = 100  # recipients in one round of the lane
 YIELD_EVERY = 4  # set-ups between two turns of the event loop: about 2 ms
 RETRY_SECONDS = 0.5
@@ -90,7 +90,7 @@ class Encryption:
         """Say who encrypts messages to groups; before the first of them enters."""
         self._groups = lane
 
-    def encrypt_now(self, job: Job, content: bytes) -> sessions.SendingHalf | None:
+    def encrypt_now(self, job: Job, content: bytes) -> SendingHalf | None:
         """Turn a new job into an encrypted one, when its session is at hand and nobody is queued before it.
 
         A recipient whose identity waits to be acknowledged is for the lane to refuse.
@@ -174,7 +174,7 @@ class Encryption:
         if not done.cancelled() and (error := done.exception()) is not None and not isinstance(error, BatcherClosed):
             self._journal.fail(error)
 
-    def _encrypt(self, job: Job, content: bytes, record: e2ee.SessionRecord) -> sessions.SendingHalf:
+    def _encrypt(self, job: Job, content: bytes, record: e2ee.SessionRecord) -> SendingHalf:
         self._encrypt_job(job, content, record)
         return self._store.seal_sending(job.peer, record)
 
@@ -183,7 +183,7 @@ class Encryption:
             job.state, job.body = State.ENCRYPTED, content
             return
         kind, body = record.encrypt(content)
-        job.state, job.kind, job.body = State.ENCRYPTED, KINDS[kind], body
+        job.state, job.kind, job.body = State.ENCRYPTED, sessions.KINDS[kind], body
 
     def _take(self, peer: str) -> Sequence[tuple[Job, bytes]]:
         """Take what waits for a peer out of the lane."""
@@ -229,8 +229,8 @@ class Encryption:
         # From here to the journal nothing else runs: what is encrypted first is committed and sent first.
         jobs: list[Job] = []
         learnt = Learnt()
-        whole: list[sessions.Session] = []
-        halves: list[sessions.SendingHalf] = []
+        whole: list[Session] = []
+        halves: list[SendingHalf] = []
         for peer in peers:
             record = before = self._store.at_hand(peer)
             is_new = before is None or self._is_outdated(peer, before)
@@ -326,15 +326,14 @@ class Encryption:
         identity = before.remote_identity if before is not None else None
         kyber = fresh.version >= e2ee.VERSION_4
         self._identities.learn(peer, fresh.remote_identity, learnt, before=identity, kyber=kyber)
-        if before is not None and identity == fresh.remote_identity:
-            fresh.supersede(before)
+        sessions.replace(fresh, before)
         return fresh
 
     def _open_session(self, peer: str, bundle: e2ee.PreKeyBundle | None) -> e2ee.SessionRecord | None:
         if bundle is None:
             return None
         try:
-            record = e2ee.SessionRecord.initiate(
+            record = sessions.initiate(
                 self._device.identity, self._device.registration_id, bundle, require_pq=self._require_pq
             )
         except e2ee.E2EEError as error:

@@ -1,22 +1,28 @@
-"""The first messages of sessions: each is read with the pre-keys that it names, and uses those up."""
+"""The pre-keys that first messages of sessions name: each is read with them, and uses them up."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import functools
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import TypeVar
 
 from handset.devices.device import Device
 from handset.devices.vault import Vault
 from handset.receiving.items import Delivery
 from handset.receiving.sessions import SessionBatch
 from tidings import e2ee
+from tidings.client import sessions
+from tidings.client.sessions import PreKeys
 from tidings.storage.database import Connection
 from tidings.storage.handset import prekeys
 from tidings.storage.handset.prekeys import KYBER_LAST, KYBER_ONE_TIME, ONE_TIME, SIGNED, PreKeyRow
 from tidings.wire.device import PREKEY
 
+PreKey = TypeVar("PreKey")
+
 
 class FirstMessages:
-    """Reads those of one batch.
+    """Those of one batch.
 
     named: the pre-keys that they name, as far as they exist. used: where those to be deleted are added.
     """
@@ -26,42 +32,33 @@ class FirstMessages:
         self._prekeys = named
         self._used = used
 
-    def read(
-        self, device: Device, first: e2ee.PreKeySignalMessage, body: bytes, record: e2ee.SessionRecord | None
-    ) -> tuple[e2ee.SessionRecord, bytes]:
-        """The session that this one sets up, in the place of `record`, and what it says. Raises `e2ee.E2EEError`."""
-        row = self._prekeys.get((device.number, first.signed_prekey_id))
-        if row is None or row.kind != SIGNED:
-            raise e2ee.UnknownPreKey(f"signed pre-key {first.signed_prekey_id}")
-        signed = self._vault.signed(row)
-        one_time, kyber = self._one_time(device, first.prekey_id), self._kyber(device, first.kyber_prekey_id)
-        fresh = e2ee.SessionRecord.respond(
-            record,
-            device.identity,
-            first,
-            signed,
-            self._vault.one_time(one_time) if one_time else None,
-            self._vault.kyber(kyber) if kyber else None,
+    def prekeys_of(self, device: Device) -> PreKeys:
+        """What a device has of them; those that an earlier message of the batch used are gone."""
+        number = device.number
+        return PreKeys(
+            functools.partial(self._find, self._vault.signed, (SIGNED,), number),
+            functools.partial(self._find, self._vault.one_time, (ONE_TIME,), number),
+            functools.partial(self._find, self._vault.kyber, (KYBER_ONE_TIME, KYBER_LAST), number),
         )
-        plaintext = fresh.decrypt(e2ee.PREKEY, body)
-        self._used += [(key.number, key.key_id) for key in (one_time, kyber) if key and key.kind != KYBER_LAST]
-        return fresh, plaintext
 
-    def _one_time(self, device: Device, key_id: int | None) -> PreKeyRow | None:
-        row = self._prekeys.get((device.number, key_id)) if key_id is not None else None
-        if row is None or row.kind != ONE_TIME or (row.number, row.key_id) in self._used:
-            return None
-        return row
+    def use_up(self, device: Device, first: e2ee.PreKeySignalMessage) -> None:
+        """A session was set up by this message: nothing else may be, with the same one-time keys."""
+        for key_id, kind in ((first.prekey_id, ONE_TIME), (first.kyber_prekey_id, KYBER_ONE_TIME)):
+            row = self._prekeys.get((device.number, key_id)) if key_id is not None else None
+            if row is not None and row.kind == kind:
+                self._used.append((row.number, row.key_id))
 
-    def _kyber(self, device: Device, key_id: int | None) -> PreKeyRow | None:
-        row = self._prekeys.get((device.number, key_id)) if key_id is not None else None
-        if row is None or row.kind not in (KYBER_ONE_TIME, KYBER_LAST):
+    def _find(
+        self, unseal: Callable[[PreKeyRow], PreKey], kinds: Collection[str], number: str, key_id: int
+    ) -> PreKey | None:
+        row = self._prekeys.get((number, key_id))
+        if row is None or row.kind not in kinds or (number, key_id) in self._used:
             return None
-        return None if (row.number, row.key_id) in self._used else row
+        return unseal(row)
 
 
 async def load_prekeys(
-    connection: Connection, deliveries: Iterable[Delivery], sessions: SessionBatch
+    connection: Connection, deliveries: Iterable[Delivery], batch: SessionBatch
 ) -> Mapping[tuple[str, int], PreKeyRow]:
     """The pre-keys, by (number, key id), that first messages among these deliveries name, if they set a session up."""
     wanted: set[tuple[str, int]] = set()
@@ -73,8 +70,8 @@ async def load_prekeys(
         except e2ee.E2EEError:
             continue
         number = delivery.device.number
-        record = sessions.get((number, delivery.frame.sender))
-        if record is None or record.remote_identity != first.identity_key or record.needs_setup(first):
+        record = batch.get((number, delivery.frame.sender))
+        if not sessions.goes_on(record, first.identity_key) or sessions.needs_setup(record, first):
             named = (first.signed_prekey_id, first.prekey_id, first.kyber_prekey_id)
             wanted.update((number, key_id) for key_id in named if key_id is not None)
     if not wanted:

@@ -15,6 +15,7 @@ from handset.receiving.first_messages import FirstMessages
 from handset.receiving.items import Delivery, PeerKey
 from handset.receiving.outgoing import SESSIONS, MessageEncryptor
 from tidings import e2ee
+from tidings.client import sessions
 from tidings.storage.database import Connection
 from tidings.storage.handset import inbox
 from tidings.wire import content, groups
@@ -75,8 +76,7 @@ class DeliveryHandler:
         elif kind == IDENTITY:
             key = (device.number, frame.sender)
             record = self._batch.sessions.get(key)
-            # A session that has the new key already goes on.
-            if record is None or record.remote_identity != frame.body:
+            if not sessions.goes_on(record, frame.body):
                 await self._new_identity(connection, device, frame.sender)
                 self._batch.sessions.drop(key)
         else:
@@ -107,19 +107,18 @@ class DeliveryHandler:
         self, connection: Connection, device: Device, frame: Deliver, record: e2ee.SessionRecord | None
     ) -> tuple[e2ee.SessionRecord, bytes]:
         if frame.kind == MESSAGE:
-            if record is None:
-                raise e2ee.NoSession("no session with this peer")
-            return record, record.decrypt(e2ee.MESSAGE, frame.body)
+            return sessions.read(record, frame.body)
         first = e2ee.PreKeySignalMessage.parse(frame.body)
-        if record is not None and record.remote_identity == first.identity_key and not record.needs_setup(first):
-            return record, record.decrypt(e2ee.PREKEY, frame.body)
-        if record is not None and record.remote_identity != first.identity_key:
+        if record is not None and not sessions.goes_on(record, first.identity_key):
             # Trust on first use, and whoever looks is told when a later one differs.
             await self._new_identity(connection, device, frame.sender)
             record = None
-        fresh, plaintext = self._first_messages.read(device, first, frame.body, record)
-        SESSIONS.labels("peer").inc()
-        return fresh, plaintext
+        prekeys = self._first_messages.prekeys_of(device)
+        opened, plaintext = sessions.read_first(record, device.identity, first, frame.body, prekeys)
+        if opened is not record:
+            SESSIONS.labels("peer").inc()
+            self._first_messages.use_up(device, first)
+        return opened, plaintext
 
     async def _read(
         self,
@@ -233,7 +232,7 @@ class DeliveryHandler:
         if not self._batch.inbox.is_undecrypted(key):
             self._batch.inbox.add(delivery, inbox.UNREADABLE, reason)
             self._batch.events.append(DeviceEvent(device.number, frame.sender, "undecryptable", (key[2],), reason))
-        if not isinstance(error, e2ee.InvalidMessage | e2ee.NoSession | e2ee.CorruptState):
+        if not sessions.is_repairable(error):
             return
         if frame.kind == GROUP:
             self._batch.to_ask.append((device, frame.sender, frame.group))

@@ -11,12 +11,11 @@ from handset.receiving.batch import Batch
 from handset.receiving.items import OutgoingMessage
 from handset.receiving.resending import Resend, SentMessages
 from tidings import e2ee
+from tidings.client import sessions
 from tidings.storage.database import Connection
-from tidings.wire.device import MESSAGE, PREKEY, Deliver
+from tidings.wire.device import Deliver
 
 SESSIONS = Counter("tidings_handset_sessions_total", "Sessions set up", ["by"])
-
-_KINDS = {e2ee.PREKEY: PREKEY, e2ee.MESSAGE: MESSAGE}
 
 
 class MessageEncryptor:
@@ -31,7 +30,8 @@ class MessageEncryptor:
         device, peer = message.device, message.peer
         record = self._batch.sessions.get((device.number, peer))
         if message.bundle is not None and (record is None or message.new_session):
-            record = _initiate(device, record, message.bundle)
+            SESSIONS.labels("us").inc()
+            record = sessions.initiate(device.identity, device.registration_id, message.bundle, record)
         if record is None:
             return None
         message_id = self.encrypt(device, peer, record, message.plaintext, resendable=message.resendable)
@@ -45,7 +45,7 @@ class MessageEncryptor:
         """The id under which it will go out."""
         kind, body = record.encrypt(plaintext)
         self._batch.sessions.put((device.number, peer), record)
-        envelope = self._batch.outbox.add_message(device, peer, _KINDS[kind], body)
+        envelope = self._batch.outbox.add_message(device, peer, sessions.KINDS[kind], body)
         if resendable:
             self._batch.sent.append(self._sent_messages.row(envelope, plaintext, record, self._batch.outbox.now))
         return envelope.id
@@ -74,13 +74,5 @@ class MessageEncryptor:
             kind, body = record.encrypt(resend.plaintext)
             self._batch.sessions.put((device.number, peer), record)
             self._batch.outbox.add_message(
-                device, peer, _KINDS[kind], body, envelope_id=resend.envelope_id, repeats=resend.id
+                device, peer, sessions.KINDS[kind], body, envelope_id=resend.envelope_id, repeats=resend.id
             )
-
-
-def _initiate(device: Device, existing: e2ee.SessionRecord | None, bundle: e2ee.PreKeyBundle) -> e2ee.SessionRecord:
-    SESSIONS.labels("us").inc()
-    try:
-        return e2ee.SessionRecord.initiate(device.identity, device.registration_id, bundle, existing=existing)
-    except e2ee.UntrustedIdentity:
-        return e2ee.SessionRecord.initiate(device.identity, device.registration_id, bundle)

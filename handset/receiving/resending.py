@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from handset.devices.context import FleetContext
 from tidings import e2ee
+from tidings.client import sessions
 from tidings.storage.database import Connection
 from tidings.storage.handset import sent
 from tidings.storage.handset.outbox import OutboxRow
@@ -17,8 +18,6 @@ log = logging.getLogger(__name__)
 
 KEPT = 100_000  # messages of a fleet
 KEPT_MS = 30 * 86_400_000  # as long as the network keeps an envelope
-MAX_ATTEMPTS = 4  # to send one message again
-MAX_REFS = 100  # of one request
 PRUNE_EVERY = 1_000  # messages
 
 
@@ -65,7 +64,9 @@ class SentMessages:
         """A message that goes out in this session, as it is kept. now: Unix milliseconds."""
         number, peer = envelope.number, envelope.peer
         sealed = self._context.vault.seal_sent(number, peer, envelope.id, plaintext)
-        return Sent(self._context.name, envelope.position, number, peer, envelope.id, sealed, tag_of(record), now)
+        return Sent(
+            self._context.name, envelope.position, number, peer, envelope.id, sealed, sessions.tag_of(record), now
+        )
 
     async def asked_for(
         self,
@@ -81,12 +82,12 @@ class SentMessages:
 
         Only what was sent to this very peer, so many times, and never in the session in which it was lost.
         """
-        tag = tag_of(record)
+        tag = sessions.tag_of(record)
         changed: list[Sent] = []
         ready: list[Resend] = []
         waits = False
-        for row in await sent.list_sent(connection, number, ids[:MAX_REFS]):
-            if row.peer != peer or row.asked_by == asked_by or row.attempts >= MAX_ATTEMPTS:
+        for row in await sent.list_sent(connection, number, ids[: sessions.MAX_REFS]):
+            if row.peer != peer or row.asked_by == asked_by or row.attempts >= sessions.MAX_ATTEMPTS:
                 continue
             if record is None or row.session == tag:
                 waits = True
@@ -107,7 +108,7 @@ class SentMessages:
             return ()
         rows = [row for row in await sent.list_sent(connection, number, ids) if row.waits]
         ready: list[Resend] = []
-        await sent.save(connection, [self._again(row, tag_of(record), ready) for row in rows])
+        await sent.save(connection, [self._again(row, sessions.tag_of(record), ready) for row in rows])
         return ready
 
     async def prune(self, connection: Connection, position: int) -> None:
@@ -124,8 +125,3 @@ class SentMessages:
         else:
             ready.append(Resend(row.id, row.attempts + 1, plaintext))
         return dataclasses.replace(row, attempts=row.attempts + 1, session=tag, waits=False)
-
-
-def tag_of(record: e2ee.SessionRecord | None) -> bytes:
-    """What tells this session from others with the same peer."""
-    return record.base_key[1:9] if record is not None else bytes(8)

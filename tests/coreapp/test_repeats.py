@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from coreapp.recovery import resending, session_repair
+from coreapp.recovery import session_repair
 from tests.coreapp.conftest import BUSINESS, Running, World
 from tests.coreapp.phones import Phone
 from tests.coreapp.scripted_network import HOLD
 from tests.coreapp.signals import soon
 from tests.coreapp.test_events import acknowledged, with_session
 from tidings import e2ee
+from tidings.client.sessions import MAX_ATTEMPTS
 from tidings.runtime.clock import ManualClock
 from tidings.storage.business import messages, sessions
 from tidings.wire import device as frames
@@ -292,12 +293,12 @@ async def test_a_message_is_sent_again_to_its_recipient_alone_and_a_few_times_on
     await world.network.signals.until(lambda: message in world.network.ids_sent())
     world.network.deliver("15550110002", frames.RETRY, id="thief", refs=[message, "unknown", ""])
     await acknowledged(world, "thief")
-    for n in range(resending.MAX_ATTEMPTS + 3):
+    for n in range(MAX_ATTEMPTS + 3):
         world.network.deliver(NUMBER, frames.RETRY, id=f"retry-{n}", refs=[message])
         await acknowledged(world, f"retry-{n}")
-    await soon(lambda: len(again(world, message)) == resending.MAX_ATTEMPTS)
+    await soon(lambda: len(again(world, message)) == MAX_ATTEMPTS)
     assert {send.to for send in again(world, message)} == {NUMBER}
-    assert len({send.id for send in again(world, message)}) == resending.MAX_ATTEMPTS
+    assert len({send.id for send in again(world, message)}) == MAX_ATTEMPTS
     await running.stopped()
 
 

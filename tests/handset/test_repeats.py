@@ -14,6 +14,7 @@ from tests.handset.scripted import BUSINESS, Business
 from tests.handset.test_fleet import READER, _device
 from tidings import e2ee
 from tidings.client.keys import KeySet
+from tidings.client.sessions import MAX_ATTEMPTS
 from tidings.runtime.clock import ManualClock
 from tidings.storage.handset import inbox
 from tidings.storage.handset import sent as handset_sent
@@ -202,13 +203,13 @@ async def test_only_its_recipient_gets_a_message_again_and_a_few_times_only(tmp_
         thief = msgspec.structs.replace(retry(id, id="thief"), sender="15550199999")
         await world.network.until_acked(world.network.deliver(thief))
         assert not repetitions(world, id)
-        for n in range(resending.MAX_ATTEMPTS + 2):
+        for n in range(MAX_ATTEMPTS + 2):
             business.open(device, keys, one_time=None)
             null = business.seal_raw(READER, b'{"type":"null"}', f"null-{n}")
             await world.network.until_acked(world.network.deliver(null))
             await world.network.until_acked(world.network.deliver(retry(id, id=f"retry-{n}")))
         await world.network.until_acked(world.network.deliver(business.seal(READER, "end")))
-        assert len(repetitions(world, id)) == resending.MAX_ATTEMPTS
+        assert len(repetitions(world, id)) == MAX_ATTEMPTS
 
 
 async def test_what_waits_for_a_session_when_the_fleet_ends_goes_out_at_its_next_start(tmp_path: Path) -> None:
