@@ -1,4 +1,4 @@
-"""What a message looks like to a person: lines of text, and the choices that it offers. Any JSON is shown somehow."""
+"""Messages as a person sees them: lines of text, and the choices that they offer. Any JSON is shown somehow."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ MAX_LINES = 200
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Choice:
-    """One that can be picked.
+    """Something that can be picked.
 
-    answer: the content that picking it sends; told: what it does instead, on this device alone, where it sends none.
+    answer: the content that picking it sends. effect: what it does on this device alone where it sends none.
     """
 
     label: str
     answer: Mapping[str, Any] | None = None
-    told: str = ""
+    effect: str = ""
 
 
 @dataclasses.dataclass(slots=True)
@@ -43,8 +43,8 @@ class Reading:
         if line and len(self.lines) < MAX_LINES:
             self.lines += line.split("\n")
 
-    def offer(self, label: str, answer: Mapping[str, Any] | None, more: str = "", told: str = "") -> None:
-        self.choices.append(Choice(label, answer, told))
+    def offer(self, label: str, answer: Mapping[str, Any] | None, more: str = "", effect: str = "") -> None:
+        self.choices.append(Choice(label, answer, effect))
         self.say(f"  {len(self.choices)}. {label}", f"({more})" if more else "")
 
 
@@ -100,8 +100,8 @@ def _media(kind: str, reading: Reading, content: Any) -> None:
     """Its name, type and size; of a file that no pointer leads to, whatever it is called."""
     mime_type, size = _words(content, "mime_type"), _at(content, "size")
     name = pointers.name_of(kind, _words(content, "filename"), mime_type, _words(content, "sha256"))
-    told = ", ".join(word for word in (name, mime_type) if word) or _words(content, "link") or _words(content, "id")
-    reading.say(f"[{kind}]", told, f"({bytes_of(size)})" if isinstance(size, int) else "")
+    label = ", ".join(word for word in (name, mime_type) if word) or _words(content, "link") or _words(content, "id")
+    reading.say(f"[{kind}]", label, f"({bytes_of(size)})" if isinstance(size, int) else "")
     reading.say(_words(content, "caption"))
 
 
@@ -203,7 +203,7 @@ def _offer_button(reading: Reading, button: Any) -> None:
         number = _words(button, "phone_number")
         reading.offer(text, None, number, f"a phone would call {number}")
     else:
-        reading.offer(text, None, told="the catalogue would open")
+        reading.offer(text, None, effect="the catalogue would open")
 
 
 def _time(milliseconds: Any) -> str:

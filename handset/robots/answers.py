@@ -1,4 +1,4 @@
-"""What a robot answers that is asked for a type of message: pure functions from a message to a content."""
+"""Answers of a robot that is asked for a type of message: pure functions from a message to a content."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from handset.composing import Content
 from tidings.media import kinds
 from tidings.wire import media_objects
 
-OTHER_KIND = "11"  # of the robot whose number is told as the new one
+OTHER_KIND = "11"  # of the robot whose number is given as the new one
 
 
 def find(number: str, peer: str, message_id: str, kind: str, text: str, raw: str) -> Content | None:

@@ -1,4 +1,4 @@
-"""What a recipient does with a message: pure functions from a number to a behaviour, from a message to actions."""
+"""Behaviours of robots: pure functions from a number to a behaviour, and from a message to actions."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from handset import composing, reading
 from handset.application import Action, ReceivedMessage, SendContent, SendReceipt, SendText
 from handset.attachments import pointers
 from handset.robots import answers
-from tidings.wire import device as wire
 from tidings.wire import media_objects
+from tidings.wire.device import DELIVERED, READ
 
 
 class Behaviour(enum.Enum):
@@ -42,8 +42,8 @@ PREFIXES = (PREFIX,)
 MAX_PER_KIND = 10_000
 _SCHEME = 6  # digits behind a prefix
 
-_READ = (SendReceipt(wire.DELIVERED), SendReceipt(wire.READ))
-_DELIVERED = (SendReceipt(wire.DELIVERED),)
+_READ = (SendReceipt(DELIVERED), SendReceipt(READ))
+_DELIVERED = (SendReceipt(DELIVERED),)
 
 
 def number_of(behaviour: Behaviour, index: int, prefix: str = PREFIX) -> str:
@@ -81,7 +81,7 @@ def actions(behaviour: Behaviour | None, message: ReceivedMessage) -> tuple[Acti
             return _READ if content is None else (*_READ, SendContent(content))
         case Behaviour.SLOW:
             delay = slow_delay(message.id)
-            return SendReceipt(wire.DELIVERED, delay), SendReceipt(wire.READ, delay)
+            return SendReceipt(DELIVERED, delay), SendReceipt(READ, delay)
         case _:
             return _READ
 

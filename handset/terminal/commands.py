@@ -1,4 +1,4 @@
-"""What can be typed beside plain text: from a line to the content that it sends."""
+"""Commands that can be typed beside plain text: from a line to the content that it sends."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _pick(argument: str, peer: str, thread: Thread) -> Content:
         raise Misused(f"Use /pick N, from 1 to {len(thread.choices)}.")
     choice = thread.choices[number - 1]
     if choice.answer is None:
-        raise NothingToSend(choice.told)
+        raise NothingToSend(choice.effect)
     return composing.answering(dict(choice.answer), thread.offered, peer)
 
 

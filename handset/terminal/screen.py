@@ -1,4 +1,4 @@
-"""What a person at a terminal sees: messages as they come, receipts, and what the network does."""
+"""The screen of a person at a terminal: messages as they come, receipts, and what the network does."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from handset.shown_log import ShownLog
 from handset.terminal import commands
 from handset.terminal.files import ConversationFiles
 from tidings.runtime.lru import LRU
-from tidings.wire import device as wire
+from tidings.wire.device import DELIVERED, READ
 
 RECENT = 1000  # peers whose last choices are remembered, and messages that can be quoted
 QUOTED = 60  # characters of a message that another one answers
 
-_RECEIPTS = (SendReceipt(wire.DELIVERED), SendReceipt(wire.READ))
+_RECEIPTS = (SendReceipt(DELIVERED), SendReceipt(READ))
 
 Write = Callable[[str], None]
 
