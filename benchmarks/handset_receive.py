@@ -21,6 +21,7 @@ from typing import Any
 import uvloop
 
 from handset.devices import keys
+from handset.devices.context import FleetContext
 from handset.devices.vault import Vault
 from handset.fleet import Fleet
 from handset.robots.behaviours import Behaviour, number_of
@@ -116,11 +117,14 @@ async def measure(robots: int, messages: int, rate: int, folder: Path) -> None:
     made = [make_device(number_of(Behaviour.READS, index)) for index in range(robots)]
     async with database.transaction() as connection:
         await devices.save(connection, [vault.device_row(device, "robots") for device, _ in made])
-        rows = [row for device, key_set in made for row in keys.rows(vault, device.number, key_set)]
+        rows = [
+            row for device, key_set in made for row in keys.rows(vault, device.number, key_set, int(clock.now() * 1000))
+        ]
         await prekeys.add(connection, rows)
     shown_log = ShownLog(folder / "robots.jsonl", clock)
     fleet_devices = [device for device, _ in made]
-    fleet = Fleet("robots", database, fleet_devices, vault, Robots(shown_log), [transports.tcp(*address)])
+    context = FleetContext("robots", database, vault, clock)
+    fleet = Fleet(context, fleet_devices, Robots(shown_log), dials=[transports.tcp(*address)])
     stop = asyncio.Event()
     running = asyncio.create_task(fleet.run(stop))
     await fleet.ready.wait()

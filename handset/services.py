@@ -6,16 +6,17 @@ import asyncio
 import logging
 
 from handset.devices import lock
-from handset.devices.prekey_refill import Refill
-from handset.devices.prekey_rotation import Rotation
-from handset.devices.registration import Enrolment
+from handset.devices.context import FleetContext
+from handset.devices.prekey_refill import PreKeyRefill
+from handset.devices.prekey_rotation import PreKeyRotation
+from handset.devices.registration import DeviceRegistry
 from handset.devices.vault import Vault
 from handset.fleet import Fleet
 from handset.robots import robots
-from handset.robots.checking import Checker
+from handset.robots.checking import FileChecker
 from handset.robots.invitations import Invitations
+from handset.robots.registrar import Reregistration, RobotRegistrar
 from handset.robots.robots import Robots
-from handset.robots.roster import Roster
 from handset.settings import FAMILY, RobotsSettings
 from handset.shown_log import ShownLog
 from tidings.client import transports
@@ -34,61 +35,49 @@ async def run_robots(settings: RobotsSettings, stop: asyncio.Event, ready: async
     Raises `AlreadyRunning`, `Unauthorized` for a wrong registration key, `PendingMigrations`, `CorruptState` for
     another master key, and `ServiceFailed`.
     """
-    clock = SystemClock()
-    database = Database(settings.database, FAMILY)
+    database, clock = Database(settings.database, FAMILY), SystemClock()
+    context = FleetContext(robots.FLEET, database, Vault(settings.secrets.master_key), clock)
     with lock.only_one(settings.data_dir, robots.FLEET):
-        shown_log = ShownLog(settings.log_path, clock, limit=settings.log_limit)
+        application = Robots(ShownLog(settings.log_path, clock, limit=settings.log_limit), prefixes=settings.prefixes)
         try:
             await schema.prepare(database, migrate=settings.embedded)
             async with NetworkApi(settings.http_url) as api:
-                await _run(settings, database, shown_log, api, stop, ready)
+                await _run(settings, context, api, application=application, stop=stop, ready=ready)
         finally:
-            shown_log.close()
+            application.close()
             await database.close()
 
 
 async def _run(
     settings: RobotsSettings,
-    database: Database,
-    shown_log: ShownLog,
+    context: FleetContext,
     api: NetworkApi,
+    *,
+    application: Robots,
     stop: asyncio.Event,
     ready: asyncio.Event,
 ) -> None:
-    vault = Vault(settings.secrets.master_key)
-    enrolment = Enrolment(robots.FLEET, database, vault, api)
-    roster = Roster(
-        enrolment,
-        settings.secrets.registration_key,
-        one_time=settings.prekeys,
-        block=settings.block,
-        prefixes=settings.prefixes,
-    )
-    devices = await roster.enrol(robots.numbers(settings.kinds, settings.per_kind, settings.prefixes), stop)
+    registry = DeviceRegistry(context, api)
+    key, prefixes = settings.secrets.registration_key, settings.prefixes
+    registrar = RobotRegistrar(registry, key, one_time=settings.prekeys, block=settings.block, prefixes=prefixes)
+    devices = await registrar.register_all(robots.numbers(settings.kinds, settings.per_kind, prefixes), stop)
     if stop.is_set():
         return
-    online = [device for device in devices if roster.is_online(device)]
-    refill = Refill(enrolment, one_time=settings.prekeys, kyber_one_time=0)
-    checker = Checker(api, {device.number: device for device in online})
-    application = Robots(shown_log, [checker.offer], prefixes=settings.prefixes)
-    fleet = Fleet(
-        robots.FLEET,
-        database,
-        online,
-        vault,
-        application,
-        [transports.tcp(*settings.tcp_address)] * settings.connections,
-        prekeys_low=refill.want,
-        unauthorized=roster.void,
-        api=api,
-    )
-    invitations = Invitations(fleet.groups)
-    application.got.append(invitations.offer)
-    roster.log_in = fleet.log_in
+    online = [device for device in devices if registrar.is_online(device)]
+    dials = [transports.tcp(*settings.tcp_address)] * settings.connections
+    fleet = Fleet(context, online, application, dials=dials, api=api)
+    refill = PreKeyRefill(registry, one_time=settings.prekeys, kyber_one_time=0)
+    rotation = PreKeyRotation(registry, {device.number: device for device in devices})
+    offline = [device for device in devices if not registrar.is_online(device)]
+    reregistration = Reregistration(registrar, fleet.log_in, offline=offline)
+    checker, invitations = FileChecker(api, fleet.devices), Invitations(fleet.groups)
+    application.subscribe(checker.offer)
+    application.subscribe(invitations.offer)
+    fleet.observe(refill)
+    fleet.observe(reregistration)
     log.info("robots.started", extra={"registered": len(devices), "online": len(online), "log": settings.log_path})
     announcing = asyncio.create_task(_announce(fleet, ready, len(online)), name="announce")
-    rotation = Rotation(enrolment, {device.number: device for device in devices})
-    services: list[Service] = [refill, rotation, roster, checker, invitations, fleet]
+    services: list[Service] = [refill, rotation, reregistration, checker, invitations, fleet]
     try:
         await run_services(services, stop)
     finally:

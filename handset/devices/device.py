@@ -31,8 +31,9 @@ class Device:
         number: str,
         registration_id: int,
         identity: e2ee.IdentityKeyPair,
-        token: str | None,
-        next_key_id: int,
+        *,
+        token: str | None = None,
+        next_key_id: int = 1,
         blocked: str = "",
     ) -> None:
         self.number = number
@@ -46,3 +47,22 @@ class Device:
 
     def __repr__(self) -> str:
         return f"Device({self.number})"
+
+
+class DeviceObserver:
+    """What may happen to devices of a fleet. Whoever wants to know overrides it; called on the event loop."""
+
+    def prekeys_low(self, device: Device, remaining: int, kyber_remaining: int) -> None:
+        """The network has only so many one-time pre-keys of a device left."""
+
+    def unauthorized(self, device: Device) -> None:
+        """Its token is void; it stays off until it is logged in again."""
+
+    def replaced(self, device: Device) -> None:
+        """It has logged in on another connection; it stays off until the next connection."""
+
+    def connected(self) -> None:
+        """Every device on one of the connections has been answered."""
+
+    def disconnected(self, reason: str) -> None:
+        """One of the connections is lost, or cannot be made; it is tried again."""

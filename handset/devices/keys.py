@@ -15,7 +15,7 @@ from tidings.storage.handset import prekeys
 
 def new_device(number: str) -> Device:
     """A device with a fresh identity, not registered."""
-    return Device(number, keys.generate_registration_id(), e2ee.IdentityKeyPair.generate(), None, 1)
+    return Device(number, keys.generate_registration_id(), e2ee.IdentityKeyPair.generate())
 
 
 def make(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from handset.devices.device import Device
-from handset.devices.registration import Enrolment
+from handset.devices.device import Device, DeviceObserver
+from handset.devices.registration import DeviceRegistry
 from tidings.client.errors import ClientError
 from tidings.runtime.service import Wakeup, wait_for
 from tidings.storage import outages
@@ -17,20 +17,19 @@ AT_A_TIME = 50  # devices whose keys go into one transaction
 RETRY_SECONDS = 2.0
 
 
-class Refill:
-    """Keeps each device at `one_time` and `kyber_one_time` pre-keys. At most one wish is held for each device."""
+class PreKeyRefill(DeviceObserver):
+    """Service. Keeps each device at `one_time` and `kyber_one_time` pre-keys; at most one request for each waits."""
 
     name = "refill"
 
-    def __init__(self, enrolment: Enrolment, *, one_time: int, kyber_one_time: int) -> None:
-        self._enrolment = enrolment
+    def __init__(self, registry: DeviceRegistry, *, one_time: int, kyber_one_time: int) -> None:
+        self._registry = registry
         self._one_time = one_time
         self._kyber_one_time = kyber_one_time
         self._wanted: dict[str, tuple[Device, int, int]] = {}
         self._wakeup = Wakeup()
 
-    def want(self, device: Device, remaining: int, kyber_remaining: int) -> None:
-        """The network has only so many left."""
+    def prekeys_low(self, device: Device, remaining: int, kyber_remaining: int) -> None:
         count, kyber = self._one_time - remaining, self._kyber_one_time - kyber_remaining
         if count > 0 or kyber > 0:
             self._wanted[device.number] = (device, max(0, count), max(0, kyber))
@@ -52,7 +51,7 @@ class Refill:
         """Refill some devices; false when it could not be done now."""
         chosen = [self._wanted.pop(number) for number in list(self._wanted)[:AT_A_TIME]]
         try:
-            await self._enrolment.refill(chosen)
+            await self._registry.refill(chosen)
         except ClientError as error:
             # The network asks again at the next session that takes a key.
             log.warning("prekeys.not_uploaded", extra={"devices": len(chosen), "error": str(error)})

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Mapping
 
 from handset.devices.device import Device
-from handset.devices.registration import Enrolment
+from handset.devices.registration import DeviceRegistry
 from tidings.client.errors import ClientError
 from tidings.runtime.service import wait_for
 from tidings.storage import outages
@@ -17,14 +17,14 @@ log = logging.getLogger(__name__)
 INTERVAL = 3600.0  # seconds between two looks
 
 
-class Rotation:
-    """A service."""
+class PreKeyRotation:
+    """Service."""
 
     name = "rotation"
 
-    def __init__(self, enrolment: Enrolment, devices: Mapping[str, Device]) -> None:
+    def __init__(self, registry: DeviceRegistry, devices: Mapping[str, Device]) -> None:
         """devices: those of the fleet, by number."""
-        self._enrolment = enrolment
+        self._registry = registry
         self._devices = devices
         # Those whom the network refused; not tried again in the life of this process.
         self._refused: set[str] = set()
@@ -44,10 +44,10 @@ class Rotation:
     async def run_once(self, stop: asyncio.Event) -> int:
         """Rotate whoever is due; of how many devices. Raises `NetworkAway`."""
         rotated, after = 0, ""
-        while not stop.is_set() and (page := await self._enrolment.list_due(after)):
+        while not stop.is_set() and (page := await self._registry.list_due(after)):
             after = page[-1]
             due = [self._devices[number] for number in page if number in self._devices.keys() - self._refused]
-            refused = await self._enrolment.rotate(due)
+            refused = await self._registry.rotate(due)
             self._refused.update(device.number for device in refused)
             rotated += len(due) - len(refused)
         if rotated:

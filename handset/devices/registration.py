@@ -11,14 +11,12 @@ import logging
 from collections.abc import Iterable, Sequence
 
 from handset.devices import keys
+from handset.devices.context import FleetContext
 from handset.devices.device import Device
-from handset.devices.vault import Vault
 from tidings.client.errors import NetworkAway, NetworkRefusal
 from tidings.client.http import MAX_BULK, NetworkApi
 from tidings.client.keys import KeySet
-from tidings.runtime.clock import Clock, SystemClock
 from tidings.runtime.service import wait_for
-from tidings.storage.database import Database
 from tidings.storage.handset import devices, prekeys
 
 log = logging.getLogger(__name__)
@@ -33,23 +31,18 @@ KEPT_MS = 30 * 24 * 3600 * 1000
 KEYS_IN_A_SLICE = 50  # devices whose keys are made without letting go of the event loop
 
 
-class Enrolment:
-    """The devices of one fleet."""
+class DeviceRegistry:
+    """The devices of one fleet: in its store, and as the network knows them."""
 
-    def __init__(
-        self, fleet: str, database: Database, vault: Vault, api: NetworkApi, clock: Clock | None = None
-    ) -> None:
-        self._fleet = fleet
-        self._database = database
-        self._vault = vault
+    def __init__(self, context: FleetContext, api: NetworkApi) -> None:
+        self._context = context
         self._api = api
-        self._clock = clock or SystemClock()
 
     async def load(self) -> dict[str, Device]:
         """The devices that are stored, by number. Raises `e2ee.CorruptState` under another master key."""
-        async with self._database.reading() as connection:
-            rows = await devices.list_devices(connection, self._fleet)
-        return {row.number: self._vault.device(row) for row in rows}
+        async with self._context.database.reading() as connection:
+            rows = await devices.list_devices(connection, self._context.name)
+        return {row.number: self._context.vault.device(row) for row in rows}
 
     async def register(
         self, device: Device, *, one_time: int, kyber_one_time: int, code: str = "", registration_key: str = ""
@@ -92,14 +85,14 @@ class Enrolment:
 
     async def refill(self, wanted: Iterable[tuple[Device, int, int]]) -> None:
         """Make, store and upload more one-time pre-keys: (device, how many, how many Kyber ones)."""
-        preferences = list(wanted)
-        used = await self._used([device for device, _, _ in preferences])
+        requests = list(wanted)
+        used = await self._used([device for device, _, _ in requests])
         made = [
             (
                 device,
                 keys.make(device, one_time=count, kyber_one_time=kyber, lasting=False, used=used[device.number]),
             )
-            for device, count, kyber in preferences
+            for device, count, kyber in requests
         ]
         await self._commit([device for device, _ in made], [key_set for _, key_set in made])
         for start in range(0, len(made), UPLOADS_IN_FLIGHT):
@@ -108,9 +101,9 @@ class Enrolment:
 
     async def list_due(self, after: str) -> Sequence[str]:
         """The next numbers of devices whose lasting pre-keys are to be replaced."""
-        before = self._now() - ROTATION_MS
-        async with self._database.reading() as connection:
-            return await prekeys.list_due(connection, self._fleet, before, after=after, limit=ROTATED_AT_A_TIME)
+        before = self._context.now() - ROTATION_MS
+        async with self._context.database.reading() as connection:
+            return await prekeys.list_due(connection, self._context.name, before, after=after, limit=ROTATED_AT_A_TIME)
 
     async def rotate(self, devices: Sequence[Device]) -> Sequence[Device]:
         """Replace the signed and the last-resort Kyber pre-key of devices, and forget what is out of use for long.
@@ -160,8 +153,8 @@ class Enrolment:
             return False
         assert made.signed is not None
         assert made.kyber_last is not None
-        lasting, now = [made.signed.key_id, made.kyber_last.key_id], self._now()
-        async with self._database.transaction() as connection:
+        lasting, now = [made.signed.key_id, made.kyber_last.key_id], self._context.now()
+        async with self._context.database.transaction() as connection:
             await prekeys.replace_lasting(connection, device.number, lasting, now)
             if left.prekey_ids is not None:
                 ids = [*left.prekey_ids, *(left.kyber_prekey_ids or ())]
@@ -171,25 +164,22 @@ class Enrolment:
 
     async def _used(self, devices: Sequence[Device]) -> dict[str, set[int]]:
         """The ids that devices keep keys of."""
-        async with self._database.reading() as connection:
+        async with self._context.database.reading() as connection:
             return await prekeys.list_key_ids(connection, [device.number for device in devices])
 
-    def _now(self) -> int:
-        return int(self._clock.now() * 1000)
-
     async def _commit(self, changed: Sequence[Device], made: Sequence[KeySet], *, in_use: bool = True) -> None:
-        now = self._now()
-        rows = [self._vault.device_row(device, self._fleet) for device in changed]
+        now = self._context.now()
+        rows = [self._context.vault.device_row(device, self._context.name) for device in changed]
         added: list[prekeys.PreKeyRow] = []
         for device, key_set in zip(changed, made, strict=True):
-            added += keys.rows(self._vault, device.number, key_set, now)
+            added += keys.rows(self._context.vault, device.number, key_set, now)
         if not in_use:
             added = [dataclasses.replace(row, retired_at=now) for row in added]
-        async with self._database.transaction() as connection:
+        async with self._context.database.transaction() as connection:
             await devices.save(connection, rows)
             await prekeys.add(connection, added)
 
     async def _save(self, changed: Sequence[Device]) -> None:
-        rows = [self._vault.device_row(device, self._fleet) for device in changed]
-        async with self._database.transaction() as connection:
+        rows = [self._context.vault.device_row(device, self._context.name) for device in changed]
+        async with self._context.database.transaction() as connection:
             await devices.save(connection, rows)

@@ -36,7 +36,9 @@ class Vault:
         if row.token is not None:
             token = self._sealer.open(row.token, (row.number, "device", "token")).decode()
         identity = e2ee.IdentityKeyPair.from_stored(keys[:_PUBLIC], keys[_PUBLIC:])
-        return Device(row.number, row.registration_id, identity, token, row.next_key_id, row.blocked)
+        return Device(
+            row.number, row.registration_id, identity, token=token, next_key_id=row.next_key_id, blocked=row.blocked
+        )
 
     def prekey_rows(
         self, number: str, kind: str, made: Iterable[e2ee.PreKey | e2ee.SignedPreKey | e2ee.KyberPreKey]

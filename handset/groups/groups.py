@@ -10,15 +10,14 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 from handset import errors
+from handset.devices.context import FleetContext
 from handset.devices.device import Device
-from handset.devices.vault import Vault
 from handset.groups.sender_keys import Preparation, SenderKeyStore
 from handset.sending.outbox import OutboxBatch
 from tidings import e2ee
 from tidings.client.errors import ClientError, NetworkAway
 from tidings.client.groups import GroupApi
 from tidings.client.http import NetworkApi
-from tidings.runtime.clock import Clock
 from tidings.runtime.lru import LRU
 from tidings.runtime.service import wait_for
 from tidings.storage.database import Connection
@@ -39,11 +38,8 @@ KeyWanted = tuple[Device, str, str]  # device, peer, group
 GroupWork = Callable[[SenderKeyStore, Connection, OutboxBatch], Awaitable[Any]]
 
 
-class Courier(Protocol):
-    """The fleet, as far as groups need it."""
-
-    @property
-    def devices(self) -> Mapping[str, Device]: ...
+class GroupTransport(Protocol):
+    """Transactions of the store, and messages to single members."""
 
     async def do(self, work: GroupWork) -> Any:
         """The result of this work, which one transaction of the store carries out. Raises `NotStored`."""
@@ -60,7 +56,7 @@ class Courier(Protocol):
         ...
 
     def give_up(self, device: Device, envelope: outbox.OutboxRow, detail: str) -> None:
-        """The same, and whoever sent it is told why."""
+        """The same, and the application is notified."""
         ...
 
 
@@ -71,11 +67,14 @@ class Groups:
     bounded with it.
     """
 
-    def __init__(self, courier: Courier, vault: Vault, api: NetworkApi | None, clock: Clock) -> None:
-        self._courier = courier
-        self._vault = vault
+    def __init__(
+        self, context: FleetContext, devices: Mapping[str, Device], transport: GroupTransport, *, api: NetworkApi | None
+    ) -> None:
+        self._devices = devices
+        self._transport = transport
+        self._vault = context.vault
         self._network = api
-        self._clock = clock
+        self._clock = context.clock
         self._asked: LRU[tuple[str, str, str, str], float] = LRU(10 * MAX_CHORES)
         self._chores: OrderedDict[tuple[str, str, str, str], Device] = OrderedDict()
         self._stale: OrderedDict[tuple[str, int], tuple[Device, outbox.OutboxRow]] = OrderedDict()
@@ -86,46 +85,46 @@ class Groups:
 
     async def create(self, number: str, subject: str) -> DescribedGroup:
         """A new group, with this number as its admin."""
-        device = self._courier.devices[number]
+        device = self._devices[number]
         group = await self._api(device).create(subject)
         await self._remember(device, group)
         return group
 
     async def join(self, number: str, code: str) -> DescribedGroup:
         """Join by a code, or by a link that ends with it."""
-        device = self._courier.devices[number]
+        device = self._devices[number]
         group = await self._api(device).join(code_of(code))
         await self._remember(device, group)
         return group
 
     async def leave(self, number: str, group: str) -> None:
         """Be in the group no more, and forget its keys."""
-        device = self._courier.devices[number]
+        device = self._devices[number]
         await self._api(device).leave(group)
-        await self._courier.do(lambda keys, connection, _: keys.forget(connection, number, group))
+        await self._transport.do(lambda keys, connection, _: keys.forget(connection, number, group))
 
     async def list_mine(self, number: str) -> Sequence[DescribedGroup]:
         """As the network knows them."""
-        return await self._api(self._courier.devices[number]).list_mine()
+        return await self._api(self._devices[number]).list_mine()
 
     async def get(self, number: str, group: str) -> DescribedGroup:
         """One of them, with its participants."""
-        return await self._api(self._courier.devices[number]).fetch(group)
+        return await self._api(self._devices[number]).fetch(group)
 
     async def get_code(self, number: str, group: str) -> str:
         """What others join with."""
-        return await self._api(self._courier.devices[number]).invite(group)
+        return await self._api(self._devices[number]).invite(group)
 
     async def remove(self, number: str, group: str, others: Sequence[str]) -> DescribedGroup:
         """Remove others from the group."""
-        return await self._api(self._courier.devices[number]).remove(group, others)
+        return await self._api(self._devices[number]).remove(group, others)
 
     async def send(self, number: str, group: str, plaintext: bytes) -> str:
         """Send a content to everybody in a group; returns its id when it is safely in the outbox.
 
         Whoever there does not have our key is given it first, for which the network must be there.
         """
-        device = self._courier.devices[number]
+        device = self._devices[number]
         for _ in range(ATTEMPTS):
             sent = await self._post(device, group, plaintext)
             if sent is not None:
@@ -144,7 +143,7 @@ class Groups:
     def stale(self, device: Device, envelope: outbox.OutboxRow) -> None:
         """The network says that the group is another by now: it has to be encrypted for those who are there."""
         if self._network is None:
-            self._courier.give_up(device, envelope, "the group has changed")
+            self._transport.give_up(device, envelope, "the group has changed")
             return
         self._stale[device.number, envelope.position] = (device, envelope)
         self._wakeup.set()
@@ -177,7 +176,7 @@ class Groups:
             except (NetworkAway, errors.NotStored):
                 return False
             except (ClientError, e2ee.E2EEError) as error:
-                self._courier.give_up(device, envelope, str(error))
+                self._transport.give_up(device, envelope, str(error))
             self._stale.pop(key, None)
         while self._chores:
             (kind, number, peer, group), device = next(iter(self._chores.items()))
@@ -202,7 +201,7 @@ class Groups:
                 return None
             return outbox.add_group_message(device, group, *sealed, plaintext, message_id)
 
-        sent: str | None = await self._courier.do(work)
+        sent: str | None = await self._transport.do(work)
         return sent
 
     async def _prepare(self, device: Device, group: str) -> None:
@@ -211,20 +210,20 @@ class Groups:
         lock = self._preparing.setdefault((number, group), asyncio.Lock())
         async with lock:
             there = await self._api(device).fetch(group)
-            preparation: Preparation = await self._courier.do(
+            preparation: Preparation = await self._transport.do(
                 lambda keys, connection, _: keys.prepare(connection, number, there)
             )
             if preparation.missing:
                 plaintext = content.encode_sender_key(group, preparation.distribution)
-                sent = await self._courier.send_each(device, preparation.missing, plaintext)
+                sent = await self._transport.send_each(device, preparation.missing, plaintext)
                 try:
                     async with asyncio.timeout(KEYS_SECONDS):
-                        await self._courier.wait_until_gone(device, sent)
+                        await self._transport.wait_until_gone(device, sent)
                 except TimeoutError as error:
                     raise NetworkAway("the members of the group could not be given the key") from error
                 fields = {"number": number, "group": group, "members": len(sent)}
                 log.info("sender_key.distributed", extra=fields)
-            await self._courier.do(
+            await self._transport.do(
                 lambda keys, connection, _: keys.held(connection, number, group, there.epoch, preparation)
             )
 
@@ -233,16 +232,16 @@ class Groups:
         assert envelope.draft is not None
         number, group = device.number, envelope.group
         plaintext = self._vault.open_draft(number, group, envelope.id, envelope.draft)
-        await self._courier.do(lambda keys, connection, _: keys.doubt(connection, number, group, envelope.epoch))
+        await self._transport.do(lambda keys, connection, _: keys.doubt(connection, number, group, envelope.epoch))
         for _ in range(ATTEMPTS):
             if await self._post(device, group, plaintext, envelope.id) is not None:
-                self._courier.settle(envelope)
+                self._transport.settle(envelope)
                 return
             await self._prepare(device, group)
         raise NetworkAway("the group changes faster than its members can be given the key")
 
     async def _ask(self, device: Device, peer: str, group: str) -> None:
-        await self._courier.send_each(device, [peer], content.encode_sender_key_request(group))
+        await self._transport.send_each(device, [peer], content.encode_sender_key_request(group))
         log.info("sender_key.asked", extra={"number": device.number, "peer": peer, "group": group})
 
     async def _give(self, device: Device, peer: str, group: str) -> None:
@@ -252,11 +251,11 @@ class Groups:
             log.warning("sender_key.stranger", extra={"number": device.number, "peer": peer, "group": group})
             return
         number = device.number
-        distribution: bytes | None = await self._courier.do(
+        distribution: bytes | None = await self._transport.do(
             lambda keys, connection, _: keys.distribution(connection, number, group)
         )
         if distribution is not None:
-            await self._courier.send_each(device, [peer], content.encode_sender_key(group, distribution))
+            await self._transport.send_each(device, [peer], content.encode_sender_key(group, distribution))
 
     def _want(self, kind: str, device: Device, peer: str, group: str) -> None:
         key = (kind, device.number, peer, group)
@@ -269,7 +268,7 @@ class Groups:
             self._wakeup.set()
 
     async def _remember(self, device: Device, group: DescribedGroup) -> None:
-        await self._courier.do(lambda keys, connection, _: keys.remember(connection, device.number, group))
+        await self._transport.do(lambda keys, connection, _: keys.remember(connection, device.number, group))
 
     def _api(self, device: Device) -> GroupApi:
         if self._network is None:

@@ -28,7 +28,7 @@ ATTEMPTS = 5
 FIRST_RETRY_SECONDS = 0.5
 
 
-class Checker:
+class FileChecker:
     """Service. What waits when it stops is not fetched any more."""
 
     name = "files"

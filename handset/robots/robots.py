@@ -29,18 +29,16 @@ def numbers(kinds: Sequence[Behaviour], per_kind: int, prefixes: Sequence[str] =
 class Robots:
     """The application of a fleet of robots."""
 
-    def __init__(
-        self,
-        shown_log: ShownLog,
-        got: Sequence[Callable[[ReceivedMessage], None]] = (),
-        *,
-        prefixes: Sequence[str] = behaviours.PREFIXES,
-    ) -> None:
-        """got: called with each message that is shown; prefixes: of the robots' numbers."""
+    def __init__(self, shown_log: ShownLog, *, prefixes: Sequence[str] = behaviours.PREFIXES) -> None:
+        """prefixes: of the robots' numbers."""
         self._log = shown_log
-        self.got = list(got)
+        self._listeners: list[Callable[[ReceivedMessage], None]] = []
         self._prefixes = prefixes
         self._behaviours: dict[str, Behaviour | None] = {}
+
+    def subscribe(self, listener: Callable[[ReceivedMessage], None]) -> None:
+        """Call this one too with each message that is shown."""
+        self._listeners.append(listener)
 
     def actions(self, message: ReceivedMessage) -> Sequence[Action]:
         number = message.number
@@ -51,11 +49,14 @@ class Robots:
     def show(self, messages: Sequence[ReceivedMessage]) -> None:
         self._log.append(messages)
         for message in messages:
-            for got in self.got:
-                got(message)
+            for listener in self._listeners:
+                listener(message)
 
     def list_shown(self, messages: Sequence[ReceivedMessage]) -> set[tuple[str, str]]:
         return self._log.list_shown(messages)
+
+    def close(self) -> None:
+        self._log.close()
 
     def notify(self, event: DeviceEvent) -> None:
         log.debug("robot.notice", extra={"number": event.number, "from": event.peer, "notice": event.kind})

@@ -14,6 +14,7 @@ from handset.attachments.pointers import Attachment
 from handset.composing import Content
 from handset.devices.device import Device
 from handset.terminal.commands import Misused
+from handset.terminal.console import Write
 from tidings.client.http import NetworkApi
 from tidings.runtime.lru import LRU
 
@@ -22,13 +23,11 @@ KEPT = 1000  # files; those shown before cannot be saved any more
 FIRST_REPORT = 1.0
 REPORT = 3.0
 
-Write = Callable[[str], None]
-
 
 class ConversationFiles:
     """Files by the numbers under which they were shown, from 1 at each start of the terminal."""
 
-    def __init__(self, api: NetworkApi, device: Device, folder: Path, write: Write) -> None:
+    def __init__(self, api: NetworkApi, device: Device, *, folder: Path, write: Write) -> None:
         """folder: where files are saved."""
         self._api = api
         self._device = device
@@ -56,7 +55,7 @@ class ConversationFiles:
         if pointer is None:
             raise Misused(f"Use /save N, from {max(1, self._last - KEPT + 1)} to {self._last}.")
         path = await transfer.save(
-            self._api, self._device, pointer, self._folder, progress=Report(pointer.name, self._write)
+            self._api, self._device, pointer, self._folder, progress=TransferProgress(pointer.name, self._write)
         )
         self._write(f"Saved {path} ({reading.bytes_of(pointer.size)}).")
 
@@ -67,11 +66,11 @@ class ConversationFiles:
         if not path or (kind and caption):
             raise Misused(f"Use {command} FILE{'' if kind else ' [CAPTION]'}; a name with spaces goes between quotes.")
         file = _file(path)
-        report = Report(file.name, self._write)
-        return await transfer.upload(self._api, self._device, file, caption=caption, kind=kind, progress=report)
+        progress = TransferProgress(file.name, self._write)
+        return await transfer.upload(self._api, self._device, file, caption=caption, kind=kind, progress=progress)
 
 
-class Report:
+class TransferProgress:
     """Says now and then how far a transfer is; nothing of one that is quick."""
 
     def __init__(self, name: str, write: Write, now: Callable[[], float] = time.monotonic) -> None:

@@ -1,11 +1,11 @@
-"""What can be typed about groups: `/group` and what follows it."""
+"""Commands about groups: `/group` and what follows it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
 from handset.groups.groups import Groups
+from handset.terminal.screen import Screen
 from tidings.client.errors import ClientError
 from tidings.wire.groups import DescribedGroup
 
@@ -15,17 +15,8 @@ HELP = """/group                      lists the groups one is in;  /group N  wri
 /group leave                leaves the group that one writes to"""
 
 
-class Screen(Protocol):
-    """What a person sees. groups: subjects by id; to: who gets the next line, a number or a group."""
-
-    groups: dict[str, str]
-    to: str
-
-    def say(self, line: str) -> None: ...
-
-
-class Commands:
-    """Those of one number."""
+class GroupCommands:
+    """Carries them out for one number."""
 
     def __init__(self, groups: Groups, number: str, screen: Screen) -> None:
         self._groups = groups

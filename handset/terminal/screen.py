@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from handset import reading
 from handset.application import Action, DeviceEvent, ReceivedMessage, SendReceipt
+from handset.devices.device import DeviceObserver
 from handset.shown_log import ShownLog
 from handset.terminal import commands
+from handset.terminal.console import Write
 from handset.terminal.files import ConversationFiles
 from tidings.runtime.lru import LRU
 from tidings.wire.device import DELIVERED, READ
@@ -18,10 +20,8 @@ QUOTED = 60  # characters of a message that another one answers
 
 _RECEIPTS = (SendReceipt(DELIVERED), SendReceipt(READ))
 
-Write = Callable[[str], None]
 
-
-class Screen:
+class Screen(DeviceObserver):
     """The application of one handset.
 
     peers: who has written to it or was written to. groups: those it is in, the subject of each by its id.
@@ -32,13 +32,14 @@ class Screen:
         self,
         shown_log: ShownLog,
         write: Write,
-        peers: Sequence[str],
-        shelf: ConversationFiles,
+        files: ConversationFiles,
+        *,
+        peers: Sequence[str] = (),
         groups: Mapping[str, str] | None = None,
     ) -> None:
         self._log = shown_log
-        self._shelf = shelf
         self._write = write
+        self._files = files
         self._was_connected: bool | None = None
         self.peers = set(peers)
         self.groups = dict(groups or {})
@@ -90,7 +91,7 @@ class Screen:
         if read.choices:
             thread.choices, thread.offered = read.choices, message.id
             read.say("(/pick N answers)")
-        for number in self._shelf.put(message):
+        for number in self._files.put(message):
             read.say(f"(/save {number} saves it)")
         return read.lines
 
@@ -136,10 +137,15 @@ class Screen:
             self.to = "" if self.to == event.group else self.to
         self._write(lines.get(event.detail, f"* {name} has changed: {printable(event.detail)}"))
 
-    def connected(self, up: bool, reason: str) -> None:
-        if up != self._was_connected:
-            self._write("Connected." if up else f"The network is away ({reason}). Trying again until it is back.")
-        self._was_connected = up
+    def connected(self) -> None:
+        if not self._was_connected:
+            self._write("Connected.")
+        self._was_connected = True
+
+    def disconnected(self, reason: str) -> None:
+        if self._was_connected is not False:
+            self._write(f"The network is away ({reason}). Trying again until it is back.")
+        self._was_connected = False
 
 
 def printable(text: str) -> str:

@@ -11,8 +11,9 @@ import sqlalchemy as sa
 
 from handset.application import Action, DeviceEvent, ReceivedMessage, SendReceipt
 from handset.devices import keys
+from handset.devices.context import FleetContext
 from handset.devices.device import Device
-from handset.devices.registration import Enrolment
+from handset.devices.registration import DeviceRegistry
 from handset.devices.vault import Vault
 from handset.fleet import Fleet
 from tests.conftest import DatabaseFactory
@@ -21,6 +22,7 @@ from tests.coreapp.real_network import RealNetwork, real_network
 from tests.coreapp.signals import TIMEOUT, Signals
 from tidings.client import transports
 from tidings.client.http import NetworkApi
+from tidings.runtime.clock import SystemClock
 from tidings.storage.business import sessions
 from tidings.storage.database import Database
 from tidings.storage.handset import tables
@@ -36,7 +38,7 @@ class Person:
     def __init__(self, network: RealNetwork, database: Database) -> None:
         self._network = network
         self.database = database
-        self._vault = Vault(bytes(32))
+        self._context = FleetContext("person", database, Vault(bytes(32)), SystemClock())
         self._device: Device | None = None
         self.signals = Signals()
         self.shown: list[tuple[str, str]] = []
@@ -58,9 +60,9 @@ class Person:
 
     async def enrol(self) -> None:
         async with NetworkApi(self._network.http) as api:
-            enrolment = Enrolment("person", self.database, self._vault, api)
+            registry = DeviceRegistry(self._context, api)
             self._device = keys.new_device(NUMBER)
-            await enrolment.register(
+            await registry.register(
                 self._device, one_time=20, kyber_one_time=5, registration_key=self._network.registration_key
             )
 
@@ -71,7 +73,7 @@ class Person:
     @contextlib.asynccontextmanager
     async def online(self) -> AsyncIterator[Fleet]:
         assert self._device is not None
-        fleet = Fleet("person", self.database, [self._device], self._vault, self, [transports.tcp(*self._network.tcp)])
+        fleet = Fleet(self._context, [self._device], self, dials=[transports.tcp(*self._network.tcp)])
         stop = asyncio.Event()
         task = asyncio.create_task(fleet.run(stop))
         try:

@@ -9,13 +9,15 @@ from pathlib import Path
 
 from handset.application import Action, DeviceEvent, ReceivedMessage
 from handset.devices import keys
-from handset.devices.registration import Enrolment
+from handset.devices.context import FleetContext
+from handset.devices.registration import DeviceRegistry
 from handset.devices.vault import Vault
 from handset.fleet import Fleet
 from tests.handset.conftest import SECRETS, LiveNetwork
 from tests.handset.scripted import BUSINESS
 from tidings.client import transports
 from tidings.client.http import NetworkApi
+from tidings.runtime.clock import SystemClock
 from tidings.runtime.settings import DatabaseSettings
 from tidings.storage import schema
 from tidings.storage.database import Database
@@ -58,7 +60,7 @@ class Recorder:
         assert self.fleet is not None
         device = self.fleet.devices[BUSINESS]
         async with asyncio.timeout(15):
-            while len(await self.fleet._link_of[BUSINESS].fetch(device, list(numbers))) < len(numbers):
+            while len(await self.fleet.fetch_bundles(device, list(numbers))) < len(numbers):
                 pass
 
     async def until(self, condition: Callable[[], bool], *, timeout: float = 15.0) -> None:
@@ -76,16 +78,16 @@ async def business(network: LiveNetwork, folder: Path) -> AsyncIterator[Recorder
     stop = asyncio.Event()
     try:
         await schema.upgrade(database)
-        vault = Vault(SECRETS.master_key)
+        context = FleetContext("business", database, Vault(SECRETS.master_key), SystemClock())
         async with NetworkApi(network.http_url) as api:
-            enrolment = Enrolment("business", database, vault, api)
-            known = await enrolment.load()
+            registry = DeviceRegistry(context, api)
+            known = await registry.load()
             device = known.get(BUSINESS) or keys.new_device(BUSINESS)
             if device.token is None:
                 key = SECRETS.registration_key
-                await enrolment.register(device, one_time=20, kyber_one_time=0, registration_key=key)
+                await registry.register(device, one_time=20, kyber_one_time=0, registration_key=key)
         recorder.http_url = network.http_url
-        recorder.fleet = Fleet("business", database, [device], vault, recorder, [transports.tcp(*network.tcp)])
+        recorder.fleet = Fleet(context, [device], recorder, dials=[transports.tcp(*network.tcp)])
         running = asyncio.create_task(recorder.fleet.run(stop))
         async with asyncio.timeout(10):
             await recorder.fleet.ready.wait()

@@ -11,7 +11,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from handset.application import Action, DeviceEvent, ReceivedMessage
 from handset.devices import keys
-from handset.devices.device import Device
+from handset.devices.context import FleetContext
+from handset.devices.device import Device, DeviceObserver
 from handset.devices.vault import Vault
 from handset.fleet import Fleet
 from handset.robots import behaviours
@@ -81,7 +82,7 @@ class Phone:
                 await self.changed.wait()
 
 
-class Bench:
+class Bench(DeviceObserver):
     """Everything that a test of a fleet needs, in one folder."""
 
     def __init__(self, folder: Path, *, clock: Clock | None = None) -> None:
@@ -92,8 +93,8 @@ class Bench:
         self.log = ShownLog(self.log_path, self.clock)
         self.phone = Phone(self.log)
         self.keys: dict[str, KeySet] = {}
-        self.prekeys_low: list[tuple[str, int, int]] = []
-        self.unauthorized: list[str] = []
+        self.low: list[tuple[str, int, int]] = []
+        self.refused: list[str] = []
         self.address = ("127.0.0.1", 0)
 
     async def open(self, *numbers: str) -> None:
@@ -104,6 +105,12 @@ class Bench:
                 device, self.keys[number] = make_device(number)
                 await devices.save(connection, [VAULT.device_row(device, "fleet")])
                 await prekeys.add(connection, keys.rows(VAULT, number, self.keys[number], int(self.clock.now() * 1000)))
+
+    def prekeys_low(self, device: Device, remaining: int, kyber_remaining: int) -> None:
+        self.low.append((device.number, remaining, kyber_remaining))
+
+    def unauthorized(self, device: Device) -> None:
+        self.refused.append(device.number)
 
     async def close(self) -> None:
         await self.network.close()
@@ -117,17 +124,9 @@ class Bench:
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[Fleet]:
         """A fleet loaded from the store; stopped in good order at the end."""
-        fleet = Fleet(
-            "fleet",
-            self.database,
-            await self.devices(),
-            VAULT,
-            self.phone,
-            [transports.tcp(*self.address)],
-            clock=self.clock,
-            prekeys_low=lambda device, left, kyber: self.prekeys_low.append((device.number, left, kyber)),
-            unauthorized=lambda device: self.unauthorized.append(device.number),
-        )
+        context = FleetContext("fleet", self.database, VAULT, self.clock)
+        fleet = Fleet(context, await self.devices(), self.phone, dials=[transports.tcp(*self.address)])
+        fleet.observe(self)
         stop = asyncio.Event()
         task = asyncio.create_task(fleet.run(stop))
         waiter = asyncio.create_task(fleet.ready.wait())

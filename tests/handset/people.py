@@ -9,7 +9,8 @@ from pathlib import Path
 
 from handset.application import Action, DeviceEvent, ReceivedMessage
 from handset.devices import keys
-from handset.devices.registration import Enrolment
+from handset.devices.context import FleetContext
+from handset.devices.registration import DeviceRegistry
 from handset.devices.vault import Vault
 from handset.fleet import Fleet
 from handset.robots import behaviours
@@ -17,6 +18,7 @@ from tests.handset.conftest import SECRETS, LiveNetwork
 from tests.handset.harness import FailingDatabase
 from tidings.client import transports
 from tidings.client.http import NetworkApi
+from tidings.runtime.clock import SystemClock
 from tidings.storage import schema
 from tidings.wire.content import encode_text
 
@@ -61,13 +63,14 @@ class Person:
         vault = Vault(SECRETS.master_key)
         try:
             async with NetworkApi(self._network.http_url) as api:
-                enrolment = Enrolment("phone", database, vault, api)
-                device = (await enrolment.load()).get(self.number) or keys.new_device(self.number)
+                context = FleetContext("phone", database, vault, SystemClock())
+                registry = DeviceRegistry(context, api)
+                device = (await registry.load()).get(self.number) or keys.new_device(self.number)
                 if device.token is None:
                     key = SECRETS.registration_key
-                    await enrolment.register(device, one_time=20, kyber_one_time=0, registration_key=key)
+                    await registry.register(device, one_time=20, kyber_one_time=0, registration_key=key)
                 dials = [transports.tcp(*self._network.tcp)]
-                fleet = Fleet("phone", database, [device], vault, self, dials, api=api)
+                fleet = Fleet(context, [device], self, dials=dials, api=api)
                 running = asyncio.create_task(fleet.run(stop))
                 self._fleet, self._store = fleet, database
                 async with asyncio.timeout(10):

@@ -345,12 +345,12 @@ async def test_a_refused_token_and_low_prekeys_are_passed_on(tmp_path: Path) -> 
     async with bench(tmp_path, READER, ECHO) as world:
         world.network.refuse_logins.add(ECHO)
         async with world.running():
-            assert world.unauthorized == [ECHO]
+            assert world.refused == [ECHO]
             world.network.send(wire.PreKeysLow(READER, 1, 0))
             business = Business()
             business.open(await _device(world, READER), world.keys[READER])
             await world.network.until_acked(world.network.deliver(business.seal(READER, "hello")))
-            assert world.prekeys_low == [(READER, 1, 0)]
+            assert world.low == [(READER, 1, 0)]
 
 
 async def test_a_full_outbox_stops_the_intake_until_the_network_accepts(

@@ -23,8 +23,9 @@ from handset import errors, reading
 from handset.attachments import pointers, transfer
 from handset.attachments.pointers import Attachment
 from handset.devices import keys
+from handset.devices.context import FleetContext
 from handset.devices.device import Device
-from handset.devices.registration import Enrolment
+from handset.devices.registration import DeviceRegistry
 from handset.devices.vault import Vault
 from handset.robots.behaviours import Behaviour, number_of
 from handset.settings import RobotsSettings
@@ -37,6 +38,7 @@ from tidings.client.errors import FileLost, NetworkAway
 from tidings.client.http import NetworkApi
 from tidings.e2ee import attachments
 from tidings.media import kinds
+from tidings.runtime.clock import SystemClock
 from tidings.runtime.settings import DatabaseSettings
 from tidings.storage import schema
 from tidings.storage.database import Database
@@ -64,8 +66,8 @@ async def device(live_network: LiveNetwork, api: NetworkApi, tmp_path: Path) -> 
     database = Database(DatabaseSettings(f"sqlite+aiosqlite:///{tmp_path / 'device.db'}", pool_size=3), "handset")
     await schema.upgrade(database)
     device = keys.new_device(ADA)
-    enrolment = Enrolment("files", database, Vault(SECRETS.master_key), api)
-    await enrolment.register(device, one_time=1, kyber_one_time=0, registration_key=SECRETS.registration_key)
+    registry = DeviceRegistry(FleetContext("files", database, Vault(SECRETS.master_key), SystemClock()), api)
+    await registry.register(device, one_time=1, kyber_one_time=0, registration_key=SECRETS.registration_key)
     yield device
     await database.close()
 
@@ -359,7 +361,7 @@ async def test_files_are_sent_from_the_terminal(live_network: LiveNetwork, tmp_p
 def test_a_transfer_that_takes_long_says_how_far_it_is() -> None:
     lines: list[str] = []
     now = 0.0
-    report = shelf.Report("film.mp4", lines.append, lambda: now)
+    report = shelf.TransferProgress("film.mp4", lines.append, lambda: now)
     for second in range(9):
         now = second / 2
         report(second * 1_000_000, 16_000_000)

@@ -114,11 +114,11 @@ async def test_used_up_prekeys_are_made_again(
     reader = number_of(Behaviour.READS, 0)
     async with robots_running(robots_settings), business(live_network, tmp_path) as sender:
         assert sender.fleet is not None
-        link = sender.fleet._links[0]
+        fetch = sender.fleet.fetch_bundles
         device = next(iter(sender.fleet.devices.values()))
-        taken = [(await link.fetch(device, [reader]))[reader].prekey_id for _ in range(robots_settings.prekeys)]
+        taken = [(await fetch(device, [reader]))[reader].prekey_id for _ in range(robots_settings.prekeys)]
         assert None not in taken
-        while (fresh := (await link.fetch(device, [reader]))[reader].prekey_id) is None:
+        while (fresh := (await fetch(device, [reader]))[reader].prekey_id) is None:
             pass
         assert fresh not in taken
 

@@ -11,9 +11,10 @@ import pytest
 import sqlalchemy as sa
 
 from handset.devices import keys
+from handset.devices.context import FleetContext
 from handset.devices.device import Device
-from handset.devices.prekey_rotation import Rotation
-from handset.devices.registration import KEPT_MS, ROTATION_MS, Enrolment
+from handset.devices.prekey_rotation import PreKeyRotation
+from handset.devices.registration import KEPT_MS, ROTATION_MS, DeviceRegistry
 from handset.devices.vault import Vault
 from tests.conftest import DatabaseFactory
 from tests.handset.conftest import SECRETS, LiveNetwork
@@ -34,9 +35,9 @@ class Fleet:
     def __init__(self, database: Database, api: NetworkApi) -> None:
         self.database = database
         self.clock = ManualClock(time.time())
-        self.enrolment = Enrolment("test", database, Vault(SECRETS.master_key), api, self.clock)
+        self.registry = DeviceRegistry(FleetContext("test", database, Vault(SECRETS.master_key), self.clock), api)
         self.devices = {number: keys.new_device(number) for number in NUMBERS}
-        self.rotation = Rotation(self.enrolment, self.devices)
+        self.rotation = PreKeyRotation(self.registry, self.devices)
         self.api = api
 
     async def pass_(self) -> int:
@@ -57,7 +58,7 @@ async def fleet(live_network: LiveNetwork, database_factory: DatabaseFactory) ->
     database = await database_factory("handset")
     async with NetworkApi(live_network.http_url) as api:
         fleet = Fleet(database, api)
-        await fleet.enrolment.register_many(
+        await fleet.registry.register_many(
             list(fleet.devices.values()),
             one_time=3,
             registration_key=SECRETS.registration_key,
@@ -115,7 +116,7 @@ async def test_ids_go_round_at_24_bits_and_pass_over_those_that_are_kept(fleet: 
     device = fleet.devices[NUMBERS[0]]
     kept = device.next_key_id
     device.next_key_id = e2ee.MAX_KEY_ID - 1
-    await fleet.enrolment.refill([(device, 4, 0)])
+    await fleet.registry.refill([(device, 4, 0)])
     ids = (await fleet.api.count_keys(device)).prekey_ids
     assert ids[-2:] == [e2ee.MAX_KEY_ID - 1, e2ee.MAX_KEY_ID]
     assert device.next_key_id == kept + 2

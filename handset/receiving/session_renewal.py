@@ -1,0 +1,75 @@
+"""New sessions with peers that could not be read, or could not read us."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+
+from handset import errors
+from handset.devices.device import Device
+from handset.receiving.items import PeerKey
+from tidings.client.errors import ClientError
+from tidings.runtime.allowance import Allowance
+from tidings.runtime.clock import Clock
+from tidings.runtime.service import wait_for
+
+log = logging.getLogger(__name__)
+
+QUEUE_LIMIT = 1000  # peers; one more is dropped, its next unreadable message asks again
+MAX_RENEWALS = 3  # new sessions with the same peer ...
+PERIOD = 3600.0  # ... in so many seconds
+RETRY_SECONDS = 5.0  # after which another is tried when the network was away
+
+
+class SessionRenewal:
+    """Sets new sessions up one after the other, a few times an hour for each peer."""
+
+    def __init__(self, renew: Callable[[Device, str], Awaitable[None]], clock: Clock) -> None:
+        """renew: sets a new session with a peer up. Raises `ClientError`."""
+        self._renew = renew
+        self._waiting: OrderedDict[PeerKey, Device] = OrderedDict()
+        self._current: PeerKey | None = None
+        self._allowance: Allowance[PeerKey] = Allowance(
+            clock, limit=MAX_RENEWALS, period=PERIOD, remembered=10 * QUEUE_LIMIT
+        )
+        self._wakeup = asyncio.Event()
+
+    def request(self, device: Device, peer: str, answered: bool) -> None:
+        """A message of this peer could not be read, or one of ours by it.
+
+        answered: the peer has, on the session there is. Where it has not, it may not have had that one yet.
+        """
+        key = (device.number, peer)
+        if key in self._waiting or key == self._current or len(self._waiting) >= QUEUE_LIMIT:
+            return
+        if (answered or not self._allowance.used(key)) and self._allowance.take(key):
+            self._waiting[key] = device
+            self._wakeup.set()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        stopping = asyncio.ensure_future(stop.wait())
+        stopping.add_done_callback(lambda _: self._wakeup.set())
+        try:
+            while not stop.is_set():
+                await self._wakeup.wait()
+                self._wakeup.clear()
+                while self._waiting and not stop.is_set():
+                    await self._renew_next(stop)
+        finally:
+            stopping.cancel()
+
+    async def _renew_next(self, stop: asyncio.Event) -> None:
+        key, device = self._waiting.popitem(last=False)
+        self._current, (number, peer) = key, key
+        try:
+            await self._renew(device, peer)
+            log.info("session.renewed", extra={"number": number, "peer": peer})
+        except ClientError as error:
+            log.warning("session.not_renewed", extra={"number": number, "peer": peer, "error": str(error)})
+            if not isinstance(error, errors.NoSuchNumber):
+                self._waiting[key] = device
+                await wait_for(stop, RETRY_SECONDS)
+        finally:
+            self._current = None

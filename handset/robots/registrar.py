@@ -1,0 +1,123 @@
+"""Registration of robots: of all at the start, and again of those whose token the network does not know."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+
+from handset.devices import keys
+from handset.devices.device import Device, DeviceObserver
+from handset.devices.registration import DeviceRegistry
+from handset.robots import behaviours
+from handset.robots.behaviours import Behaviour
+from tidings.client.errors import NetworkAway
+from tidings.runtime.service import Wakeup, wait_for
+
+log = logging.getLogger(__name__)
+
+RETRY_SECONDS = 2.0
+GATHER_SECONDS = 0.2  # what comes within this time is registered together
+
+
+class RobotRegistrar:
+    """The robots of one process, each registered with the network."""
+
+    def __init__(
+        self,
+        registry: DeviceRegistry,
+        registration_key: str,
+        *,
+        one_time: int,
+        block: str,
+        prefixes: Sequence[str] = behaviours.PREFIXES,
+    ) -> None:
+        """block: whom those of the blocking kind block; prefixes: of the robots' numbers."""
+        self._registry = registry
+        self._registration_key = registration_key
+        self._one_time = one_time
+        self._block = block
+        self._prefixes = prefixes
+
+    async def register_all(self, wanted: Sequence[str], stop: asyncio.Event) -> list[Device]:
+        """The devices of these numbers, all registered; waits for the network as long as it is away.
+
+        Incomplete when `stop` was set. Raises `Unauthorized` when the registration key is wrong.
+        """
+        known = await self._registry.load()
+        devices = [known.get(number) or keys.new_device(number) for number in wanted]
+        await self.register(devices, stop)
+        return devices
+
+    async def register(self, devices: Sequence[Device], stop: asyncio.Event) -> None:
+        """Register those that have no token, and have those of the blocking kind block."""
+        missing = [device for device in devices if device.token is None]
+        await self._registry.register_many(
+            missing, one_time=self._one_time, registration_key=self._registration_key, stop=stop
+        )
+        blockers = [device for device in devices if self._behaviour_of(device) is Behaviour.BLOCKS]
+        while not stop.is_set():
+            try:
+                await self._registry.block([device for device in blockers if device.token], self._block)
+                return
+            except NetworkAway as error:
+                log.warning("blocking.waiting", extra={"error": str(error)})
+                await wait_for(stop, RETRY_SECONDS)
+
+    def is_online(self, device: Device) -> bool:
+        """Whether this robot ever logs in."""
+        behaviour = self._behaviour_of(device)
+        return behaviour is not None and behaviour.is_online
+
+    def _behaviour_of(self, device: Device) -> Behaviour | None:
+        return behaviours.behaviour_of(device.number, self._prefixes)
+
+
+class Reregistration(DeviceObserver):
+    """Service. Registers robots again whose token the network does not know, and logs them in."""
+
+    name = "reregistration"
+
+    def __init__(
+        self, registrar: RobotRegistrar, log_in: Callable[[Device], None], *, offline: Sequence[Device] = ()
+    ) -> None:
+        """offline: those that never log in, and so would never find out that the network has lost them."""
+        self._registrar = registrar
+        self._log_in = log_in
+        # Bounded by the number of robots.
+        self._waiting: dict[str, Device] = {}
+        self._renewed: set[str] = set()
+        self._offline = list(offline)
+        self._wakeup = Wakeup()
+
+    def unauthorized(self, device: Device) -> None:
+        """Once for each robot: the next time its number is somebody else's."""
+        if device.number in self._renewed:
+            log.error("robot.taken_over", extra={"number": device.number})
+            return
+        self._renewed.add(device.number)
+        self._waiting[device.number] = device
+        self._wakeup.kick()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        stopping = asyncio.ensure_future(stop.wait())
+        stopping.add_done_callback(lambda _: self._wakeup.kick())
+        try:
+            while not stop.is_set():
+                await self._wakeup.wait()
+                if self._waiting and not await wait_for(stop, GATHER_SECONDS):
+                    await self.run_once(stop)
+        finally:
+            stopping.cancel()
+
+    async def run_once(self, stop: asyncio.Event) -> None:
+        """Register all that wait, and log them in. Those that never log in go along the first time."""
+        devices = [*self._waiting.values(), *self._offline]
+        self._waiting.clear()
+        self._offline.clear()
+        for device in devices:
+            device.token = None
+        await self._registrar.register(devices, stop)
+        for device in devices:
+            if device.token is not None and self._registrar.is_online(device):
+                self._log_in(device)

@@ -1,0 +1,123 @@
+"""The conversation of a terminal: what is typed is sent, or carried out."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+from handset import composing
+from handset.fleet import Fleet
+from handset.terminal import commands, group_commands
+from handset.terminal.console import Console
+from handset.terminal.files import ConversationFiles
+from handset.terminal.group_commands import GroupCommands
+from handset.terminal.screen import Screen
+from tidings.client.errors import ClientError
+from tidings.wire import addresses
+
+FAREWELL_SECONDS = 5.0  # for what was typed last to reach the network
+
+HELP = """Type a line to send it.  /to NUMBER writes to another number,  /help  shows all commands,  /quit  leaves."""
+MORE_HELP = """/pick N                     answers with a row or a button of the last message that has some
+/location LAT LON [NAME]    sends a place
+/contact NAME NUMBER        sends a contact
+/react EMOJI                reacts to the last message; without an emoji takes that back
+/order CATALOGUE PRODUCT …  orders products
+/send FILE [CAPTION]        sends a file; a name with spaces goes between quotes
+/voice FILE                 sends an Ogg file with Opus as a voice message
+/save [N]                   saves the last file that came, or file N
+/reply TEXT                 answers the last message
+/forward TEXT               sends it as forwarded from somebody else
+/about CATALOGUE PRODUCT TEXT  asks about a product
+/ad URL TEXT                writes as one who came by an advertisement
+/form JSON                  sends a form that was filled in
+/number NUMBER              tells the business another number
+/unknown                    sends a type that the business does not know
+/delete                     withdraws the last message that was sent"""
+
+
+class Conversation:
+    """Of one number with whoever it writes to."""
+
+    def __init__(
+        self, number: str, fleet: Fleet, console: Console, *, screen: Screen, files: ConversationFiles, name: str
+    ) -> None:
+        """name: of the sender's profile."""
+        self._number = number
+        self._fleet = fleet
+        self._console = console
+        self._screen = screen
+        self._files = files
+        self._name = name
+        self._group_commands = GroupCommands(fleet.groups, number, screen)
+
+    async def run(self) -> None:
+        """Carry out what is typed until `/quit` or the end of input."""
+        while True:
+            line = await self._console.keyboard.read("> ")
+            if line is None or line.strip() == "/quit":
+                break
+            await self._obey(line.strip())
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FAREWELL_SECONDS):
+                await self._fleet.wait_until_sent()
+
+    async def _obey(self, line: str) -> None:
+        command, _, argument = line.partition(" ")
+        if not line:
+            return
+        if command == "/help":
+            self._console.write(f"{HELP}\n{MORE_HELP}\n{group_commands.HELP}")
+        elif command == "/to":
+            self._choose(argument.replace(" ", "").lstrip("+"))
+        elif command == "/group":
+            await self._group_commands.obey(argument.strip())
+        elif command == "/save":
+            await self._save(argument.strip())
+        elif not self._screen.to:
+            known = ", ".join(f"+{peer}" for peer in sorted(self._screen.peers))
+            self._console.write(f"To whom? Choose with /to NUMBER{f' ({known})' if known else ''}.")
+        else:
+            await self._send(line)
+
+    def _choose(self, peer: str) -> None:
+        if addresses.is_number(peer):
+            self._screen.to = peer
+            self._console.write(f"What you type goes to +{peer}.")
+        else:
+            self._console.write("Use /to NUMBER, like /to +15550000000.")
+
+    async def _save(self, argument: str) -> None:
+        try:
+            await self._files.save(argument)
+        except commands.Misused as error:
+            self._console.write(str(error))
+        except ClientError as error:
+            self._console.write(f"! not saved: {error}")
+
+    async def _send(self, line: str) -> None:
+        peer, (command, _, argument) = self._screen.to, line.partition(" ")
+        thread = self._screen.thread(peer)
+        if len(line) > composing.MAX_TEXT:
+            self._console.write(f"! not sent: at most {composing.MAX_TEXT:,} characters go into one message.")
+            return
+        try:
+            if command in ("/send", "/voice"):
+                content = await self._files.compose(command, argument)
+            else:
+                author = thread.author or peer
+                content = commands.compose(line, author, thread) if line.startswith("/") else composing.text(line)
+            if peer in self._screen.groups:
+                thread.sent = await self._fleet.send_to_group(self._number, peer, content, self._name)
+            else:
+                thread.sent = await self._fleet.send_content(self._number, peer, content, self._name)
+                self._screen.peers.add(peer)
+            self._screen.sent(thread.sent, line)
+        except KeyError:
+            self._console.write(f"There is no {line.split()[0]}. {HELP}")
+        except commands.Misused as error:
+            self._console.write(str(error))
+        except commands.NothingToSend as done:
+            self._screen.say(f"  {done}")
+        except ClientError as error:
+            self._console.write(f"! not sent: {error}")

@@ -1,0 +1,70 @@
+"""Registration of a terminal's number: with the key of this installation, or with a code that is typed."""
+
+from __future__ import annotations
+
+from handset.devices.device import Device
+from handset.devices.registration import DeviceRegistry
+from handset.terminal.console import Console, sentence
+from tidings.client.errors import NetworkAway, TooSoon, Unauthorized, WrongCode
+from tidings.client.http import NetworkApi
+from tidings.runtime.service import wait_for
+
+ONE_TIME_PREKEYS = 100
+KYBER_PREKEYS = 50
+RETRY_SECONDS = 2.0
+
+
+class NumberRegistration:
+    """Asks until the number is registered, or nobody types a code."""
+
+    def __init__(self, registry: DeviceRegistry, api: NetworkApi, console: Console, *, key: str) -> None:
+        """key: the registration key, empty when there is none."""
+        self._registry = registry
+        self._api = api
+        self._console = console
+        self._key = key
+
+    async def run(self, device: Device) -> bool:
+        """With the registration key if there is one, else with a code; false when nobody types it."""
+        stop, was_away, was_asked = self._console.stop, False, False
+        while not stop.is_set():
+            try:
+                if self._key:
+                    await self._register(device, registration_key=self._key)
+                    return True
+                if not was_asked:
+                    await self._request_code(device.number)
+                    was_asked = True
+                code = await self._console.ask("Code: ")
+                if code is None:
+                    return False
+                await self._register(device, code="".join(code.split()).replace("-", ""))
+                return True
+            except NetworkAway as error:
+                if not was_away:
+                    self._console.write(f"{sentence(error)}. Trying again until it is back.")
+                was_away = True
+                await wait_for(stop, RETRY_SECONDS)
+            except Unauthorized:
+                # A key of another installation; the network has one of its own.
+                self._key = ""
+            except WrongCode as error:
+                self._console.write(f"{sentence(error)}.")
+        return False
+
+    async def _request_code(self, number: str) -> None:
+        try:
+            await self._api.request_code(number)
+            self._console.write(f"The network has printed a code for +{number} into its log.")
+        except TooSoon as error:
+            self._console.write(f"{sentence(error)}: use that one.")
+
+    async def _register(self, device: Device, *, code: str = "", registration_key: str = "") -> None:
+        await self._registry.register(
+            device,
+            one_time=ONE_TIME_PREKEYS,
+            kyber_one_time=KYBER_PREKEYS,
+            code=code,
+            registration_key=registration_key,
+        )
+        self._console.write(f"+{device.number} is registered.")
