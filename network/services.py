@@ -1,4 +1,4 @@
-"""Wires the network process together and runs it."""
+"""The network process: its objects wired together, and run."""
 
 from __future__ import annotations
 
@@ -8,34 +8,35 @@ import logging
 from collections.abc import Callable
 
 from network import app
-from network.blobs import routes as blob_routes
-from network.blobs.store import Store
+from network.blobs.routes import BlobEndpoints, Transfers
+from network.blobs.store import BlobStore
 from network.blobs.sweeper import BlobSweeper
+from network.connections import websocket
 from network.connections.connections import Connections
 from network.connections.session import Backend
 from network.connections.tcp import TcpListener
 from network.delay import Delay
-from network.devices import routes
 from network.devices.blocks import Blocks
 from network.devices.codes import Codes
-from network.devices.keys import Keys
+from network.devices.keys import KeyUploads
 from network.devices.registrations import Registrations
+from network.devices.routes import DeviceEndpoints
 from network.directory.absences import Absences
-from network.directory.bundles import Bundles
+from network.directory.bundles import PreKeyBundles
 from network.directory.logins import Logins
 from network.directory.lookups import Lookups
 from network.directory.recipients import Recipients
 from network.directory.refills import Refills
 from network.errors import CannotStore
-from network.groups import routes as group_routes
 from network.groups.chats import Chats
 from network.groups.copies import Copies
+from network.groups.routes import GroupEndpoints
 from network.http_server import HttpServer
 from network.routing.expiry import Expiry
 from network.routing.mailbox import SqlMailbox
 from network.routing.notices import Notices
 from network.routing.router import Router
-from network.routing.sequence import Sequence
+from network.routing.sequence import SequenceNumbers
 from network.routing.sweeper import Sweeper
 from network.settings import Settings
 from tidings.media.files import Files
@@ -81,6 +82,18 @@ async def run(
     log.info("network.stopped")
 
 
+class _Directory:
+    """The room of the directory: what this process knows of registered devices."""
+
+    def __init__(self, database: Database) -> None:
+        self.recipients = Recipients(database)
+        self.logins = Logins(database)
+        self.refills = Refills()
+        self.absences = Absences()
+        self.lookups = Lookups(database, self.absences)
+        self.bundles = PreKeyBundles(database, self.refills)
+
+
 async def _serve(
     settings: Settings,
     database: Database,
@@ -88,40 +101,42 @@ async def _serve(
     stop: asyncio.Event,
     ready: Callable[[Addresses], None] | None,
 ) -> None:
-    limits = settings.limits
-    store = SqlMailbox(database)
-    recipients = Recipients(database)
-    router = Router(store, recipients, Sequence(clock, await store.last_seq()), clock, limits, ttl=settings.message_ttl)
-    logins, refills = Logins(database), Refills()
-    delay = Delay(*settings.delay)
-    notices = Notices(router, clock, settings.message_ttl)
+    limits, ttl = settings.limits, settings.message_ttl
+    store, directory, delay = SqlMailbox(database), _Directory(database), Delay(*settings.delay)
+    numbers = SequenceNumbers(clock, await store.last_seq())
+    router = Router(store, directory.recipients, numbers=numbers, clock=clock, limits=limits, ttl=ttl)
+    notices = Notices(router, clock, ttl)
     chats = Chats(database, notices, clock)
-    absences = Absences()
     backend = Backend(
         router=router,
-        copies=Copies(database, notices, clock, settings.message_ttl),
-        logins=logins,
-        lookups=Lookups(database, absences),
-        bundles=Bundles(database, refills),
-        refills=refills,
+        copies=Copies(database, notices, clock, ttl=ttl),
+        logins=directory.logins,
+        lookups=directory.lookups,
+        bundles=directory.bundles,
+        refills=directory.refills,
         delay=delay,
         limits=limits,
     )
     connections = Connections(backend, router)
     blob_store = await _open_blobs(settings, database, clock)
-    devices = routes.Service(
-        codes=Codes(database, settings.secrets.registration_key, clock),
-        registrations=Registrations(database, router, recipients, logins, notices, absences, chats, clock),
-        keys=Keys(database, router, refills),
-        blocks=Blocks(database, recipients),
-        logins=logins,
-        registration_key=settings.secrets.registration_key,
+    registrations = Registrations(
+        database,
+        router=router,
+        recipients=directory.recipients,
+        logins=directory.logins,
+        notices=notices,
+        absences=directory.absences,
+        chats=chats,
+        clock=clock,
     )
-    groups = group_routes.Service(chats, logins)
-    blobs = blob_routes.Service(blob_store, blob_routes.Transfers(limits.transfers), logins)
-    application = app.create(
-        devices, groups, blobs, connections, router, database, delay, write_buffer=limits.write_buffer
-    )
+    routes = [
+        _device_endpoints(settings, database, clock, directory, router, registrations).routes(),
+        GroupEndpoints(chats, directory.logins).routes(),
+        BlobEndpoints(blob_store, Transfers(limits.transfers), directory.logins).routes(),
+        websocket.make_routes(connections, write_buffer=limits.write_buffer),
+        app.operator_routes(connections, router, database),
+    ]
+    application = app.create(routes, delay)
     http = HttpServer(settings.http_address, settings.http_certificate, application, connections=limits.http)
     tcp = TcpListener(settings.tcp_address, settings.tcp_certificate, connections, write_buffer=limits.write_buffer)
     try:
@@ -129,7 +144,7 @@ async def _serve(
         log.info("network.ready", extra={"http": addresses.http, "tcp": addresses.tcp})
         if ready is not None:
             ready(addresses)
-        expiry = Expiry(database, router, notices, clock, settings.expiry_interval, settings.message_ttl)
+        expiry = Expiry(database, router, notices, clock=clock, interval=settings.expiry_interval, ttl=ttl)
         sweeper, blob_sweeper = Sweeper(router), BlobSweeper(database, blob_store)
         await run_services([http, tcp, sweeper, blob_sweeper, expiry, connections], stop, grace=GRACE)
     finally:
@@ -137,9 +152,28 @@ async def _serve(
         tcp.close()
 
 
-async def _open_blobs(settings: Settings, database: Database, clock: Clock) -> Store:
+def _device_endpoints(
+    settings: Settings,
+    database: Database,
+    clock: Clock,
+    directory: _Directory,
+    router: Router,
+    registrations: Registrations,
+) -> DeviceEndpoints:
+    key = settings.secrets.registration_key
+    return DeviceEndpoints(
+        codes=Codes(database, key, clock),
+        registrations=registrations,
+        keys=KeyUploads(database, router, directory.refills),
+        blocks=Blocks(database, directory.recipients),
+        logins=directory.logins,
+        registration_key=key,
+    )
+
+
+async def _open_blobs(settings: Settings, database: Database, clock: Clock) -> BlobStore:
     where = settings.blobs
-    store = Store(database, Files(where.directory), clock, quota=where.quota, ttl=where.ttl)
+    store = BlobStore(database, Files(where.directory), clock, quota=where.quota, ttl=where.ttl)
     try:
         await store.open()
     except OSError as error:

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import logging
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import BinaryIO
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Depends, Request
 from fastapi.responses import JSONResponse, Response
 from prometheus_client import Counter, Gauge
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
 from network import http
-from network.blobs.store import Store
+from network.blobs.store import BlobStore
 from network.directory.logins import Logins
 from network.errors import BadRequest, NotFound, RequestError, Unavailable
 from tidings.wire import addresses
@@ -35,7 +34,7 @@ MAX_ID = 64
 
 
 class Transfers:
-    """So many at a time, each with a block in memory and a file open; one more is to come again a little later."""
+    """Transfers at the same time, each with a block in memory and a file open; one more is asked to try again later."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -55,28 +54,36 @@ class Transfers:
             TRANSFERS.dec()
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Service:
-    """What the endpoints call."""
+class BlobEndpoints:
+    """Endpoints of blobs; `number` in their paths is the caller's own."""
 
-    store: Store
-    transfers: Transfers
-    logins: Logins
+    def __init__(self, store: BlobStore, transfers: Transfers, logins: Logins) -> None:
+        self._store = store
+        self._transfers = transfers
+        self._logins = logins
 
+    def routes(self) -> APIRouter:
+        """All of them, each with its method and path."""
+        router = APIRouter(prefix="/v1/blobs/{number}", dependencies=[Depends(self.authenticate)])
+        router.add_api_route("", self.upload, methods=["POST"])
+        router.add_api_route("/{id}", self.download, methods=["GET"])
+        return router
 
-def make_routes(service: Service) -> APIRouter:
-    """All endpoints."""
-    routes = APIRouter(prefix="/v1/blobs")
+    async def authenticate(self, request: Request) -> None:
+        """Before every endpoint: the caller is the device of `number`."""
+        number = request.path_params["number"]
+        if not addresses.is_number(number):
+            raise NotFound(f"{number!r} is no number: 7 to 15 digits")
+        async with http.in_time():
+            await http.require_device(request, self._logins, number)
 
-    @routes.post("/{number}")
-    async def upload(request: Request, number: str) -> JSONResponse:
-        await _authenticate(request, number)
+    async def upload(self, request: Request, number: str) -> JSONResponse:
         started = time.monotonic()
         size, result = 0, "failed"
         try:
-            with service.transfers.one():
+            with self._transfers.one():
                 async with http.in_time(TRANSFER_SECONDS):
-                    blob = await service.store.add(number, _body(request), _announced(request))
+                    blob = await self._store.add(number, _body(request), _announced(request))
             size, result = blob.size, "stored"
         except RequestError as error:
             result = error.reason
@@ -86,25 +93,15 @@ def make_routes(service: Service) -> APIRouter:
         answer = {"id": blob.id, "size": blob.size, "expires_at": blob.expires_at // 1000}
         return JSONResponse(answer, 201)
 
-    @routes.get("/{number}/{id}")
-    async def download(request: Request, number: str, id: str) -> Response:
-        await _authenticate(request, number)
+    async def download(self, number: str, id: str) -> Response:
         if len(id) > MAX_ID or not id.isascii():
             raise NotFound("there is no such blob, or not any more")
         with contextlib.ExitStack() as held:
-            held.enter_context(service.transfers.one())
+            held.enter_context(self._transfers.one())
             async with http.in_time():
-                blob, file = await service.store.fetch(id)
+                blob, file = await self._store.fetch(id)
             held.enter_context(file)
-            return _Transfer(file, blob.size, number, held.pop_all())
-
-    async def _authenticate(request: Request, number: str) -> None:
-        if not addresses.is_number(number):
-            raise NotFound(f"{number!r} is no number: 7 to 15 digits")
-        async with http.in_time():
-            await http.require_device(request, service.logins, number)
-
-    return routes
+            return _FileResponse(file, size=blob.size, number=number, held=held.pop_all())
 
 
 async def _body(request: Request) -> AsyncIterator[bytes]:
@@ -127,10 +124,10 @@ def _announced(request: Request) -> int | None:
     return int(length) if length.isascii() and length.isdigit() and len(length) < 20 else None
 
 
-class _Transfer(Response):
-    """Sends a file. What it holds is given back at the end, however that comes."""
+class _FileResponse(Response):
+    """A file on its way to a device. held: what is given back at the end, however that comes."""
 
-    def __init__(self, file: BinaryIO, size: int, number: str, held: contextlib.ExitStack) -> None:
+    def __init__(self, file: BinaryIO, *, size: int, number: str, held: contextlib.ExitStack) -> None:
         super().__init__(media_type="application/octet-stream", headers=_headers(size))
         self._file = file
         self._size = size

@@ -31,7 +31,7 @@ STORED = Counter("tidings_network_blobs_stored_total", "Blobs stored")
 MAX_SIZE = 101 * 1024 * 1024
 
 
-class Store:
+class BlobStore:
     """The blobs of the network."""
 
     def __init__(

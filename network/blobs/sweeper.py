@@ -8,7 +8,7 @@ import logging
 
 from prometheus_client import Counter
 
-from network.blobs.store import Store
+from network.blobs.store import BlobStore
 from tidings.runtime.service import wait_for
 from tidings.storage import outages
 from tidings.storage.database import Connection, Database
@@ -33,7 +33,7 @@ class BlobSweeper:
 
     name = "blobs"
 
-    def __init__(self, database: Database, store: Store, *, batch: int = BATCH) -> None:
+    def __init__(self, database: Database, store: BlobStore, *, batch: int = BATCH) -> None:
         """batch: blobs that are removed by one transaction."""
         self._database = database
         self._store = store

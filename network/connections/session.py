@@ -13,11 +13,8 @@ import msgspec
 from prometheus_client import Counter
 
 from network.delay import Delay
-from network.directory import bundles as bundling
-from network.directory import lookups as looking
-from network.directory.bundles import Bundles
+from network.directory import bundles, lookups
 from network.directory.logins import Logins
-from network.directory.lookups import Lookups
 from network.directory.refills import Refills
 from network.groups.copies import Copies
 from network.routing.delivery_queue import DeliveryQueue
@@ -74,8 +71,8 @@ class Backend:
     router: Router
     copies: Copies
     logins: Logins
-    lookups: Lookups
-    bundles: Bundles
+    lookups: lookups.Lookups
+    bundles: bundles.PreKeyBundles
     refills: Refills
     delay: Delay
     limits: Limits
@@ -189,16 +186,16 @@ class Session:
         elif frame.number not in self.numbers:
             self._failed(frame.n, device.UNAUTHORIZED, f"{frame.number!r} is not logged in on this connection")
         elif isinstance(frame, device.Fetch):
-            if len(frame.numbers) > bundling.MAX_NUMBERS:
-                self._failed(frame.n, device.TOO_LARGE, f"at most {bundling.MAX_NUMBERS} numbers in a fetch")
+            if len(frame.numbers) > bundles.MAX_NUMBERS:
+                self._failed(frame.n, device.TOO_LARGE, f"at most {bundles.MAX_NUMBERS} numbers in a fetch")
             else:
                 self._start(frame.n, self._fetch(frame))
-        elif len(frame.numbers) > looking.MAX_NUMBERS:
-            self._failed(frame.n, device.TOO_LARGE, f"at most {looking.MAX_NUMBERS} numbers in a check")
+        elif len(frame.numbers) > lookups.MAX_NUMBERS:
+            self._failed(frame.n, device.TOO_LARGE, f"at most {lookups.MAX_NUMBERS} numbers in a check")
         else:
             try:
                 self._backend.lookups.begin(frame.number)
-            except looking.Busy:
+            except lookups.Busy:
                 self._failed(frame.n, device.BUSY, "a check of this number is in flight")
                 return
             self._start(frame.n, self._check(frame))
@@ -237,8 +234,8 @@ class Session:
 
     async def _fetch(self, frame: device.Fetch) -> None:
         await self._delay.sleep()
-        bundles = await self._backend.bundles.fetch(frame.number, frame.numbers)
-        self._transport.send(device.Bundles(n=frame.n, bundles=bundles))
+        found = await self._backend.bundles.fetch(frame.number, frame.numbers)
+        self._transport.send(device.Bundles(n=frame.n, bundles=found))
 
     def _start(self, n: int, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(self._guard(n, work))

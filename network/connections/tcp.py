@@ -10,8 +10,8 @@ from network.connections.connections import Connections
 from network.connections.session import Session
 from network.errors import CannotListen
 from network.settings import Certificate
-from tidings.wire import connection as wire
 from tidings.wire import device
+from tidings.wire.connection import Connection, listen
 
 
 class _Handler:
@@ -21,14 +21,14 @@ class _Handler:
         self._connections = connections
         self._session: Session | None = None
 
-    def opened(self, connection: wire.Connection) -> None:
+    def opened(self, connection: Connection) -> None:
         self._session = self._connections.open(connection)
 
-    def received(self, connection: wire.Connection, frame: Any) -> None:
+    def received(self, connection: Connection, frame: Any) -> None:
         assert self._session is not None
         self._connections.received(self._session, frame)
 
-    def closed(self, connection: wire.Connection, reason: str) -> None:
+    def closed(self, connection: Connection, reason: str) -> None:
         if self._session is not None:
             self._connections.closed(self._session, reason)
 
@@ -56,7 +56,7 @@ class TcpListener:
         host, port = self._address
         tls = make_tls(self._certificate)
         try:
-            self._server = await wire.listen(
+            self._server = await listen(
                 host,
                 port,
                 device.FromDevice,

@@ -16,8 +16,7 @@ from fastapi.responses import JSONResponse
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from network.connections.connections import Connections
-from tidings.wire import connection as wire
-from tidings.wire import device
+from tidings.wire import connection, device
 from tidings.wire.decoding import UNREADABLE
 
 log = logging.getLogger(__name__)
@@ -199,4 +198,4 @@ def _is_utf8(data: bytes) -> bool:
     return True
 
 
-MAX_MESSAGE = wire.MAX_FRAME
+MAX_MESSAGE = connection.MAX_FRAME

@@ -36,7 +36,7 @@ class Left:
     kyber_prekeys: Sequence[int]
 
 
-class Keys:
+class KeyUploads:
     """Keys of devices that have proved who they are."""
 
     def __init__(self, database: Database, router: Router, refills: Refills) -> None:

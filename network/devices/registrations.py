@@ -41,6 +41,7 @@ class Registrations:
     def __init__(
         self,
         database: Database,
+        *,
         router: Router,
         recipients: Recipients,
         logins: Logins,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -11,7 +10,7 @@ from fastapi.responses import JSONResponse
 from network import http
 from network.devices.blocks import Blocks
 from network.devices.codes import Codes
-from network.devices.keys import Keys, Left
+from network.devices.keys import KeyUploads, Left
 from network.devices.registrations import Registrations
 from network.directory.logins import Logins
 from network.errors import NotFound
@@ -21,87 +20,97 @@ from tidings.wire import addresses, registration
 MAX_BULK_BODY = 8 * 1024 * 1024
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Service:
-    """What the endpoints call."""
+class DeviceEndpoints:
+    """Endpoints of devices. Registering takes a code or the registration key, everything else the device's token."""
 
-    codes: Codes
-    registrations: Registrations
-    keys: Keys
-    blocks: Blocks
-    logins: Logins
-    registration_key: str
+    def __init__(
+        self,
+        *,
+        codes: Codes,
+        registrations: Registrations,
+        keys: KeyUploads,
+        blocks: Blocks,
+        logins: Logins,
+        registration_key: str,
+    ) -> None:
+        self._codes = codes
+        self._registrations = registrations
+        self._keys = keys
+        self._blocks = blocks
+        self._logins = logins
+        self._registration_key = registration_key
 
+    def routes(self) -> APIRouter:
+        """All of them, each with its method and path."""
+        router = APIRouter(prefix="/v1")
+        for method, path, endpoint in (
+            ("POST", "/codes", self.send_code),
+            ("POST", "/registrations", self.register),
+            ("POST", "/registrations/bulk", self.register_many),
+            ("DELETE", "/registrations/{number}", self.unregister),
+            ("PUT", "/keys/{number}", self.upload_keys),
+            ("GET", "/keys/{number}", self.count_keys),
+            ("PUT", "/blocks/{number}/{other}", self.block),
+            ("DELETE", "/blocks/{number}/{other}", self.unblock),
+        ):
+            router.add_api_route(path, endpoint, methods=[method])
+        return router
 
-def make_routes(service: Service) -> APIRouter:
-    """All endpoints."""
-    routes = APIRouter(prefix="/v1")
-
-    @routes.post("/codes")
-    async def send_code(request: Request) -> JSONResponse:
+    async def send_code(self, request: Request) -> JSONResponse:
         body = await http.read_body(request, registration.CodeRequest)
-        await service.codes.issue(body.number)
+        await self._codes.issue(body.number)
         return JSONResponse({"number": body.number}, 202)
 
-    @routes.post("/registrations")
-    async def register(request: Request) -> JSONResponse:
+    async def register(self, request: Request) -> JSONResponse:
         body = await http.read_body(request, registration.DeviceRegistration)
         # Whoever has the token of this registration need prove nothing else.
-        if await service.registrations.are_made([body]):
+        if await self._registrations.are_made([body]):
             return JSONResponse({"number": body.number, "token": body.token}, 201)
         if body.code:
-            await service.codes.redeem(body.number, body.code)
+            await self._codes.redeem(body.number, body.code)
         else:
-            http.require_key(request, service.registration_key)
-        (token,) = await service.registrations.register([body])
+            http.require_key(request, self._registration_key)
+        (token,) = await self._registrations.register([body])
         return JSONResponse({"number": body.number, "token": token}, 201)
 
-    @routes.post("/registrations/bulk")
-    async def register_many(request: Request) -> JSONResponse:
-        http.require_key(request, service.registration_key)
+    async def register_many(self, request: Request) -> JSONResponse:
+        http.require_key(request, self._registration_key)
         body = await http.read_body(request, registration.BulkRegistration, limit=MAX_BULK_BODY)
-        tokens = await service.registrations.register(body.registrations)
+        tokens = await self._registrations.register(body.registrations)
         registered = [
             {"number": device.number, "token": token} for device, token in zip(body.registrations, tokens, strict=True)
         ]
         return JSONResponse({"registrations": registered}, 201)
 
-    @routes.delete("/registrations/{number}")
-    async def unregister(request: Request, number: str) -> JSONResponse:
-        await _authenticate(request, number)
-        await service.registrations.unregister(number)
+    async def unregister(self, request: Request, number: str) -> JSONResponse:
+        await self._authenticate(request, number)
+        await self._registrations.unregister(number)
         return JSONResponse({"number": number, "registered": False})
 
-    @routes.put("/keys/{number}")
-    async def upload_keys(request: Request, number: str) -> JSONResponse:
-        await _authenticate(request, number)
+    async def upload_keys(self, request: Request, number: str) -> JSONResponse:
+        await self._authenticate(request, number)
         body = await http.read_body(request, registration.KeyUpload)
-        return JSONResponse(_left(await service.keys.upload(number, body)))
+        return JSONResponse(_left(await self._keys.upload(number, body)))
 
-    @routes.get("/keys/{number}")
-    async def count_keys(request: Request, number: str) -> JSONResponse:
-        await _authenticate(request, number)
-        return JSONResponse(_left(await service.keys.list_left(number)))
+    async def count_keys(self, request: Request, number: str) -> JSONResponse:
+        await self._authenticate(request, number)
+        return JSONResponse(_left(await self._keys.list_left(number)))
 
-    @routes.put("/blocks/{number}/{other}")
-    async def block(request: Request, number: str, other: str) -> JSONResponse:
-        await _authenticate(request, number)
+    async def block(self, request: Request, number: str, other: str) -> JSONResponse:
+        await self._authenticate(request, number)
         _require_number(other)
-        await service.blocks.block(number, other)
+        await self._blocks.block(number, other)
         return JSONResponse({"number": number, "other": other, "blocked": True})
 
-    @routes.delete("/blocks/{number}/{other}")
-    async def unblock(request: Request, number: str, other: str) -> JSONResponse:
-        await _authenticate(request, number)
+    async def unblock(self, request: Request, number: str, other: str) -> JSONResponse:
+        await self._authenticate(request, number)
         _require_number(other)
-        await service.blocks.unblock(number, other)
+        await self._blocks.unblock(number, other)
         return JSONResponse({"number": number, "other": other, "blocked": False})
 
-    async def _authenticate(request: Request, number: str) -> None:
+    async def _authenticate(self, request: Request, number: str) -> None:
         _require_number(number)
-        await http.require_device(request, service.logins, number)
-
-    return routes
+        await http.require_device(request, self._logins, number)
 
 
 def _require_number(text: str) -> None:

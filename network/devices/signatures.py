@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 
 from network.errors import BadRequest
-from tidings.e2ee import errors as e2ee_errors
 from tidings.e2ee import xeddsa
+from tidings.e2ee.errors import InvalidKey, InvalidSignature
 from tidings.wire import registration
 
 CURVE_TYPE = 0x05
@@ -81,5 +81,5 @@ def _verify(signed: Sequence[Signed]) -> None:
     for place, identity_key, key, signature in signed:
         try:
             xeddsa.verify(identity_key, key, signature)
-        except (e2ee_errors.InvalidSignature, e2ee_errors.InvalidKey) as error:
+        except (InvalidSignature, InvalidKey) as error:
             raise BadRequest(f"{place}: {error}") from error

@@ -1,4 +1,4 @@
-"""Hands out pre-key bundles: a device's lasting keys, and one-time keys that nobody else will ever get."""
+"""Pre-key bundles: a device's lasting keys, and one-time keys that nobody else will ever get."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ MAX_NUMBERS = 500
 TRIES = 20
 
 
-class Bundles:
-    """Fetches of all connections go into one batch at a time, so that in this process nobody can take a key twice.
+class PreKeyBundles:
+    """Bundles of registered devices.
 
+    Fetches of all connections go into one batch at a time, so that in this process nobody can take a key twice.
     Against other processes the count of deleted rows is checked.
     """
 

@@ -17,10 +17,10 @@ from network.routing.notices import Notice, Notices, Reservations
 from tidings.runtime import crashpoints
 from tidings.runtime.clock import Clock
 from tidings.storage.database import Connection, Database
-from tidings.storage.network import directory
-from tidings.storage.network import groups as network_groups
+from tidings.storage.network import directory, groups
 from tidings.storage.network.groups import Chat
-from tidings.wire import device, groups
+from tidings.wire import device
+from tidings.wire.groups import CREATED, ICON, JOINED, NO_ICON, NO_SUCH_GROUP, NO_SUCH_INVITE
 
 Value = TypeVar("Value")
 
@@ -51,24 +51,24 @@ class Chats:
 
         async def work(connection: Connection, reservations: Reservations) -> State:
             await _require_registered(connection, number)
-            if (made := await network_groups.find_id(connection, code)) is not None:
+            if (made := await groups.find_id(connection, code)) is not None:
                 return await _get(connection, made)
             await _require_room(connection, number)
             chat = Chat(await _choose_id(connection, number, now), number, subject, now, 1, code, "")
-            await network_groups.add(connection, chat)
+            await groups.add(connection, chat)
             outcome = rules.create(chat)
             await _apply(connection, reservations, State(chat, ()), outcome)
             return outcome.state
 
         async with self._creating:
             state = await self._persist(work)
-        CHANGES.labels(groups.CREATED).inc()
+        CHANGES.labels(CREATED).inc()
         return state
 
     async def list_of(self, number: str) -> Sequence[Chat]:
         """The groups that a number is in."""
         return await self._database.query(
-            lambda c: network_groups.list_of(c, number, limit=rules.MAX_GROUPS), patience=PATIENCE
+            lambda c: groups.list_of(c, number, limit=rules.MAX_GROUPS), patience=PATIENCE
         )
 
     async def get(self, number: str, id: str) -> State:
@@ -82,7 +82,7 @@ class Chats:
 
         async def work(connection: Connection, reservations: Reservations) -> State:
             await _require_registered(connection, number)
-            id_ = await network_groups.find_id(connection, code) if code.isascii() else None
+            id_ = await groups.find_id(connection, code) if code.isascii() else None
             if id_ is None:
                 raise _no_such_invite()
             before = await _get(connection, id_, lock=True)
@@ -96,7 +96,7 @@ class Chats:
             return outcome.state
 
         state = await self._persist(work)
-        CHANGES.labels(groups.JOINED).inc()
+        CHANGES.labels(JOINED).inc()
         return state
 
     async def leave(self, number: str, id: str) -> None:
@@ -110,9 +110,9 @@ class Chats:
 
     async def leave_in(self, connection: Connection, reservations: Reservations, number: str) -> int:
         """The same, in a transaction of the caller's."""
-        ids = [chat.id for chat in await network_groups.list_of(connection, number, limit=LEAVING)]
-        chats = await network_groups.list_chats(connection, ids, lock=True)
-        members = await network_groups.list_members(connection, ids)
+        ids = [chat.id for chat in await groups.list_of(connection, number, limit=LEAVING)]
+        chats = await groups.list_chats(connection, ids, lock=True)
+        members = await groups.list_members(connection, ids)
         for id_, chat in chats.items():
             before = State(chat, tuple(members[id_]))
             await _apply(connection, reservations, before, rules.leave(before, number))
@@ -146,12 +146,12 @@ class Chats:
         """Its MIME type and bytes. Raises `NotFound`, `Forbidden`."""
 
         async def work(connection: Connection) -> tuple[State, bytes | None]:
-            return await _get(connection, id), await network_groups.find_icon(connection, id)
+            return await _get(connection, id), await groups.find_icon(connection, id)
 
         state, data = await self._database.query(work, patience=PATIENCE)
         rules.require_participant(state, number)
         if data is None:
-            raise errors.NotFound("the group has no icon", reason=groups.NO_ICON)
+            raise errors.NotFound("the group has no icon", reason=NO_ICON)
         return state.chat.icon_type, data
 
     async def set_icon(self, by: str, id: str, data: bytes) -> State:
@@ -160,15 +160,15 @@ class Chats:
 
         async def work(connection: Connection, reservations: Reservations) -> State:
             before = await _get(connection, id, lock=True)
-            same = (await network_groups.find_icon(connection, id) or b"") == data
+            same = (await groups.find_icon(connection, id) or b"") == data
             outcome = rules.set_icon(before, by, icon_type, same=same)
             if not same:
-                await network_groups.set_icon(connection, id, icon_type, data)
+                await groups.set_icon(connection, id, icon_type, data)
             await _apply(connection, reservations, before, outcome)
             return outcome.state
 
         state = await self._persist(work)
-        CHANGES.labels(groups.ICON).inc()
+        CHANGES.labels(ICON).inc()
         return state
 
     async def _change(self, id: str, rule: Rule) -> State:
@@ -198,7 +198,7 @@ async def _require_registered(connection: Connection, number: str) -> None:
 
 
 async def _require_room(connection: Connection, number: str) -> None:
-    if await network_groups.count_of(connection, number) >= rules.MAX_GROUPS:
+    if await groups.count_of(connection, number) >= rules.MAX_GROUPS:
         raise errors.BadRequest(f"a number can be in at most {rules.MAX_GROUPS} groups", reason="too_many")
 
 
@@ -207,7 +207,7 @@ async def _choose_id(connection: Connection, number: str, now: int) -> str:
     second = now // 1000
     while True:
         ids = [f"{number}-{second + step}" for step in range(100)]
-        taken = await network_groups.list_taken_ids(connection, ids)
+        taken = await groups.list_taken_ids(connection, ids)
         for id_ in ids:
             if id_ not in taken:
                 return id_
@@ -215,10 +215,10 @@ async def _choose_id(connection: Connection, number: str, now: int) -> str:
 
 
 async def _get(connection: Connection, id: str, *, lock: bool = False) -> State:
-    chat = (await network_groups.list_chats(connection, [id], lock=lock)).get(id)
+    chat = (await groups.list_chats(connection, [id], lock=lock)).get(id)
     if chat is None:
-        raise errors.NotFound(f"there is no group {id}", reason=groups.NO_SUCH_GROUP)
-    return State(chat, tuple((await network_groups.list_members(connection, [id]))[id]))
+        raise errors.NotFound(f"there is no group {id}", reason=NO_SUCH_GROUP)
+    return State(chat, tuple((await groups.list_members(connection, [id]))[id]))
 
 
 async def _apply(connection: Connection, reservations: Reservations, before: State, outcome: Outcome) -> None:
@@ -226,15 +226,15 @@ async def _apply(connection: Connection, reservations: Reservations, before: Sta
     after = outcome.state
     id_ = after.chat.id
     if after.chat.subject != before.chat.subject:
-        await network_groups.set_subject(connection, id_, after.chat.subject)
+        await groups.set_subject(connection, id_, after.chat.subject)
     if after.chat.code != before.chat.code:
-        await network_groups.set_code(connection, id_, after.chat.code)
+        await groups.set_code(connection, id_, after.chat.code)
     if after.chat.epoch != before.chat.epoch:
-        await network_groups.set_epoch(connection, id_, after.chat.epoch)
+        await groups.set_epoch(connection, id_, after.chat.epoch)
     present = {member.number for member in after.members}
     if gone := [member.number for member in before.members if member.number not in present]:
-        await network_groups.remove_members(connection, id_, gone)
-    await network_groups.put_members(connection, id_, [m for m in after.members if m not in before.members])
+        await groups.remove_members(connection, id_, gone)
+    await groups.put_members(connection, id_, [m for m in after.members if m not in before.members])
     for note in outcome.notes:
         body = schemas.notice(note, after)
         audience = [*(member.number for member in after.members), *note.gone]
@@ -255,4 +255,4 @@ def _icon_type(data: bytes) -> str:
 
 
 def _no_such_invite() -> errors.NotFound:
-    return errors.NotFound("no group is joined with this code", reason=groups.NO_SUCH_INVITE)
+    return errors.NotFound("no group is joined with this code", reason=NO_SUCH_INVITE)

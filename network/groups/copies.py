@@ -1,4 +1,4 @@
-"""Takes messages to groups and puts a copy for each other participant into the mailbox."""
+"""Messages to groups: a copy for each other participant, in the mailbox."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ from tidings.runtime.batcher import Batcher, BatcherClosed, BatcherFull
 from tidings.runtime.clock import Clock
 from tidings.storage import outages
 from tidings.storage.database import Connection, Database
-from tidings.storage.network import directory, mailbox
-from tidings.storage.network import groups as network_groups
+from tidings.storage.network import directory, groups, mailbox
 from tidings.storage.network.groups import Chat, Member
 from tidings.wire import device
 
@@ -37,7 +36,7 @@ PATIENCE = 5.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Group:
+class AddressedGroup:
     """What a message to a group is judged by. blocks: whom each member blocks."""
 
     chat: Chat
@@ -45,7 +44,7 @@ class Group:
     blocks: dict[str, set[str]]
 
 
-def judge(frame: device.Send, group: Group | None) -> tuple[str, str]:
+def judge(frame: device.Send, group: AddressedGroup | None) -> tuple[str, str]:
     """The reason to refuse it, and what is said to people; empty when it is to be taken."""
     if group is None:
         return device.NO_SUCH_GROUP, ""
@@ -56,7 +55,7 @@ def judge(frame: device.Send, group: Group | None) -> tuple[str, str]:
     return "", ""
 
 
-def readers(frame: device.Send, group: Group) -> list[str]:
+def readers(frame: device.Send, group: AddressedGroup) -> list[str]:
     """Who gets a copy: everybody else, except those who have blocked the author."""
     nobody: set[str] = set()
     return [
@@ -73,7 +72,7 @@ class Copies:
     after a restart.
     """
 
-    def __init__(self, database: Database, notices: Notices, clock: Clock, ttl: int) -> None:
+    def __init__(self, database: Database, notices: Notices, clock: Clock, *, ttl: int) -> None:
         """ttl: seconds that a copy waits at most."""
         self._database = database
         self._notices = notices
@@ -114,8 +113,8 @@ class Copies:
     ) -> tuple[list[tuple[str, str]], list[mailbox.Envelope]]:
         """What each is answered, and the copies that were made."""
         now = int(self._clock.now() * 1000)
-        groups = await _look_up(connection, {frame.to for frame in frames})
-        taken = await network_groups.list_sends(connection, {(frame.sender, frame.id) for frame in frames})
+        addressed = await _look_up(connection, {frame.to for frame in frames})
+        taken = await groups.list_sends(connection, {(frame.sender, frame.id) for frame in frames})
         answers: list[tuple[str, str]] = []
         rows: list[mailbox.Envelope] = []
         new: list[tuple[str, str]] = []
@@ -123,7 +122,7 @@ class Copies:
             if (frame.sender, frame.id) in taken:
                 answers.append(("", ""))
                 continue
-            group = groups.get(frame.to)
+            group = addressed.get(frame.to)
             answers.append(judge(frame, group))
             if group is None or answers[-1][0]:
                 continue
@@ -133,17 +132,17 @@ class Copies:
             rows += [
                 _row(frame, number, reservations.reserve(number), now, expires_at) for number in readers(frame, group)
             ]
-        await network_groups.add_sends(connection, new, now)
+        await groups.add_sends(connection, new, now)
         await mailbox.insert(connection, rows)
         return answers, rows
 
 
-async def _look_up(connection: Connection, ids: set[str]) -> dict[str, Group]:
+async def _look_up(connection: Connection, ids: set[str]) -> dict[str, AddressedGroup]:
     """The groups of these ids, which cannot change until the transaction ends."""
-    chats = await network_groups.list_chats(connection, ids, lock=True)
-    members = await network_groups.list_members(connection, list(chats))
+    chats = await groups.list_chats(connection, ids, lock=True)
+    members = await groups.list_members(connection, list(chats))
     blocks = await directory.list_blocks(connection, {member.number for each in members.values() for member in each})
-    return {id_: Group(chat, members[id_], blocks) for id_, chat in chats.items()}
+    return {id_: AddressedGroup(chat, members[id_], blocks) for id_, chat in chats.items()}
 
 
 def _row(frame: device.Send, recipient: str, seq: int, now: int, expires_at: int) -> mailbox.Envelope:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Depends, Request
 from fastapi.responses import JSONResponse, Response
 
 from network import http
@@ -16,104 +14,93 @@ from tidings.wire import addresses, groups
 from tidings.wire.groups import GroupMembers, GroupSubject, InviteCode
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Service:
-    """What the endpoints call."""
+class GroupEndpoints:
+    """Endpoints of groups; `number` in their paths is the caller's own."""
 
-    chats: Chats
-    logins: Logins
+    def __init__(self, chats: Chats, logins: Logins) -> None:
+        self._chats = chats
+        self._logins = logins
 
+    def routes(self) -> APIRouter:
+        """All of them, each with its method and path."""
+        router = APIRouter(prefix="/v1/groups/{number}", dependencies=[Depends(self.authenticate)])
+        for method, path, endpoint in (
+            ("POST", "", self.create),
+            ("GET", "", self.list_mine),
+            ("POST", "/join", self.join),
+            ("GET", "/{group}", self.get),
+            ("PUT", "/{group}", self.rename),
+            ("DELETE", "/{group}", self.leave),
+            ("GET", "/{group}/invite", self.get_invite),
+            ("DELETE", "/{group}/invite", self.renew_invite),
+            ("DELETE", "/{group}/participants", self.remove),
+            ("PUT", "/{group}/admins", self.promote),
+            ("DELETE", "/{group}/admins", self.demote),
+            ("GET", "/{group}/icon", self.get_icon),
+            ("PUT", "/{group}/icon", self.set_icon),
+            ("DELETE", "/{group}/icon", self.remove_icon),
+        ):
+            router.add_api_route(path, endpoint, methods=[method])
+        return router
 
-def make_routes(service: Service) -> APIRouter:
-    """All endpoints. `number` is the caller's own."""
-    routes = APIRouter(prefix="/v1/groups/{number}")
-
-    @routes.post("")
-    async def create(request: Request, number: str) -> JSONResponse:
-        await _authenticate(request, number)
-        body = await http.read_body(request, GroupSubject)
-        return JSONResponse(schemas.show(await service.chats.create(number, body.subject)), 201)
-
-    @routes.get("")
-    async def list_mine(request: Request, number: str) -> JSONResponse:
-        await _authenticate(request, number)
-        return JSONResponse({"groups": [schemas.show_chat(chat) for chat in await service.chats.list_of(number)]})
-
-    @routes.post("/join")
-    async def join(request: Request, number: str) -> JSONResponse:
-        await _authenticate(request, number)
-        body = await http.read_body(request, InviteCode)
-        return JSONResponse(schemas.show(await service.chats.join(number, body.code)))
-
-    @routes.get("/{group}")
-    async def get(request: Request, number: str, group: str) -> JSONResponse:
-        await _authenticate(request, number, group)
-        return JSONResponse(schemas.show(await service.chats.get(number, group)))
-
-    @routes.put("/{group}")
-    async def rename(request: Request, number: str, group: str) -> JSONResponse:
-        await _authenticate(request, number, group)
-        body = await http.read_body(request, GroupSubject)
-        return JSONResponse(schemas.show(await service.chats.set_subject(number, group, body.subject)))
-
-    @routes.delete("/{group}")
-    async def leave(request: Request, number: str, group: str) -> JSONResponse:
-        await _authenticate(request, number, group)
-        await service.chats.leave(number, group)
-        return JSONResponse({"id": group, "left": True})
-
-    @routes.get("/{group}/invite")
-    async def get_invite(request: Request, number: str, group: str) -> JSONResponse:
-        await _authenticate(request, number, group)
-        return JSONResponse({"code": await service.chats.get_code(number, group)})
-
-    @routes.delete("/{group}/invite")
-    async def renew_invite(request: Request, number: str, group: str) -> JSONResponse:
-        await _authenticate(request, number, group)
-        return JSONResponse({"code": await service.chats.renew_code(number, group)})
-
-    @routes.delete("/{group}/participants")
-    async def remove(request: Request, number: str, group: str) -> JSONResponse:
-        await _authenticate(request, number, group)
-        body = await http.read_body(request, GroupMembers)
-        return JSONResponse(schemas.show(await service.chats.remove(number, group, body.numbers)))
-
-    @routes.put("/{group}/admins")
-    async def promote(request: Request, number: str, group: str) -> JSONResponse:
-        await _authenticate(request, number, group)
-        body = await http.read_body(request, GroupMembers)
-        return JSONResponse(schemas.show(await service.chats.set_admins(number, group, body.numbers, admin=True)))
-
-    @routes.delete("/{group}/admins")
-    async def demote(request: Request, number: str, group: str) -> JSONResponse:
-        await _authenticate(request, number, group)
-        body = await http.read_body(request, GroupMembers)
-        return JSONResponse(schemas.show(await service.chats.set_admins(number, group, body.numbers, admin=False)))
-
-    @routes.get("/{group}/icon")
-    async def get_icon(request: Request, number: str, group: str) -> Response:
-        await _authenticate(request, number, group)
-        media_type, data = await service.chats.get_icon(number, group)
-        return Response(data, media_type=media_type)
-
-    @routes.put("/{group}/icon")
-    async def set_icon(request: Request, number: str, group: str) -> JSONResponse:
-        await _authenticate(request, number, group)
-        data = await http.read_bytes(request, limit=MAX_ICON)
-        if not data:
-            raise BadRequest("the body is empty; an icon is a JPEG or PNG picture")
-        return JSONResponse(schemas.show(await service.chats.set_icon(number, group, data)))
-
-    @routes.delete("/{group}/icon")
-    async def remove_icon(request: Request, number: str, group: str) -> JSONResponse:
-        await _authenticate(request, number, group)
-        return JSONResponse(schemas.show(await service.chats.set_icon(number, group, b"")))
-
-    async def _authenticate(request: Request, number: str, group: str = "") -> None:
+    async def authenticate(self, request: Request) -> None:
+        """Before every endpoint: the caller is the device of `number`, and `group` may be one."""
+        number, group = request.path_params["number"], request.path_params.get("group")
         if not addresses.is_number(number):
             raise NotFound(f"{number!r} is no number: 7 to 15 digits")
-        await http.require_device(request, service.logins, number)
+        await http.require_device(request, self._logins, number)
         if group and not addresses.is_group(group):
             raise NotFound(f"there is no group {group!r}", reason=groups.NO_SUCH_GROUP)
 
-    return routes
+    async def create(self, request: Request, number: str) -> JSONResponse:
+        body = await http.read_body(request, GroupSubject)
+        return JSONResponse(schemas.show(await self._chats.create(number, body.subject)), 201)
+
+    async def list_mine(self, number: str) -> JSONResponse:
+        return JSONResponse({"groups": [schemas.show_chat(chat) for chat in await self._chats.list_of(number)]})
+
+    async def join(self, request: Request, number: str) -> JSONResponse:
+        body = await http.read_body(request, InviteCode)
+        return JSONResponse(schemas.show(await self._chats.join(number, body.code)))
+
+    async def get(self, number: str, group: str) -> JSONResponse:
+        return JSONResponse(schemas.show(await self._chats.get(number, group)))
+
+    async def rename(self, request: Request, number: str, group: str) -> JSONResponse:
+        body = await http.read_body(request, GroupSubject)
+        return JSONResponse(schemas.show(await self._chats.set_subject(number, group, body.subject)))
+
+    async def leave(self, number: str, group: str) -> JSONResponse:
+        await self._chats.leave(number, group)
+        return JSONResponse({"id": group, "left": True})
+
+    async def get_invite(self, number: str, group: str) -> JSONResponse:
+        return JSONResponse({"code": await self._chats.get_code(number, group)})
+
+    async def renew_invite(self, number: str, group: str) -> JSONResponse:
+        return JSONResponse({"code": await self._chats.renew_code(number, group)})
+
+    async def remove(self, request: Request, number: str, group: str) -> JSONResponse:
+        body = await http.read_body(request, GroupMembers)
+        return JSONResponse(schemas.show(await self._chats.remove(number, group, body.numbers)))
+
+    async def promote(self, request: Request, number: str, group: str) -> JSONResponse:
+        body = await http.read_body(request, GroupMembers)
+        return JSONResponse(schemas.show(await self._chats.set_admins(number, group, body.numbers, admin=True)))
+
+    async def demote(self, request: Request, number: str, group: str) -> JSONResponse:
+        body = await http.read_body(request, GroupMembers)
+        return JSONResponse(schemas.show(await self._chats.set_admins(number, group, body.numbers, admin=False)))
+
+    async def get_icon(self, number: str, group: str) -> Response:
+        media_type, data = await self._chats.get_icon(number, group)
+        return Response(data, media_type=media_type)
+
+    async def set_icon(self, request: Request, number: str, group: str) -> JSONResponse:
+        data = await http.read_bytes(request, limit=MAX_ICON)
+        if not data:
+            raise BadRequest("the body is empty; an icon is a JPEG or PNG picture")
+        return JSONResponse(schemas.show(await self._chats.set_icon(number, group, data)))
+
+    async def remove_icon(self, number: str, group: str) -> JSONResponse:
+        return JSONResponse(schemas.show(await self._chats.set_icon(number, group, b"")))

@@ -38,9 +38,12 @@ class Expiry:
     name = "expiry"
 
     def __init__(
-        self, database: Database, router: Router, notices: Notices, clock: Clock, interval: float, ttl: int
+        self, database: Database, router: Router, notices: Notices, *, clock: Clock, interval: float, ttl: int
     ) -> None:
-        """ttl: seconds that an envelope waits at most, and so that a message to a group is remembered."""
+        """interval: seconds between two passes.
+
+        ttl: seconds that an envelope waits at most, and so that a message to a group is remembered.
+        """
         self._ttl = ttl
         self._forget_at = 0
         self._database = database

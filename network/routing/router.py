@@ -24,9 +24,10 @@ from network.routing.delivery_queue import (
     from_row,
     from_send,
 )
+from network.routing.delivery_queues import DeliveryQueues
 from network.routing.mailbox import MailboxStore
-from network.routing.reader import PAGE, Reader
-from network.routing.sequence import Sequence as Numbers
+from network.routing.reader import Reader
+from network.routing.sequence import SequenceNumbers
 from network.routing.undecided import Undecided
 from network.routing.windows import Windows
 from network.routing.writer import Writer
@@ -51,22 +52,29 @@ class Router:
     """
 
     def __init__(
-        self, store: MailboxStore, directory: Directory, numbers: Numbers, clock: Clock, limits: Limits, ttl: int
+        self,
+        store: MailboxStore,
+        directory: Directory,
+        *,
+        numbers: SequenceNumbers,
+        clock: Clock,
+        limits: Limits,
+        ttl: int,
     ) -> None:
-        self._page = min(PAGE, limits.window)
+        """ttl: seconds that an envelope waits at most."""
         self._windows = Windows(limits)
         self._reader = Reader(store, clock, self._page_read)
+        self._writer = Writer(store, self._stored, self._lost, room=limits.undecided)
+        self._queues = DeliveryQueues(self._reader, self._writer, self._windows, limits=limits)
         self._admission = Admission(directory, self._route, limits.undecided)
         self._numbers = numbers
         self._clock = clock
         self._limits = limits
         self._ttl = ttl
-        self._writer = Writer(store, self._stored, self._lost, room=limits.undecided)
-        self._queues: dict[str, DeliveryQueue] = {}
         self._undecided = Undecided(limits)
         # In the order of arrival; decided ones leave it when they come due.
         self._due: collections.deque[Transit] = collections.deque()
-        self._routed = self._delivered = self._online = 0
+        self._routed = self._online = 0
         self._closed = False
 
     @property
@@ -88,19 +96,19 @@ class Router:
             return
         now = int(self._clock.now() * 1000)
         ttl = min(frame.ttl, self._ttl) if frame.ttl else self._ttl
-        queue = self._queue(frame.to)
+        queue = self._queues.get(frame.to)
         due = self._clock.monotonic() + self._limits.store_after
         transit = from_send(origin, frame, queue, seq=self._numbers.next(), now=now, ttl=ttl, due=due)
         self._undecided.add(transit)
         self._routed += 1
         if queue.session is None:
-            self._put_away(transit)
+            self._queues.put_away(transit)
             return
         self._due.append(transit)
         if queue.held or queue.draining or not self._windows.takes(queue, queue.session):
-            self._hold(transit)
+            self._queues.hold(transit)
         else:
-            self._deliver(queue, queue.session, transit)
+            self._queues.deliver(queue, queue.session, transit)
 
     # Recipients.
 
@@ -109,19 +117,19 @@ class Router:
 
         On the connection that it is on already, only its epoch changes.
         """
-        queue = self._queue(number)
+        queue = self._queues.get(number)
         if queue.session is session:
             queue.epoch = epoch
             return
         self.expel(number, device.REPLACED)
-        queue = self._queue(number)
+        queue = self._queues.get(number)
         queue.session = session
         queue.epoch = epoch
         queue.attachment += 1
         queue.cursor = 0
         queue.backlog = True
         self._online += 1
-        self._pump(queue)
+        self._queues.pump(queue)
 
     def is_stale(self, number: str, epoch: int) -> bool:
         """Is the device logged in under a higher epoch than this one? Without an epoch nothing is stale.
@@ -129,18 +137,18 @@ class Router:
         Epochs are known only while somebody is logged in under them: whoever comes back with older ones, from a backup
         say, gets in when the other has gone.
         """
-        queue = self._queues.get(number)
+        queue = self._queues.find(number)
         return queue is not None and 0 < epoch < queue.epoch
 
     def detach(self, number: str, session: Recipient) -> None:
         """A device logged out, or its connection is gone."""
-        queue = self._queues.get(number)
+        queue = self._queues.find(number)
         if queue is not None and queue.session is session:
             self._detach(queue, "")
 
     def expel(self, number: str, reason: str) -> None:
         """The device's token is void: it leaves the connection it is on."""
-        queue = self._queues.get(number)
+        queue = self._queues.find(number)
         if queue is not None and queue.session is not None:
             self._detach(queue, reason)
 
@@ -162,8 +170,8 @@ class Router:
             if queue.held or queue.backlog:
                 queues.add(queue)
         for queue in queues:
-            self._pump(queue)
-        self._give_turns(session)
+            self._queues.pump(queue)
+        self._queues.give_turns(session)
 
     def is_removing(self, seq: int) -> bool:
         """Is this stored envelope acknowledged already, its removal not yet committed?"""
@@ -171,7 +179,7 @@ class Router:
 
     def in_flight(self, number: str) -> set[int]:
         """The `seq` of what is delivered to a device and not acknowledged."""
-        queue = self._queues.get(number)
+        queue = self._queues.find(number)
         return {transit.seq for transit in queue.in_flight.values()} if queue is not None else set()
 
     def _detach(self, queue: DeliveryQueue, reason: str) -> None:
@@ -180,81 +188,23 @@ class Router:
         self._online -= 1
         for transit in queue.leave(session):
             if transit.state == WAITING:
-                self._put_away(transit)
+                self._queues.put_away(transit)
             elif transit.state == STORING and not transit.counted:
                 # The next login must not be taken for drained before this one is in the mailbox.
                 transit.counted = True
                 queue.expect(transit.seq)
-        while queue.held:
-            self._put_away(queue.held.popleft())
-        self._forget_if_unused(queue)
+        self._queues.put_away_held(queue)
+        self._queues.forget_if_unused(queue)
         session.detached(queue.number, reason)
-        self._give_turns(session)
+        self._queues.give_turns(session)
 
-    # Lanes.
-
-    def _queue(self, number: str) -> DeliveryQueue:
-        queue = self._queues.get(number)
-        if queue is None:
-            queue = self._queues[number] = DeliveryQueue(number, self._page)
-        return queue
-
-    def _forget_if_unused(self, queue: DeliveryQueue) -> None:
-        if queue.unused:
-            self._queues.pop(queue.number, None)
-
-    def _deliver(self, queue: DeliveryQueue, session: Recipient, transit: Transit) -> None:
-        queue.sent(session, session.deliver(transit.frame, queue), transit)
-        self._delivered += 1
-        if transit.state == STORED:
-            transit.frame.body = b""
-
-    def _hold(self, transit: Transit) -> None:
-        held = transit.queue.held
-        held.append(transit)
-        if len(held) > self._limits.held:
-            while held:
-                self._put_away(held.popleft())
-
-    def _put_away(self, transit: Transit) -> None:
-        """Store an envelope that is not in flight."""
-        transit.counted = True
-        transit.queue.expect(transit.seq)
-        self._store_one(transit)
-
-    def _store_one(self, transit: Transit) -> None:
-        transit.state = STORING
-        self._writer.insert(transit)
-
-    def _pump(self, queue: DeliveryQueue) -> None:
-        """Let a queue do what it can, when those that wait for the same connection have had their turns."""
-        session = queue.session
-        if session is None:
-            self._forget_if_unused(queue)
-        elif (queue.backlog or queue.held) and not queue.reading and self._windows.takes(queue, session):
-            self._advance(queue, session)
-
-    def _give_turns(self, session: Recipient) -> None:
-        """Something has left this connection."""
-        while (queue := self._windows.next_turn(session)) is not None:
-            self._advance(queue, session)
-
-    def _advance(self, queue: DeliveryQueue, session: Recipient) -> None:
-        """Read the mailbox first, then deliver what is held."""
-        if queue.reading or self._closed:
-            return
-        if queue.backlog:
-            if self._windows.is_worth_a_page(queue):
-                self._reader.start(queue)
-            return
-        while queue.held and not queue.storing and self._windows.has_room(queue, session):
-            self._deliver(queue, session, queue.held.popleft())
+    # The mailbox.
 
     def _page_read(self, queue: DeliveryQueue, attachment: int, page: Sequence[mailbox.Envelope] | None) -> None:
         session = queue.session
         if session is None or attachment != queue.attachment:
             queue.backlog = session is not None
-            self._pump(queue)
+            self._queues.pump(queue)
             return
         if page is None:
             # The device logs in again and gets everything from the start.
@@ -270,19 +220,17 @@ class Router:
             if row.expires_at <= now or row.seq in self._writer.removing:
                 queue.cursor = row.seq
             elif self._windows.has_room(queue, session):
-                self._deliver(queue, session, from_row(row, queue))
+                self._queues.deliver(queue, session, from_row(row, queue))
             else:
                 full = True
                 break
             passed += 1
         if cut or full or len(page) >= queue.page_size:
             queue.backlog = True
-        queue.page_size = max(1, passed) if full else min(2 * queue.page_size, self._page)
+        queue.page_size = max(1, passed) if full else min(2 * queue.page_size, self._queues.page)
         # After a gap it is worth looking again only when something has been stored, and that is the next pump.
         if not (cut and queue.storing):
-            self._pump(queue)
-
-    # The mailbox.
+            self._queues.pump(queue)
 
     def _stored(self, transits: Sequence[Transit]) -> None:
         queues: set[DeliveryQueue] = set()
@@ -297,7 +245,7 @@ class Router:
             else:
                 self._undecided.accept(transit)
         for queue in queues:
-            self._pump(queue)
+            self._queues.pump(queue)
 
     def _lost(self, transit: Transit) -> None:
         """The database will never take this one. While it is with its device that decides: it may have been shown."""
@@ -311,22 +259,21 @@ class Router:
             transit.state = WAITING
         else:
             self._undecided.refuse(transit, device.INVALID, "the mailbox cannot hold it")
-        self._pump(queue)
+        self._queues.pump(queue)
 
     # Transactions elsewhere that put something into a mailbox.
 
     def reserve(self, number: str) -> int:
         """A `seq` for an envelope that the caller is about to store; what comes after it waits until `release`."""
-        queue = self._queue(number)
-        while queue.held:
-            self._put_away(queue.held.popleft())
+        queue = self._queues.get(number)
+        self._queues.put_away_held(queue)
         seq = self._numbers.next()
         queue.expect(seq)
         return seq
 
     def release(self, number: str, seq: int, row: mailbox.Envelope | None = None) -> None:
         """That transaction has ended, one way or the other; `row` is what it has certainly stored."""
-        queue = self._queues[number]
+        queue = self._queues.get(number)
         del queue.storing[seq]
         session = queue.session
         if session is not None:
@@ -338,10 +285,10 @@ class Router:
                 and seq < min(queue.storing, default=seq + 1)
             )
             if row is not None and first and self._windows.takes(queue, session):
-                self._deliver(queue, session, from_row(row, queue))
+                self._queues.deliver(queue, session, from_row(row, queue))
             else:
                 queue.backlog = True
-        self._pump(queue)
+        self._queues.pump(queue)
 
     # Time.
 
@@ -354,15 +301,15 @@ class Router:
             if transit.state != WAITING or transit.acked:
                 continue
             if transit.in_flight:
-                self._store_one(transit)
+                self._queues.store(transit)
                 continue
             # Whatever was held before it goes first, so that what stays held is younger than what is stored.
             held = transit.queue.held
             while held and held[0].seq <= transit.seq:
-                self._put_away(held.popleft())
+                self._queues.put_away(held.popleft())
         ROUTED.inc(self._routed)
-        DELIVERED.inc(self._delivered)
-        self._routed = self._delivered = 0
+        DELIVERED.inc(self._queues.delivered)
+        self._routed = self._queues.delivered = 0
         UNDECIDED.set(len(self._undecided))
         ONLINE.set(self._online)
 
@@ -379,14 +326,15 @@ class Router:
     async def close(self) -> None:
         """Take no more, store everything undecided, and wait until that is done and the senders are told."""
         self._closed = True
+        self._queues.stop()
         for transit in self._due:
             if transit.state == WAITING and not transit.acked:
                 if transit.in_flight:
-                    self._store_one(transit)
+                    self._queues.store(transit)
                 else:
-                    self._put_away(transit)
+                    self._queues.put_away(transit)
         self._due.clear()
-        for queue in self._queues.values():
+        for queue in self._queues:
             queue.held.clear()
         await self._writer.close()
         await self._reader.close()

@@ -20,14 +20,16 @@ from starlette.routing import Route, WebSocketRoute
 
 import network.app
 from network import http
-from network.blobs import routes as blobs
 from network.blobs import store
+from network.blobs.routes import SILENCE_SECONDS, TRANSFER_SECONDS, BlobEndpoints
 from network.connections import session, websocket
 from network.connections.connections import Connections
 from network.delay import Delay
-from network.devices import blocks, codes, keys, routes
+from network.devices import blocks, codes, keys
+from network.devices.routes import MAX_BULK_BODY, DeviceEndpoints
 from network.directory import bundles, lookups, refills
 from network.groups import chats, copies, rules
+from network.groups.routes import GroupEndpoints
 from network.settings import Blobs, Limits, Settings
 from tests.conftest import DatabaseFactory
 from tests.network.support import PATIENCE, REGISTRATION_KEY, Network
@@ -201,7 +203,7 @@ def test_the_limits_are_those_of_the_code() -> None:
         "silence": [int(limits.idle)],
         "`ttl`": [default_ttl, 30],
         "repeats recognised": [limits.remembered],
-        "a body over HTTP": [http.MAX_BODY, routes.MAX_BULK_BODY],
+        "a body over HTTP": [http.MAX_BODY, MAX_BULK_BODY],
         "participants of a group": [MAX_PARTICIPANTS],
         "groups of a number": [rules.MAX_GROUPS],
         "a group's subject": [MAX_SUBJECT],
@@ -218,7 +220,7 @@ def test_the_limits_are_those_of_the_code() -> None:
             codes.PER_WINDOW,
             codes.WINDOW_MS // 1000,
         ],
-        "an HTTP call": [int(http.TIMEOUT), int(blobs.TRANSFER_SECONDS), int(blobs.SILENCE_SECONDS)],
+        "an HTTP call": [int(http.TIMEOUT), int(TRANSFER_SECONDS), int(SILENCE_SECONDS)],
         "a blob": [store.MAX_SIZE, store.MAX_SIZE // mib],
         "all blobs": [Blobs.__dataclass_fields__["quota"].default // mib],
         "blobs that come and go": [limits.transfers],
@@ -245,7 +247,16 @@ def test_every_subprotocol_and_every_path_is_told() -> None:
     assert {row[0].strip("`") for row in table(section("WebSocket"), "subprotocol")} == set(websocket.SUBPROTOCOLS)
     anything: Any = types.SimpleNamespace()
     connections = Connections.__new__(Connections)
-    app = network.app.create(anything, anything, anything, connections, anything, anything, Delay(0, 0), write_buffer=1)
+    devices = DeviceEndpoints(
+        codes=anything, registrations=anything, keys=anything, blocks=anything, logins=anything, registration_key=""
+    )
+    routes = [
+        devices.routes(),
+        GroupEndpoints(anything, anything).routes(),
+        BlobEndpoints(anything, anything, anything).routes(),
+        network.app.operator_routes(connections, anything, anything),
+    ]
+    app = network.app.create(routes, Delay(0, 0))
     calls = {(method.upper(), path) for path, methods in app.openapi()["paths"].items() for method in methods}
     for route in [*app.routes, *websocket.make_routes(connections, write_buffer=1).routes]:
         if isinstance(route, Route | WebSocketRoute):
@@ -262,7 +273,7 @@ def test_every_status_and_reason_over_http_is_told() -> None:
     source = "\n".join(path.read_text() for path in Path(network.app.__file__).parent.rglob("*.py"))
     kinds = {kind.reason: kind.status for kind in errors_of(network.errors.RequestError)}
     own = set(re.findall(r"reason=\"(\w+)\"", source))
-    own |= {getattr(groups, name) for name in re.findall(r"reason=groups\.(\w+)", source)}
+    own |= {getattr(groups, name) for name in re.findall(r"reason=(?:groups\.)?([A-Z_]+)", source)}
     assert {reason for _, reason in told} == set(kinds) | own
     assert {(status, reason) for reason, status in kinds.items()} <= told
 

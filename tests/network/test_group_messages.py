@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from harness.mariadb import MariaDB
 from network.groups import copies
-from network.groups.copies import Group, judge, readers
+from network.groups.copies import AddressedGroup, judge, readers
 from network.services import Addresses
 from network.settings import Limits
 from tests import statements
@@ -305,7 +305,9 @@ async def test_while_the_database_is_away_a_message_is_put_off_and_taken_later(
 
 def test_a_message_is_judged_by_who_is_in_the_group_and_by_its_epoch() -> None:
     chat = Chat("15550000001-5", ALICE, "Lunch", 5000, 7, "code", "")
-    group = Group(chat, [Member(ALICE, True, 1), Member(BOB, False, 2), Member(CAROL, False, 3)], {CAROL: {ALICE}})
+    group = AddressedGroup(
+        chat, [Member(ALICE, True, 1), Member(BOB, False, 2), Member(CAROL, False, 3)], {CAROL: {ALICE}}
+    )
     frame = device.Send(1, ALICE, chat.id, "m", device.GROUP, epoch=7)
     assert judge(frame, group) == ("", "")
     assert readers(frame, group) == [BOB]

@@ -18,7 +18,7 @@ from harness import metrics
 from network.connections.session import MAX_BODY, MAX_ID, MAX_REFS
 from network.routing.delivery_queue import DeliveryQueue, from_send
 from network.routing.router import Router
-from network.routing.sequence import Sequence as Numbers
+from network.routing.sequence import SequenceNumbers
 from network.settings import Limits
 from tidings.runtime.clock import ManualClock
 from tidings.storage.network.mailbox import Envelope
@@ -147,8 +147,8 @@ async def test_whatever_happens_every_envelope_arrives_and_each_connection_sees_
         window_bytes=rng.choice([1, 2000, 10_000, 10_000_000]),
         session_bytes=rng.choice([1, 2000, 10_000, 10_000_000]),
     )
-    numbers = Numbers(clock, 0)
-    router = Router(store, Everybody(), numbers, clock, limits, ttl=3600)
+    numbers = SequenceNumbers(clock, 0)
+    router = Router(store, Everybody(), numbers=numbers, clock=clock, limits=limits, ttl=3600)
     sender = Sender()
     connections: list[Device] = []
     delivered: list[str] = []
@@ -250,7 +250,9 @@ async def test_accepted_means_acknowledged_or_stored_at_every_moment() -> None:
             assert id in acknowledged or any(row.id == id for row in store.rows.values())
             super().accepted(n)
 
-    router = Router(store, Everybody(), Numbers(clock, 0), clock, Limits(window=5, held=5), ttl=3600)
+    router = Router(
+        store, Everybody(), numbers=SequenceNumbers(clock, 0), clock=clock, limits=Limits(window=5, held=5), ttl=3600
+    )
     sender = Strict()
     connection = Device([])
     for n in range(1, 2001):
@@ -281,7 +283,7 @@ async def test_devices_that_share_a_connection_take_turns_and_each_gets_everythi
         window_bytes=rng.choice([1, 2000, 10_000]),
         session_bytes=rng.choice([1, 2000, 10_000]),
     )
-    router = Router(store, Everybody(), Numbers(clock, 0), clock, limits, ttl=3600)
+    router = Router(store, Everybody(), numbers=SequenceNumbers(clock, 0), clock=clock, limits=limits, ttl=3600)
     sender = Sender()
     fleet = ["15550000002", "15550000003", "15550000004"]
     connection = Fleet(limits)
@@ -347,7 +349,7 @@ async def test_a_device_that_has_waited_for_its_turn_gets_it_before_one_that_has
     limits = Limits(window_bytes=3000, session_bytes=5024)
     store = SlowMailbox(random.Random(1))
     store.slowness = 1
-    router = Router(store, Everybody(), Numbers(clock, 0), clock, limits, ttl=3600)
+    router = Router(store, Everybody(), numbers=SequenceNumbers(clock, 0), clock=clock, limits=limits, ttl=3600)
     greedy, patient, late = "15550000002", "15550000003", "15550000004"
     connection = Fleet(limits)
     for number in (greedy, patient, late):
@@ -377,7 +379,7 @@ async def test_a_device_that_waited_on_one_connection_gets_everything_on_its_nex
     limits = Limits(session_bytes=1000)
     store = SlowMailbox(random.Random(1))
     store.slowness = 1
-    router = Router(store, Everybody(), Numbers(clock, 0), clock, limits, ttl=3600)
+    router = Router(store, Everybody(), numbers=SequenceNumbers(clock, 0), clock=clock, limits=limits, ttl=3600)
     other, moving = "15550000002", "15550000003"
     old, new = Fleet(limits), Fleet(limits)
     old.numbers = {other, moving}
@@ -420,7 +422,7 @@ async def test_a_row_that_the_mailbox_refuses_is_set_aside_alone_and_counts_as_s
     clock = ManualClock()
     store = Choosy(random.Random(1))
     store.slowness = 1
-    router = Router(store, Everybody(), Numbers(clock, 0), clock, Limits(), ttl=3600)
+    router = Router(store, Everybody(), numbers=SequenceNumbers(clock, 0), clock=clock, limits=Limits(), ttl=3600)
     sender = Sender()
     written = metrics.value("tidings_network_stored_total")
     for n, id_ in enumerate(("m1", "poison", "m2"), 1):
@@ -446,7 +448,7 @@ async def test_an_envelope_that_is_with_its_device_is_not_refused_because_the_ma
     store = Choosy(random.Random(1))
     store.slowness = 1
     limits = Limits()
-    router = Router(store, Everybody(), Numbers(clock, 0), clock, limits, ttl=3600)
+    router = Router(store, Everybody(), numbers=SequenceNumbers(clock, 0), clock=clock, limits=limits, ttl=3600)
     sender = Sender()
     connection = Device([])
     router.attach(RECIPIENT, connection)
@@ -483,7 +485,7 @@ async def test_of_a_mailbox_with_large_envelopes_little_more_is_read_than_is_del
         seq: Envelope(seq, RECIPIENT, "15550000001", f"m{seq}", "message", 0, 2**60, bytes(MAX_BODY), [])
         for seq in range(1, 1001)
     }
-    router = Router(store, Everybody(), Numbers(clock, 0), clock, Limits(), ttl=3600)
+    router = Router(store, Everybody(), numbers=SequenceNumbers(clock, 0), clock=clock, limits=Limits(), ttl=3600)
     connection = Device([])
     router.attach(RECIPIENT, connection)
     while store.rows:
