@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import dataclasses
-import tempfile
 import uuid
-from collections.abc import AsyncIterator
 
 import msgspec
 
-from coreapp.media import transfer
 from coreapp.media.errors import DownloadFailed
-from coreapp.media.transfer import Steps
+from coreapp.media.progress import ProgressLog
 from coreapp.webhook import inbound
 from tidings import e2ee
+from tidings.client import attachments
 from tidings.client.errors import FileLost, NetworkAway, NetworkRefusal, Unauthorized
 from tidings.client.http import Credentials, NetworkApi
-from tidings.e2ee import attachments
 from tidings.media import kinds, signatures
 from tidings.media.errors import SendLess, SendSomething, UseAnotherType
 from tidings.media.files import Files, Stored
@@ -83,26 +81,26 @@ class Fetcher:
         await self._files.delete([media.file])
 
     async def _store(self, download: Download, pointer: Pointer, check: _Fits) -> Stored:
-        # The blob is read twice: nothing of it is used before all of it has authenticated.
-        with tempfile.TemporaryFile(dir=self._files.directory) as file:
-            verifier = attachments.Verifier(pointer.key, pointer.digest)
-            size = attachments.blob_size(pointer.size)
-            steps = Steps("media.downloading", size, id=download.id)
-            try:
-                async with self._network.download_blob(self._device, pointer.blob) as chunks:
-                    await transfer.save(_at_most(chunks, size), file, verifier, steps)
-                decryptor = verifier.finalize()
-                return await self._files.write(transfer.decrypted(file, decryptor), limit=kinds.MAX_SIZE, check=check)
-            except Unauthorized as error:
-                # The token is another one once the shard is opened again.
-                raise NetworkAway(str(error)) from error
-            except FileLost as error:
-                raise DownloadFailed("the network does not have the file: HTTP 404", is_final=True) from error
-            except NetworkRefusal as error:
-                raise DownloadFailed(f"the network refuses the file: HTTP {error.status}", is_final=True) from error
-            except (e2ee.InvalidMessage, SendLess, SendSomething) as error:
-                # All of it came: a transfer that breaks off is the network's failure, and is made again.
-                raise DownloadFailed(str(error), is_final=True) from error
+        plaintext = attachments.download(
+            self._network,
+            self._device,
+            pointer,
+            folder=self._files.directory,
+            progress=ProgressLog("media.downloading", id=download.id),
+        )
+        try:
+            async with contextlib.aclosing(plaintext) as chunks:
+                return await self._files.write(chunks, limit=kinds.MAX_SIZE, check=check)
+        except Unauthorized as error:
+            # The token is another one once the shard is opened again.
+            raise NetworkAway(str(error)) from error
+        except FileLost as error:
+            raise DownloadFailed("the network does not have the file: HTTP 404", is_final=True) from error
+        except NetworkRefusal as error:
+            raise DownloadFailed(f"the network refuses the file: HTTP {error.status}", is_final=True) from error
+        except (e2ee.InvalidMessage, SendLess, SendSomething) as error:
+            # All of it came: a transfer that breaks off is the network's failure, and is made again.
+            raise DownloadFailed(str(error), is_final=True) from error
 
 
 class _Fits:
@@ -132,15 +130,6 @@ def _type(given: str) -> tuple[str, _Fits]:
     except UseAnotherType:
         return kinds.UNKNOWN, _Fits(None)
     return media_type.text, _Fits(media_type)
-
-
-async def _at_most(chunks: AsyncIterator[bytes], size: int) -> AsyncIterator[bytes]:
-    """Raises `DownloadFailed` for more bytes than there may be."""
-    async for chunk in chunks:
-        size -= len(chunk)
-        if size < 0:
-            raise DownloadFailed("the file is longer than the message says", is_final=True)
-        yield chunk
 
 
 def _is_hash(given: str, sha256: str) -> bool:

@@ -11,8 +11,9 @@ from typing import BinaryIO
 from prometheus_client import Counter
 
 from coreapp.media.errors import SourceFailed
-from coreapp.media.transfer import Encrypted, FileDamaged, Steps
-from tidings.client.errors import NetworkAway, NetworkRefusal, Unauthorized
+from coreapp.media.progress import ProgressLog
+from tidings.client import attachments
+from tidings.client.errors import FileChanged, NetworkAway, NetworkRefusal, Unauthorized
 from tidings.client.http import Credentials, NetworkApi
 from tidings.media import kinds
 from tidings.media.errors import FileGone
@@ -73,7 +74,7 @@ class Uploader:
                 ) from None
             except FileGone:
                 raise SourceFailed(codes.NOT_FOUND, part, "the file is not there any more") from None
-            except FileDamaged as error:
+            except FileChanged as error:
                 log.error("media.damaged", extra={"media": about, "error": repr(error)})
                 raise SourceFailed(codes.MESSAGE_FAILED, part, "the file cannot be read") from None
             except OSError as error:
@@ -88,16 +89,20 @@ class Uploader:
         started = time.monotonic()
         file = await asyncio.to_thread(open_file)
         try:
-            # A new key for each try: the network may have kept what it did not answer.
-            encrypted = Encrypted(file, size, sha256=sha256, steps=Steps("media.uploading", size, media=about))
-            receipt = await self._network.upload_blob(self._device, encrypted.chunks(), encrypted.size)
+            found = await attachments.upload(
+                self._network,
+                self._device,
+                file,
+                size,
+                mime_type=mime_type,
+                sha256=sha256,
+                filename=filename or None,
+                progress=ProgressLog("media.uploading", media=about),
+            )
         finally:
             file.close()
         log.info(
             "media.stored",
             extra={"media": about, "bytes": size, "ms": int((time.monotonic() - started) * 1000)},
         )
-        pointer = FilePointer(
-            receipt.id, encrypted.key, encrypted.digest, size, mime_type, sha256, filename=filename or None
-        )
-        return pointer, receipt.expires_at
+        return found

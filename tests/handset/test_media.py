@@ -34,6 +34,7 @@ from tests.handset.business import Recorder, business
 from tests.handset.conftest import SECRETS, LiveNetwork, robots_running
 from tests.handset.scripted import BUSINESS
 from tests.handset.test_terminal import ADA, at_the_terminal, settings_for
+from tidings.client.attachments import CHUNK
 from tidings.client.errors import FileLost, NetworkAway
 from tidings.client.http import NetworkApi
 from tidings.e2ee import attachments
@@ -108,7 +109,7 @@ def test_a_file_is_sent_as_what_it_is(name: str, data: bytes, mime_type: str, ki
     assert transfer.detect(data[: kinds.HEAD], name) == (mime_type, kind)
 
 
-@pytest.mark.parametrize("size", [1, 15, 16, 17, 3 * transfer.CHUNK + 5])
+@pytest.mark.parametrize("size", [1, 15, 16, 17, 3 * CHUNK + 5])
 async def test_what_is_sent_is_what_is_saved(api: NetworkApi, device: Device, tmp_path: Path, size: int) -> None:
     data = random.Random(size).randbytes(size)  # the same in every run: by chance, bytes look like a sound
     seen: list[tuple[int, int]] = []
@@ -211,7 +212,7 @@ async def test_a_folder_that_cannot_be_written_and_a_network_that_is_away_are_to
 async def test_a_file_that_changes_while_it_is_read_is_not_sent(
     live_network: LiveNetwork, api: NetworkApi, device: Device, tmp_path: Path
 ) -> None:
-    path = write(tmp_path, "log.txt", bytes(2 * transfer.CHUNK))
+    path = write(tmp_path, "log.txt", bytes(2 * CHUNK))
 
     def grow(done: int, total: int) -> None:
         with path.open("ab") as file:

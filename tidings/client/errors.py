@@ -6,6 +6,7 @@ ClientError
 │   ├── NetworkSilent     no answer in time: whether it was done is not known
 │   └── NetworkFull       it has no room for another file: try again much later
 ├── FileLost              ask the sender to send the file again
+├── FileChanged           nothing of it is on the network: look at the file, then send it again
 └── NetworkRefusal        the network said no; the same again would be refused again: look at reason and detail
     ├── Unauthorized      register the number (again), or correct the registration key
     ├── WrongCode         ask for the code again
@@ -42,6 +43,10 @@ class NetworkFull(NetworkAway):
 
 class FileLost(ClientError):
     """The network does not have the file (any more), or it is not the one that the message says."""
+
+
+class FileChanged(ClientError):
+    """A file was not, or did not stay, what it was to be while it was read for the network."""
 
 
 class NetworkRefusal(ClientError):

@@ -1,0 +1,131 @@
+"""Files go up encrypted and come down verified, whatever their size; nothing of another file ever comes out."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tidings import e2ee
+from tidings.client import attachments
+from tidings.client.attachments import CHUNK
+from tidings.client.errors import FileChanged, FileLost
+from tidings.client.http import Credentials, StoredBlob
+from tidings.e2ee.attachments import blob_size
+from tidings.wire.media_objects import FilePointer, Pointer
+
+
+class Device:
+    number = "15550100001"
+    token: str | None = "t"
+
+
+DEVICE = Device()
+
+
+class MemoryBlobs:
+    """A network's blobs in memory."""
+
+    def __init__(self) -> None:
+        self.blobs: dict[str, bytes] = {}
+
+    async def upload_blob(self, device: Credentials, chunks: AsyncIterator[bytes], size: int) -> StoredBlob:
+        blob = b"".join([chunk async for chunk in chunks])
+        assert len(blob) == size
+        id_ = f"b{len(self.blobs)}"
+        self.blobs[id_] = blob
+        return StoredBlob(id_, 1_000)
+
+    @contextlib.asynccontextmanager
+    async def download_blob(self, device: Credentials, blob: str) -> AsyncIterator[AsyncIterator[bytes]]:
+        if blob not in self.blobs:
+            raise FileLost("gone")
+        yield pieces(self.blobs[blob])
+
+
+async def pieces(blob: bytes, size: int = 100_000) -> AsyncIterator[bytes]:
+    for start in range(0, len(blob), size):
+        yield blob[start : start + size]
+
+
+async def up(blobs: MemoryBlobs, data: bytes, **options: str) -> FilePointer:
+    pointer, ends = await attachments.upload(
+        blobs,
+        DEVICE,
+        io.BytesIO(data),
+        len(data),
+        mime_type="image/png",
+        **options,  # type: ignore[arg-type]
+    )
+    assert ends == 1_000
+    return pointer
+
+
+async def down(blobs: MemoryBlobs, pointer: Pointer, folder: Path | None = None) -> bytes:
+    async with contextlib.aclosing(attachments.download(blobs, DEVICE, pointer, folder=folder)) as chunks:
+        return b"".join([chunk async for chunk in chunks])
+
+
+@pytest.mark.parametrize("size", [0, 1, 15, 16, 17, CHUNK, 2 * CHUNK + 5])
+async def test_a_file_comes_down_as_it_went_up(size: int, tmp_path: Path) -> None:
+    blobs, data = MemoryBlobs(), bytes(range(256)) * (size // 256) + bytes(size % 256)
+    sha256 = hashlib.sha256(data).hexdigest()
+    told: list[tuple[int, int]] = []
+    pointer, _ = await attachments.upload(
+        blobs,
+        DEVICE,
+        io.BytesIO(data),
+        size,
+        mime_type="image/png",
+        filename="a.png",
+        progress=lambda *step: told.append(step),
+    )
+    assert pointer == FilePointer("b0", pointer.key, pointer.digest, size, "image/png", sha256, filename="a.png")
+    assert pointer.digest == hashlib.sha256(blobs.blobs["b0"]).digest()
+    assert told[-1:] == ([(size, size)] if size else [])
+    assert await down(blobs, pointer, tmp_path) == data
+
+
+async def test_each_time_that_a_file_goes_up_it_has_another_key() -> None:
+    blobs = MemoryBlobs()
+    assert (await up(blobs, b"x")).key != (await up(blobs, b"x")).key
+
+
+@pytest.mark.parametrize(
+    ("size", "sha256"),
+    [(4, ""), (2, ""), (3, hashlib.sha256(b"xyz").hexdigest()), (4, hashlib.sha256(b"abc").hexdigest())],
+)
+async def test_a_file_that_changed_is_not_kept(size: int, sha256: str) -> None:
+    blobs = MemoryBlobs()
+    with pytest.raises(FileChanged):
+        await attachments.upload(blobs, DEVICE, io.BytesIO(b"abc"), size, mime_type="image/png", sha256=sha256)
+    assert blobs.blobs == {}
+
+
+@pytest.mark.parametrize("where", [0, 20, -1])
+async def test_of_a_damaged_blob_nothing_comes_out(where: int) -> None:
+    blobs = MemoryBlobs()
+    pointer = await up(blobs, bytes(3 * CHUNK))
+    blob = bytearray(blobs.blobs["b0"])
+    blob[where] ^= 1
+    blobs.blobs["b0"] = bytes(blob)
+    chunks = attachments.download(blobs, DEVICE, pointer)
+    with pytest.raises(e2ee.InvalidMessage):
+        await anext(chunks)
+
+
+async def test_another_blob_than_the_pointers_is_refused_and_a_longer_one_as_soon_as_it_is_seen() -> None:
+    blobs = MemoryBlobs()
+    pointer = await up(blobs, b"one")
+    with pytest.raises(e2ee.InvalidMessage, match="digest"):
+        await down(blobs, msgspec.structs.replace(pointer, digest=bytes(32)))
+    blobs.blobs["b0"] += bytes(10 * blob_size(3))
+    with pytest.raises(e2ee.InvalidMessage, match="longer than the message says"):
+        await down(blobs, pointer)
+    with pytest.raises(FileLost):
+        await down(blobs, msgspec.structs.replace(pointer, blob="b1"))
