@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import aiohttp
-from aiohttp import web
+import httpx
 
-from cli import guard
+from cli import callback_receiver, guard
 from cli.installation import ADMINISTRATOR, FIRST_PASSWORD, Where
+from tidings.egress import urls
 from tidings.runtime.settings import DatabaseSettings
 from tidings.storage.database import Database
 from tidings.storage.handset import inbox
@@ -82,25 +82,20 @@ class Demonstration:
 
     async def run(self, timeout: float) -> list[str]:
         """Returns what has not come after `timeout` seconds. Raises `Failure` when a request is refused."""
-        sink = web.Application()
-        sink.router.add_post("/callback", self._callback)
-        runner = web.AppRunner(sink, access_log=None)
-        await runner.setup()
         try:
-            await web.TCPSite(runner, "127.0.0.1", 0).start()
-            host, port = runner.addresses[0][:2]
-            async with asyncio.timeout(timeout):
-                async with aiohttp.ClientSession() as http:
+            async with (
+                callback_receiver.receiving("127.0.0.1", 0, self._callback) as (host, port),
+                asyncio.timeout(timeout),
+            ):
+                async with httpx.AsyncClient(base_url=self._where.api_url, timeout=timeout, trust_env=False) as http:
                     await self._send_messages(http, f"http://{host}:{port}/callback")
                 async with asyncio.TaskGroup() as group:
                     group.create_task(self._look_into_inbox())
                     group.create_task(self._wait_for_all())
         except TimeoutError:
             pass
-        except aiohttp.ClientError as error:
+        except httpx.TransportError as error:
             raise guard.Failure(f"the API does not answer: {error}") from error
-        finally:
-            await runner.cleanup()
         return self.missing()
 
     async def _wait_for_all(self) -> None:
@@ -108,9 +103,9 @@ class Demonstration:
             await self._news.wait()
             self._news.clear()
 
-    async def _send_messages(self, http: aiohttp.ClientSession, callback_url: str) -> None:
+    async def _send_messages(self, http: httpx.AsyncClient, callback_url: str) -> None:
         body = {"new_password": NEW_PASSWORD}
-        basic = aiohttp.encode_basic_auth(ADMINISTRATOR, FIRST_PASSWORD)
+        basic = urls.basic(f"{ADMINISTRATOR}:{FIRST_PASSWORD}")
         answer = await self._call(http, "POST", "/v1/users/login", basic, body)
         self._say(f"logged in as {ADMINISTRATOR}, with the first password changed")
         bearer = f"Bearer {answer['users'][0]['token']}"
@@ -129,18 +124,16 @@ class Demonstration:
             self._say(f"message to {to} accepted as {message_id}: “{text}”")
 
     async def _call(
-        self, http: aiohttp.ClientSession, method: str, path: str, authorization: str, body: Any
+        self, http: httpx.AsyncClient, method: str, path: str, authorization: str, body: Any
     ) -> dict[str, Any]:
-        headers = {"Authorization": authorization}
-        async with http.request(method, self._where.api_url + path, json=body, headers=headers) as response:
-            text = await response.text()
-            if response.status >= 300:
-                raise guard.Failure(f"{method} {path} was answered {response.status}: {text[:300]}")
-            answer: dict[str, Any] = json.loads(text)
-            return answer
+        response = await http.request(method, path, json=body, headers={"Authorization": authorization})
+        if not response.is_success:
+            raise guard.Failure(f"{method} {path} was answered {response.status_code}: {response.text[:300]}")
+        answer: dict[str, Any] = response.json()
+        return answer
 
-    async def _callback(self, request: web.Request) -> web.Response:
-        body = await request.json()
+    def _callback(self, content: bytes) -> None:
+        body = json.loads(content)
         for status in body.get("statuses", []):
             self._say(f"callback: {status['id']} is {status['status']}")
             self._statuses.add((status["id"], status["status"]))
@@ -150,7 +143,6 @@ class Demonstration:
             if message["from"] == ECHO:
                 self._reply = text
         self._news.set()
-        return web.Response()
 
     async def _look_into_inbox(self) -> None:
         """The text as the recipient's process decrypted and kept it; its own log must have the same fingerprint."""

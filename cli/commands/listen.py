@@ -6,9 +6,7 @@ import argparse
 import asyncio
 import json
 
-from aiohttp import web
-
-from cli import guard, process
+from cli import callback_receiver, guard, process
 from tidings.runtime import service
 
 
@@ -27,25 +25,17 @@ def run(options: argparse.Namespace) -> int:
 async def _listen(host: str, port: int) -> None:
     stop = asyncio.Event()
     service.stop_on_signals(stop)
-    app = web.Application(client_max_size=16 * 1024 * 1024)
-    app.router.add_post("/{path:.*}", _show)
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
     try:
-        await web.TCPSite(runner, host, port).start()
-        print(f"waiting for callbacks at http://{host}:{port}/ (Ctrl-C ends it)", flush=True)
-        await stop.wait()
+        async with callback_receiver.receiving(host, port, _show):
+            print(f"waiting for callbacks at http://{host}:{port}/ (Ctrl-C ends it)", flush=True)
+            await stop.wait()
     except OverflowError as error:
         raise guard.Failure(f"{port} is no port") from error
-    finally:
-        await runner.cleanup()
 
 
-async def _show(request: web.Request) -> web.Response:
-    body = await request.read()
+def _show(body: bytes) -> None:
     try:
         text = json.dumps(json.loads(body), ensure_ascii=False)
     except ValueError:
         text = repr(body)
     print(text, flush=True)
-    return web.Response()
