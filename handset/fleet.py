@@ -10,7 +10,7 @@ from typing import Any
 from handset.application import Application
 from handset.devices.context import FleetContext
 from handset.devices.device import Device, DeviceObserver
-from handset.groups.groups import Groups
+from handset.groups.groups import FleetGroups
 from handset.link import FleetLink
 from handset.receiving.items import Delivery
 from handset.receiving.mailroom import Mailroom
@@ -63,7 +63,7 @@ class Fleet:
         self._waiting_for = set(self._links)
         self._sender = MessageSender(application, self.fetch_bundles)
         self._renewals = SessionRenewal(self._sender.renew_session, context.clock)
-        self.groups = Groups(context, self.devices, self._sender, api=api)
+        self.groups = FleetGroups(context, self.devices, self._sender, api=api)
 
     def observe(self, observer: DeviceObserver) -> None:
         """Call this one too when something happens to the devices."""

@@ -95,7 +95,7 @@ class Vault:
         """What was sent to a peer, who may ask for it again."""
         return self._sealer.seal(plaintext, context=(number, peer, "sent", message_id))
 
-    def open_sent(self, row: sent.Sent) -> bytes:
+    def open_sent(self, row: sent.SentRow) -> bytes:
         return self._sealer.open(row.content, (row.number, row.peer, "sent", row.id))
 
     def _open_prekey(self, row: prekeys.PreKeyRow) -> bytes:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from handset import errors
 from handset.devices.context import FleetContext
 from handset.devices.device import Device
-from handset.groups.sender_keys import Preparation, SenderKeyStore
+from handset.groups.sender_keys import KeyDistribution, SenderKeyStore
 from handset.sending.outbox import OutboxBatch
 from tidings import e2ee
 from tidings.client.errors import ClientError, NetworkAway
@@ -60,7 +60,7 @@ class GroupTransport(Protocol):
         ...
 
 
-class Groups:
+class FleetGroups:
     """Raises `NetworkAway`, `Unauthorized`, `NoSuchGroup`, `NotAdmin` and `NotStored` wherever it calls the network.
 
     In memory, at most `MAX_CHORES` requests for keys; messages that the network found stale stay in the outbox and are
@@ -210,7 +210,7 @@ class Groups:
         lock = self._preparing.setdefault((number, group), asyncio.Lock())
         async with lock:
             there = await self._api(device).fetch(group)
-            preparation: Preparation = await self._transport.do(
+            preparation: KeyDistribution = await self._transport.do(
                 lambda keys, connection, _: keys.prepare(connection, number, there)
             )
             if preparation.missing:
@@ -224,7 +224,7 @@ class Groups:
                 fields = {"number": number, "group": group, "members": len(sent)}
                 log.info("sender_key.distributed", extra=fields)
             await self._transport.do(
-                lambda keys, connection, _: keys.held(connection, number, group, there.epoch, preparation)
+                lambda keys, connection, _: keys.mark_distributed(connection, number, group, there.epoch, preparation)
             )
 
     async def _send_again(self, device: Device, envelope: outbox.OutboxRow) -> None:
@@ -232,7 +232,7 @@ class Groups:
         assert envelope.draft is not None
         number, group = device.number, envelope.group
         plaintext = self._vault.open_draft(number, group, envelope.id, envelope.draft)
-        await self._transport.do(lambda keys, connection, _: keys.doubt(connection, number, group, envelope.epoch))
+        await self._transport.do(lambda keys, connection, _: keys.mark_stale(connection, number, group, envelope.epoch))
         for _ in range(ATTEMPTS):
             if await self._post(device, group, plaintext, envelope.id) is not None:
                 self._transport.settle(envelope)

@@ -1,4 +1,4 @@
-"""The sender keys of a fleet at work, and who has ours: read and changed within the transactions of its mailroom."""
+"""Sender keys of a fleet, and who has ours: read and changed within the transactions of its mailroom."""
 
 from __future__ import annotations
 
@@ -10,25 +10,24 @@ from handset.devices.vault import Vault
 from tidings import e2ee
 from tidings.runtime.lru import LRU
 from tidings.storage.database import Connection
-from tidings.storage.handset import groups as storage
-from tidings.storage.handset.groups import Key
-from tidings.wire import device as wire
-from tidings.wire import groups
+from tidings.storage.handset import groups
+from tidings.storage.handset.groups import LEAVING, GroupRow, Key
 from tidings.wire.content import SenderKey
-from tidings.wire.groups import DescribedGroup, GroupNotice
+from tidings.wire.device import Deliver
+from tidings.wire.groups import JOINED, LEFT, REMOVED, DescribedGroup, GroupNotice
 
 log = logging.getLogger(__name__)
 
-_GONE = (groups.LEFT, groups.REMOVED)
+_GONE = (LEFT, REMOVED)
 
 KEYS_IN_MEMORY = 10_000  # about 300 bytes each, until messages arrive out of order
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Preparation:
-    """What is left to do before everybody in a group can read us.
+class KeyDistribution:
+    """Our key of a group, and who lacks it.
 
-    version: of what is known; `held` counts only while nothing else has changed it.
+    version: of what is known of the group; `mark_distributed` counts only while nothing else has changed it.
     """
 
     version: int
@@ -50,7 +49,7 @@ class SenderKeyStore:
         self._changed: set[Key] = set()
 
     async def load(self, connection: Connection, wanted: Collection[Key]) -> None:
-        """Have these keys at hand, as far as they exist, until `save`."""
+        """Have those of these keys that exist in memory until `save`."""
         missing: list[Key] = []
         for key in wanted:
             if key in self._loaded:
@@ -63,24 +62,24 @@ class SenderKeyStore:
                 missing.append(key)
         if not missing:
             return
-        for row in await storage.list_keys(connection, missing):
+        for row in await groups.list_keys(connection, missing):
             try:
                 record = self._vault.sender_key(row)
             except e2ee.E2EEError as error:
-                # As if there were none: it is asked for, or made anew.
+                # As if there were none: it is asked for, or a new one is made.
                 log.error(
                     "sender_key.unreadable",
                     extra={"number": row.number, "group": row.group_id, "sender": row.sender, "error": repr(error)},
                 )
             else:
-                # One of ours that some members refuse is as if there were none: it is made anew.
+                # One of ours that some members refuse is as if there were none: a new one is made.
                 if row.sender != row.number or record.is_portable:
                     self._loaded[row.number, row.group_id, row.sender] = record
 
     async def save(self, connection: Connection) -> None:
         """Write what has changed; call it last in each transaction."""
         rows = [self._vault.sender_key_row(*key, self._loaded[key]) for key in self._changed]
-        await storage.save_keys(connection, rows)
+        await groups.save_keys(connection, rows)
         for key, record in self._loaded.items():
             self._keys.put(key, record)
         self._loaded.clear()
@@ -88,7 +87,7 @@ class SenderKeyStore:
 
     # Receiving.
 
-    def read(self, number: str, frame: wire.Deliver) -> bytes:
+    def read(self, number: str, frame: Deliver) -> bytes:
         """The plaintext of a message to a group, whose key is loaded if there is one. Raises `E2EEError`."""
         key = (number, frame.group, frame.sender)
         record = self._loaded.get(key)
@@ -98,7 +97,7 @@ class SenderKeyStore:
         self._changed.add(key)
         return plaintext
 
-    async def take_up(self, connection: Connection, number: str, sender: str, given: SenderKey) -> None:
+    async def accept(self, connection: Connection, number: str, sender: str, given: SenderKey) -> None:
         """A peer has given its key. One that is no key changes nothing."""
         key = (number, given.group, sender)
         try:
@@ -117,7 +116,7 @@ class SenderKeyStore:
         self._loaded[key] = record
         self._changed.add(key)
 
-    async def follow(self, connection: Connection, number: str, group: str, change: GroupNotice) -> None:
+    async def apply_change(self, connection: Connection, number: str, group: str, change: GroupNotice) -> None:
         """The network says that a group has changed. To follow the same change twice does no harm."""
         gone = change.numbers if change.change in _GONE else ()
         if number in gone:
@@ -131,15 +130,15 @@ class SenderKeyStore:
             if key in self._loaded:
                 self._loaded[key] = e2ee.SenderKeyRecord.create(self._loaded[key].distribution_id)
                 self._changed.add(key)
-            await storage.delete_holders(connection, number, group)
+            await groups.delete_holders(connection, number, group)
             for peer in gone:
                 await self._forget_key(connection, number, group, peer)
-        elif change.change == groups.JOINED:
-            holders = await storage.list_holders(connection, number, group)
-            await storage.delete_holders(connection, number, group)
-            await storage.add_holders(connection, number, group, holders - set(change.numbers))
-        moved = change.change in (*_GONE, groups.JOINED)
-        await storage.save_group(
+        elif change.change == JOINED:
+            holders = await groups.list_holders(connection, number, group)
+            await groups.delete_holders(connection, number, group)
+            await groups.add_holders(connection, number, group, holders - set(change.numbers))
+        moved = change.change in (*_GONE, JOINED)
+        await groups.save_group(
             connection,
             dataclasses.replace(
                 known,
@@ -151,9 +150,9 @@ class SenderKeyStore:
 
     async def new_identity(self, connection: Connection, number: str, peer: str) -> None:
         """Another device has this peer's number: it has none of our keys."""
-        for group in await storage.take_holdings(connection, number, peer):
+        for group in await groups.take_holdings(connection, number, peer):
             known = await self._group(connection, number, group)
-            await storage.save_group(
+            await groups.save_group(
                 connection, dataclasses.replace(known, epoch=_unsure(known), version=known.version + 1)
             )
 
@@ -173,44 +172,46 @@ class SenderKeyStore:
         self._changed.add(key)
         return known.epoch, body
 
-    async def prepare(self, connection: Connection, number: str, group: DescribedGroup) -> Preparation:
-        """Make our key of a group if there is none, or anew if somebody has it who is gone, or may have it uncounted.
+    async def prepare(self, connection: Connection, number: str, group: DescribedGroup) -> KeyDistribution:
+        """Our key of a group: a new one if there is none, or if somebody has it who is gone, or may have it uncounted.
 
         That it leaves is in the same commit, so that no crash can forget it.
         """
         known = await self._group(connection, number, group.id)
-        holders = await storage.list_holders(connection, number, group.id)
+        holders = await groups.list_holders(connection, number, group.id)
         there = {participant.number for participant in group.participants}
         key = (number, group.id, number)
         await self.load(connection, [key])
         record = self._loaded.get(key)
         version = known.version
-        if record is None or known.epoch == storage.LEAVING or not holders <= there:
+        if record is None or known.epoch == LEAVING or not holders <= there:
             record = e2ee.SenderKeyRecord.create(record.distribution_id if record is not None else None)
             self._loaded[key] = record
             self._changed.add(key)
-            await storage.delete_holders(connection, number, group.id)
+            await groups.delete_holders(connection, number, group.id)
             holders, version = set(), version + 1
         missing = frozenset(there - holders - {number})
-        epoch = storage.LEAVING if missing else 0
-        await storage.save_group(
+        epoch = LEAVING if missing else 0
+        await groups.save_group(
             connection, dataclasses.replace(known, subject=group.subject[:100], epoch=epoch, version=version)
         )
-        return Preparation(version, record.distribution(), missing)
+        return KeyDistribution(version, record.distribution(), missing)
 
-    async def held(self, connection: Connection, number: str, group: str, epoch: int, preparation: Preparation) -> None:
+    async def mark_distributed(
+        self, connection: Connection, number: str, group: str, epoch: int, preparation: KeyDistribution
+    ) -> None:
         """Those who were missing have been given the key. It counts only if nothing has happened meanwhile."""
         known = await self._group(connection, number, group)
         if known.version != preparation.version:
             return
-        await storage.add_holders(connection, number, group, preparation.missing)
-        await storage.save_group(connection, dataclasses.replace(known, epoch=epoch))
+        await groups.add_holders(connection, number, group, preparation.missing)
+        await groups.save_group(connection, dataclasses.replace(known, epoch=epoch))
 
-    async def doubt(self, connection: Connection, number: str, group: str, epoch: int) -> None:
+    async def mark_stale(self, connection: Connection, number: str, group: str, epoch: int) -> None:
         """The network says that the group has another epoch than this."""
         known = await self._group(connection, number, group)
         if known.epoch == epoch:
-            await storage.save_group(connection, dataclasses.replace(known, epoch=0))
+            await groups.save_group(connection, dataclasses.replace(known, epoch=0))
 
     async def distribution(self, connection: Connection, number: str, group: str) -> bytes | None:
         """Our key from the next message on, `None` when there is none."""
@@ -222,7 +223,7 @@ class SenderKeyStore:
     async def remember(self, connection: Connection, number: str, group: DescribedGroup) -> None:
         """The number is in this group."""
         known = await self._group(connection, number, group.id)
-        await storage.save_group(connection, dataclasses.replace(known, subject=group.subject[:100]))
+        await groups.save_group(connection, dataclasses.replace(known, subject=group.subject[:100]))
 
     async def forget(self, connection: Connection, number: str, group: str) -> None:
         """The number is in this group no more."""
@@ -231,20 +232,20 @@ class SenderKeyStore:
         for key in [key for key in self._loaded if key[:2] == (number, group)]:
             del self._loaded[key]
             self._changed.discard(key)
-        await storage.delete_group(connection, number, group)
+        await groups.delete_group(connection, number, group)
 
-    async def _group(self, connection: Connection, number: str, group: str) -> storage.GroupRow:
-        found = await storage.find_group(connection, number, group)
-        return found or storage.GroupRow(number, group, "", 0, 0)
+    async def _group(self, connection: Connection, number: str, group: str) -> GroupRow:
+        found = await groups.find_group(connection, number, group)
+        return found or GroupRow(number, group, "", 0, 0)
 
     async def _forget_key(self, connection: Connection, number: str, group: str, sender: str) -> None:
         key = (number, group, sender)
         self._keys.drop(key)
         self._loaded.pop(key, None)
         self._changed.discard(key)
-        await storage.delete_key(connection, *key)
+        await groups.delete_key(connection, *key)
 
 
-def _unsure(known: storage.GroupRow, *, renewed: bool = False) -> int:
+def _unsure(known: GroupRow, *, renewed: bool = False) -> int:
     """The epoch of a group whose members have to be looked at again. renewed: nobody has the key that there is now."""
-    return storage.LEAVING if known.epoch == storage.LEAVING and not renewed else 0
+    return LEAVING if known.epoch == LEAVING and not renewed else 0

@@ -10,7 +10,7 @@ from handset.receiving.inbox import InboxBatch
 from handset.receiving.sessions import SessionBatch
 from handset.sending.ids import ReceiptIds
 from handset.sending.outbox import LastPositions, OutboxBatch
-from tidings.storage.handset.sent import Sent
+from tidings.storage.handset.sent import SentRow
 
 
 class Batch:
@@ -27,7 +27,7 @@ class Batch:
         self.inbox = InboxBatch(context.name, positions)
         self.outbox = OutboxBatch(context, positions, receipt_ids)
         self.used_prekeys: list[tuple[str, int]] = []
-        self.sent: list[Sent] = []
+        self.sent: list[SentRow] = []
         self.shown: list[ReceivedMessage] = []
         self.events: list[DeviceEvent] = []
         self.to_renew: list[tuple[Device, str, bool]] = []

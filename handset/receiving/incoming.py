@@ -74,23 +74,22 @@ class DeliveryHandler:
         elif kind == GROUP_CHANGED:
             await self._follow_group(connection, delivery)
         elif kind == IDENTITY:
-            key = (device.number, frame.sender)
-            record = self._batch.sessions.get(key)
+            record = self._batch.sessions.get(delivery.peer_key)
             if not sessions.goes_on(record, frame.body):
                 await self._new_identity(connection, device, frame.sender)
-                self._batch.sessions.drop(key)
+                self._batch.sessions.drop(delivery.peer_key)
         else:
             log.warning("delivery.unknown_kind", extra={"number": device.number, "kind": kind, "id": frame.id})
 
     async def _decrypt(self, connection: Connection, delivery: Delivery) -> None:
         device, peer = delivery.device, delivery.frame.sender
-        before = self._batch.sessions.get((device.number, peer))
+        before = self._batch.sessions.get(delivery.peer_key)
         try:
             record, plaintext = await self._open(connection, device, delivery.frame, before)
         except e2ee.E2EEError as error:
             self._undecryptable(delivery, error)
             return
-        self._batch.sessions.put((device.number, peer), record)
+        self._batch.sessions.put(delivery.peer_key, record)
         try:
             inside = content.decode(plaintext)
         except content.UnreadableContent as error:
@@ -200,7 +199,7 @@ class DeliveryHandler:
             log.warning("control.not_understood", extra={"number": device.number, "from": peer, "error": str(error)})
             return
         if isinstance(control, content.SenderKey):
-            await self._sender_keys.take_up(connection, device.number, peer, control)
+            await self._sender_keys.accept(connection, device.number, peer, control)
         else:
             self._batch.to_give.append((device, peer, control.group))
 
@@ -216,7 +215,7 @@ class DeliveryHandler:
                 number, change.by, "group_changed", tuple(change.numbers), change.change, frame.group, change.subject
             )
         )
-        await self._sender_keys.follow(connection, number, frame.group, change)
+        await self._sender_keys.apply_change(connection, number, frame.group, change)
 
     def _undecryptable(self, delivery: Delivery, error: Exception) -> None:
         """It is acknowledged like any other, or it would be delivered for ever: kept by its id, counted, logged.
@@ -225,7 +224,7 @@ class DeliveryHandler:
         message is asked for again; of a group the key.
         """
         device, frame, key = delivery.device, delivery.frame, delivery.key
-        peer, reason = (device.number, frame.sender), type(error).__name__
+        reason = type(error).__name__
         RECEIVED.labels("undecryptable").inc()
         fields = {"number": device.number, "from": frame.sender, "id": key[2], "reason": reason, "error": str(error)}
         log.warning("message.undecryptable", extra=fields)
@@ -237,9 +236,9 @@ class DeliveryHandler:
         if frame.kind == GROUP:
             self._batch.to_ask.append((device, frame.sender, frame.group))
         else:
-            record = self._batch.sessions.get(peer)
+            record = self._batch.sessions.get(delivery.peer_key)
             self._batch.to_renew.append((device, frame.sender, record is None or not record.unacknowledged))
-            if self._may_ask(peer):
+            if self._may_ask(delivery.peer_key):
                 self._batch.outbox.request_again(device, frame.sender, key[2])
 
     async def _new_identity(self, connection: Connection, device: Device, peer: str) -> None:

@@ -38,6 +38,16 @@ class Delivery:
         return self.device.number, self.frame.sender, self.frame.message_id
 
     @property
+    def peer_key(self) -> PeerKey:
+        """Of the session that it came by, or is about."""
+        return self.device.number, self.frame.sender
+
+    @property
+    def sender_key(self) -> tuple[str, str, str]:
+        """The (number, group, sender) whose sender key a message to a group is read with."""
+        return self.device.number, self.frame.group, self.frame.sender
+
+    @property
     def is_repetition(self) -> bool:
         """Does it repeat a message that was asked for again? Then that may be one that could not be decrypted."""
         return self.frame.message_id != self.frame.id
@@ -57,6 +67,11 @@ class OutgoingMessage:
     bundle: e2ee.PreKeyBundle | None = None
     new_session: bool = False
     resendable: bool = True
+
+    @property
+    def peer_key(self) -> PeerKey:
+        """Of the session that it goes out on."""
+        return self.device.number, self.peer
 
 
 # `None` stands for the chores.

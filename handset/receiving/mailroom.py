@@ -228,9 +228,12 @@ class Mailroom:
         """Carry out the items in order; the result of each. Nothing that they change is written yet."""
         new, undecrypted = await duplicates.list_new(connection, items, self._recent)
         batch.inbox.expect(undecrypted)
-        await self._sessions.load(connection, _peers_of(new.values(), items), batch.sessions)
+        peers = {delivery.peer_key for delivery in new.values() if delivery.frame.kind in _BY_SESSION}
+        peers.update(item.peer_key for item in items if isinstance(item, OutgoingMessage))
+        await self._sessions.load(connection, peers, batch.sessions)
         named = await first_messages.load_prekeys(connection, new.values(), batch.sessions)
-        await self._sender_keys.load(connection, _sender_keys_of(new.values()))
+        by_sender_key = [delivery for delivery in new.values() if delivery.frame.kind == GROUP]
+        await self._sender_keys.load(connection, {delivery.sender_key for delivery in by_sender_key})
         encryptor = MessageEncryptor(batch, self._sent_messages)
         handler = DeliveryHandler(
             batch,
@@ -335,18 +338,6 @@ class Mailroom:
         self._chores = None
         if not self._closing and not self.failed.is_set() and not self._batcher.pending and self._has_chores:
             self._batcher.put(_CHORES)
-
-
-def _peers_of(deliveries: Iterable[Delivery], items: Iterable[Item]) -> set[PeerKey]:
-    """Whose sessions a batch is about."""
-    peers = {(d.device.number, d.frame.sender) for d in deliveries if d.frame.kind in _BY_SESSION}
-    peers.update((item.device.number, item.peer) for item in items if isinstance(item, OutgoingMessage))
-    return peers
-
-
-def _sender_keys_of(deliveries: Iterable[Delivery]) -> set[tuple[str, str, str]]:
-    """The sender keys, by (number, group, sender), that messages to groups are read with."""
-    return {(d.device.number, d.frame.group, d.frame.sender) for d in deliveries if d.frame.kind == GROUP}
 
 
 def _acknowledge(items: Iterable[Item]) -> None:

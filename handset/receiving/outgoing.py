@@ -28,7 +28,7 @@ class MessageEncryptor:
     async def send(self, connection: Connection, message: OutgoingMessage) -> str | None:
         """The id under which it will go out. Raises `e2ee.E2EEError` when the bundle cannot be used."""
         device, peer = message.device, message.peer
-        record = self._batch.sessions.get((device.number, peer))
+        record = self._batch.sessions.get(message.peer_key)
         if message.bundle is not None and (record is None or message.new_session):
             SESSIONS.labels("us").inc()
             record = sessions.initiate(device.identity, device.registration_id, message.bundle, record)

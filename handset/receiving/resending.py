@@ -12,7 +12,7 @@ from tidings.client import sessions
 from tidings.storage.database import Connection
 from tidings.storage.handset import sent
 from tidings.storage.handset.outbox import OutboxRow
-from tidings.storage.handset.sent import Sent
+from tidings.storage.handset.sent import SentRow
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ class SentMessages:
     Those that wait for a session are known in memory: at most 4 times what is kept.
     """
 
-    def __init__(self, context: FleetContext, waiting: Iterable[Sent], position: int) -> None:
+    def __init__(self, context: FleetContext, waiting: Iterable[SentRow], position: int) -> None:
         """position: the last one in the outbox."""
         self._context = context
         self._waiting: dict[tuple[str, str], list[str]] = {}
@@ -60,11 +60,11 @@ class SentMessages:
         """(number, peer) of the messages that wait for a session."""
         return list(self._waiting)
 
-    def row(self, envelope: OutboxRow, plaintext: bytes, record: e2ee.SessionRecord, now: int) -> Sent:
+    def row(self, envelope: OutboxRow, plaintext: bytes, record: e2ee.SessionRecord, now: int) -> SentRow:
         """A message that goes out in this session, as it is kept. now: Unix milliseconds."""
         number, peer = envelope.number, envelope.peer
         sealed = self._context.vault.seal_sent(number, peer, envelope.id, plaintext)
-        return Sent(
+        return SentRow(
             self._context.name, envelope.position, number, peer, envelope.id, sealed, sessions.tag_of(record), now
         )
 
@@ -83,7 +83,7 @@ class SentMessages:
         Only what was sent to this very peer, so many times, and never in the session in which it was lost.
         """
         tag = sessions.tag_of(record)
-        changed: list[Sent] = []
+        changed: list[SentRow] = []
         ready: list[Resend] = []
         waits = False
         for row in await sent.list_sent(connection, number, ids[: sessions.MAX_REFS]):
@@ -117,7 +117,7 @@ class SentMessages:
             self._pruned = position
             await sent.delete_below(connection, self._context.name, position - KEPT)
 
-    def _again(self, row: Sent, tag: bytes, ready: list[Resend]) -> Sent:
+    def _again(self, row: SentRow, tag: bytes, ready: list[Resend]) -> SentRow:
         try:
             plaintext = self._context.vault.open_sent(row)
         except e2ee.CorruptState as error:

@@ -8,7 +8,7 @@ import re
 
 from handset import errors
 from handset.application import ReceivedMessage
-from handset.groups.groups import Groups
+from handset.groups.groups import FleetGroups
 from tidings.client.errors import ClientError, NetworkAway
 from tidings.runtime.service import wait_for
 
@@ -32,7 +32,7 @@ class Invitations:
 
     name = "invitations"
 
-    def __init__(self, groups: Groups) -> None:
+    def __init__(self, groups: FleetGroups) -> None:
         self._groups = groups
         self._waiting: asyncio.Queue[tuple[str, str]] = asyncio.Queue(QUEUE_LIMIT)
 

@@ -12,7 +12,7 @@ Write = Callable[[str], None]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Console:
+class TerminalConsole:
     """What the parts of a terminal share. stop: set when it is to end."""
 
     keyboard: Keyboard

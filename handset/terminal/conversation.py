@@ -8,7 +8,7 @@ import contextlib
 from handset import composing
 from handset.fleet import Fleet
 from handset.terminal import commands, group_commands
-from handset.terminal.console import Console
+from handset.terminal.console import TerminalConsole
 from handset.terminal.files import ConversationFiles
 from handset.terminal.group_commands import GroupCommands
 from handset.terminal.screen import Screen
@@ -40,7 +40,14 @@ class Conversation:
     """Of one number with whoever it writes to."""
 
     def __init__(
-        self, number: str, fleet: Fleet, console: Console, *, screen: Screen, files: ConversationFiles, name: str
+        self,
+        number: str,
+        fleet: Fleet,
+        console: TerminalConsole,
+        *,
+        screen: Screen,
+        files: ConversationFiles,
+        name: str,
     ) -> None:
         """name: of the sender's profile."""
         self._number = number

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from handset.groups.groups import Groups
+from handset.groups.groups import FleetGroups
 from handset.terminal.screen import Screen
 from tidings.client.errors import ClientError
 from tidings.wire.groups import DescribedGroup
@@ -18,7 +18,7 @@ HELP = """/group                      lists the groups one is in;  /group N  wri
 class GroupCommands:
     """Carries them out for one number."""
 
-    def __init__(self, groups: Groups, number: str, screen: Screen) -> None:
+    def __init__(self, groups: FleetGroups, number: str, screen: Screen) -> None:
         self._groups = groups
         self._number = number
         self._screen = screen

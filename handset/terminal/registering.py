@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from handset.devices.device import Device
 from handset.devices.registration import DeviceRegistry
-from handset.terminal.console import Console, sentence
+from handset.terminal.console import TerminalConsole, sentence
 from tidings.client.errors import NetworkAway, TooSoon, Unauthorized, WrongCode
 from tidings.client.http import NetworkApi
 from tidings.runtime.service import wait_for
@@ -17,7 +17,7 @@ RETRY_SECONDS = 2.0
 class NumberRegistration:
     """Asks until the number is registered, or nobody types a code."""
 
-    def __init__(self, registry: DeviceRegistry, api: NetworkApi, console: Console, *, key: str) -> None:
+    def __init__(self, registry: DeviceRegistry, api: NetworkApi, console: TerminalConsole, *, key: str) -> None:
         """key: the registration key, empty when there is none."""
         self._registry = registry
         self._api = api

@@ -17,7 +17,7 @@ from handset.fleet import Fleet
 from handset.settings import FAMILY, TerminalSettings
 from handset.shown_log import ShownLog
 from handset.terminal import keyboard
-from handset.terminal.console import Console, Write, sentence
+from handset.terminal.console import TerminalConsole, Write, sentence
 from handset.terminal.conversation import HELP, Conversation
 from handset.terminal.files import ConversationFiles
 from handset.terminal.keyboard import Keyboard
@@ -58,7 +58,7 @@ async def run_terminal(
             shown_log = ShownLog(settings.data_dir / f"{fleet}.jsonl", clock)
             await schema.prepare(database, migrate=True)
             async with NetworkApi(settings.http_url) as api:
-                console = Console(lines, write, stop)
+                console = TerminalConsole(lines, write, stop)
                 terminal = Terminal(digits, context, settings, api=api, console=console, shown_log=shown_log)
                 return await terminal.run()
     except ClientError as error:
@@ -80,7 +80,7 @@ class Terminal(DeviceObserver):
         settings: TerminalSettings,
         *,
         api: NetworkApi,
-        console: Console,
+        console: TerminalConsole,
         shown_log: ShownLog,
     ) -> None:
         self._number = number

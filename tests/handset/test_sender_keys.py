@@ -33,7 +33,7 @@ def chain_of(body: bytes) -> int:
 async def give_to_all(keys: SenderKeyStore, connection: Connection, group: DescribedGroup = GROUP) -> bytes:
     """The distribution that everybody who lacked it has been given."""
     preparation = await keys.prepare(connection, ADA, group)
-    await keys.held(connection, ADA, group.id, group.epoch, preparation)
+    await keys.mark_distributed(connection, ADA, group.id, group.epoch, preparation)
     return preparation.distribution
 
 
@@ -55,7 +55,7 @@ async def test_nothing_is_encrypted_before_everybody_has_the_key(database: Datab
         preparation = await keys.prepare(connection, ADA, GROUP)
         assert preparation.missing == {BOB, CID}
         assert await keys.encrypt(connection, ADA, GROUP.id, HELLO) is None
-        await keys.held(connection, ADA, GROUP.id, GROUP.epoch, preparation)
+        await keys.mark_distributed(connection, ADA, GROUP.id, GROUP.epoch, preparation)
         epoch, _ = await encrypted(keys, connection)
         assert epoch == GROUP.epoch
         assert (await keys.prepare(connection, ADA, GROUP)).missing == frozenset()
@@ -73,11 +73,11 @@ async def test_in_the_transaction_in_which_somebody_goes_the_old_key_encrypts_no
         await keys.save(connection)
     left = DescribedGroup(GROUP.id, "Lunch", ADA, 5, 4, participants=[p for p in GROUP.participants if p.number != CID])
     async with database.transaction() as connection:
-        await keys.follow(connection, ADA, GROUP.id, change(what, CID))
+        await keys.apply_change(connection, ADA, GROUP.id, change(what, CID))
         assert await keys.encrypt(connection, ADA, GROUP.id, HELLO) is None
         preparation = await keys.prepare(connection, ADA, left)
         assert preparation.missing == {BOB}
-        await keys.held(connection, ADA, GROUP.id, left.epoch, preparation)
+        await keys.mark_distributed(connection, ADA, GROUP.id, left.epoch, preparation)
         epoch, body = await encrypted(keys, connection)
         assert (epoch, chain_of(body) != old) == (4, True)
         await keys.save(connection)
@@ -103,7 +103,7 @@ async def test_the_distribution_id_is_a_uuid_of_version_4_and_one_of_before_that
         assert preparation.missing == {BOB, CID}
         made = uuid.UUID(bytes=e2ee.DistributionMessage.parse(preparation.distribution).distribution_id)
         assert (made.version, made.variant) == (4, uuid.RFC_4122)
-        await again.held(connection, ADA, GROUP.id, GROUP.epoch, preparation)
+        await again.mark_distributed(connection, ADA, GROUP.id, GROUP.epoch, preparation)
         await encrypted(again, connection)
 
 
@@ -122,8 +122,8 @@ async def test_what_was_given_while_the_group_changed_does_not_count(database: D
     keys = SenderKeyStore(VAULT)
     async with database.transaction() as connection:
         preparation = await keys.prepare(connection, ADA, GROUP)
-        await keys.follow(connection, ADA, GROUP.id, change("left", CID))
-        await keys.held(connection, ADA, GROUP.id, GROUP.epoch, preparation)
+        await keys.apply_change(connection, ADA, GROUP.id, change("left", CID))
+        await keys.mark_distributed(connection, ADA, GROUP.id, GROUP.epoch, preparation)
         assert await keys.encrypt(connection, ADA, GROUP.id, HELLO) is None
 
 
@@ -140,14 +140,14 @@ async def test_whoever_may_have_a_key_that_did_not_count_as_given_forces_a_new_o
     again = keys if what == "somebody joined" else SenderKeyStore(VAULT)
     async with database.transaction() as connection:
         if what == "somebody joined":
-            await again.follow(connection, ADA, GROUP.id, change("joined", "15550100009"))
-            await again.held(connection, ADA, GROUP.id, GROUP.epoch, preparation)
+            await again.apply_change(connection, ADA, GROUP.id, change("joined", "15550100009"))
+            await again.mark_distributed(connection, ADA, GROUP.id, GROUP.epoch, preparation)
         # Cid was removed since, of which only the network has told.
         left = DescribedGroup(GROUP.id, "Lunch", ADA, 5, 5, participants=GROUP.participants[:2])
         later = await again.prepare(connection, ADA, left)
         assert later.missing == {BOB}
         assert e2ee.DistributionMessage.parse(later.distribution).chain_id != before.chain_id
-        await again.held(connection, ADA, GROUP.id, left.epoch, later)
+        await again.mark_distributed(connection, ADA, GROUP.id, left.epoch, later)
         assert (await encrypted(again, connection))[0] == left.epoch
 
 
@@ -159,7 +159,7 @@ async def test_whoever_joins_is_given_the_key_as_it_stands(database: Database) -
         first = e2ee.DistributionMessage.parse(await give_to_all(keys, connection, pair))
         await encrypted(keys, connection)
         for _ in range(2):
-            await keys.follow(connection, ADA, GROUP.id, change("joined", CID))
+            await keys.apply_change(connection, ADA, GROUP.id, change("joined", CID))
         preparation = await keys.prepare(connection, ADA, whole)
         assert preparation.missing == {CID}
         given = e2ee.DistributionMessage.parse(preparation.distribution)
@@ -184,7 +184,7 @@ async def test_a_message_is_read_once_with_the_key_that_was_given(database: Data
         await bob.load(connection, [(BOB, GROUP.id, ADA)])
         with pytest.raises(e2ee.NoSession):
             bob.read(BOB, frame)
-        await bob.take_up(connection, BOB, ADA, content.SenderKey(GROUP.id, distribution))
+        await bob.accept(connection, BOB, ADA, content.SenderKey(GROUP.id, distribution))
         assert bob.read(BOB, frame) == HELLO
         await bob.save(connection)
     again = SenderKeyStore(VAULT)
@@ -202,7 +202,7 @@ async def test_of_a_group_that_one_has_left_no_key_remains(database: Database) -
     async with database.transaction() as connection:
         await give_to_all(keys, connection)
         await encrypted(keys, connection)
-        await keys.follow(connection, ADA, GROUP.id, change("removed", ADA))
+        await keys.apply_change(connection, ADA, GROUP.id, change("removed", ADA))
         assert await keys.distribution(connection, ADA, GROUP.id) is None
         await keys.save(connection)
     async with database.transaction() as connection:

@@ -13,7 +13,7 @@ from tidings.storage.handset.tables import sent
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Sent:
+class SentRow:
     """One message. position: of its envelope in the outbox; content: sealed; sent_at: Unix milliseconds.
 
     session:  what tells the session that it was encrypted in last from others with this peer, 8 bytes.
@@ -34,7 +34,7 @@ class Sent:
     waits: bool = False
 
 
-_COLUMNS = tuple(sent.c[field.name] for field in dataclasses.fields(Sent))
+_COLUMNS = tuple(sent.c[field.name] for field in dataclasses.fields(SentRow))
 _BY_ID = sa.select(*_COLUMNS).where(sent.c.id.in_(any_of("ids")), sent.c.number == sa.bindparam("of_number"))
 _CHANGE = (
     sent.update()
@@ -48,7 +48,7 @@ _CHANGE = (
 )
 
 
-async def add(connection: AsyncConnection, rows: Sequence[Sent]) -> None:
+async def add(connection: AsyncConnection, rows: Sequence[SentRow]) -> None:
     """Keep messages that go out."""
     if rows:
         await connection.execute(
@@ -56,24 +56,24 @@ async def add(connection: AsyncConnection, rows: Sequence[Sent]) -> None:
         )
 
 
-async def list_sent(connection: AsyncConnection, number: str, ids: Sequence[str]) -> list[Sent]:
+async def list_sent(connection: AsyncConnection, number: str, ids: Sequence[str]) -> list[SentRow]:
     """Those of a device's messages with these ids that are kept, in the order in which they were sent."""
-    found: list[Sent] = []
+    found: list[SentRow] = []
     for page in pages(ids):
         rows = await connection.execute(_BY_ID, {"ids": page, "of_number": number})
-        found += [Sent(*row) for row in rows]
+        found += [SentRow(*row) for row in rows]
     return sorted(found, key=lambda row: row.position)
 
 
-async def list_waiting(connection: AsyncConnection, fleet: str) -> list[Sent]:
+async def list_waiting(connection: AsyncConnection, fleet: str) -> list[SentRow]:
     """Those of a fleet that wait for a session. Reads everything of the fleet: for its start."""
     rows = await connection.execute(
         sa.select(*_COLUMNS).where(sent.c.fleet == fleet, sent.c.waits).order_by(sent.c.position)
     )
-    return [Sent(*row) for row in rows]
+    return [SentRow(*row) for row in rows]
 
 
-async def save(connection: AsyncConnection, rows: Sequence[Sent]) -> None:
+async def save(connection: AsyncConnection, rows: Sequence[SentRow]) -> None:
     """Note how these were sent again."""
     if rows:
         await connection.execute(
