@@ -13,12 +13,12 @@ from typing import Any
 from fastapi import FastAPI
 
 import webapp.app
+from tidings.e2ee.installation_secrets import Safe
 from tidings.egress.guard import EgressGuard
 from tidings.media.files import Files
 from tidings.runtime import service
 from tidings.runtime.clock import Clock, SystemClock
 from tidings.runtime.settings import SettingsError
-from tidings.safekeeping import Safe
 from tidings.storage import schema
 from tidings.storage.business import accounts
 from tidings.storage.database import Database

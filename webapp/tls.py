@@ -9,9 +9,9 @@ import ssl
 import tempfile
 from pathlib import Path
 
+from tidings.e2ee.installation_secrets import Safe, Unreadable
 from tidings.runtime import service
 from tidings.runtime.clock import Clock
-from tidings.safekeeping import Safe, Unreadable
 from tidings.storage.business import certificates
 from tidings.storage.database import Connection, Database
 from webapp.pem import Bundle, Wrong

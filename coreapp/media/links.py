@@ -25,14 +25,14 @@ from coreapp.media.errors import DiskAway, SourceFailed
 from coreapp.media.pointers import Source
 from coreapp.media.preparation import Found
 from coreapp.media.uploads import Uploader
-from tidings import safekeeping
+from tidings.e2ee import installation_secrets
+from tidings.e2ee.installation_secrets import Safe, Unreadable
 from tidings.egress import urls
 from tidings.egress.download import Downloader, TooLarge
 from tidings.egress.guard import Forbidden
 from tidings.media import kinds
 from tidings.media.errors import MakeRoom, SendLess, SendSomething, UseAnotherType
 from tidings.media.files import Files, Stored
-from tidings.safekeeping import Safe, Unreadable
 from tidings.storage.business import media_providers
 from tidings.wire import codes
 
@@ -149,7 +149,7 @@ class LinkedMedia:
         if found is None:
             raise SourceFailed(codes.NOT_FOUND, "provider.name", "there is no media provider of this name")
         try:
-            opened = self._safe.open(self._account, safekeeping.provider(name), found.config)
+            opened = self._safe.open(self._account, installation_secrets.provider(name), found.config)
             config = msgspec.json.decode(opened, type=_Config)
         except (Unreadable, ValueError) as error:
             log.error("providers.unreadable", extra={"error": str(error)})

@@ -16,9 +16,9 @@ from tests.authority import Authority
 from tests.coreapp import media_scene as scene
 from tests.coreapp.conftest import BUSINESS, Running, World
 from tests.coreapp.signals import Signals
-from tidings import safekeeping
+from tidings.e2ee import installation_secrets
+from tidings.e2ee.installation_secrets import Safe
 from tidings.runtime.clock import ManualClock, SystemClock
-from tidings.safekeeping import Safe
 from tidings.storage.business import media_providers
 from tidings.storage.business.media_providers import MediaProvider
 
@@ -125,7 +125,7 @@ async def test_a_provider_lends_its_credentials(
     world: World, server: Server, config: dict[str, Any], header: str
 ) -> None:
     safe = Safe(world.settings.secrets.master_key)
-    sealed = safe.seal(BUSINESS, safekeeping.provider("files"), json.dumps(config).encode())
+    sealed = safe.seal(BUSINESS, installation_secrets.provider("files"), json.dumps(config).encode())
     async with world.database.transaction() as connection:
         await media_providers.save_providers(connection, [MediaProvider(BUSINESS, "files", "www", sealed)])
     running, inbox = await begin(world)

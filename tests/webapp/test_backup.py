@@ -19,11 +19,11 @@ from tests.authority import NOW, Authority
 from tests.webapp.conftest import Serve, Served, body, check_headers, code, errors, make_secrets
 from tests.webapp.fake_coreapp import FakeCoreapp
 from tests.webapp.roles import check_is_for_administrators
+from tidings.e2ee.installation_secrets import Safe
 from tidings.egress.guard import EgressGuard
 from tidings.egress.settings import ONLY_PUBLIC
 from tidings.runtime import password_box
 from tidings.runtime.clock import ManualClock
-from tidings.safekeeping import Safe
 from tidings.storage.business import (
     application_settings,
     certificates,

@@ -19,9 +19,9 @@ from tests.authority import NOW, Authority, private_key
 from tests.webapp.conftest import Serve, Served, basic, check_headers, code, errors, make_settings
 from tests.webapp.fake_coreapp import FakeCoreapp
 from tests.webapp.roles import check_is_for_administrators, check_takes_a_token, ordinary
+from tidings.e2ee.installation_secrets import Safe
 from tidings.runtime.clock import ManualClock
 from tidings.runtime.settings import Environment, SettingsError
-from tidings.safekeeping import Safe
 from tidings.storage.business import certificates
 from tidings.storage.database import Database
 from tidings.wire import core

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from tidings import safekeeping
-from tidings.safekeeping import Safe
+from tidings.e2ee import installation_secrets
+from tidings.e2ee.installation_secrets import Safe
 from tidings.storage.business import (
     application_settings,
     certificates,
@@ -84,7 +84,9 @@ async def read(connection: Connection, safe: Safe, account: str, keys: str) -> C
         webhook_ca=await certificates.find_certificate(connection, account, certificates.WEBHOOK_CA),
         providers=[
             Provider(
-                provider.name, provider.kind, safe.open(account, safekeeping.provider(provider.name), provider.config)
+                provider.name,
+                provider.kind,
+                safe.open(account, installation_secrets.provider(provider.name), provider.config),
             )
             for provider in await media_providers.list_providers(connection, account)
         ],
@@ -123,7 +125,10 @@ async def write(
         connection,
         [
             MediaProvider(
-                account, entry.name, entry.kind, safe.seal(account, safekeeping.provider(entry.name), entry.config)
+                account,
+                entry.name,
+                entry.kind,
+                safe.seal(account, installation_secrets.provider(entry.name), entry.config),
             )
             for entry in contents.providers
         ],

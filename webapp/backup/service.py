@@ -9,9 +9,9 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
+from tidings.e2ee.installation_secrets import Safe, Unreadable
 from tidings.runtime import password_box
 from tidings.runtime.clock import Clock
-from tidings.safekeeping import Safe, Unreadable
 from tidings.storage.business.application_settings import ApplicationSettings
 from tidings.storage.database import Database
 from tidings.wire import core

@@ -8,9 +8,9 @@ import logging
 import ssl
 from typing import Protocol
 
+from tidings.e2ee.installation_secrets import Safe, Unreadable
 from tidings.egress import trust
 from tidings.runtime.clock import Clock
-from tidings.safekeeping import Safe, Unreadable
 from tidings.storage.business import certificates
 from tidings.storage.database import Database
 from tidings.wire import core

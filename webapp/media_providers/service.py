@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from tidings import safekeeping
-from tidings.safekeeping import Safe, Unreadable
+from tidings.e2ee import installation_secrets
+from tidings.e2ee.installation_secrets import Safe, Unreadable
 from tidings.storage.business import media_providers
 from tidings.storage.business.media_providers import MediaProvider
 from tidings.storage.database import Connection, Database
@@ -43,7 +43,7 @@ class MediaProviders:
                 entry.type,
                 self._safe.seal(
                     caller.account,
-                    safekeeping.provider(name),
+                    installation_secrets.provider(name),
                     msgspec.json.encode(entry.config.model_dump(exclude_none=True)),
                 ),
             )
@@ -73,7 +73,9 @@ class MediaProviders:
 
     def _open(self, entry: MediaProvider) -> Any:
         try:
-            return msgspec.json.decode(self._safe.open(entry.account, safekeeping.provider(entry.name), entry.config))
+            return msgspec.json.decode(
+                self._safe.open(entry.account, installation_secrets.provider(entry.name), entry.config)
+            )
         except Unreadable as error:
             log.warning("providers.unreadable", extra={"error": str(error)})
             return {}

@@ -10,7 +10,7 @@ from tidings.storage import types
 from tidings.storage.business.tables import metadata
 from tidings.storage.database import insert_or_ignore, insert_or_update
 
-# Kinds. The first two are sealed by `tidings.safekeeping`, the third is PEM.
+# Kinds. The first two are sealed by `tidings.e2ee.installation_secrets`, the third is PEM.
 EXTERNAL = "external"  # uploaded: private key, certificate, intermediates
 SELF_SIGNED = "self_signed"  # made by a Webapp while none was uploaded
 WEBHOOK_CA = "webhook_ca"

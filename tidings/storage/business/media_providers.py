@@ -25,7 +25,7 @@ table = sa.Table(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MediaProvider:
-    """kind: `www`; config: the JSON of the API's `config`, sealed by `tidings.safekeeping`."""
+    """kind: `www`; config: the JSON of the API's `config`, sealed by `tidings.e2ee.installation_secrets`."""
 
     account: str
     name: str

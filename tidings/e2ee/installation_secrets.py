@@ -5,7 +5,7 @@ The key is derived from the master key, so every process of the installation ope
 
 from __future__ import annotations
 
-from tidings import e2ee
+from tidings.e2ee import errors, sealing
 
 _KEY_ID = 1
 
@@ -23,7 +23,7 @@ class Safe:
     """`owner` and `name` say what a blob is: it opens under the same ones only."""
 
     def __init__(self, master_key: bytes) -> None:
-        self._sealer = e2ee.Sealer(e2ee.Keyring.from_master(master_key, _KEY_ID), cache_size=64)
+        self._sealer = sealing.Sealer(sealing.Keyring.from_master(master_key, _KEY_ID), cache_size=64)
 
     def seal(self, owner: str, name: str, content: bytes) -> bytes:
         """`content` as it may be stored."""
@@ -33,5 +33,5 @@ class Safe:
         """What `seal` was given. Raises `Unreadable`."""
         try:
             return self._sealer.open(sealed, (owner, "", "installation", name))
-        except (e2ee.CorruptState, e2ee.UnknownSealingKey) as error:
+        except (errors.CorruptState, errors.UnknownSealingKey) as error:
             raise Unreadable(f"{name} of {owner}: {error}") from error
