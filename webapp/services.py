@@ -13,7 +13,7 @@ from typing import Any
 from fastapi import FastAPI
 
 import webapp.app
-from tidings.e2ee.installation_secrets import Safe
+from tidings.e2ee.installation_secrets import SecretSealer
 from tidings.egress.guard import EgressGuard
 from tidings.media.files import Files
 from tidings.runtime import service
@@ -99,7 +99,7 @@ def assemble(settings: Settings, database: Database, shard_map: ShardMap, hasher
     credentials = Credentials(database, hasher, Guessing(clock), clock=clock)
     users = Users(database, settings.account, tokens=tokens, credentials=credentials, hasher=hasher, clock=clock)
     templates = Templates(database, settings.account, clock)
-    safe = Safe(settings.secrets.master_key)
+    safe = SecretSealer(settings.secrets.master_key)
     tls = None
     if settings.tls:
         tls = ServerTLS(database, settings.account, safe=safe, names=settings.tls_names, clock=clock)
@@ -138,7 +138,9 @@ def _rate_limits(settings: Settings, clock: Clock) -> RateLimits:
     )
 
 
-def _resources(settings: Settings, database: Database, links: CoreappLinks, safe: Safe, clock: Clock) -> list[object]:
+def _resources(
+    settings: Settings, database: Database, links: CoreappLinks, safe: SecretSealer, clock: Clock
+) -> list[object]:
     """What answers for a resource and is needed by nobody else."""
     guard = EgressGuard(settings.outgoing)
     files = Files(settings.media_dir, reserve=settings.media_reserve)

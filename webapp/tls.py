@@ -9,7 +9,7 @@ import ssl
 import tempfile
 from pathlib import Path
 
-from tidings.e2ee.installation_secrets import Safe, Unreadable
+from tidings.e2ee.installation_secrets import SecretSealer, UnreadableSecret
 from tidings.runtime import service
 from tidings.runtime.clock import Clock
 from tidings.storage.business import certificates
@@ -27,7 +27,9 @@ class ServerTLS:
 
     name = "tls"
 
-    def __init__(self, database: Database, account: str, *, safe: Safe, names: tuple[str, ...], clock: Clock) -> None:
+    def __init__(
+        self, database: Database, account: str, *, safe: SecretSealer, names: tuple[str, ...], clock: Clock
+    ) -> None:
         """names: host names and addresses that clients call, for the certificate that is made here."""
         self._database = database
         self._account = account
@@ -43,7 +45,7 @@ class ServerTLS:
     async def load(self) -> None:
         """Put the certificate of the database in force, making one when there is none, or none that can be used.
 
-        Raises `Unreadable` when it was stored under another master key, and the database's errors.
+        Raises `UnreadableSecret` when it was stored under another master key, and the database's errors.
         """
         bundle = await self._find()
         if bundle.pem == self._pem:
@@ -101,7 +103,7 @@ class ServerTLS:
         return kept or bundle
 
     async def _open_uploaded(self, sealed: bytes) -> Bundle | None:
-        """`None` for what no server could use. Raises `Unreadable`."""
+        """`None` for what no server could use. Raises `UnreadableSecret`."""
         if sealed == self._unusable:
             return None
         content = self._safe.open(self._account, certificates.EXTERNAL, sealed)
@@ -123,7 +125,7 @@ class ServerTLS:
                 if sealed is None
                 else Bundle.load(self._safe.open(self._account, certificates.SELF_SIGNED, sealed))
             )
-        except (Unreadable, Wrong):
+        except (UnreadableSecret, Wrong):
             return None
 
 

@@ -25,8 +25,7 @@ from coreapp.media.errors import DiskAway, SourceFailed
 from coreapp.media.pointers import Source
 from coreapp.media.preparation import Found
 from coreapp.media.uploads import Uploader
-from tidings.e2ee import installation_secrets
-from tidings.e2ee.installation_secrets import Safe, Unreadable
+from tidings.e2ee.installation_secrets import SecretSealer, UnreadableSecret, provider_label
 from tidings.egress import urls
 from tidings.egress.download import Downloader, TooLarge
 from tidings.egress.guard import Forbidden
@@ -67,7 +66,7 @@ class LinkedMedia:
         uploader: Uploader,
     ) -> None:
         self._database = context.database
-        self._safe = Safe(context.settings.secrets.master_key)
+        self._safe = SecretSealer(context.settings.secrets.master_key)
         self._downloader = Downloader(context.guard)
         self._clock = context.clock
         self._account = context.account
@@ -149,9 +148,9 @@ class LinkedMedia:
         if found is None:
             raise SourceFailed(codes.NOT_FOUND, "provider.name", "there is no media provider of this name")
         try:
-            opened = self._safe.open(self._account, installation_secrets.provider(name), found.config)
+            opened = self._safe.open(self._account, provider_label(name), found.config)
             config = msgspec.json.decode(opened, type=_Config)
-        except (Unreadable, ValueError) as error:
+        except (UnreadableSecret, ValueError) as error:
             log.error("providers.unreadable", extra={"error": str(error)})
             raise SourceFailed(
                 codes.MESSAGE_FAILED, "provider.name", "the provider's credentials cannot be read: set them again"

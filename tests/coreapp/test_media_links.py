@@ -16,8 +16,7 @@ from tests.authority import Authority
 from tests.coreapp import media_scene as scene
 from tests.coreapp.conftest import BUSINESS, Running, World
 from tests.coreapp.signals import Signals
-from tidings.e2ee import installation_secrets
-from tidings.e2ee.installation_secrets import Safe
+from tidings.e2ee.installation_secrets import SecretSealer, provider_label
 from tidings.runtime.clock import ManualClock, SystemClock
 from tidings.storage.business import media_providers
 from tidings.storage.business.media_providers import MediaProvider
@@ -124,8 +123,8 @@ async def test_one_fetch_serves_all_messages_of_ten_minutes(world: World, server
 async def test_a_provider_lends_its_credentials(
     world: World, server: Server, config: dict[str, Any], header: str
 ) -> None:
-    safe = Safe(world.settings.secrets.master_key)
-    sealed = safe.seal(BUSINESS, installation_secrets.provider("files"), json.dumps(config).encode())
+    safe = SecretSealer(world.settings.secrets.master_key)
+    sealed = safe.seal(BUSINESS, provider_label("files"), json.dumps(config).encode())
     async with world.database.transaction() as connection:
         await media_providers.save_providers(connection, [MediaProvider(BUSINESS, "files", "www", sealed)])
     running, inbox = await begin(world)

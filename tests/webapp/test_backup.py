@@ -19,7 +19,7 @@ from tests.authority import NOW, Authority
 from tests.webapp.conftest import Serve, Served, body, check_headers, code, errors, make_secrets
 from tests.webapp.fake_coreapp import FakeCoreapp
 from tests.webapp.roles import check_is_for_administrators
-from tidings.e2ee.installation_secrets import Safe
+from tidings.e2ee.installation_secrets import SecretSealer
 from tidings.egress.guard import EgressGuard
 from tidings.egress.settings import ONLY_PUBLIC
 from tidings.runtime import password_box
@@ -461,7 +461,7 @@ class Coreapps:
 
 @pytest.mark.parametrize("database_engine", ["sqlite", "mariadb"])
 async def test_every_database_gives_back_what_was_backed_up(database: Database, database_engine: str) -> None:
-    safe, caller = Safe(b"m" * 32), Caller("admin", ACCOUNT, "ADMIN", "", "", 0)
+    safe, caller = SecretSealer(b"m" * 32), Caller("admin", ACCOUNT, "ADMIN", "", "", 0)
     backups = Backups(
         database, Coreapps(), safe=safe, guard=EgressGuard(ONLY_PUBLIC), clock=ManualClock(NOW.timestamp())
     )

@@ -1,4 +1,4 @@
-"""Seals what an installation keeps for itself in its database: private keys of certificates, credentials of providers.
+"""Secrets of the installation in its database, sealed: private keys of certificates, credentials of media providers.
 
 The key is derived from the master key, so every process of the installation opens what another has sealed.
 """
@@ -10,17 +10,17 @@ from tidings.e2ee import errors, sealing
 _KEY_ID = 1
 
 
-class Unreadable(Exception):
-    """It was sealed under another master key, or is damaged: it has to be set again."""
+class UnreadableSecret(Exception):
+    """A secret that was sealed under another master key, or is damaged: it has to be set again."""
 
 
-def provider(name: str) -> str:
-    """What the credentials of a media provider are called in a safe."""
+def provider_label(name: str) -> str:
+    """The name under which the credentials of a media provider are sealed."""
     return f"media provider {name}"
 
 
-class Safe:
-    """`owner` and `name` say what a blob is: it opens under the same ones only."""
+class SecretSealer:
+    """Sealing under the master key. `owner` and `name` say what a blob is: it opens under the same ones only."""
 
     def __init__(self, master_key: bytes) -> None:
         self._sealer = sealing.Sealer(sealing.Keyring.from_master(master_key, _KEY_ID), cache_size=64)
@@ -30,8 +30,8 @@ class Safe:
         return self._sealer.seal(content, context=(owner, "", "installation", name))
 
     def open(self, owner: str, name: str, sealed: bytes) -> bytes:
-        """What `seal` was given. Raises `Unreadable`."""
+        """What `seal` was given. Raises `UnreadableSecret`."""
         try:
             return self._sealer.open(sealed, (owner, "", "installation", name))
         except (errors.CorruptState, errors.UnknownSealingKey) as error:
-            raise Unreadable(f"{name} of {owner}: {error}") from error
+            raise UnreadableSecret(f"{name} of {owner}: {error}") from error

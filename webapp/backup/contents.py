@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from tidings.e2ee import installation_secrets
-from tidings.e2ee.installation_secrets import Safe
+from tidings.e2ee.installation_secrets import SecretSealer, provider_label
 from tidings.storage.business import (
     application_settings,
     certificates,
@@ -62,8 +61,8 @@ class Contents(msgspec.Struct):
     compliance: Compliance | None = None
 
 
-async def read(connection: Connection, safe: Safe, account: str, keys: str) -> Contents:
-    """What is set now. Raises `Unreadable`."""
+async def read(connection: Connection, safe: SecretSealer, account: str, keys: str) -> Contents:
+    """What is set now. Raises `UnreadableSecret`."""
     registration = await registrations.find_registration(connection, account)
     external = await certificates.find_certificate(connection, account, certificates.EXTERNAL)
     packs = [
@@ -86,7 +85,7 @@ async def read(connection: Connection, safe: Safe, account: str, keys: str) -> C
             Provider(
                 provider.name,
                 provider.kind,
-                safe.open(account, installation_secrets.provider(provider.name), provider.config),
+                safe.open(account, provider_label(provider.name), provider.config),
             )
             for provider in await media_providers.list_providers(connection, account)
         ],
@@ -97,7 +96,7 @@ async def read(connection: Connection, safe: Safe, account: str, keys: str) -> C
 
 
 async def write(
-    connection: Connection, safe: Safe, account: str, contents: Contents, *, keep_external: bool = False
+    connection: Connection, safe: SecretSealer, account: str, contents: Contents, *, keep_external: bool = False
 ) -> None:
     """Put these, which were checked, in the place of what is set now.
 
@@ -128,7 +127,7 @@ async def write(
                 account,
                 entry.name,
                 entry.kind,
-                safe.seal(account, installation_secrets.provider(entry.name), entry.config),
+                safe.seal(account, provider_label(entry.name), entry.config),
             )
             for entry in contents.providers
         ],

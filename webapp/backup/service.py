@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from tidings.e2ee.installation_secrets import Safe, Unreadable
+from tidings.e2ee.installation_secrets import SecretSealer, UnreadableSecret
 from tidings.runtime import password_box
 from tidings.runtime.clock import Clock
 from tidings.storage.business.application_settings import ApplicationSettings
@@ -46,7 +46,9 @@ class Coreapps(Protocol):
 class Backups:
     """Backups of the caller's account: settings and keys; no users, messages, callbacks or sessions."""
 
-    def __init__(self, database: Database, coreapps: Coreapps, *, safe: Safe, guard: Check, clock: Clock) -> None:
+    def __init__(
+        self, database: Database, coreapps: Coreapps, *, safe: SecretSealer, guard: Check, clock: Clock
+    ) -> None:
         self._database = database
         self._coreapps = coreapps
         self._safe = safe
@@ -62,7 +64,7 @@ class Backups:
         try:
             async with self._database.reading() as connection:
                 found = await contents.read(connection, self._safe, account, exported.data)
-        except Unreadable as error:
+        except UnreadableSecret as error:
             raise InvalidRequest.because(INTERNAL_ERROR, f"it was stored under another master key: {error}") from error
         data = await asyncio.to_thread(password_box.seal, password, msgspec.json.encode(found), purpose=_PURPOSE)
         log.info("backup.made", extra={"username": caller.username, "bytes": len(data)})

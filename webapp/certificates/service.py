@@ -8,7 +8,7 @@ import logging
 import ssl
 from typing import Protocol
 
-from tidings.e2ee.installation_secrets import Safe, Unreadable
+from tidings.e2ee.installation_secrets import SecretSealer, UnreadableSecret
 from tidings.egress import trust
 from tidings.runtime.clock import Clock
 from tidings.storage.business import certificates
@@ -40,7 +40,7 @@ class Certificates:
     """The certificates of the caller's account."""
 
     def __init__(
-        self, database: Database, coreapps: AskAll, *, safe: Safe, server: ServerTLS | None, clock: Clock
+        self, database: Database, coreapps: AskAll, *, safe: SecretSealer, server: ServerTLS | None, clock: Clock
     ) -> None:
         """server: whose certificate it is; `None` while the API speaks plain HTTP."""
         self._database = database
@@ -69,7 +69,7 @@ class Certificates:
         sealed = await self._find(caller, certificates.EXTERNAL)
         try:
             return Bundle.load(self._safe.open(caller.account, certificates.EXTERNAL, sealed)).authorities
-        except (Unreadable, Wrong):
+        except (UnreadableSecret, Wrong):
             raise _missing() from None
 
     async def set_webhook_authorities(self, caller: Caller, text: bytes) -> None:

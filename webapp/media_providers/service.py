@@ -7,8 +7,7 @@ from typing import Any
 
 import msgspec
 
-from tidings.e2ee import installation_secrets
-from tidings.e2ee.installation_secrets import Safe, Unreadable
+from tidings.e2ee.installation_secrets import SecretSealer, UnreadableSecret, provider_label
 from tidings.storage.business import media_providers
 from tidings.storage.business.media_providers import MediaProvider
 from tidings.storage.database import Connection, Database
@@ -23,7 +22,7 @@ log = logging.getLogger(__name__)
 class MediaProviders:
     """The providers of the caller's account."""
 
-    def __init__(self, database: Database, safe: Safe) -> None:
+    def __init__(self, database: Database, safe: SecretSealer) -> None:
         self._database = database
         self._safe = safe
 
@@ -43,7 +42,7 @@ class MediaProviders:
                 entry.type,
                 self._safe.seal(
                     caller.account,
-                    installation_secrets.provider(name),
+                    provider_label(name),
                     msgspec.json.encode(entry.config.model_dump(exclude_none=True)),
                 ),
             )
@@ -73,9 +72,7 @@ class MediaProviders:
 
     def _open(self, entry: MediaProvider) -> Any:
         try:
-            return msgspec.json.decode(
-                self._safe.open(entry.account, installation_secrets.provider(entry.name), entry.config)
-            )
-        except Unreadable as error:
+            return msgspec.json.decode(self._safe.open(entry.account, provider_label(entry.name), entry.config))
+        except UnreadableSecret as error:
             log.warning("providers.unreadable", extra={"error": str(error)})
             return {}
