@@ -80,14 +80,23 @@ class OldRows:
     """Deletes the rows of one kind that are older than an age, a page at a time."""
 
     def __init__(
-        self, kind: str, delete: DeletePage, age_ms: int, *, database: Database, lease: Lease, clock: Clock
+        self,
+        kind: str,
+        delete: DeletePage,
+        age_ms: int,
+        *,
+        database: Database,
+        lease: Lease,
+        clock: Clock,
+        page: int = PAGE,
     ) -> None:
-        """delete: of the rows before a time (Unix milliseconds) at most so many; returns how many it were."""
+        """delete: of the rows before a time (Unix milliseconds) at most `page`; returns how many it were."""
         self._delete = delete
         self._age_ms = age_ms
         self._database = database
         self._lease = lease
         self._clock = clock
+        self._page = page
         self._deleted = DELETED.labels(kind)
 
     async def __call__(self) -> int:
@@ -96,23 +105,30 @@ class OldRows:
         total = 0
         while True:
             deleted = await self._database.persist(
-                shards.fenced(self._lease, lambda connection: self._delete(connection, before, PAGE))
+                shards.fenced(self._lease, lambda connection: self._delete(connection, before, self._page))
             )
             total += deleted
             self._deleted.inc(deleted)
-            if deleted < PAGE:
+            if deleted < self._page:
                 return total
             await asyncio.sleep(PAUSE)
 
 
 def old_rows(
-    database: Database, lease: Lease, clock: Clock, *, account: str, unread_days: int, dead_callback_days: int
+    database: Database,
+    lease: Lease,
+    clock: Clock,
+    *,
+    account: str,
+    unread_days: int,
+    dead_callback_days: int,
+    page: int = PAGE,
 ) -> dict[str, Collector]:
     """Of what a shard keeps and nobody asks for any more, by kind. Dead callbacks stay with 0 days."""
     shard = lease.shard
 
     def collector(kind: str, delete: DeletePage, age_ms: int) -> Collector:
-        return OldRows(kind, delete, age_ms, database=database, lease=lease, clock=clock)
+        return OldRows(kind, delete, age_ms, database=database, lease=lease, clock=clock, page=page)
 
     async def unread(connection: Connection, before: int, limit: int) -> int:
         return await service_windows.delete_unread_before(connection, account, before, limit)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from urllib.parse import urlsplit
 
 
 class Proxy:
@@ -17,8 +18,21 @@ class Proxy:
         self._tasks: set[asyncio.Task[None]] = set()
         self.address = ("127.0.0.1", 0)
 
+    @classmethod
+    def to(cls, url: str) -> Proxy:
+        """The way to a server of HTTP."""
+        there = urlsplit(url)
+        return cls(str(there.hostname), int(there.port or 80))
+
+    @property
+    def url(self) -> str:
+        """Of the same server, by this way."""
+        return f"http://127.0.0.1:{self.address[1]}"
+
     async def start(self) -> None:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        """Listen; after a `stop` at the same port again."""
+        self.open()
+        self._server = await asyncio.start_server(self._serve, *self.address)
         self.address = self._server.sockets[0].getsockname()[:2]
 
     def shut(self) -> None:
@@ -36,6 +50,7 @@ class Proxy:
         self._open.set()
 
     async def stop(self) -> None:
+        """Nobody listens any more, and what was connected is cut."""
         self.cut()
         if self._server is not None:
             self._server.close()

@@ -27,15 +27,25 @@ class MediaCollector:
     """
 
     def __init__(
-        self, database: Database, lease: Lease, files: Files, *, clock: Clock, account: str, unused_ms: int = UNUSED_MS
+        self,
+        database: Database,
+        lease: Lease,
+        files: Files,
+        *,
+        clock: Clock,
+        account: str,
+        unused_ms: int = UNUSED_MS,
+        page: int = PAGE,
     ) -> None:
-        """unused_ms: since its last use a file is kept for so long; 0 for ever."""
+        """unused_ms: since its last use a file is kept for so long; 0 for ever. page: rows that one transaction looks
+        at."""
         self._database = database
         self._lease = lease
         self._files = files
         self._clock = clock
         self._account = account
         self._unused_ms = unused_ms
+        self._page = page
 
     async def __call__(self) -> int:
         """How many files were deleted. Raises `LeaseLost`."""
@@ -49,9 +59,8 @@ class MediaCollector:
         before = int(self._clock.now() * 1000) - self._unused_ms
         after, total = "", 0
         while True:
-            page = await self._database.query(
-                functools.partial(media.list_unused, account=self._account, before=before, after=after, limit=PAGE)
-            )
+            list_unused = functools.partial(media.list_unused, account=self._account, before=before, after=after)
+            page = await self._database.query(functools.partial(list_unused, limit=self._page))
             if not page:
                 return total
             after = page[-1].id

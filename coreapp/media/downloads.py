@@ -112,6 +112,15 @@ class Downloads:
             request_id=request_id,
         )
 
+    @property
+    def in_memory(self) -> int:
+        """Downloads in memory, those under way with them."""
+        return len(self._waiting)
+
+    @property
+    def under_way(self) -> int:
+        return len(self._running)
+
     def offer(self, downloads: Sequence[Download]) -> None:
         """Fetch these; they are on disk."""
         if downloads:

@@ -62,6 +62,11 @@ class ContactCache:
         )
         self._background: set[asyncio.Task[None]] = set()
 
+    @property
+    def pending(self) -> int:
+        """Numbers that wait for the next call to the network."""
+        return self._syncs.pending
+
     async def check(
         self, inputs: Sequence[str], *, wait: bool, force: bool, request_id: str = ""
     ) -> list[core.Contact]:

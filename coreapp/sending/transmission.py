@@ -90,6 +90,11 @@ class Transmitter:
         self._inherited: set[str] = set()
         self._accepted = SENT.labels("accepted")
 
+    @property
+    def unanswered(self) -> int:
+        """Jobs that were sent and have no answer."""
+        return len(self._unanswered)
+
     def serve_groups(self, groups: GroupJobs) -> None:
         """Say whose the jobs of groups are; before the first of them is offered."""
         self._groups = groups

@@ -42,7 +42,7 @@ class Closed(ConnectionError):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Address:
+class Address:
     origin: Origin
     head: bytes  # the request line, and the headers that are the same for every post
 
@@ -85,7 +85,7 @@ class Poster:
 
         A kept connection that turns out to be closed is replaced by a new one at once.
         """
-        address = _address(url)
+        address = address_of(url)
         lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
         request = b"%s%sContent-Length: %d\r\n\r\n%s" % (address.head, lines.encode("latin-1"), len(body), body)
         async with asyncio.timeout(self._timeout):
@@ -218,8 +218,8 @@ class _Exchange(asyncio.Protocol):
 
 
 @functools.lru_cache(8)
-def _address(url: str) -> _Address:
-    """Raises `ValueError`."""
+def address_of(url: str) -> Address:
+    """Where a URL leads, and the first lines of a request there. Raises `ValueError`."""
     place = urls.parse(url)
     lines = [
         f"POST {place.path} HTTP/1.1",
@@ -229,4 +229,4 @@ def _address(url: str) -> _Address:
     ]
     if place.authorization:
         lines.append(f"Authorization: {place.authorization}")
-    return _Address(place.origin, "\r\n".join([*lines, ""]).encode("latin-1"))
+    return Address(place.origin, "\r\n".join([*lines, ""]).encode("latin-1"))

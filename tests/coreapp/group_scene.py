@@ -29,7 +29,7 @@ class Member(Phone):
     """A person's phone on our network. It reads what it can, and answers each group message with its receipts.
 
     shown: (id, body of the text, or content) of the business's group messages that could be read; lost: ids of those
-    that could not; keys: how often the business handed its key over.
+    that could not; heard: the ciphertexts of all of them; keys: how often the business handed its key over.
     """
 
     def __init__(self, number: str, scene: Scene) -> None:
@@ -37,6 +37,7 @@ class Member(Phone):
         self.scene = scene
         self.signals = Signals()
         self.shown: list[tuple[str, str]] = []
+        self.heard: list[bytes] = []
         self.lost: list[str] = []
         self.keys = 0
         self.asked_for_key = 0
@@ -108,6 +109,7 @@ class Member(Phone):
         self.business_key.process(distribution)
 
     def _read_group(self, frame: frames.Deliver) -> None:
+        self.heard.append(frame.body)
         try:
             if self.business_key is None:
                 raise e2ee.NoSession("no key")

@@ -27,7 +27,7 @@ class ScriptedNetwork:
     policy(send): `None` to accept, `HOLD` to stay silent, otherwise the reason of a refusal.
     receipts:     kinds that are delivered for each accepted message.
     statuses:     of HTTP, to answer `codes` and `registrations` with.
-    gates:        frames of that type wait for the event before they are answered.
+    gates:        frames of that type wait for the event before they are answered, as it was when they came.
     """
 
     def __init__(self) -> None:
@@ -182,6 +182,7 @@ class ScriptedNetwork:
             self.checks.append(frame.numbers)
         elif isinstance(frame, frames.Fetch):
             self.fetches.append(frame.numbers)
+            found = [self.phones[n].bundle() for n in frame.numbers if n in self.phones]
         self.signals.changed()
         if type(frame) in self.gates:
             await self.gates[type(frame)].wait()
@@ -197,7 +198,6 @@ class ScriptedNetwork:
         elif isinstance(frame, frames.Check):
             connection.send(frames.Checked(frame.n, [n for n in frame.numbers if n in self.phones]))
         elif isinstance(frame, frames.Fetch):
-            found = [self.phones[n].bundle() for n in frame.numbers if n in self.phones]
             connection.send(frames.Bundles(frame.n, found))
         elif isinstance(frame, frames.Send):
             self._take(connection, frame)

@@ -34,7 +34,7 @@ async def test_while_one_call_is_in_flight_all_that_is_asked_makes_up_the_next(w
     first = asyncio.create_task(running.client.check(NUMBERS[0]))
     await world.network.signals.until(lambda: len(world.network.checks) == 1)
     others = [asyncio.create_task(running.client.check(number, "+" + number)) for number in NUMBERS[1:]]
-    await soon(lambda: running.shard.peers.contacts._syncs.pending == 39)
+    await soon(lambda: running.shard.peers.contacts.pending == 39)
     assert len(world.network.checks) == 1
     world.network.gates[frames.Check].set()
     answers = [await first, *[await task for task in others]]
@@ -53,7 +53,7 @@ async def test_messages_to_unknown_recipients_join_the_next_call_and_need_none_o
     await world.network.signals.until(lambda: len(world.network.checks) == 1)
     sends = [asyncio.create_task(running.client.send(number)) for number in (*NUMBERS[1:4], NUMBERS[9])]
     contacts = asyncio.create_task(running.client.check(*NUMBERS[4:6]))
-    await soon(lambda: running.shard.peers.contacts._syncs.pending == 6)
+    await soon(lambda: running.shard.peers.contacts.pending == 6)
     gate.set()
     assert isinstance(await first, core.Accepted)
     assert [type(await send) for send in sends[:3]] == [core.Accepted] * 3

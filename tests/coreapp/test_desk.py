@@ -13,10 +13,10 @@ from coreapp import services
 from coreapp.account import key_backup
 from coreapp.account.key_backup import Keys, WrongBackup
 from coreapp.errors import Refused
+from harness.proxy import Proxy
 from tests.conftest import DatabaseFactory
 from tests.coreapp.conftest import BUSINESS, Running, World, make_settings
 from tests.coreapp.signals import TIMEOUT, soon
-from tidings.client.http import NetworkApi
 from tidings.runtime import password_box
 from tidings.runtime.settings import SettingsError
 from tidings.storage.business import accounts, registrations, sessions
@@ -210,21 +210,18 @@ async def test_a_wrong_password_changes_nothing(world: World) -> None:
     assert len(world.network.registrations) == 1
 
 
-async def test_with_the_network_away_nothing_is_restored_and_the_old_keys_stay(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    running = await world.start()
+async def test_with_the_network_away_nothing_is_restored_and_the_old_keys_stay(world: World) -> None:
+    way = Proxy.to(world.network.http)
+    await way.start()
+    running = await world.start(network_http=way.url)
     data = await export(running)
-    nowhere = NetworkApi("http://127.0.0.1:1")
-    registrar = running.node._registrar
-    monkeypatch.setattr(running.node.desk, "_registrar", dataclasses.replace(registrar, network=nowhere))
+    await way.stop()
     rows = await count(world, accounts.own_prekeys)
     answer = await restore(running, data)
     assert answer.code == 1014
     assert await count(world, accounts.own_prekeys) == rows
     assert not await count(world, registrations.pending)
     await world.owner(running)
-    await nowhere.close()
 
 
 async def test_a_restoration_that_the_network_does_not_answer_is_done_when_it_does(

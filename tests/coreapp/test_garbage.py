@@ -108,9 +108,8 @@ async def test_the_webhook_is_told_what_was_deleted(world: World) -> None:
 
 
 async def test_what_is_old_and_asked_for_by_nobody_goes_page_by_page_and_the_rest_stays(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: World,
 ) -> None:
-    monkeypatch.setattr("coreapp.garbage.PAGE", 2)
     held = await lease(world)
     old, fresh = NOW - 30 * DAY - 1, NOW - 30 * DAY + 1
     async with world.database.transaction() as connection:
@@ -122,7 +121,7 @@ async def test_what_is_old_and_asked_for_by_nobody_goes_page_by_page_and_the_res
         await group_messages.add_unread(connection, [group_messages.Unread("new", BUSINESS, "g", "1", fresh)])
         await callbacks.bury(connection, [Callback(99, 0, BUSINESS, "m", "service", b"{}", fresh)])
     clock = ManualClock(NOW / 1000)
-    collectors = old_rows(world.database, held, clock, account=BUSINESS, unread_days=30, dead_callback_days=30)
+    collectors = old_rows(world.database, held, clock, account=BUSINESS, unread_days=30, dead_callback_days=30, page=2)
     assert {kind: await collect() for kind, collect in collectors.items()} == {
         KEYS: 0,
         UNREAD: 5,

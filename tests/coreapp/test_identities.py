@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -325,27 +324,18 @@ async def test_the_identity_of_a_contact_that_was_never_written_to_is_asked_for_
     assert (await identity(running, OTHER)).code == 1006
 
 
-async def test_keys_that_were_asked_for_before_newer_ones_came_are_no_change(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_keys_that_were_asked_for_before_newer_ones_came_are_no_change(world: World) -> None:
     running, _ = await started(world)
     world.add_phones(OTHER)
     await running.client.check(OTHER)
-    fetch, fetched, go_on = running.shard.link.fetch_bundles, asyncio.Event(), asyncio.Event()
-
-    async def slow(numbers: Sequence[str]) -> Any:
-        bundles = await fetch(numbers)
-        fetched.set()
-        await go_on.wait()
-        return bundles
-
-    monkeypatch.setattr(running.shard.link, "fetch_bundles", slow)
+    before = len(world.network.fetches)
+    gate = world.network.gates[frames.Fetch] = asyncio.Event()
     asking = asyncio.create_task(identity(running, OTHER))
-    await asyncio.wait_for(fetched.wait(), 5)
+    await world.network.signals.until(lambda: len(world.network.fetches) > before)
     (second,) = world.add_phones(OTHER)
     world.network.deliver(OTHER, frames.IDENTITY, id="identity.1", body=second.identity.public)
     await world.network.signals.until(lambda: "identity.1" in world.network.acknowledged)
-    go_on.set()
+    gate.set()
     found = await asking
     assert (found.hash, found.acknowledged) == (hash_of(second), True)
     assert posted(world) == []

@@ -12,9 +12,11 @@ import pytest
 import sqlalchemy as sa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from coreapp.errors import OutcomeUnknown
 from coreapp.journal import Change, Journal
+from harness import metrics
 from tests.conftest import DatabaseFactory
 from tidings.storage.business import callbacks, contacts, identities, jobs, messages, sessions, shards
 from tidings.storage.business.messages import Status
@@ -51,31 +53,31 @@ async def dump(database: Database) -> dict[str, list[tuple[Any, ...]]]:
         }
 
 
-@contextlib.contextmanager
-def outcome_unknown(database: Database, monkeypatch: pytest.MonkeyPatch, times: int = 1) -> Any:
-    """The next commits succeed, and the connection breaks before anybody hears of it."""
-    real = database.transaction
-    left = times
+class Breaking(Database):
+    """Breaks the connection after its next commits, before anybody hears of them.
+
+    breaks: how often yet; after_commit: what happens elsewhere before that.
+    """
+
+    breaks = 0
 
     @contextlib.asynccontextmanager
-    async def transaction(**limits: Any) -> AsyncIterator[Any]:
-        nonlocal left
-        async with real(**limits) as connection:
+    async def transaction(self, **limits: Any) -> AsyncIterator[AsyncConnection]:
+        async with super().transaction(**limits) as connection:
             yield connection
-        if left:
-            left -= 1
+        if self.breaks:
+            self.breaks -= 1
+            await self.after_commit()
             raise sa.exc.OperationalError("COMMIT", {}, pymysql.err.OperationalError(2013, "Lost connection"))
 
-    with monkeypatch.context() as patch:
-        patch.setattr(database, "transaction", transaction)
-        yield
-    assert left == 0
+    async def after_commit(self) -> None:
+        pass
 
 
 async def test_a_commit_whose_outcome_is_unknown_is_tried_again_and_changes_nothing(
-    database_factory: DatabaseFactory, monkeypatch: pytest.MonkeyPatch
+    database_factory: DatabaseFactory,
 ) -> None:
-    database = await database_factory("business")
+    database = Breaking((await database_factory("business")).settings, "business")
     told: list[int] = []
     journal = Journal(database, await a_lease(database), last_seq=0)
     journal.on_callbacks(lambda rows: told.extend(row.seq for row in rows))
@@ -106,8 +108,9 @@ async def test_a_commit_whose_outcome_is_unknown_is_tried_again_and_changes_noth
         failed_callbacks=[old[1]],
         dead_callbacks=[old[2]],
     )
-    with outcome_unknown(database, monkeypatch, times=2):
-        await journal.write(change)
+    database.breaks = 2
+    await journal.write(change)
+    assert database.breaks == 0
     found = await dump(database)
     assert [row[5] for row in found["messages"]] == [Status.SENT, Status.ACCEPTED, Status.ACCEPTED]
     assert [(row[0], row[4], row[6]) for row in found["jobs"]] == [("m1", 1, b"cipher"), ("m2", 0, b"new")]
@@ -118,6 +121,7 @@ async def test_a_commit_whose_outcome_is_unknown_is_tried_again_and_changes_noth
     assert by_subject["old-2"][6:8] == (callbacks.State.DEAD, 7)
     assert len(told) == len(set(told)) == 4
     await journal.close()
+    await database.close()
 
 
 async def test_nothing_is_written_after_the_lease_is_lost(database_factory: DatabaseFactory) -> None:
@@ -144,28 +148,25 @@ async def test_nothing_is_written_after_the_lease_is_lost(database_factory: Data
 
 
 async def test_a_lease_lost_after_a_commit_of_unknown_outcome_is_not_taken_for_nothing_done(
-    database_factory: DatabaseFactory, monkeypatch: pytest.MonkeyPatch
+    database_factory: DatabaseFactory,
 ) -> None:
-    database = await database_factory("business")
+    class Taken(Breaking):
+        """Somebody else takes the shard before the connection breaks."""
+
+        async def after_commit(self) -> None:
+            async with self.transaction() as connection:
+                await connection.execute(shards.table.update().values(heartbeat_at=0))
+            await a_lease(self, "other")
+
+    database = Taken((await database_factory("business")).settings, "business")
     journal = Journal(database, await a_lease(database), last_seq=0)
-    real = database.transaction
-
-    @contextlib.asynccontextmanager
-    async def transaction(**limits: Any) -> AsyncIterator[Any]:
-        monkeypatch.setattr(database, "transaction", real)
-        async with real(**limits) as connection:
-            yield connection
-        async with real(**limits) as connection:
-            await connection.execute(shards.table.update().values(heartbeat_at=0))
-        await a_lease(database, "other")
-        raise sa.exc.OperationalError("COMMIT", {}, pymysql.err.OperationalError(2013, "Lost connection"))
-
-    monkeypatch.setattr(database, "transaction", transaction)
+    database.breaks = 1
     with pytest.raises(OutcomeUnknown):
         await journal.write(Change(ACCOUNT, new_messages=[a_message("m1")]))
     assert isinstance(journal.broken.exception(), shards.LeaseLost)
     assert [row[0] for row in (await dump(database))["messages"]] == ["m1"]
     await journal.close()
+    await database.close()
 
 
 async def test_changes_given_while_one_commit_is_in_flight_share_the_next(database_factory: DatabaseFactory) -> None:
@@ -173,13 +174,13 @@ async def test_changes_given_while_one_commit_is_in_flight_share_the_next(databa
     order: list[str] = []
     journal = Journal(database, await a_lease(database), last_seq=0)
     journal.on_callbacks(lambda rows: order.extend(row.subject for row in rows))
-    commits = database._commits._value.get()
+    commits = metrics.value("tidings_db_commits_total", family="business")
     futures = [journal.put(Change(ACCOUNT, new_callbacks=[a_callback(f"c{n:03}")])) for n in range(300)]
     await asyncio.gather(*futures)
     later = [journal.put(Change(ACCOUNT, new_callbacks=[a_callback(f"c{n:03}")])) for n in range(300, 400)]
     await asyncio.gather(*later)
     assert order == [f"c{n:03}" for n in range(400)]
-    assert database._commits._value.get() - commits == 2
+    assert metrics.value("tidings_db_commits_total", family="business") - commits == 2
     async with database.reading() as connection:
         rows = await callbacks.list_pending(connection, 0, after=0, limit=1000)
     assert [row.subject for row in rows] == order

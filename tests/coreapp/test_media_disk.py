@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import logging
 import os
 import socket
 import subprocess
@@ -15,7 +16,6 @@ import pytest
 from aiohttp import web
 
 from coreapp.media import links
-from coreapp.media.pointers import Source
 from tests.coreapp import media_scene as scene
 from tests.coreapp.conftest import Running, World
 from tests.coreapp.signals import Signals
@@ -52,12 +52,18 @@ async def server() -> AsyncIterator[Server]:
     await runner.cleanup()
 
 
-class Waits:
-    """How often a link was found to wait for the disk."""
+class Waits(logging.Handler):
+    """How often a link was found to wait for the disk, as the log says."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.signals = Signals()
         self.count = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.getMessage() == "media.disk_away":
+            self.count += 1
+            self.signals.changed()
 
     async def more(self, by: int = 3) -> None:
         enough = self.count + by
@@ -65,19 +71,14 @@ class Waits:
 
 
 @pytest.fixture(autouse=True)
-def waits(monkeypatch: pytest.MonkeyPatch) -> Waits:
+def waits(monkeypatch: pytest.MonkeyPatch) -> Iterator[Waits]:
     monkeypatch.setattr(links, "FIRST_WAIT_SECONDS", 0.01)
     monkeypatch.setattr(links, "LAST_WAIT_SECONDS", 0.02)
     monkeypatch.setattr(links, "RETRY_SECONDS", 0.01)
-    waits, log = Waits(), links._log_disk
-
-    def note(source: Source, error: Exception) -> None:
-        log(source, error)
-        waits.count += 1
-        waits.signals.changed()
-
-    monkeypatch.setattr(links, "_log_disk", note)
-    return waits
+    waits = Waits()
+    links.log.addHandler(waits)
+    yield waits
+    links.log.removeHandler(waits)
 
 
 @contextlib.contextmanager

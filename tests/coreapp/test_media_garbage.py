@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from coreapp.media.collector import ORPHAN_SECONDS, UNUSED_MS, MediaCollector
 from tests.coreapp import media_scene as scene
@@ -14,6 +16,7 @@ from tests.coreapp.test_garbage import lease
 from tidings.runtime.clock import ManualClock, SystemClock
 from tidings.storage.business import media, shards, stickerpacks
 from tidings.storage.business.shards import LeaseLost
+from tidings.storage.database import Database
 from tidings.wire import core
 
 
@@ -21,10 +24,11 @@ def now_ms() -> int:
     return int(SystemClock().now() * 1000)
 
 
-async def collector(world: World, held: shards.Lease | None = None) -> MediaCollector:
+async def collector(world: World, held: shards.Lease | None = None, **options: Any) -> MediaCollector:
     files = scene.files(world)
     clock = ManualClock(SystemClock().now())
-    return MediaCollector(world.database, held or await lease(world), files, clock=clock, account=BUSINESS)
+    given = {"database": world.database, "lease": held or await lease(world), **options}
+    return MediaCollector(files=files, clock=clock, account=BUSINESS, **given)
 
 
 def orphan(world: World, name: str, age: float) -> None:
@@ -49,11 +53,10 @@ async def test_what_was_not_used_for_30_days_goes_with_its_file(world: World) ->
     assert await collect() == 0
 
 
-async def test_many_files_go_page_by_page(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("coreapp.media.collector.PAGE", 2)
+async def test_many_files_go_page_by_page(world: World) -> None:
     for _ in range(7):
         await scene.upload(world, used_at=1)
-    assert await (await collector(world))() == 7
+    assert await (await collector(world, page=2))() == 7
     assert names(world) == set()
 
 
@@ -68,18 +71,23 @@ async def test_files_without_a_row_go_once_they_are_a_day_old(world: World) -> N
     assert names(world) == {used.file, "c" * 32, "d" * 32 + ".part"}
 
 
-async def test_what_is_used_while_the_collector_looks_stays(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_used_while_the_collector_looks_stays(world: World) -> None:
     row = await scene.upload(world, used_at=1)
-    collect = await collector(world)
-    original: Any = collect._forget
 
-    async def late(connection: Any, **given: Any) -> Any:
-        await media.touch(connection, [row.id], now_ms())
-        return await original(connection, **given)
+    class Late(Database):
+        """Somebody uses the file as soon as it was looked at."""
 
-    monkeypatch.setattr(collect, "_forget", late)
+        async def query(self, work: Callable[[AsyncConnection], Awaitable[Any]], **options: Any) -> Any:
+            found = await super().query(work, **options)
+            async with self.transaction() as connection:
+                await media.touch(connection, [row.id], now_ms())
+            return found
+
+    database = Late(world.database.settings, "business")
+    collect = await collector(world, database=database)
     assert await collect() == 0
     assert names(world) == {row.file}
+    await database.close()
 
 
 async def test_a_lost_lease_stops_the_deleting(world: World) -> None:

@@ -250,7 +250,7 @@ async def test_more_downloads_than_fit_into_memory_wait_in_the_table(
         sent = world.network.blobs.put(scene.PNG + message_id.encode(), "image/png")
         deliver(world, phone, message_id, {"type": "image", "image": sent})
     await world.network.signals.until(lambda: set(world.network.acknowledged) == set(ids))
-    assert len(running.shard.media.downloads._waiting) <= 3
+    assert running.shard.media.downloads.in_memory <= 3
     assert await waiting(world) == 20
     world.network.blobs.gate.set()
     await world.sink.signals.until(lambda: {label[0] for label in world.sink.labels()} >= set(ids))
@@ -271,7 +271,7 @@ async def test_a_message_withdrawn_before_its_file_came_is_posted_without_it_and
     assert world.sink.statuses_of("in-1") == ["received", "deleted"]
     assert (await posted(world, "in-1"))["image"]["status"] == "undownloaded"
     world.network.blobs.gate.set()
-    await soon(lambda: not running.shard.media.downloads._running)
+    await soon(lambda: not running.shard.media.downloads.under_way)
     await running.stopped()
     assert len(posts(world, "in-1")) == 1
     assert not any(world.settings.media_dir.iterdir())

@@ -10,6 +10,7 @@ from typing import Any, BinaryIO
 import pytest
 
 from coreapp.media import stored, uploads
+from harness import metrics
 from tests.coreapp import media_scene as scene
 from tests.coreapp.conftest import Running, World
 from tests.coreapp.scripted_blobs import DAY
@@ -87,9 +88,9 @@ async def test_with_its_pointer_in_memory_a_message_is_committed_encrypted(world
     medium = await scene.upload(world)
     await scene.send_image(running, NUMBER, medium.id)
     await inbox.until(2)
-    at_once = running.shard.accepting.jobs._at_once._value.get()
+    at_once = metrics.value("tidings_messages_accepted_total", encrypted="at once")
     await scene.send_image(running, NUMBER, medium.id)
-    assert running.shard.accepting.jobs._at_once._value.get() == at_once + 1
+    assert metrics.value("tidings_messages_accepted_total", encrypted="at once") == at_once + 1
     await inbox.until(3)
 
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from coreapp import journal
 from harness.mariadb import MariaDB
 from tests.coreapp.conftest import World
 from tidings.wire import core
@@ -28,9 +27,8 @@ def hanging(mariadb: MariaDB) -> Iterator[MariaDB]:
 
 
 async def test_while_the_database_hangs_messages_are_turned_away_unharmed_and_those_in_hand_are_accepted_at_its_end(
-    world: World, hanging: MariaDB, monkeypatch: pytest.MonkeyPatch
+    world: World, hanging: MariaDB
 ) -> None:
-    monkeypatch.setattr(journal, "STALL_SECONDS", 0.3)
     world.add_phones(NUMBER)
     running = await world.start()
     await world.connected(running)

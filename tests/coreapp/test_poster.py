@@ -253,7 +253,7 @@ async def test_what_is_no_url_is_an_error(client: Poster, url: str) -> None:
     ],
 )
 def test_urls_become_requests(url: str, origin: tuple[str, int, bool], request_line: bytes) -> None:
-    address = poster._address(url)
+    address = poster.address_of(url)
     assert address.origin == origin
     assert address.head.startswith(request_line)
     assert (b"Authorization: Basic dTpwQA==\r\n" in address.head) == ("u:p" in url)

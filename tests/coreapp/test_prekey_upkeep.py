@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
-from coreapp.account.prekey_upkeep import KEPT_MS, ROTATION_MS
+from coreapp.account.prekey_upkeep import KEPT_MS, ROTATION_MS, PreKeyUpkeep
+from harness.proxy import Proxy
 from tests.conftest import DatabaseFactory
 from tests.coreapp.conftest import BUSINESS, Killed, Running, World
 from tests.coreapp.real_network import RealNetwork, real_network
+from tests.dying import dies_at
 from tidings import e2ee
 from tidings.client.errors import NetworkUnreached
-from tidings.client.http import NetworkApi
 from tidings.runtime import crashpoints
 from tidings.runtime.clock import ManualClock
 from tidings.storage.business import accounts, shards
@@ -110,15 +111,9 @@ async def test_a_rotation_that_dies_before_its_upload_is_finished_by_the_next_ow
         running = await start(world, network, clock)
         before = await at_the_network(network)
         clock.advance(WEEK + 600)
-        with monkeypatch.context() as patch:
-
-            def reach(name: str) -> None:
-                if name == crashpoints.AFTER_KEYS_BEFORE_UPLOAD:
-                    raise Killed(name)
-
-            patch.setattr(crashpoints, "reach", reach)
-            with pytest.raises(Killed):
-                await running.shard.prekey_upkeep.run_once()
+        dies_at(monkeypatch, crashpoints.AFTER_KEYS_BEFORE_UPLOAD, Killed("after the keys"))
+        with pytest.raises(Killed):
+            await running.shard.prekey_upkeep.run_once()
         made = running.shard.context.device.signed_prekey.key_id
         assert await at_the_network(network) == before
         await running.stopped()
@@ -134,28 +129,31 @@ async def test_keys_are_uploaded_again_until_the_network_has_them(
 ) -> None:
     clock = ManualClock(time.time())
     async with real_network(world, database_factory, tmp_path) as network:
-        running = await start(world, network, clock)
-        upkeep = running.shard.prekey_upkeep
+        way = Proxy.to(network.http)
+        await way.start()
+        running = await world.start(clock=clock, network_tcp=network.tcp, network_http=way.url)
+        upkeep, device = running.shard.prekey_upkeep, running.shard.context.device
         clock.advance(WEEK + 600)
-        there, upkeep._network = upkeep._network, NetworkApi("http://127.0.0.1:1")
+        await way.stop()
         for _ in range(3):
             with pytest.raises(NetworkUnreached):
                 await upkeep.run_once()
-        await upkeep._network.close()
-        upkeep._network = there
+        await way.start()
         await upkeep.run_once()
-        assert len(running.shard.context.device.signed_prekeys) == 2
-        assert (await at_the_network(network))[0] == running.shard.context.device.signed_prekey.key_id
+        assert len(device.signed_prekeys) == 2
+        assert (await at_the_network(network))[0] == device.signed_prekey.key_id
         await running.stopped()
+        await way.stop()
 
 
 async def test_an_owner_that_has_lost_its_lease_makes_no_keys(world: World) -> None:
     clock = ManualClock(time.time())
     running = await world.start(clock=clock)
-    upkeep = running.shard.prekey_upkeep
-    upkeep._lease = dataclasses.replace(upkeep._lease, epoch=upkeep._lease.epoch - 1)
+    context = running.shard.context
+    late = dataclasses.replace(context.lease, epoch=context.lease.epoch - 1)
+    upkeep = PreKeyUpkeep(context.database, late, context.device, network=context.network, clock=clock)
     before = await rows(world)
-    upkeep._low = True
+    upkeep.low()
     with pytest.raises(shards.LeaseLost):
         await upkeep.run_once()
     clock.advance(WEEK + 600)
@@ -170,8 +168,8 @@ async def test_ids_go_round_at_24_bits_and_pass_over_those_that_are_kept(world: 
     upkeep, device = running.shard.prekey_upkeep, running.shard.context.device
     kept = set(device.prekeys) | set(device.signed_prekeys) | set(device.kyber_prekeys)
     device.next_key_id = e2ee.MAX_KEY_ID - 49
-    upkeep._low = True
-    await upkeep.run_once()
+    upkeep.low()
+    await world.network.signals.until(lambda: bool(world.network.uploads))
     uploaded = [key["key_id"] for key in world.network.uploads[-1]["prekeys"]]
     assert uploaded[:50] == list(range(e2ee.MAX_KEY_ID - 49, e2ee.MAX_KEY_ID + 1))
     assert min(uploaded[50:]) == max(kept) + 1

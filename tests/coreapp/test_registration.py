@@ -13,6 +13,7 @@ from tests.coreapp.conftest import BUSINESS, Killed, Running, World
 from tests.coreapp.real_network import RealNetwork, real_network
 from tests.coreapp.signals import TIMEOUT
 from tests.coreapp.test_with_the_network import NUMBER, LivePhone
+from tests.dying import dies_at
 from tidings.runtime import crashpoints
 from tidings.storage.business import registrations, shards
 from tidings.storage.network import directory, prekeys
@@ -27,13 +28,7 @@ POINT = crashpoints.AFTER_REGISTRATION_BEFORE_COMMIT
 @pytest.fixture
 def die(monkeypatch: pytest.MonkeyPatch) -> None:
     """The next registration's owner dies once the network has made it."""
-
-    def reach(name: str) -> None:
-        if name == POINT:
-            monkeypatch.undo()
-            raise Killed(name)
-
-    monkeypatch.setattr(crashpoints, "reach", reach)
+    dies_at(monkeypatch, POINT, Killed(POINT))
 
 
 async def start(world: World, network: RealNetwork, *, owned: bool = True, auto_register: bool = True) -> Running:
@@ -130,16 +125,10 @@ async def test_a_restoration_that_dies_before_its_commit_is_finished(
         await first.stopped()
         second = await start(world, network)
         assert second.shard.context.device.identity.public != identity
-        with monkeypatch.context() as patch:
-
-            def reach(name: str) -> None:
-                if name == POINT:
-                    raise Killed(name)
-
-            patch.setattr(crashpoints, "reach", reach)
-            asking = asyncio.create_task(second.client.ask(lambda n: core.RestoreKeys(n, BUSINESS, PASSWORD, backup)))
-            await died(world, second)
-            asking.cancel()
+        dies_at(monkeypatch, POINT, Killed(POINT))
+        asking = asyncio.create_task(second.client.ask(lambda n: core.RestoreKeys(n, BUSINESS, PASSWORD, backup)))
+        await died(world, second)
+        asking.cancel()
         third = await start(world, network)
         assert third.shard.context.device.identity.public == identity
         assert (await left_at_the_network(network))[0] == identity

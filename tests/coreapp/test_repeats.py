@@ -141,10 +141,7 @@ async def test_what_waits_for_a_recipient_goes_on_the_new_session(world: World) 
     await running.stopped()
 
 
-async def test_garbage_costs_a_bounded_number_of_bundles_and_requests(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(session_repair, "MAX_ASKED", 50)
+async def test_garbage_costs_a_bounded_number_of_bundles_and_requests(world: World) -> None:
     clock = ManualClock()
     running, phone, _ = await with_session(world, clock=clock)
     await settled(world, running, phone)
@@ -157,7 +154,7 @@ async def test_garbage_costs_a_bounded_number_of_bundles_and_requests(
     world.network.deliver(NUMBER, kind, id="good", body=body)
     await world.sink.signals.until(lambda: "good" in received(world))
     assert len(world.network.fetches) - fetches <= session_repair.MAX_RENEWALS
-    assert sum(len(send.refs) for send in sent(world, frames.RETRY)) == 50
+    assert sum(len(send.refs) for send in sent(world, frames.RETRY)) == session_repair.MAX_ASKED
     # The phone reads what it finds on the session that was opened, and answers there: the rest of the hour is quiet.
     for send in sent(world, frames.PREKEY)[1:]:
         phone.read(send.kind, send.body)

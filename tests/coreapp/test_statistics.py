@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,7 @@ from tests.coreapp import media_scene as scene
 from tests.coreapp import test_media_inbound
 from tests.coreapp.conftest import World
 from tests.coreapp.test_journal import ACCOUNT, a_job, a_lease, a_message
-from tidings.storage.business import contacts, sessions
-from tidings.storage.database import Connection
+from tidings.storage.business import contacts, sessions, shards
 from tidings.wire import core
 from tidings.wire import device as frames
 from webapp.stats import known
@@ -73,32 +72,22 @@ async def test_messages_their_statuses_and_calls_are_counted_once_with_their_tim
     assert counts.of("internal_server_requests_duration_ms_sum", operation="login", result="ok") > 0
 
 
-async def test_a_message_of_a_recipient_is_pending_until_it_is_on_disk(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_message_of_a_recipient_is_pending_until_it_is_on_disk(world: World) -> None:
     (phone,) = world.add_phones(NUMBER)
     running = await world.start()
     await world.connected(running)
     await running.client.check(NUMBER)
     counts = Counts()
-    go_on = asyncio.Event()
-    real = world.database.transaction
-
-    @contextlib.asynccontextmanager
-    async def held(**options: Any) -> AsyncIterator[Connection]:
-        await go_on.wait()
-        async with real(**options) as connection:
-            yield connection
-
-    monkeypatch.setattr(world.database, "transaction", held)
-    kind, body = phone.write(TEXT, world.network.business_bundle())
-    world.network.deliver(NUMBER, kind, id="m1", body=body)
-    world.network.deliver(NUMBER, frames.READ, id="r1", refs=["unknown"])
-    async with asyncio.timeout(10):
-        # It stays 1 once it is handled, until the commit.
-        while counts.of("in_messages_pending_processing") != 1:  # noqa: ASYNC110 (the gauge has to be asked)
-            await asyncio.sleep(0)
-    go_on.set()
+    async with world.database.transaction() as connection:
+        # No commit passes the fence meanwhile.
+        await shards.fence(connection, running.shard.context.lease)
+        kind, body = phone.write(TEXT, world.network.business_bundle())
+        world.network.deliver(NUMBER, kind, id="m1", body=body)
+        world.network.deliver(NUMBER, frames.READ, id="r1", refs=["unknown"])
+        async with asyncio.timeout(10):
+            # It stays 1 once it is handled, until the commit.
+            while counts.of("in_messages_pending_processing") != 1:  # noqa: ASYNC110 (the gauge has to be asked)
+                await asyncio.sleep(0)
     await world.network.signals.until(lambda: "m1" in world.network.acknowledged)
     assert counts.of("in_messages_pending_processing") == 0
     assert counts.of("in_message_persisted_total", type="text") == 1

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from coreapp.sending import transmission
 from coreapp.sending.transmission import Transmitter
 from tests.coreapp.conftest import World
 from tests.coreapp.scripted_network import HOLD
@@ -31,7 +30,7 @@ async def test_at_most_a_window_of_messages_is_unanswered(world: World, monkeypa
         world.network.accept(ids[answered])
         await world.network.signals.until(lambda count=count: len(world.network.sends) == count)  # type: ignore[misc]
     assert world.network.ids_sent() == ids
-    assert len(running.shard.sending.transmitter._unanswered) == 3
+    assert running.shard.sending.transmitter.unanswered == 3
 
 
 async def test_the_window_is_also_one_of_bytes(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,10 +108,7 @@ async def test_a_message_to_who_blocked_the_business_is_only_sent_where_that_is_
         assert await jobs.count(connection) == 0
 
 
-async def test_overloaded_servers_are_asked_again_later_and_nothing_overtakes(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(transmission, "RETRY_SECONDS", 0.05)
+async def test_overloaded_servers_are_asked_again_later_and_nothing_overtakes(world: World) -> None:
     world.add_phones(NUMBER)
     refused: set[str] = set()
     accepted: list[str] = []
