@@ -72,7 +72,7 @@ class FleetLink(DeviceListener[OutboxRow]):
         self._owner = owner
         self._clock = clock
         self._stop = asyncio.Event()
-        self._connection: DeviceConnection[OutboxRow] = DeviceConnection(_counted(dial), name=name)
+        self._connection = DeviceConnection[OutboxRow](_counted(dial), name=name)
         for device in devices:
             self.log_in(device)
 

@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from prometheus_client import Gauge, Histogram
 
 from coreapp import statistics
+from coreapp.account.device import OwnDevice
 from coreapp.upstream import DeliveryListener, SendListener
 from tidings import e2ee
 from tidings.client import transports
 from tidings.client.connection import DeviceConnection
 from tidings.client.listener import DeviceListener
 from tidings.storage.business.shards import LeaseLost
-from tidings.wire import device
+from tidings.wire.device import REPLACED, STALE_EPOCH, UNAUTHORIZED, Deliver, PreKeysLow, Send
 
 log = logging.getLogger(__name__)
 
@@ -36,15 +37,16 @@ class NetworkLink(DeviceListener[str]):
 
     name = "network-link"
 
-    def __init__(self, host: str, port: int, number: str, token: str, *, epoch: int) -> None:
-        self._number = number
-        self._token = token
+    def __init__(self, address: tuple[str, int], device: OwnDevice, *, epoch: int) -> None:
+        host, port = address
+        self._number = device.number
+        self._token = device.token
         self._epoch = epoch
         self._sends: SendListener
         self._deliveries: DeliveryListener
         self._prekeys_low: Callable[[], None]
         self._on_connect: list[Callable[[], None]] = []
-        self._connection: DeviceConnection[str] = DeviceConnection(
+        self._connection = DeviceConnection[str](
             transports.tcp(host, port), name=f"{host}:{port}", backoff=BACKOFF, observe=_observe
         )
         self.connected = False
@@ -74,10 +76,10 @@ class NetworkLink(DeviceListener[str]):
     async def fetch_bundles(self, numbers: Sequence[str]) -> Mapping[str, e2ee.PreKeyBundle]:
         return await self._connection.fetch(self._number, numbers)
 
-    def send(self, envelope: device.Send) -> None:
+    def send(self, envelope: Send) -> None:
         self._connection.send(envelope, envelope.id)
 
-    def acknowledge(self, deliveries: Iterable[device.Deliver]) -> None:
+    def acknowledge(self, deliveries: Iterable[Deliver]) -> None:
         self._connection.acknowledge(deliveries)
 
     # What the connection tells.
@@ -90,19 +92,19 @@ class NetworkLink(DeviceListener[str]):
 
     def detached(self, number: str, reason: str, detail: str) -> None:
         self._connected(False)
-        if reason == device.STALE_EPOCH:
+        if reason == STALE_EPOCH:
             self._connection.fail(LeaseLost(f"another is logged in under an epoch above {self._epoch}"))
-        elif reason == device.UNAUTHORIZED:
+        elif reason == UNAUTHORIZED:
             log.error("network.login_refused", extra={"number": number, "reason": reason})
             asyncio.get_running_loop().call_later(UNAUTHORIZED_SECONDS, self._log_in)
-        elif reason == device.REPLACED:
+        elif reason == REPLACED:
             # By another owner, perhaps: the answer to the next login says so.
             self._connection.drop(reason)
 
     def lost(self, reason: str) -> None:
         self._connected(False)
 
-    def delivered(self, delivery: device.Deliver) -> None:
+    def delivered(self, delivery: Deliver) -> None:
         self._deliveries.delivered(delivery)
 
     def accepted(self, sent: Sequence[str]) -> None:
@@ -111,7 +113,7 @@ class NetworkLink(DeviceListener[str]):
     def refused(self, sent: str, reason: str, detail: str) -> None:
         self._sends.refused(sent, reason, detail)
 
-    def prekeys_low(self, notice: device.PreKeysLow) -> None:
+    def prekeys_low(self, notice: PreKeysLow) -> None:
         self._prekeys_low()
 
     def _connected(self, connected: bool) -> None:

@@ -99,7 +99,7 @@ async def open_shard(
         last_seq = await callbacks.highest_seq(connection)
     config = Config(database, device.number)
     await config.load()
-    link = NetworkLink(*settings.network_tcp, device.number, device.token, epoch=lease.epoch)
+    link = NetworkLink(settings.network_tcp, device, epoch=lease.epoch)
     context = ShardContext(
         settings=settings,
         config=config,
