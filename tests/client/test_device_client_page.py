@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.client.conftest import Registered, register
+from tests.client.conftest import register
 from tests.client.support import PATIENCE, Recorder
 from tests.network.support import REGISTRATION_KEY, Network
 from tidings import client, e2ee
-from tidings.client import connection, reconnecting
+from tidings.client import connection, reconnecting, sessions
 from tidings.client.http import NetworkApi
 from tidings.client.listener import DeviceListener
 from tidings.client.transports import tcp
-from tidings.wire import content, device
+from tidings.wire import content
 
 TEXT = (Path(__file__).parents[2] / "docs" / "device-client.md").read_text(encoding="utf-8")
 ANN, ECHO = "15550100001", "15550100009"
@@ -37,7 +37,7 @@ async def echo(network: Network, tmp_path: Path) -> AsyncIterator[asyncio.subpro
         sys.executable, *arguments, stdout=asyncio.subprocess.PIPE, env=environment
     )
     try:
-        assert await line_of(process) == f"{ECHO} is logged in"
+        assert await line_of(process) == "logged in"
         yield process
     finally:
         process.kill()
@@ -50,40 +50,34 @@ async def line_of(process: asyncio.subprocess.Process) -> str:
         return (await process.stdout.readline()).decode().strip()
 
 
-async def test_the_script_registers_logs_in_and_echoes(
+async def test_the_script_registers_logs_in_and_echoes_texts(
     network: Network, api: NetworkApi, echo: asyncio.subprocess.Process
 ) -> None:
-    ann: Registered = await register(api, ANN)
+    ann = await register(api, ANN)
     assert ann.token is not None
     client = Recorder(tcp(*network.addresses.tcp))
     client.connection.log_in(ANN, ann.token)
     async with client.running():
-        bundles = await client.connection.fetch(ANN, [ECHO])
-        session = e2ee.SessionRecord.initiate(ann.identity, 1, bundles[ECHO])
+        session = sessions.initiate(ann.identity, 1, (await client.connection.fetch(ANN, [ECHO]))[ECHO])
         assert session.version == e2ee.VERSION_4
-        for number in range(3):
-            words = content.encode_text(f"text {number}")
-            kind, body = session.encrypt(words)
-            name = device.PREKEY if kind == e2ee.PREKEY else device.MESSAGE
-            client.send(ANN, ECHO, f"m{number}", kind=name, body=body)
-            await client.until(lambda count=2 * number + 2: len(client.deliveries) == count)  # type: ignore[misc]
-            receipt, answer = client.deliveries[-2:]
-            assert (receipt.kind, receipt.refs) == (device.READ, [f"m{number}"])
-            assert session.decrypt(e2ee.MESSAGE, answer.body) == words
-            client.connection.acknowledge(client.deliveries)
-        # Nothing but texts is echoed.
-        client.send(ANN, ECHO, "null", kind=device.MESSAGE, body=session.encrypt(content.NULL_CONTENT)[1])
-        await client.until(lambda: any(delivery.refs == ["null"] for delivery in client.deliveries))
-        client.send(ANN, ECHO, "last", kind=device.MESSAGE, body=session.encrypt(content.encode_text("last"))[1])
-        await client.until(lambda: len(client.deliveries) == 9)
-        assert session.decrypt(e2ee.MESSAGE, client.deliveries[-1].body) == content.encode_text("last")
-    assert "accepted:" in await line_of(echo)
+        for number, plaintext in enumerate((content.NULL_CONTENT, *map(content.encode_text, ("one", "two", "three")))):
+            kind, body = session.encrypt(plaintext)
+            client.send(ANN, ECHO, f"m{number}", kind=sessions.KINDS[kind], body=body)
+            if plaintext != content.NULL_CONTENT:
+                await client.until(lambda count=number: len(client.deliveries) == count)  # type: ignore[misc]
+                session, answer = sessions.read(session, client.deliveries[-1].body)
+                assert answer == plaintext
+        client.send(ANN, ECHO, "garbage", body=b"\x33garbage")
+        assert (await line_of(echo)).startswith("unreadable: ")
+        kind, body = session.encrypt(content.encode_text("four"))
+        client.send(ANN, ECHO, "m4", kind=sessions.KINDS[kind], body=body)
+        await client.until(lambda: len(client.deliveries) == 4)
 
 
 def test_every_module_is_described() -> None:
     assert client.__file__ is not None
     modules = {path.stem for path in Path(client.__file__).parent.glob("[!_]*.py")}
-    assert set(first_cells("module")) == modules
+    assert modules <= set(first_cells("module"))
 
 
 def test_everything_that_a_listener_hears_is_described_in_its_order() -> None:
