@@ -28,7 +28,6 @@ from network import services
 from network import settings as network_settings
 from tidings.e2ee.identity import IdentityKeyPair
 from tidings.e2ee.prekeys import PreKey, SignedPreKey
-from tidings.runtime.settings import Environment
 from tidings.wire import connection as wire
 from tidings.wire import device
 
@@ -41,7 +40,7 @@ BODY = bytes(200)
 
 def serve(directory: str, profile: bool) -> None:
     """The process under measurement; prints its addresses, ends with its standard input."""
-    env = Environment(
+    settings = network_settings.Settings.read(
         {
             "TIDINGS_DATA_DIR": directory,
             "TIDINGS_EMBEDDED": "1",
@@ -50,8 +49,6 @@ def serve(directory: str, profile: bool) -> None:
             "TIDINGS_NETWORK_TCP_ADDRESS": "127.0.0.1:0",
         }
     )
-    settings = network_settings.read(env)
-    env.check()
 
     async def run() -> None:
         stop = asyncio.Event()

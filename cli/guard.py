@@ -10,7 +10,8 @@ import re
 import sys
 from collections.abc import Iterator
 
-from tidings.runtime import service, settings
+from tidings.runtime import service
+from tidings.runtime.env import SettingsError
 from tidings.storage import outages, schema
 
 FAILED = 1
@@ -36,7 +37,7 @@ def explain(error: BaseException) -> tuple[int, str] | None:
     for cause in _causes(error):
         if isinstance(cause, KeyboardInterrupt):
             return INTERRUPTED, "interrupted"
-        if isinstance(cause, settings.SettingsError | schema.PendingMigrations):
+        if isinstance(cause, SettingsError | schema.PendingMigrations):
             return WRONG_USE, str(cause)
         if isinstance(cause, Failure):
             return FAILED, str(cause)

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from cli import guard, tables
+from cli.settings import WholeSettings
 from cli.supervisor import STOP_SECONDS, Child, Supervisor
-from tidings.runtime import settings
-from tidings.runtime.settings import DatabaseSettings, Environment
+from tidings.runtime.settings import DatabaseSettings
 from tidings.storage.business import accounts, users
 from tidings.storage.database import Database
 
@@ -41,7 +41,7 @@ class Where:
 class Installation:
     """Everything that belongs to one data directory. `variables` is the environment that it is told by.
 
-    Raises `SettingsError` when there is no using the directory.
+    Raises `SettingsError` for what is wrong in the environment, or when the directory cannot be used.
     """
 
     def __init__(self, variables: Mapping[str, str], say: Callable[[str], None]) -> None:
@@ -52,22 +52,15 @@ class Installation:
             "TIDINGS_EMBEDDED": "1",
             "COREAPP_HOSTNAME": variables.get("COREAPP_HOSTNAME") or f"{socket.gethostname()}:up",
         }
-        env = Environment(self._variables)
-        self.data_dir = settings.data_dir(env)
-        env.check()
-        self._business = settings.read_database(env, self.data_dir, "business")
-        self._network = settings.read_database(env, self.data_dir, "network")
-        # Made here, before several children could each want to.
-        self._secrets = settings.read_secrets(env, self.data_dir)
-        self._number = settings.business_number(env)
-        self._env = env
+        # The secrets are made here, before several children could each want to.
+        self._settings = WholeSettings.read(self._variables)
+        self.data_dir = self._settings.data_dir
         self._say = say
         self._lock = -1
         self.supervisor = Supervisor(self.data_dir / "logs", say)
 
     def read(self) -> None:
-        """Raises `SettingsError` for what is wrong in the environment, `Failure` when the directory is in use."""
-        self._env.check()
+        """Raises `Failure` when the directory is in use."""
         self._lock = self._open_lock()
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -88,10 +81,10 @@ class Installation:
         Raises `SettingsError` for a database of another number, and `Failure`.
         """
         self._say("bringing the tables up to date ...")
-        await tables.upgrade({"business": self._business, "network": self._network}, say=_silent)
-        database = Database(self._business, "business")
+        await tables.upgrade(self._settings.families, say=_silent)
+        database = Database(self._settings.business, "business")
         try:
-            await accounts.require_number(database, self._number)
+            await accounts.require_number(database, self._settings.account)
         finally:
             await database.close()
         network = await self._start("network", {})
@@ -109,7 +102,7 @@ class Installation:
             robots_log=robots["log"] if robots else "",
             robots_per_kind=robots["per_kind"] if robots else 0,
             robots_prefixes=robots["prefixes"] if robots else (),
-            password_changed=await password_changed(self._business),
+            password_changed=await password_changed(self._settings.business),
         )
 
     async def close(self, within: float = STOP_SECONDS) -> None:

@@ -16,14 +16,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
 from tidings.runtime import crashpoints, log, sampling, service
-from tidings.runtime import settings as runtime_settings
+from tidings.runtime.settings import LogSettings, ProcessSettings
 
 try:
     import uvloop
 except ImportError:
     uvloop = None  # type: ignore[assignment,unused-ignore]
 
-Settings = TypeVar("Settings")
+Settings = TypeVar("Settings", bound=ProcessSettings)
 Ready = Callable[[Any], None]
 Serve = Callable[[Settings, asyncio.Event, Ready], Awaitable[None]]
 
@@ -42,31 +42,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--lifeline-fd", type=int, help=argparse.SUPPRESS)
 
 
-def configure_logging(name: str, env: runtime_settings.Environment, write: Callable[[str], None] | None = None) -> None:
-    """Log as `TIDINGS_LOG_LEVEL` and `TIDINGS_LOG_STYLE` say, to standard error or to `write`, line by line."""
-    level = env.choice("TIDINGS_LOG_LEVEL", "info", ("debug", "info", "warning", "error"))
-    style = env.choice("TIDINGS_LOG_STYLE", "text", ("text", "json"))
-    if write is None:
-        log.configure(name, level=level, style=style)
-    else:
-        log.configure(name, level=level, style=style, write=write)
+def configure_logging(name: str, settings: LogSettings, write: Callable[[str], None] | None = None) -> None:
+    """Log as the settings say, to standard error or to `write`, line by line."""
+    target = {} if write is None else {"write": write}
+    log.configure(name, level=settings.log_level, style=settings.log_style, **target)
 
 
 def run(
     name: str,
-    read: Callable[[runtime_settings.Environment], Settings],
+    read: Callable[[Mapping[str, str]], Settings],
     serve: Serve[Settings],
     options: argparse.Namespace,
 ) -> int:
     """Read the settings, then serve until SIGINT or SIGTERM. Raises whatever `serve` raises, and `SettingsError`."""
     if options.lifeline_fd is not None:
         die_with(options.lifeline_fd)
-    env = runtime_settings.Environment(os.environ)
-    configure_logging(name, env)
-    settings = read(env)
-    env.check()
+    settings = read(os.environ)
+    configure_logging(name, settings)
     crashpoints.arm(os.environ.get("TIDINGS_CRASH_AT"))
-    with sampling.profiling(env.text("TIDINGS_PROFILE")):
+    with sampling.profiling(settings.profile):
         run_loop(_serve(name, settings, serve, options.ready_fd))
     return 0
 

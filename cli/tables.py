@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
-from tidings.runtime import settings
+from tidings.runtime.settings import DatabaseSettings, describe_url
 from tidings.storage import schema
 from tidings.storage.database import Database
 
-FAMILIES = ("business", "network")
 
-
-async def upgrade(databases: dict[str, settings.DatabaseSettings], say: Callable[[str], None]) -> None:
+async def upgrade(databases: Mapping[str, DatabaseSettings], say: Callable[[str], None]) -> None:
     """Make the databases that are missing, then upgrade each; says of each what changed."""
     for family, where in databases.items():
         await schema.create_database(where.url)
@@ -21,4 +19,4 @@ async def upgrade(databases: dict[str, settings.DatabaseSettings], say: Callable
         finally:
             await database.close()
         change = f"{before or 'empty'} → {after}" if before != after else f"{after}, nothing to do"
-        say(f"{family:<9} {change}  ({settings.describe_url(where.url)})")
+        say(f"{family:<9} {change}  ({describe_url(where.url)})")

@@ -15,7 +15,7 @@ from coreapp.shard.node import Node
 from tidings.client.http import NetworkApi
 from tidings.runtime import service
 from tidings.runtime.clock import SystemClock
-from tidings.runtime.settings import printable
+from tidings.runtime.env import printable
 from tidings.storage import schema
 from tidings.storage.business import accounts
 from tidings.storage.database import Database

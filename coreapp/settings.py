@@ -1,25 +1,48 @@
-"""What a Coreapp is told by its environment."""
+"""The settings of a Coreapp, from the environment."""
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import re
 import socket
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Annotated, Any
+
+import pydantic
 
 from coreapp import signature
 from coreapp.conversations import Names
-from tidings.egress import settings as outgoing
-from tidings.egress.settings import OutgoingSettings
-from tidings.runtime import settings
-from tidings.runtime.settings import DatabaseSettings, Environment, Secrets
+from tidings.egress.settings import Outgoing
+from tidings.runtime import env, settings
+from tidings.runtime.settings import DatabaseSettings
 
 _INVITE_URL = re.compile(r"https?://[^\s/?#@]+(?:/[^\s?#]*)?")
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Settings:
+def _webhook_key(data: Mapping[str, Any]) -> bytes:
+    try:
+        return signature.secret_bytes(data["secrets"].webhook_secret)
+    except ValueError as error:
+        raise env.mistake(f"TIDINGS_WEBHOOK_SECRET: {error}") from None
+
+
+def _invite_url(url: str) -> str:
+    if not _INVITE_URL.fullmatch(url):
+        raise env.wrong("is no http(s) address without ? and #")
+    return url
+
+
+def _is(word: str, other: str) -> Any:
+    """True for `word`, false for `other`."""
+    return env.text(lambda value: env.parse_choice(value, word, other) == word)
+
+
+def _names(value: str) -> Names:
+    return Names(env.parse_choice(value, *(name.value for name in Names)))
+
+
+class Settings(settings.ProcessSettings):
     """One Coreapp process.
 
     account:             the business's number, digits.
@@ -49,106 +72,58 @@ class Settings:
                          default leads nowhere.
     """
 
-    data_dir: Path
-    database: DatabaseSettings
-    secrets: Secrets
-    webhook_key: bytes = dataclasses.field(repr=False)
-    embedded: bool
-    node: str
-    account: str
-    link_address: tuple[str, int]
-    advertised_host: str
-    metrics_address: tuple[str, int]
-    network_tcp: tuple[str, int]
-    network_http: str
-    shards: int
-    lease_seconds: float
-    heartbeat_seconds: float
-    job_queue_limit: int
-    callback_queue_limit: int
-    webhook_timeout: float
-    accept_any_2xx: bool
-    require_pq: bool
-    media_dir: Path
-    reengagement_window: bool = False
-    blocked_is_sent: bool = False
-    allow_pq_downgrade: bool = False
-    check_unknown: bool = True
-    unregistered_seconds: float = 300.0
-    conversations: Names = Names.CATEGORY
-    refuses_unheard: bool = False
-    status_delay: float = 1.0
-    auto_register: bool = True
-    outgoing: OutgoingSettings = outgoing.ONLY_PUBLIC
-    media_reserve: int = 0
-    media_transfers: int = 4
-    media_days: int = 90
-    unread_days: int = 30
-    dead_callback_days: int = 30
-    media_link_timeout: float = 60.0
-    media_link_cache: float = 600.0
-    invite_url: str = "https://join.tidings.invalid"
-
-
-def read(env: Environment) -> Settings:
-    """Read and check everything. Raises `SettingsError`."""
-    data_dir = settings.data_dir(env)
-    env.check()
-    secrets = settings.read_secrets(env, data_dir)
-    webhook_key = b""
-    try:
-        webhook_key = signature.secret_bytes(secrets.webhook_secret)
-    except ValueError as error:
-        env.problem(f"TIDINGS_WEBHOOK_SECRET: {error}")
-    invite_url = env.text("TIDINGS_INVITE_URL", "https://join.tidings.invalid")
-    if not _INVITE_URL.fullmatch(invite_url):
-        env.problem(f"TIDINGS_INVITE_URL={invite_url!r} is no http(s) address without ? and #")
-    link_address = env.address("TIDINGS_COREAPP_ADDRESS", "127.0.0.1:6252")
-    lease = env.number("TIDINGS_LEASE_SECONDS", 30.0, low=1.0, high=3600.0)
-    result = Settings(
-        data_dir=data_dir,
-        database=settings.read_database(env, data_dir, "business"),
-        secrets=secrets,
-        webhook_key=webhook_key,
-        embedded=env.flag("TIDINGS_EMBEDDED"),
-        node=env.text("COREAPP_HOSTNAME", f"{socket.gethostname()}:{os.getpid()}")[:64],
-        account=settings.business_number(env),
-        link_address=link_address,
-        advertised_host=env.text("TIDINGS_COREAPP_ADVERTISED_HOST", link_address[0]),
-        metrics_address=env.address("TIDINGS_COREAPP_METRICS_ADDRESS", "127.0.0.1:6253"),
-        network_tcp=env.address("TIDINGS_NETWORK_TCP_ADDRESS", "127.0.0.1:9096"),
-        network_http=env.text("TIDINGS_NETWORK_HTTP_URL", "http://127.0.0.1:9095"),
-        shards=1,
-        lease_seconds=lease,
-        heartbeat_seconds=env.number("TIDINGS_HEARTBEAT_SECONDS", min(5.0, lease / 6), low=0.05, high=600.0),
-        job_queue_limit=env.integer("TIDINGS_JOB_QUEUE_LIMIT", 20_000, low=1),
-        callback_queue_limit=env.integer("TIDINGS_CALLBACK_QUEUE_LIMIT", 100_000, low=1),
-        webhook_timeout=env.number("TIDINGS_WEBHOOK_TIMEOUT_S", 15.0, low=0.1, high=600.0),
-        accept_any_2xx=env.flag("TIDINGS_WEBHOOK_ANY_2XX"),
-        require_pq=env.flag("TIDINGS_REQUIRE_PQ"),
-        allow_pq_downgrade=env.flag("TIDINGS_ALLOW_PQ_DOWNGRADE"),
-        media_dir=Path(env.text("TIDINGS_MEDIA_DIR", str(data_dir / "media"))).expanduser().absolute(),
-        reengagement_window=env.flag("TIDINGS_REENGAGEMENT_WINDOW", default=not env.flag("TIDINGS_EMBEDDED")),
-        blocked_is_sent=env.choice("TIDINGS_BLOCKED_STATUS", "failed", ("failed", "sent")) == "sent",
-        check_unknown=env.flag("TIDINGS_CHECK_UNKNOWN_CONTACTS", default=True),
-        unregistered_seconds=env.number("TIDINGS_INVALID_CONTACTS_S", 300.0, low=0.0, high=604_800.0),
-        conversations=Names(
-            env.choice("TIDINGS_CONVERSATION_TYPES", Names.CATEGORY.value, tuple(name.value for name in Names))
-        ),
-        refuses_unheard=env.choice("TIDINGS_WITHOUT_WEBHOOK", "drop", ("drop", "refuse")) == "refuse",
-        status_delay=env.integer("TIDINGS_STATUS_DELAY_MS", 1000, high=60_000) / 1000,
-        auto_register=env.flag("TIDINGS_AUTO_REGISTER", default=True),
-        outgoing=outgoing.read(env, loopback=env.flag("TIDINGS_EMBEDDED")),
-        media_reserve=env.integer("TIDINGS_MEDIA_RESERVE_MB", 100, low=0) * 1024 * 1024,
-        media_transfers=env.integer("TIDINGS_MEDIA_TRANSFERS", 4, low=1, high=64),
-        media_days=env.integer("TIDINGS_MEDIA_DAYS", 90, high=36_500),
-        unread_days=env.integer("TIDINGS_UNREAD_DAYS", 30, low=1, high=36_500),
-        dead_callback_days=env.integer("TIDINGS_DEAD_CALLBACKS_DAYS", 30, high=36_500),
-        media_link_timeout=env.number("TIDINGS_MEDIA_LINK_TIMEOUT_S", 60.0, low=0.1, high=600.0),
-        media_link_cache=env.number("TIDINGS_MEDIA_LINK_CACHE_S", 600.0, low=0.0, high=86_400.0),
-        invite_url=invite_url,
+    database: Annotated[DatabaseSettings, settings.database("business")] = env.MADE
+    webhook_key: Annotated[bytes, env.made(_webhook_key)] = env.HIDDEN
+    node: Annotated[str, env.text(lambda name: name[:64])] = env.variable(
+        "COREAPP_HOSTNAME", f"{socket.gethostname()}:{os.getpid()}"
     )
-    if result.heartbeat_seconds >= result.lease_seconds:
-        env.problem("TIDINGS_HEARTBEAT_SECONDS must be below TIDINGS_LEASE_SECONDS")
-    env.check()
-    return result
+    account: settings.BusinessNumber = settings.BUSINESS_NUMBER
+    link_address: env.Address = env.variable("TIDINGS_COREAPP_ADDRESS", "127.0.0.1:6252")
+    advertised_host: Annotated[str, env.made(lambda data: data["link_address"][0])] = env.variable(
+        "TIDINGS_COREAPP_ADVERTISED_HOST", None
+    )
+    metrics_address: env.Address = env.variable("TIDINGS_COREAPP_METRICS_ADDRESS", "127.0.0.1:6253")
+    network_tcp: env.Address = env.variable("TIDINGS_NETWORK_TCP_ADDRESS", "127.0.0.1:9096")
+    network_http: str = env.variable("TIDINGS_NETWORK_HTTP_URL", "http://127.0.0.1:9095")
+    shards: int = 1
+    lease_seconds: Annotated[float, env.number(1.0, 3600.0)] = env.variable("TIDINGS_LEASE_SECONDS", 30.0)
+    heartbeat_seconds: Annotated[
+        float,
+        env.made(lambda data: min(5.0, data["lease_seconds"] / 6), lambda value: env.parse_number(value, 0.05, 600.0)),
+    ] = env.variable("TIDINGS_HEARTBEAT_SECONDS", None)
+    job_queue_limit: Annotated[int, env.integer(1)] = env.variable("TIDINGS_JOB_QUEUE_LIMIT", 20_000)
+    callback_queue_limit: Annotated[int, env.integer(1)] = env.variable("TIDINGS_CALLBACK_QUEUE_LIMIT", 100_000)
+    webhook_timeout: Annotated[float, env.number(0.1, 600.0)] = env.variable("TIDINGS_WEBHOOK_TIMEOUT_S", 15.0)
+    accept_any_2xx: env.Flag = env.variable("TIDINGS_WEBHOOK_ANY_2XX", False)
+    require_pq: env.Flag = env.variable("TIDINGS_REQUIRE_PQ", False)
+    allow_pq_downgrade: env.Flag = env.variable("TIDINGS_ALLOW_PQ_DOWNGRADE", False)
+    media_dir: Annotated[Path, settings.below_data_dir("media")] = env.variable("TIDINGS_MEDIA_DIR", None)
+    reengagement_window: Annotated[bool, env.made(lambda data: not data["embedded"], env.parse_flag)] = env.variable(
+        "TIDINGS_REENGAGEMENT_WINDOW", None
+    )
+    blocked_is_sent: Annotated[bool, _is("sent", "failed")] = env.variable("TIDINGS_BLOCKED_STATUS", False)
+    check_unknown: env.Flag = env.variable("TIDINGS_CHECK_UNKNOWN_CONTACTS", True)
+    unregistered_seconds: Annotated[float, env.number(0.0, 604_800.0)] = env.variable(
+        "TIDINGS_INVALID_CONTACTS_S", 300.0
+    )
+    conversations: Annotated[Names, env.text(_names)] = env.variable("TIDINGS_CONVERSATION_TYPES", Names.CATEGORY)
+    refuses_unheard: Annotated[bool, _is("refuse", "drop")] = env.variable("TIDINGS_WITHOUT_WEBHOOK", False)
+    status_delay: Annotated[float, env.integer(high=60_000, unit=0.001)] = env.variable("TIDINGS_STATUS_DELAY_MS", 1.0)
+    auto_register: env.Flag = env.variable("TIDINGS_AUTO_REGISTER", True)
+    outgoing: Outgoing = env.MADE
+    media_reserve: Annotated[int, env.integer(unit=env.MIB)] = env.variable("TIDINGS_MEDIA_RESERVE_MB", "100")
+    media_transfers: Annotated[int, env.integer(1, 64)] = env.variable("TIDINGS_MEDIA_TRANSFERS", 4)
+    media_days: Annotated[int, env.integer(high=36_500)] = env.variable("TIDINGS_MEDIA_DAYS", 90)
+    unread_days: Annotated[int, env.integer(1, 36_500)] = env.variable("TIDINGS_UNREAD_DAYS", 30)
+    dead_callback_days: Annotated[int, env.integer(high=36_500)] = env.variable("TIDINGS_DEAD_CALLBACKS_DAYS", 30)
+    media_link_timeout: Annotated[float, env.number(0.1, 600.0)] = env.variable("TIDINGS_MEDIA_LINK_TIMEOUT_S", 60.0)
+    media_link_cache: Annotated[float, env.number(0.0, 86_400.0)] = env.variable("TIDINGS_MEDIA_LINK_CACHE_S", 600.0)
+    invite_url: Annotated[str, env.text(_invite_url)] = env.variable(
+        "TIDINGS_INVITE_URL", "https://join.tidings.invalid"
+    )
+
+    @pydantic.model_validator(mode="after")
+    def _beats_before_the_lease_ends(self) -> Settings:
+        if self.heartbeat_seconds >= self.lease_seconds:
+            raise env.mistake("TIDINGS_HEARTBEAT_SECONDS must be below TIDINGS_LEASE_SECONDS")
+        return self

@@ -2,21 +2,67 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Annotated, Any
 
-from handset.robots.behaviours import MAX_PER_KIND, PREFIX, PREFIXES, Behaviour
-from tidings.runtime import settings as common
-from tidings.runtime.settings import DatabaseSettings, Environment, Secrets
+from handset.robots.behaviours import MAX_PER_KIND, PREFIXES, Behaviour
+from tidings.runtime import env, settings
+from tidings.runtime.settings import DatabaseSettings
 
 FAMILY = "handset"
-DEFAULT_BUSINESS = "15550000000"
 _PREFIX = re.compile("[1-9][0-9]{0,8}")
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class RobotsSettings:
+def _http_url(value: str) -> str:
+    url = value.rstrip("/")
+    if not url.startswith(("http://", "https://")):
+        raise env.wrong("is not http://… or https://…")
+    return url
+
+
+def _database(data: Mapping[str, Any]) -> DatabaseSettings:
+    """Recipients keep a file of their own, whatever database the business uses."""
+    url = data["variables"].get("TIDINGS_HANDSET_DB_URL") or f"sqlite+aiosqlite:///{data['data_dir'] / f'{FAMILY}.db'}"
+    return DatabaseSettings(settings.check_database_url(url, "TIDINGS_HANDSET_DB_URL="), pool_size=3)
+
+
+HandsetDatabase = Annotated[DatabaseSettings, env.made(_database)]
+HttpUrl = Annotated[str, env.text(_http_url)]
+HTTP_URL: Any = env.variable("TIDINGS_NETWORK_HTTP_URL", "http://127.0.0.1:9095")
+
+
+def _list(check: Callable[[str], Any]) -> Any:
+    """Values between commas, each once."""
+    return env.text(lambda value: tuple(dict.fromkeys(check(part.strip()) for part in value.split(","))))
+
+
+def _kind(word: str) -> Behaviour:
+    try:
+        return Behaviour(word)
+    except ValueError:
+        known = ",".join(kind.value for kind in Behaviour)
+        raise env.mistake(f"TIDINGS_ROBOTS_KINDS: {word!r} is not one of {known}") from None
+
+
+def _prefix(word: str) -> str:
+    prefix = word.removeprefix("+")
+    if not _PREFIX.fullmatch(prefix):
+        raise env.mistake(f"TIDINGS_ROBOTS_PREFIXES: {prefix!r} is not 1 to 9 digits that begin with a country code")
+    return prefix
+
+
+def _blocked(data: Mapping[str, Any]) -> str:
+    variables = data["variables"]
+    found = variables.get("TIDINGS_ROBOTS_BLOCK") or variables.get("TIDINGS_BUSINESS_NUMBER") or settings.DEFAULT_NUMBER
+    number: str = found.lstrip("+")
+    if not number.isdigit():
+        raise env.mistake(f"TIDINGS_ROBOTS_BLOCK={number!r} is not a number")
+    return number
+
+
+class RobotsSettings(settings.ProcessSettings):
     """One process with robots.
 
     kinds:       the behaviours that run; per_kind: robots of each.
@@ -24,28 +70,34 @@ class RobotsSettings:
     block:       the number that robots of the blocking kind block.
     prekeys:     one-time pre-keys that each robot keeps on the network.
     connections: over which they are logged in.
-    embedded:    bring the tables up to date at start instead of refusing to start.
     prefixes:    of the robots' numbers; there are `per_kind` of each kind with each of them.
     """
 
-    data_dir: Path
-    database: DatabaseSettings
-    secrets: Secrets
-    http_url: str
-    tcp_address: tuple[str, int]
-    per_kind: int
-    kinds: tuple[Behaviour, ...]
-    log_path: Path
-    block: str
-    prekeys: int
-    connections: int
-    embedded: bool
-    prefixes: tuple[str, ...] = PREFIXES
-    log_limit: int = 0
+    database: HandsetDatabase = env.MADE
+    http_url: HttpUrl = HTTP_URL
+    tcp_address: env.Address = env.variable("TIDINGS_NETWORK_TCP_ADDRESS", "127.0.0.1:9096")
+    per_kind: Annotated[int, env.integer(1, MAX_PER_KIND)] = env.variable("TIDINGS_ROBOTS_PER_KIND", 100)
+    kinds: Annotated[tuple[Behaviour, ...], _list(_kind)] = env.variable("TIDINGS_ROBOTS_KINDS", tuple(Behaviour))
+    log_path: Annotated[Path, settings.below_data_dir("robots.jsonl")] = env.variable("TIDINGS_ROBOTS_LOG", None)
+    log_limit: Annotated[int, env.integer(unit=env.MIB)] = env.variable("TIDINGS_ROBOTS_LOG_MB", "16")
+    block: Annotated[str, env.made(_blocked)] = env.MADE
+    prekeys: Annotated[int, env.integer(0, 100)] = env.variable("TIDINGS_ROBOTS_PREKEYS", 5)
+    connections: Annotated[int, env.integer(1, 64)] = env.variable("TIDINGS_ROBOTS_CONNECTIONS", 2)
+    prefixes: Annotated[tuple[str, ...], _list(_prefix)] = env.variable("TIDINGS_ROBOTS_PREFIXES", PREFIXES)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class TerminalSettings:
+def _registration_key(data: Mapping[str, Any]) -> str:
+    # A directory that has no secrets yet belongs to nobody's installation: its fresh registration key opens nothing.
+    given: str = data["variables"].get("TIDINGS_REGISTRATION_KEY", "")
+    kept = (data["data_dir"] / "secrets.json").exists()
+    return settings.read_secrets(data["variables"], data["data_dir"]).registration_key if kept else given
+
+
+def _master_key(data: Mapping[str, Any]) -> bytes:
+    return settings.read_secrets(data["variables"], data["data_dir"]).master_key
+
+
+class TerminalSettings(settings.InstallationSettings):
     """One handset in a terminal; its tables are always brought up to date.
 
     files: where `/save` puts what came.
@@ -53,85 +105,10 @@ class TerminalSettings:
     registration_key: empty when this installation has none; a code is asked for then.
     """
 
-    data_dir: Path
-    database: DatabaseSettings
-    master_key: bytes = dataclasses.field(repr=False)
-    registration_key: str = dataclasses.field(repr=False)
-    http_url: str
-    files: Path
-    name: str = ""
-
-
-def read_robots(env: Environment) -> RobotsSettings:
-    """Raises `SettingsError`."""
-    data_dir = common.data_dir(env)
-    env.check()
-    all_kinds = ",".join(kind.value for kind in Behaviour)
-    kinds = []
-    for part in env.text("TIDINGS_ROBOTS_KINDS", all_kinds).split(","):
-        try:
-            kinds.append(Behaviour(part.strip()))
-        except ValueError:
-            env.problem(f"TIDINGS_ROBOTS_KINDS: {part.strip()!r} is not one of {all_kinds}")
-    block = env.text("TIDINGS_ROBOTS_BLOCK", env.text("TIDINGS_BUSINESS_NUMBER", DEFAULT_BUSINESS)).lstrip("+")
-    if not block.isdigit():
-        env.problem(f"TIDINGS_ROBOTS_BLOCK={block!r} is not a number")
-    prefixes = [part.strip().removeprefix("+") for part in env.text("TIDINGS_ROBOTS_PREFIXES", PREFIX).split(",")]
-    for prefix in prefixes:
-        if not _PREFIX.fullmatch(prefix):
-            env.problem(f"TIDINGS_ROBOTS_PREFIXES: {prefix!r} is not 1 to 9 digits that begin with a country code")
-    result = RobotsSettings(
-        data_dir=data_dir,
-        database=_database(env, data_dir),
-        secrets=common.read_secrets(env, data_dir),
-        http_url=_http_url(env),
-        tcp_address=env.address("TIDINGS_NETWORK_TCP_ADDRESS", "127.0.0.1:9096"),
-        per_kind=env.integer("TIDINGS_ROBOTS_PER_KIND", 100, low=1, high=MAX_PER_KIND),
-        kinds=tuple(dict.fromkeys(kinds)),
-        log_path=Path(env.text("TIDINGS_ROBOTS_LOG", str(data_dir / "robots.jsonl"))).expanduser().absolute(),
-        log_limit=env.integer("TIDINGS_ROBOTS_LOG_MB", 16) * 1024 * 1024,
-        block=block,
-        prekeys=env.integer("TIDINGS_ROBOTS_PREKEYS", 5, low=0, high=100),
-        connections=env.integer("TIDINGS_ROBOTS_CONNECTIONS", 2, low=1, high=64),
-        embedded=env.flag("TIDINGS_EMBEDDED"),
-        prefixes=tuple(dict.fromkeys(prefixes)),
-    )
-    env.check()
-    return result
-
-
-def read_terminal(env: Environment) -> TerminalSettings:
-    """Raises `SettingsError`."""
-    data_dir = common.data_dir(env)
-    env.check()
-    # A directory that has no secrets yet belongs to nobody's installation: its fresh registration key opens nothing.
-    has_key = (data_dir / "secrets.json").exists() or bool(env.text("TIDINGS_REGISTRATION_KEY"))
-    secrets = common.read_secrets(env, data_dir)
-    result = TerminalSettings(
-        data_dir=data_dir,
-        database=_database(env, data_dir),
-        master_key=secrets.master_key,
-        registration_key=secrets.registration_key if has_key else "",
-        http_url=_http_url(env),
-        files=Path(env.text("TIDINGS_HANDSET_FILES", str(data_dir / "files"))).expanduser().absolute(),
-        name=env.text("TIDINGS_HANDSET_NAME")[:128],
-    )
-    env.check()
-    return result
-
-
-def _http_url(env: Environment) -> str:
-    url = env.text("TIDINGS_NETWORK_HTTP_URL", "http://127.0.0.1:9095").rstrip("/")
-    if not url.startswith(("http://", "https://")):
-        env.problem(f"TIDINGS_NETWORK_HTTP_URL={url!r} is not http://… or https://…")
-    return url
-
-
-def _database(env: Environment, data_dir: Path) -> DatabaseSettings:
-    """Recipients keep a file of their own, whatever database the business uses."""
-    url = env.text("TIDINGS_HANDSET_DB_URL", f"sqlite+aiosqlite:///{data_dir / f'{FAMILY}.db'}")
-    if not url.startswith(("sqlite+aiosqlite://", "mysql+aiomysql://")):
-        env.problem(
-            f"TIDINGS_HANDSET_DB_URL={common.describe_url(url)!r} is neither sqlite+aiosqlite:// nor mysql+aiomysql://"
-        )
-    return DatabaseSettings(url=url, pool_size=3)
+    database: HandsetDatabase = env.MADE
+    registration_key: Annotated[str, env.made(_registration_key)] = env.HIDDEN
+    master_key: Annotated[bytes, env.made(_master_key)] = env.HIDDEN
+    http_url: HttpUrl = HTTP_URL
+    files: Annotated[Path, settings.below_data_dir("files")] = env.variable("TIDINGS_HANDSET_FILES", None)
+    log_level: settings.LogLevel = env.variable("TIDINGS_LOG_LEVEL", "warning", shown=False)
+    name: Annotated[str, env.text(lambda name: name[:128])] = env.variable("TIDINGS_HANDSET_NAME")

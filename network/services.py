@@ -41,8 +41,8 @@ from network.routing.sweeper import Sweeper
 from network.settings import Settings
 from tidings.media.files import Files
 from tidings.runtime.clock import Clock, SystemClock
+from tidings.runtime.env import printable
 from tidings.runtime.service import run_services
-from tidings.runtime.settings import printable
 from tidings.storage import schema
 from tidings.storage.database import Database
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Annotated, Any
 
-from tidings.runtime import settings as common
-from tidings.runtime.settings import DatabaseSettings, Environment, Secrets
+from tidings.runtime import env, settings
+from tidings.runtime.settings import DatabaseSettings
 
-MIB = 1024 * 1024
 DAY = 86400
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(env.Variables):
     """How much is held in memory, and for how long.
 
     window:          deliveries to one device that it has not acknowledged; the rest waits.
@@ -35,24 +35,25 @@ class Limits:
     transfers:       blobs that come or go at the same time; one more is answered by 503.
     """
 
-    window: int = 1000
-    window_bytes: int = 4 * MIB
-    session_bytes: int = 8 * MIB
-    held: int = 1000
-    undecided: int = 200_000
-    undecided_bytes: int = 256 * MIB
+    write_buffer: Annotated[int, env.integer(4, unit=env.MIB)] = env.variable("TIDINGS_NETWORK_WRITE_BUFFER_MB", "16")
+    window: Annotated[int, env.integer(1, 100_000)] = env.variable("TIDINGS_NETWORK_WINDOW", 1000)
+    window_bytes: Annotated[int, env.made(lambda data: data["write_buffer"] // 4)] = env.MADE
+    session_bytes: Annotated[int, env.made(lambda data: data["write_buffer"] // 2)] = env.MADE
+    held: Annotated[int, env.integer(1, 100_000)] = env.variable("TIDINGS_NETWORK_HELD", 1000)
+    undecided: Annotated[int, env.integer(1)] = env.variable("TIDINGS_NETWORK_UNDECIDED", 200_000)
+    undecided_bytes: Annotated[int, env.integer(1, unit=env.MIB)] = env.variable("TIDINGS_NETWORK_UNDECIDED_MB", "256")
     remembered: int = 100_000
-    store_after: float = 0.5
-    idle: float = 60.0
-    write_buffer: int = 16 * MIB
-    connections: int = 10_000
-    http: int = 10_000
+    store_after: Annotated[float, env.number(high=60_000, unit=0.001)] = env.variable(
+        "TIDINGS_NETWORK_STORE_AFTER_MS", 0.5
+    )
+    idle: Annotated[float, env.number(1)] = env.variable("TIDINGS_NETWORK_IDLE_S", 60.0)
+    connections: Annotated[int, env.integer(1)] = env.variable("TIDINGS_NETWORK_CONNECTIONS", 10_000)
+    http: Annotated[int, env.integer(1)] = env.variable("TIDINGS_NETWORK_HTTP_CONNECTIONS", 10_000)
     requests: int = 5000
-    transfers: int = 100
+    transfers: Annotated[int, env.integer(1, 10_000)] = env.variable("TIDINGS_NETWORK_TRANSFERS", 100)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Blobs:
+class Blobs(env.Variables):
     """Encrypted files that devices leave for each other.
 
     directory: theirs alone; made when it is not there.
@@ -60,9 +61,9 @@ class Blobs:
     ttl:       seconds that each is kept.
     """
 
-    directory: Path
-    quota: int = 10 * 1024 * MIB
-    ttl: int = 14 * DAY
+    directory: Annotated[Path, env.text(env.parse_path)] = env.variable("TIDINGS_NETWORK_BLOB_DIR")
+    quota: Annotated[int, env.integer(1, unit=env.MIB)] = env.variable("TIDINGS_NETWORK_BLOB_QUOTA_MB", str(10 * 1024))
+    ttl: Annotated[int, env.integer(1, 365 * DAY)] = env.variable("TIDINGS_NETWORK_BLOB_TTL_S", 14 * DAY)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -73,79 +74,44 @@ class Certificate:
     key: str = ""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Settings:
-    """Everything the process is told.
+def _blobs(data: Mapping[str, Any]) -> Blobs:
+    default = {"TIDINGS_NETWORK_BLOB_DIR": str(data["data_dir"] / "blobs")}
+    return Blobs.part({**default, **{name: value for name, value in data["variables"].items() if value}})
+
+
+def _certificate(listener: str) -> Any:
+    def make(data: Mapping[str, Any]) -> Certificate:
+        names = [f"TIDINGS_NETWORK_{listener}_{what}" for what in ("CERTIFICATE", "KEY")]
+        chain, key = (data["variables"].get(name, "") for name in names)
+        if bool(chain) != bool(key):
+            raise env.mistake(f"{names[0]} and {names[1]} go together")
+        return Certificate(chain, key)
+
+    return env.made(make)
+
+
+def _delay(value: str) -> tuple[float, float]:
+    least, most = env.parse_milliseconds(value)
+    if most > 60:
+        raise env.mistake("TIDINGS_NETWORK_DELAY_MS is not a range of at most 60000 milliseconds like 80..150")
+    return least, most
+
+
+class Settings(settings.ProcessSettings):
+    """Everything that the process is given at start.
 
     delay:           seconds, (least, most), added to each call to play a distant network.
     message_ttl:     seconds that an envelope waits for its recipient at most.
     expiry_interval: seconds between two looks for expired envelopes.
-    embedded:        bring the tables up to date at start instead of refusing to start.
     """
 
-    database: DatabaseSettings
-    secrets: Secrets
-    blobs: Blobs
-    http_address: tuple[str, int] = ("127.0.0.1", 9095)
-    tcp_address: tuple[str, int] = ("127.0.0.1", 9096)
-    http_certificate: Certificate = Certificate()
-    tcp_certificate: Certificate = Certificate()
-    delay: tuple[float, float] = (0.0, 0.0)
-    message_ttl: int = 30 * 86400
-    expiry_interval: float = 5.0
-    embedded: bool = False
-    limits: Limits = Limits()
-
-
-def read(env: Environment) -> Settings:
-    """Read all settings; the caller ends with `env.check()`, which raises for what could not be used."""
-    data_dir = common.data_dir(env)
-    defaults = Limits()
-    write_buffer = env.integer("TIDINGS_NETWORK_WRITE_BUFFER_MB", defaults.write_buffer // MIB, low=4) * MIB
-    return Settings(
-        database=common.read_database(env, data_dir, "network"),
-        secrets=common.read_secrets(env, data_dir),
-        blobs=Blobs(
-            directory=Path(env.text("TIDINGS_NETWORK_BLOB_DIR", str(data_dir / "blobs"))).expanduser().absolute(),
-            quota=env.integer("TIDINGS_NETWORK_BLOB_QUOTA_MB", 10 * 1024, low=1) * MIB,
-            ttl=env.integer("TIDINGS_NETWORK_BLOB_TTL_S", 14 * DAY, low=1, high=365 * DAY),
-        ),
-        http_address=env.address("TIDINGS_NETWORK_HTTP_ADDRESS", "127.0.0.1:9095"),
-        tcp_address=env.address("TIDINGS_NETWORK_TCP_ADDRESS", "127.0.0.1:9096"),
-        http_certificate=_certificate(env, "HTTP"),
-        tcp_certificate=_certificate(env, "TCP"),
-        delay=_delay(env),
-        message_ttl=env.integer("TIDINGS_NETWORK_MESSAGE_TTL_S", 30 * 86400, low=1, high=365 * 86400),
-        expiry_interval=env.number("TIDINGS_NETWORK_EXPIRY_INTERVAL_S", 5.0, low=0.05, high=3600),
-        embedded=env.flag("TIDINGS_EMBEDDED"),
-        limits=Limits(
-            window=env.integer("TIDINGS_NETWORK_WINDOW", defaults.window, low=1, high=100_000),
-            window_bytes=write_buffer // 4,
-            session_bytes=write_buffer // 2,
-            held=env.integer("TIDINGS_NETWORK_HELD", defaults.held, low=1, high=100_000),
-            undecided=env.integer("TIDINGS_NETWORK_UNDECIDED", defaults.undecided, low=1),
-            undecided_bytes=env.integer("TIDINGS_NETWORK_UNDECIDED_MB", defaults.undecided_bytes // MIB, low=1) * MIB,
-            store_after=env.number("TIDINGS_NETWORK_STORE_AFTER_MS", defaults.store_after * 1000, high=60_000) / 1000,
-            idle=env.number("TIDINGS_NETWORK_IDLE_S", defaults.idle, low=1),
-            write_buffer=write_buffer,
-            connections=env.integer("TIDINGS_NETWORK_CONNECTIONS", defaults.connections, low=1),
-            http=env.integer("TIDINGS_NETWORK_HTTP_CONNECTIONS", defaults.http, low=1),
-            transfers=env.integer("TIDINGS_NETWORK_TRANSFERS", defaults.transfers, low=1, high=10_000),
-        ),
-    )
-
-
-def _certificate(env: Environment, listener: str) -> Certificate:
-    chain = env.text(f"TIDINGS_NETWORK_{listener}_CERTIFICATE")
-    key = env.text(f"TIDINGS_NETWORK_{listener}_KEY")
-    if bool(chain) != bool(key):
-        env.problem(f"TIDINGS_NETWORK_{listener}_CERTIFICATE and TIDINGS_NETWORK_{listener}_KEY go together")
-    return Certificate(chain, key)
-
-
-def _delay(env: Environment) -> tuple[float, float]:
-    low, high = env.milliseconds_range("TIDINGS_NETWORK_DELAY_MS")
-    if not 0 <= low <= high <= 60:
-        env.problem("TIDINGS_NETWORK_DELAY_MS is not a range of at most 60000 milliseconds like 80..150")
-        return 0.0, 0.0
-    return low, high
+    database: Annotated[DatabaseSettings, settings.database("network")] = env.MADE
+    blobs: Annotated[Blobs, env.made(_blobs)] = env.MADE
+    http_address: env.Address = env.variable("TIDINGS_NETWORK_HTTP_ADDRESS", "127.0.0.1:9095")
+    tcp_address: env.Address = env.variable("TIDINGS_NETWORK_TCP_ADDRESS", "127.0.0.1:9096")
+    http_certificate: Annotated[Certificate, _certificate("HTTP")] = env.MADE
+    tcp_certificate: Annotated[Certificate, _certificate("TCP")] = env.MADE
+    delay: Annotated[tuple[float, float], env.text(_delay)] = env.variable("TIDINGS_NETWORK_DELAY_MS", (0.0, 0.0))
+    message_ttl: Annotated[int, env.integer(1, 365 * DAY)] = env.variable("TIDINGS_NETWORK_MESSAGE_TTL_S", 30 * DAY)
+    expiry_interval: Annotated[float, env.number(0.05, 3600)] = env.variable("TIDINGS_NETWORK_EXPIRY_INTERVAL_S", 5.0)
+    limits: Annotated[Limits, env.made(lambda data: Limits.part(data["variables"]))] = env.MADE

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from tidings.runtime import http1
-from tidings.runtime.settings import SettingsError
+from tidings.runtime.env import SettingsError
 from tidings.wire.codes import INVALID_REQUEST
 from webapp.answers import error_answer
 from webapp.errors import InvalidRequest

@@ -18,7 +18,7 @@ from tidings.egress.guard import EgressGuard
 from tidings.media.files import Files
 from tidings.runtime import service
 from tidings.runtime.clock import Clock, SystemClock
-from tidings.runtime.settings import SettingsError
+from tidings.runtime.env import SettingsError
 from tidings.storage import schema
 from tidings.storage.business import accounts
 from tidings.storage.database import Database
@@ -178,7 +178,7 @@ async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[Any], No
     Raises `SettingsError` when the address is taken or the database is another number's, `PendingMigrations`, and
     `ServiceFailed`.
     """
-    listener = server.listen(settings.host, settings.port)
+    listener = server.listen(*settings.address)
     database = Database(settings.database, "business", deadline=DATABASE_SECONDS, patience=DATABASE_SECONDS)
     hasher = Hasher()
     try:

@@ -10,7 +10,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from cli import guard, process
-from tidings.runtime import settings
+from cli.settings import WholeSettings
+from tidings.runtime.settings import DatabaseSettings
 from tidings.storage.business import callbacks, shards
 from tidings.storage.business.callbacks import Callback
 from tidings.storage.database import Database
@@ -31,15 +32,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Ask the database (list) or the Coreapp that owns the shard (replay)."""
-    env = settings.Environment(os.environ)
-    data_dir = settings.data_dir(env)
-    database = settings.read_database(env, data_dir, "business")
-    env.check()
-    secrets = settings.read_secrets(env, data_dir)
-    env.check()
+    found = WholeSettings.read(os.environ)
     if options.action == "list":
-        return asyncio.run(_list(database))
-    return int(process.run_loop(_replay(database, secrets.link_key, [_seq(event) for event in options.events])))
+        return asyncio.run(_list(found.business))
+    return int(
+        process.run_loop(_replay(found.business, found.secrets.link_key, [_seq(event) for event in options.events]))
+    )
 
 
 def _seq(event: str) -> int:
@@ -49,7 +47,7 @@ def _seq(event: str) -> int:
         raise guard.Failure(f"{event!r} is no event id") from error
 
 
-async def _list(where: settings.DatabaseSettings) -> int:
+async def _list(where: DatabaseSettings) -> int:
     database = Database(where, "business")
     try:
         failing = await _print_pages(database, callbacks.list_failing, _comes_again)
@@ -79,7 +77,7 @@ def _comes_again(row: Callback) -> str:
     return f"again at {due:%Y-%m-%dT%H:%M:%SZ}"
 
 
-async def _replay(where: settings.DatabaseSettings, key: str, seqs: list[int]) -> int:
+async def _replay(where: DatabaseSettings, key: str, seqs: list[int]) -> int:
     database = Database(where, "business")
     try:
         async with database.reading() as connection:

@@ -13,4 +13,4 @@ add_arguments = process.add_arguments
 
 def run(options: argparse.Namespace) -> int:
     """Serve until SIGINT or SIGTERM."""
-    return process.run("coreapp", coreapp.settings.read, coreapp.services.run, options)
+    return process.run("coreapp", coreapp.settings.Settings.read, coreapp.services.run, options)

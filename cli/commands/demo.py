@@ -12,7 +12,7 @@ from pathlib import Path
 
 from cli import demonstration, guard, process
 from cli.installation import Installation
-from tidings.runtime.settings import Environment
+from tidings.runtime.settings import LogSettings
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Exit status 0 only if the handset decrypted what was sent and every callback came."""
-    process.configure_logging("demo", Environment({"TIDINGS_LOG_LEVEL": "warning"}))
+    process.configure_logging("demo", LogSettings(log_level="warning"))
     with tempfile.TemporaryDirectory(prefix="tidings-demo-") as directory:
         return asyncio.run(_demo(Path(directory), options.timeout))
 

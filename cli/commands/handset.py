@@ -11,7 +11,6 @@ from cli import process
 from handset.settings import TerminalSettings
 from handset.terminal.terminal import run_terminal
 from tidings.runtime import log, service
-from tidings.runtime.settings import Environment
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,10 +20,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Show messages and send replies until the end of the input or Ctrl-C."""
-    env = Environment(os.environ)
-    log.configure("handset", level=env.choice("TIDINGS_LOG_LEVEL", "warning", ("debug", "info", "warning", "error")))
-    settings = handset.settings.read_terminal(env)
-    env.check()
+    settings = handset.settings.TerminalSettings.read(os.environ)
+    log.configure("handset", level=settings.log_level)
     return int(process.run_loop(_serve(options.number, settings)))
 
 

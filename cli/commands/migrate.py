@@ -7,7 +7,7 @@ import asyncio
 import os
 
 from cli import process, tables
-from tidings.runtime import settings
+from cli.settings import TableSettings
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -16,10 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Upgrade the tables of the business and of the network, and say from what to what."""
-    env = settings.Environment(os.environ)
-    process.configure_logging("migrate", env)
-    data_dir = settings.data_dir(env)
-    databases = {family: settings.read_database(env, data_dir, family) for family in tables.FAMILIES}
-    env.check()
-    asyncio.run(tables.upgrade(databases, print))
+    settings = TableSettings.read(os.environ)
+    process.configure_logging("migrate", settings)
+    asyncio.run(tables.upgrade(settings.families, print))
     return 0

@@ -13,4 +13,4 @@ add_arguments = process.add_arguments
 
 def run(options: argparse.Namespace) -> int:
     """Serve until SIGINT or SIGTERM."""
-    return process.run("network", network.settings.read, network.services.run, options)
+    return process.run("network", network.settings.Settings.read, network.services.run, options)

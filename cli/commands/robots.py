@@ -15,7 +15,7 @@ add_arguments = process.add_arguments
 
 def run(options: argparse.Namespace) -> int:
     """Answer messages until SIGINT or SIGTERM."""
-    return process.run("robots", handset.settings.read_robots, _serve, options)
+    return process.run("robots", handset.settings.RobotsSettings.read, _serve, options)
 
 
 async def _serve(settings: RobotsSettings, stop: asyncio.Event, ready: process.Ready) -> None:

@@ -15,7 +15,8 @@ import msgspec
 import pydantic
 
 from cli import guard
-from tidings.runtime import settings
+from cli.settings import AccountSettings
+from tidings.runtime.settings import DatabaseSettings
 from tidings.storage.business import templates
 from tidings.storage.database import Connection, Database
 from tidings.wire.decoding import UNREADABLE
@@ -49,10 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Change or read the database; Webapps see a change within a second."""
-    env = settings.Environment(os.environ)
-    where = settings.read_database(env, settings.data_dir(env), "business")
-    account = settings.business_number(env)
-    env.check()
+    found = AccountSettings.read(os.environ)
+    where, account = found.business, found.account
     if options.action == "create":
         return _create(where, account, options.file)
     if options.action == "import":
@@ -62,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
     return _delete(where, account, options.name, options.language, options.namespace)
 
 
-def _create(where: settings.DatabaseSettings, account: str, file: str) -> int:
+def _create(where: DatabaseSettings, account: str, file: str) -> int:
     found = _read(file)
     definitions = [_checked(Definition, one) for one in (found if isinstance(found, list) else [found])]
     for definition in definitions:
@@ -73,7 +72,7 @@ def _create(where: settings.DatabaseSettings, account: str, file: str) -> int:
     return 0
 
 
-def _import(where: settings.DatabaseSettings, account: str, options: argparse.Namespace) -> int:
+def _import(where: DatabaseSettings, account: str, options: argparse.Namespace) -> int:
     found = _read(options.file)
     data = found.get("data") if isinstance(found, dict) else found
     wanted = _checked(Import, {"data": data, "namespace": options.namespace, "replace": options.replace})
@@ -111,7 +110,7 @@ def _checked(model: type[Model], value: object) -> Model:
         raise guard.Failure("; ".join(problem.details for problem in error.problems)) from error
 
 
-def _list(where: settings.DatabaseSettings, account: str, *, as_json: bool) -> int:
+def _list(where: DatabaseSettings, account: str, *, as_json: bool) -> int:
     found = asyncio.run(_change(where, lambda connection: templates.list_templates(connection, account)))
     if as_json:
         print(msgspec.json.format(msgspec.json.encode([describe(one) for one in found])).decode())
@@ -123,9 +122,7 @@ def _list(where: settings.DatabaseSettings, account: str, *, as_json: bool) -> i
     return 0
 
 
-def _delete(
-    where: settings.DatabaseSettings, account: str, name: str, language: str | None, namespace: str | None
-) -> int:
+def _delete(where: DatabaseSettings, account: str, name: str, language: str | None, namespace: str | None) -> int:
     count = asyncio.run(
         _change(where, lambda connection: templates.delete_templates(connection, account, name, language, namespace))
     )
@@ -135,7 +132,7 @@ def _delete(
     return 0
 
 
-async def _change(where: settings.DatabaseSettings, work: Work[Value]) -> Value:
+async def _change(where: DatabaseSettings, work: Work[Value]) -> Value:
     database = Database(where, "business")
     try:
         async with database.transaction() as connection:

@@ -15,7 +15,7 @@ import tidings
 from cli import process
 from cli.console import Console
 from cli.installation import ADMINISTRATOR, FIRST_PASSWORD, Installation, Where
-from tidings.runtime.settings import Environment
+from tidings.runtime.settings import LogSettings
 
 NEW_PASSWORD = "Tidings-2026!"  # noqa: S105
 # Seconds that a start which is under way has to end when it is to stop.
@@ -42,9 +42,8 @@ def run(options: argparse.Namespace) -> int:
     """Start everything and stay until SIGINT or SIGTERM; the second of them kills everything at once."""
     console = Console()
     try:
-        process.configure_logging(
-            "up", Environment({"TIDINGS_LOG_LEVEL": os.environ.get("TIDINGS_LOG_LEVEL") or "warning"}), console.say
-        )
+        level = os.environ.get("TIDINGS_LOG_LEVEL") or "warning"
+        process.configure_logging("up", LogSettings.read({"TIDINGS_LOG_LEVEL": level}), console.say)
         installation = Installation(os.environ, console.say)
         installation.read()
         asyncio.run(_stay(installation, console.say))

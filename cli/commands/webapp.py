@@ -13,4 +13,4 @@ add_arguments = process.add_arguments
 
 def run(options: argparse.Namespace) -> int:
     """Serve until SIGINT or SIGTERM."""
-    return process.run("webapp", webapp.settings.read, webapp.services.run, options)
+    return process.run("webapp", webapp.settings.Settings.read, webapp.services.run, options)

@@ -27,7 +27,7 @@ from cli.demonstration import Demonstration
 from cli.installation import Installation, Where
 from harness.mariadb import MariaDB
 from tests.cli.terminal import open_terminal
-from tidings.runtime.settings import SettingsError
+from tidings.runtime.env import SettingsError
 
 pytestmark = pytest.mark.whole_system
 

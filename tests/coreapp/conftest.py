@@ -139,7 +139,7 @@ class World:
 
     async def start(self, *, clock: Clock | None = None, owned: bool = True, **settings: Any) -> Running:
         """One more Coreapp; waits until it owns the shard, unless it is to stand by."""
-        chosen = dataclasses.replace(self.settings, **settings)
+        chosen = self.settings.model_copy(update=settings)
         network = NetworkApi(chosen.network_http)
         node = Node(chosen, self.database, network, clock=clock or SystemClock(), address=lambda: f"{chosen.node}:1")
         server = await wire.listen(

@@ -62,7 +62,8 @@ async def real_network(world: World, database_factory: DatabaseFactory, folder: 
     settings = Settings(
         database=database.settings,
         secrets=world.settings.secrets,
-        blobs=Blobs(folder / "blobs"),
+        data_dir=folder,
+        blobs=Blobs(directory=folder / "blobs"),
         http_address=("127.0.0.1", 0),
         tcp_address=("127.0.0.1", 0),
         embedded=True,

@@ -94,7 +94,7 @@ async def behind(world: World, gate: Proxy) -> AsyncIterator[World]:
     url = sa.make_url(world.database.settings.url).set(host=gate.address[0], port=gate.address[1])
     settings = dataclasses.replace(world.database.settings, url=url.render_as_string(hide_password=False))
     database = Database(settings, "business")
-    yield World(database, world.network, world.sink, dataclasses.replace(world.settings, database=settings))
+    yield World(database, world.network, world.sink, world.settings.model_copy(update={"database": settings}))
     await database.close()
 
 

@@ -18,7 +18,7 @@ from tests.conftest import DatabaseFactory
 from tests.coreapp.conftest import BUSINESS, Running, World, make_settings
 from tests.coreapp.signals import TIMEOUT, soon
 from tidings.runtime import password_box
-from tidings.runtime.settings import SettingsError
+from tidings.runtime.env import SettingsError
 from tidings.storage.business import accounts, registrations, sessions
 from tidings.wire import core
 
@@ -92,7 +92,9 @@ async def test_a_coreapp_that_waits_for_a_code_is_ready_at_once(world: World) ->
     ready: asyncio.Queue[Any] = asyncio.Queue()
     stop = asyncio.Event()
     # Longer than the test may take.
-    settings = dataclasses.replace(world.settings, auto_register=False, lease_seconds=3600.0, heartbeat_seconds=60.0)
+    settings = world.settings.model_copy(
+        update={"auto_register": False, "lease_seconds": 3600.0, "heartbeat_seconds": 60.0}
+    )
     running = asyncio.create_task(services.run(settings, stop, ready.put_nowait))
     async with asyncio.timeout(TIMEOUT):
         assert (await ready.get()).link
@@ -116,7 +118,7 @@ async def test_the_database_of_another_number_is_one_clear_line(world: World) ->
     running = await world.start()
     await running.stopped()
     with pytest.raises(SettingsError, match=f"is 15559999999, but this database is that of {BUSINESS}:"):
-        await services.run(dataclasses.replace(world.settings, account="15559999999"), asyncio.Event())
+        await services.run(world.settings.model_copy(update={"account": "15559999999"}), asyncio.Event())
 
 
 async def test_an_unregistered_number_has_nothing_to_back_up(world: World) -> None:
@@ -167,7 +169,7 @@ async def test_keys_of_one_installation_are_restored_in_another(
     database = await database_factory("business")
     settings = make_settings(tmp_path, database, world.network)
     secrets = dataclasses.replace(settings.secrets, master_key=b"n" * 32)
-    other = World(database, world.network, world.sink, dataclasses.replace(settings, secrets=secrets))
+    other = World(database, world.network, world.sink, settings.model_copy(update={"secrets": secrets}))
     try:
         fresh = await other.start()
         assert world.network.registrations[-1]["identity_key"] != first["identity_key"]

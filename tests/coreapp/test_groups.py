@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import uuid
 from collections.abc import AsyncIterator
@@ -55,7 +54,7 @@ async def test_without_a_webhook_the_statuses_of_a_groups_message_are_dropped_be
     world: World, database_factory: DatabaseFactory, tmp_path: Path
 ) -> None:
     await world.configure(webhooks={"url": ""})
-    world.settings = dataclasses.replace(world.settings, callback_queue_limit=3)
+    world.settings = world.settings.model_copy(update={"callback_queue_limit": 3})
     async with group_scene(world, database_factory, tmp_path) as scene:
         group = await scene.create()
         ann, ben = [await scene.member(number) for number in (ANN, BEN)]

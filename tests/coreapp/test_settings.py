@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from coreapp import settings
-from tidings.runtime.settings import Environment, SettingsError
+from tidings.runtime.env import SettingsError
 
 
 def read(tmp_path: Path, **variables: str) -> settings.Settings:
-    return settings.read(Environment({"TIDINGS_DATA_DIR": str(tmp_path), **variables}))
+    return settings.Settings.read({"TIDINGS_DATA_DIR": str(tmp_path), **variables})
 
 
 @pytest.mark.parametrize("url", ["https://chat.example.com", "http://127.0.0.1:8000/join/"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 import time
 from pathlib import Path
@@ -189,7 +188,7 @@ async def test_what_is_held_is_held_after_a_kill_until_its_time(world: World) ->
 async def test_the_statuses_of_a_groups_message_wait_too(
     world: World, database_factory: DatabaseFactory, tmp_path: Path
 ) -> None:
-    world.settings = dataclasses.replace(world.settings, status_delay=0.3)
+    world.settings = world.settings.model_copy(update={"status_delay": 0.3})
     posted: list[float] = []
 
     def answer(post: Post) -> int:

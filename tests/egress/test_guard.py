@@ -13,7 +13,8 @@ import pytest
 from tidings.egress import addresses, settings, urls
 from tidings.egress.guard import EgressGuard, Forbidden, Resolved
 from tidings.egress.settings import ONLY_PUBLIC, OutgoingSettings
-from tidings.runtime.settings import Environment, SettingsError
+from tidings.runtime import env
+from tidings.runtime.env import SettingsError
 
 LOOPBACK = OutgoingSettings(addresses.LOOPBACK)
 
@@ -168,9 +169,7 @@ async def test_the_proxy_is_told_the_checked_address_and_not_the_name(
 ) -> None:
     listener.answer = b"HTTP/1.1 200 Connection established\r\n\r\n"
     monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
-    proxied = settings.read(
-        Environment({"TIDINGS_OUTGOING_PROXY": f"http://user:p%40ss@127.0.0.1:{listener.port}"}), loopback=False
-    )
+    proxied = settings.read({"TIDINGS_OUTGOING_PROXY": f"http://user:p%40ss@127.0.0.1:{listener.port}"}, loopback=False)
     assert not [secret for secret in ("p%40ss", "p@ss", "cEBzcw") if secret in repr(proxied)]
     sock = await EgressGuard(proxied, Names(["93.184.216.34"])).connect("example.com", 443)
     assert listener.heard[0].split(b"\r\n") == [
@@ -202,11 +201,16 @@ async def test_proxies_of_the_environment_are_not_used(listener: Listener, monke
 
 
 def test_only_the_public_internet_is_allowed_by_default_and_loopback_where_all_is_embedded() -> None:
-    assert settings.read(Environment({}), loopback=False) == ONLY_PUBLIC
-    assert settings.read(Environment({}), loopback=True) == LOOPBACK
-    assert settings.read(Environment({"TIDINGS_OUTGOING_ALLOW": "none"}), loopback=True) == ONLY_PUBLIC
-    chosen = settings.read(Environment({"TIDINGS_OUTGOING_ALLOW": "10.0.0.0/8, fd00::/8,192.168.1.7"}), loopback=True)
+    assert settings.read({}, loopback=False) == ONLY_PUBLIC
+    assert settings.read({}, loopback=True) == LOOPBACK
+    assert settings.read({"TIDINGS_OUTGOING_ALLOW": "none"}, loopback=True) == ONLY_PUBLIC
+    chosen = settings.read({"TIDINGS_OUTGOING_ALLOW": "10.0.0.0/8, fd00::/8,192.168.1.7"}, loopback=True)
     assert [str(network) for network in chosen.allowed] == ["10.0.0.0/8", "fd00::/8", "192.168.1.7/32"]
+
+
+class Process(env.Variables):
+    embedded: env.Flag = env.variable("TIDINGS_EMBEDDED", False)
+    outgoing: settings.Outgoing = env.MADE
 
 
 @pytest.mark.parametrize(
@@ -221,7 +225,5 @@ def test_only_the_public_internet_is_allowed_by_default_and_loopback_where_all_i
     ],
 )
 def test_a_mistake_in_the_settings_stops_the_start(variables: dict[str, str]) -> None:
-    env = Environment(variables)
-    settings.read(env, loopback=False)
     with pytest.raises(SettingsError):
-        env.check()
+        Process.read(variables)

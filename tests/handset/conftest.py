@@ -48,7 +48,8 @@ class LiveNetwork:
         settings = network.settings.Settings(
             database=DatabaseSettings(f"sqlite+aiosqlite:///{self.folder / 'network.db'}"),
             secrets=SECRETS,
-            blobs=network.settings.Blobs(self.folder / "blobs"),
+            data_dir=self.folder,
+            blobs=network.settings.Blobs(directory=self.folder / "blobs"),
             http_address=self.http,
             tcp_address=self.tcp,
             embedded=True,

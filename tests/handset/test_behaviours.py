@@ -12,8 +12,8 @@ from handset.application import ReceivedMessage, SendReceipt, SendText
 from handset.robots import behaviours
 from handset.robots.behaviours import Behaviour, actions, behaviour_of, number_of
 from handset.sending import ids
-from handset.settings import read_robots
-from tidings.runtime.settings import Environment, SettingsError
+from handset.settings import RobotsSettings
+from tidings.runtime.env import SettingsError
 from tidings.wire import content
 from tidings.wire import device as wire
 
@@ -125,13 +125,13 @@ def test_settings_of_robots_name_every_mistake_at_once(tmp_path: object) -> None
         "TIDINGS_NETWORK_HTTP_URL": "127.0.0.1",
     }
     with pytest.raises(SettingsError) as raised:
-        read_robots(Environment(environment))
+        RobotsSettings.read(environment)
     for name in ("KINDS", "PER_KIND", "BLOCK", "HTTP_URL", "'0'", "'1234567890'"):
         assert name in str(raised.value)
 
 
 def test_settings_of_robots_have_the_documented_defaults(tmp_path: object) -> None:
-    settings = read_robots(Environment({"TIDINGS_DATA_DIR": str(tmp_path), "TIDINGS_ROBOTS_KINDS": "11, 14"}))
+    settings = RobotsSettings.read({"TIDINGS_DATA_DIR": str(tmp_path), "TIDINGS_ROBOTS_KINDS": "11, 14"})
     assert settings.kinds == (Behaviour.READS, Behaviour.ECHOES)
     assert settings.prefixes == ("15550",)
     assert (settings.per_kind, settings.prekeys, settings.connections) == (100, 5, 2)

@@ -22,12 +22,11 @@ MESSAGES = 60
 PROGRAM = """
 import asyncio, os
 from handset.services import run_robots
-from handset.settings import read_robots
+from handset.settings import RobotsSettings
 from tidings.runtime import crashpoints
-from tidings.runtime.settings import Environment
 
 async def main():
-    await run_robots(read_robots(Environment(os.environ)), asyncio.Event(), asyncio.Event())
+    await run_robots(RobotsSettings.read(os.environ), asyncio.Event(), asyncio.Event())
 
 crashpoints.arm(os.environ.get("TIDINGS_CRASH_AT"))
 asyncio.run(main())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import hashlib
 import json
 import shutil
@@ -28,7 +27,7 @@ def lines(settings: RobotsSettings) -> list[dict[str, Any]]:
 async def test_robots_of_several_prefixes_are_there_beside_each_other(
     live_network: LiveNetwork, robots_settings: RobotsSettings, tmp_path: Path
 ) -> None:
-    settings = dataclasses.replace(robots_settings, per_kind=1, prefixes=("15550", "919876"))
+    settings = robots_settings.model_copy(update={"per_kind": 1, "prefixes": ("15550", "919876")})
     async with robots_running(settings), business(live_network, tmp_path) as sender:
         sent = {
             (kind, prefix): await sender.send(number_of(kind, 0, prefix), "hello")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import json
 import logging
 import os
@@ -15,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from handset.settings import RobotsSettings, TerminalSettings, read_terminal
+from handset.settings import RobotsSettings, TerminalSettings
 from handset.terminal.screen import printable
 from handset.terminal.terminal import run_terminal
 from tests.handset.business import business
 from tests.handset.conftest import SECRETS, LiveNetwork, robots_running
 from tests.handset.scripted import BUSINESS
-from tidings.runtime.settings import DatabaseSettings, Environment
+from tidings.runtime.settings import DatabaseSettings
 
 ADA = "15550100001"
 DATA = Path(__file__).parents[1] / "data" / "api"
@@ -127,7 +126,7 @@ async def test_a_reply_is_shown_with_what_it_answers(live_network: LiveNetwork, 
 async def test_a_list_is_shown_with_its_rows_and_the_one_picked_reaches_the_business(
     live_network: LiveNetwork, tmp_path: Path
 ) -> None:
-    settings = dataclasses.replace(settings_for(live_network, tmp_path / "ada"), name="Ada")
+    settings = settings_for(live_network, tmp_path / "ada").model_copy(update={"name": "Ada"})
     good = json.loads((DATA / "messages" / "interactive.json").read_text())["good"]
     template = json.loads((DATA / "messages" / "template.json").read_text())["good"]["order"]["content"]
     async with business(live_network, tmp_path) as sender, at_the_terminal(settings) as ada:
@@ -274,9 +273,9 @@ async def test_piped_input_and_output_work_as_a_program(live_network: LiveNetwor
     folder.mkdir()
     program = (
         "import asyncio, os, sys; "
-        "from handset.settings import read_terminal; from handset.terminal.terminal import run_terminal; "
-        "from tidings.runtime.settings import Environment; "
-        "sys.exit(asyncio.run((lambda: run_terminal(sys.argv[1], read_terminal(Environment(os.environ)), "
+        "from handset.settings import TerminalSettings; from handset.terminal.terminal import run_terminal; "
+        ""
+        "sys.exit(asyncio.run((lambda: run_terminal(sys.argv[1], TerminalSettings.read(os.environ), "
         "asyncio.Event()))()))"
     )
     async with business(live_network, tmp_path) as sender:
@@ -307,7 +306,7 @@ def test_text_from_others_cannot_move_the_cursor() -> None:
 
 
 def test_a_fresh_directory_has_no_registration_key(tmp_path: Path) -> None:
-    fresh = read_terminal(Environment({"TIDINGS_DATA_DIR": str(tmp_path / "new")}))
+    fresh = TerminalSettings.read({"TIDINGS_DATA_DIR": str(tmp_path / "new")})
     assert fresh.registration_key == ""
-    told = read_terminal(Environment({"TIDINGS_DATA_DIR": str(tmp_path / "n2"), "TIDINGS_REGISTRATION_KEY": "k"}))
+    told = TerminalSettings.read({"TIDINGS_DATA_DIR": str(tmp_path / "n2"), "TIDINGS_REGISTRATION_KEY": "k"})
     assert told.registration_key == "k"

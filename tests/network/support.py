@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
-import dataclasses
 import itertools
 import tempfile
 from collections.abc import Callable
@@ -246,7 +245,7 @@ class Network:
         self.database = database
         self.transport = transport
         self._directory = tempfile.TemporaryDirectory()
-        self.blobs = Blobs(Path(self._directory.name))
+        self.blobs = Blobs(directory=Path(self._directory.name))
         self.tokens: dict[str, str] = {}
         self._clients: list[Client] = []
         self._stop = asyncio.Event()
@@ -264,12 +263,13 @@ class Network:
                 master_key=bytes(32),
                 webhook_secret="",
             ),
+            data_dir=self.blobs.directory,
             blobs=self.blobs,
             http_address=("127.0.0.1", 0),
             tcp_address=("127.0.0.1", 0),
             limits=limits or Limits(),
         )
-        settings = dataclasses.replace(settings, **changes)
+        settings = settings.model_copy(update=changes)
         self._stop = asyncio.Event()
         ready: asyncio.Future[Addresses] = asyncio.get_running_loop().create_future()
         self._task = asyncio.create_task(services.run(settings, self._stop, ready.set_result, clock=clock))

@@ -97,7 +97,7 @@ async def test_what_one_device_leaves_another_fetches_whole(network: Network) ->
         assert await got.read() == data
     # It is there after a restart of the network, too, and counts against the quota.
     await network.stop()
-    await network.start(blobs=Blobs(network.blobs.directory, quota=4 * MIB))
+    await network.start(blobs=Blobs(directory=network.blobs.directory, quota=4 * MIB))
     assert await download(network, answer["id"], ALICE) == (200, data)
     assert (await upload(network, data))[0] == 507
 
@@ -172,7 +172,7 @@ async def test_only_devices_leave_and_fetch_blobs(network: Network) -> None:
 
 async def test_a_full_directory_is_told_until_something_expires(network: Network) -> None:
     clock = ManualClock(time.time())
-    await network.start(clock=clock, blobs=Blobs(network.blobs.directory, quota=1000, ttl=10))
+    await network.start(clock=clock, blobs=Blobs(directory=network.blobs.directory, quota=1000, ttl=10))
     await network.register(ALICE, BOB)
     _, first = await upload(network, bytes(600))
     for data in (bytes(401), chunks(401)):
@@ -184,7 +184,7 @@ async def test_a_full_directory_is_told_until_something_expires(network: Network
     clock.advance(11)
     assert (await download(network, first["id"]))[0] == 404
     await network.stop()
-    await network.start(clock=clock, blobs=Blobs(network.blobs.directory, quota=1000, ttl=10))
+    await network.start(clock=clock, blobs=Blobs(directory=network.blobs.directory, quota=1000, ttl=10))
     await until(lambda: names(network) == [])
     await until_taken(network)
 
@@ -379,7 +379,7 @@ async def test_the_quota_is_given_back_whatever_comes_of_an_upload(database: Dat
 async def test_a_directory_that_cannot_be_made_is_one_clear_error(network: Network, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(CannotStore, match=r"TIDINGS_NETWORK_BLOB_DIR .*Not a directory"):
-        await network.start(blobs=Blobs(tmp_path / "file" / "blobs"))
+        await network.start(blobs=Blobs(directory=tmp_path / "file" / "blobs"))
 
 
 async def test_messages_go_on_while_a_blob_is_on_its_way(network: Network) -> None:

@@ -87,7 +87,8 @@ crashpoints.arm(os.environ["TIDINGS_CRASH_AT"])
 settings = Settings(
     database=DatabaseSettings(sys.argv[1]),
     secrets=Secrets(jwt_key="", link_key="", registration_key=sys.argv[2], master_key=bytes(32), webhook_secret=""),
-    blobs=Blobs(Path(sys.argv[3])),
+    data_dir=Path(sys.argv[3]),
+    blobs=Blobs(directory=Path(sys.argv[3])),
     http_address=("127.0.0.1", 0),
     tcp_address=("127.0.0.1", 0),
 )

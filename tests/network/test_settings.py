@@ -9,14 +9,11 @@ import pytest
 from network import settings
 from network.errors import CannotListen
 from tests.network.support import Network
-from tidings.runtime.settings import Environment, SettingsError, printable
+from tidings.runtime.env import SettingsError, printable
 
 
 def read(tmp_path: Path, **variables: str) -> settings.Settings:
-    env = Environment({"TIDINGS_DATA_DIR": str(tmp_path), **variables})
-    found = settings.read(env)
-    env.check()
-    return found
+    return settings.Settings.read({"TIDINGS_DATA_DIR": str(tmp_path), **variables})
 
 
 def test_with_nothing_set_it_serves_loopback_from_sqlite(tmp_path: Path) -> None:
@@ -25,7 +22,7 @@ def test_with_nothing_set_it_serves_loopback_from_sqlite(tmp_path: Path) -> None
     assert found.database.engine == "sqlite"
     assert found.message_ttl == 30 * 86400
     assert found.delay == (0.0, 0.0)
-    assert found.blobs == settings.Blobs(tmp_path / "blobs", quota=10 * 2**30, ttl=14 * 86400)
+    assert found.blobs == settings.Blobs(directory=tmp_path / "blobs", quota=10 * 2**30, ttl=14 * 86400)
     assert not found.embedded
 
 
@@ -54,7 +51,7 @@ def test_every_setting_is_taken_from_its_variable(tmp_path: Path) -> None:
     assert (found.message_ttl, found.limits.store_after, found.limits.window) == (60, 0.25, 10)
     assert found.limits.write_buffer == 4 * 2**20
     assert found.secrets.registration_key == "key"
-    assert found.blobs == settings.Blobs(tmp_path / "elsewhere", quota=3 * 2**20, ttl=60)
+    assert found.blobs == settings.Blobs(directory=tmp_path / "elsewhere", quota=3 * 2**20, ttl=60)
     assert (found.limits.transfers, found.limits.http) == (7, 9)
     assert found.embedded
     assert found.tcp_certificate == settings.Certificate("chain.pem", "key.pem")

@@ -15,7 +15,7 @@ from harness.installation import Installation
 from tests.coreapp import webhook_schemas
 from tests.handset.test_terminal import ADA, at_the_terminal
 from tests.system.webhook import Webhook
-from tidings.runtime.settings import DatabaseSettings, Environment
+from tidings.runtime.settings import DatabaseSettings
 
 pytestmark = pytest.mark.whole_system
 
@@ -27,7 +27,7 @@ ROBOT = "15550110000"
 def terminal(installation: Installation, folder: Path) -> TerminalSettings:
     """A phone of its own."""
     folder.mkdir()
-    found = settings.read_terminal(Environment({**installation.common, "TIDINGS_HANDSET_NAME": folder.name}))
+    found = settings.TerminalSettings.read({**installation.common, "TIDINGS_HANDSET_NAME": folder.name})
     database = DatabaseSettings(f"sqlite+aiosqlite:///{folder / 'handset.db'}", pool_size=3)
     return dataclasses.replace(found, data_dir=folder, database=database)
 

@@ -16,7 +16,6 @@ from harness.installation import Installation
 from tests.coreapp import webhook_schemas
 from tests.handset.test_terminal import ADA, at_the_terminal
 from tests.system.webhook import Webhook
-from tidings.runtime.settings import Environment
 
 pytestmark = pytest.mark.whole_system
 
@@ -27,7 +26,7 @@ def handset(installation: Installation, folder: Path) -> TerminalSettings:
     """One with a data directory of its own: keys of its own."""
     folder.mkdir()
     url = f"sqlite+aiosqlite:///{folder / 'handset.db'}"
-    return settings.read_terminal(Environment({**installation.common, "TIDINGS_HANDSET_DB_URL": url}))
+    return settings.TerminalSettings.read({**installation.common, "TIDINGS_HANDSET_DB_URL": url})
 
 
 async def send(business: Business, text: str) -> tuple[int, Any]:

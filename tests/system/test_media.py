@@ -19,7 +19,6 @@ from tests.handset.test_terminal import ADA, at_the_terminal
 from tests.media_samples import SAMPLES
 from tests.system.webhook import Webhook
 from tidings.media import kinds
-from tidings.runtime.settings import Environment
 
 pytestmark = pytest.mark.whole_system
 
@@ -67,7 +66,7 @@ async def test_files_arrive_byte_for_byte_in_both_directions(
     folder = tmp_path / "ada"
     variables = {**installation.common, "TIDINGS_HANDSET_NAME": "Ada", "TIDINGS_HANDSET_FILES": str(folder)}
     async with (
-        at_the_terminal(settings.read_terminal(Environment(variables))) as ada,
+        at_the_terminal(settings.TerminalSettings.read(variables)) as ada,
         httpx.AsyncClient(
             base_url=f"http://127.0.0.1:{installation.api_port}",
             headers={"Authorization": f"Bearer {business.token}"},

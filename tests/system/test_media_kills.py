@@ -17,7 +17,6 @@ from harness.installation import Installation
 from tests.coreapp.media_scene import read
 from tests.handset.test_terminal import ADA, Session, at_the_terminal
 from tests.system.webhook import Webhook
-from tidings.runtime.settings import Environment
 
 pytestmark = pytest.mark.whole_system
 
@@ -80,7 +79,7 @@ async def test_files_reach_the_handset_and_the_webhook_whole_and_once_through_ki
     api = Api(business)
     coreapp = installation.processes["coreapp"]
     variables = {**installation.common, "TIDINGS_HANDSET_NAME": "Ada"}
-    async with at_the_terminal(settings.read_terminal(Environment(variables))) as ada:
+    async with at_the_terminal(settings.TerminalSettings.read(variables)) as ada:
         await ada.until("Connected")
         await business.check_contacts([ADA])
 

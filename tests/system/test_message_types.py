@@ -12,7 +12,6 @@ from harness.installation import Installation
 from tests.coreapp import webhook_schemas
 from tests.handset.test_terminal import ADA, at_the_terminal
 from tests.system.webhook import Webhook
-from tidings.runtime.settings import Environment
 
 pytestmark = pytest.mark.whole_system
 
@@ -27,7 +26,7 @@ async def test_a_terminal_shows_what_the_api_sends_and_the_webhook_hears_what_is
     business = await installation.business()
     await business.set_webhook(url)
     variables = {**installation.common, "TIDINGS_HANDSET_NAME": "Ada"}
-    async with at_the_terminal(settings.read_terminal(Environment(variables))) as ada:
+    async with at_the_terminal(settings.TerminalSettings.read(variables)) as ada:
         await ada.until("Connected")
         await business.check_contacts([ADA])
         for definition in json.loads((DATA / "templates_good.json").read_text()):

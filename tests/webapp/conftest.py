@@ -104,17 +104,20 @@ def make_settings(database: Database, **changes: Any) -> Settings:
     media_dir = changes.pop("media_dir", None) or Path(database.settings.url.partition(":///")[2]).parent / "media"
     media_dir.mkdir(exist_ok=True)
     settings = Settings(
-        host="127.0.0.1",
-        port=0,
+        data_dir=media_dir.parent,
+        address=("127.0.0.1", 0),
         account="15550000000",
         database=DatabaseSettings(database.settings.url),
         secrets=make_secrets(),
         messages_rate=0,
+        messages_burst=80,
         contacts_rate=0,
+        contacts_burst=40,
         outgoing=OutgoingSettings(addresses.LOOPBACK),
         media_dir=media_dir,
+        media_reserve=0,
     )
-    return dataclasses.replace(settings, **changes)
+    return settings.model_copy(update=changes)
 
 
 def make_secrets() -> Secrets:

@@ -21,7 +21,7 @@ from tests.webapp.fake_coreapp import FakeCoreapp
 from tests.webapp.roles import check_is_for_administrators, check_takes_a_token, ordinary
 from tidings.e2ee.installation_secrets import SecretSealer
 from tidings.runtime.clock import ManualClock
-from tidings.runtime.settings import Environment, SettingsError
+from tidings.runtime.env import SettingsError
 from tidings.storage.business import certificates
 from tidings.storage.database import Database
 from tidings.wire import core
@@ -314,7 +314,7 @@ def test_the_made_certificate_names_what_it_was_made_for() -> None:
 
 
 def read(tmp_path: Path, **variables: str) -> settings.Settings:
-    return settings.read(Environment({"TIDINGS_DATA_DIR": str(tmp_path), **variables}))
+    return settings.Settings.read({"TIDINGS_DATA_DIR": str(tmp_path), **variables})
 
 
 def test_https_is_on_where_others_can_reach_the_api_unless_it_is_said_otherwise(tmp_path: Path) -> None:

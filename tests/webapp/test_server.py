@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import json
 import re
 import socket
@@ -14,7 +13,8 @@ import pytest
 from tests.webapp import raw
 from tests.webapp.conftest import Served, basic, body, make_settings
 from tests.webapp.fake_coreapp import FakeCoreapp
-from tidings.runtime.settings import DatabaseSettings, SettingsError
+from tidings.runtime.env import SettingsError
+from tidings.runtime.settings import DatabaseSettings
 from tidings.storage import schema
 from tidings.storage.database import Database
 from tidings.wire import core
@@ -162,13 +162,13 @@ async def test_requests_in_progress_are_finished_at_the_end(database: Database, 
 
 
 async def test_a_port_in_use_is_one_clear_line(api: Served, database: Database) -> None:
-    settings = dataclasses.replace(make_settings(database), port=api.port)
+    settings = make_settings(database, address=("127.0.0.1", api.port))
     with pytest.raises(SettingsError, match=f"cannot listen on 127.0.0.1:{api.port}: Address already in use"):
         await services.run(settings, asyncio.Event())
 
 
 async def test_the_database_of_another_number_is_one_clear_line(api: Served, database: Database) -> None:
-    settings = dataclasses.replace(make_settings(database), account="15559999999", port=0)
+    settings = make_settings(database, account="15559999999")
     with pytest.raises(SettingsError, match="15559999999, but this database is that of 15550000000"):
         await services.run(settings, asyncio.Event())
 
@@ -179,7 +179,7 @@ async def test_pending_migrations_are_refused_unless_embedded(tmp_path: object, 
     await empty.close()
     with pytest.raises(schema.PendingMigrations):
         await services.run(settings, asyncio.Event())
-    settings = dataclasses.replace(settings, embedded=True)
+    settings = settings.model_copy(update={"embedded": True})
     stop, ready = asyncio.Event(), asyncio.Event()
     running = asyncio.create_task(services.run(settings, stop, lambda offered: ready.set()))
     await asyncio.wait_for(ready.wait(), 10)

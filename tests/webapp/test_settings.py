@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from tidings.runtime.settings import Environment, SettingsError, printable
+from tidings.runtime.env import SettingsError, printable
 from webapp import settings
 
 
 def read(directory: Path, **variables: str) -> settings.Settings:
-    return settings.read(Environment({"TIDINGS_DATA_DIR": str(directory), **variables}))
+    return settings.Settings.read({"TIDINGS_DATA_DIR": str(directory), **variables})
 
 
 def test_nothing_set_listens_on_loopback_with_the_documented_limits(tmp_path: Path) -> None:
     found = read(tmp_path)
-    assert (found.host, found.port) == ("127.0.0.1", 9090)
+    assert found.address == ("127.0.0.1", 9090)
     assert (found.messages_rate, found.messages_burst) == (80, 80)
     assert (found.contacts_rate, found.contacts_burst) == (40, 40)
     assert found.coreapp is None

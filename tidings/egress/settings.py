@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import ipaddress
+from collections.abc import Mapping
+from typing import Annotated
 
 from tidings.egress import addresses, urls
 from tidings.egress.addresses import Network
-from tidings.runtime.settings import Environment
+from tidings.runtime import env
 
 NONE = "none"
 
@@ -26,29 +28,36 @@ class OutgoingSettings:
 ONLY_PUBLIC = OutgoingSettings()
 
 
-def read(env: Environment, *, loopback: bool) -> OutgoingSettings:
-    """`TIDINGS_OUTGOING_ALLOW` and `TIDINGS_OUTGOING_PROXY`; mistakes are reported to `env`.
+def read(variables: Mapping[str, str], *, loopback: bool) -> OutgoingSettings:
+    """`TIDINGS_OUTGOING_ALLOW` and `TIDINGS_OUTGOING_PROXY`. Raises `env.mistake`.
 
     loopback: this machine is allowed unless the first is set.
     """
-    raw = env.text("TIDINGS_OUTGOING_ALLOW", "127.0.0.0/8,::1" if loopback else NONE)
+    wrong: list[str] = []
+    raw = variables.get("TIDINGS_OUTGOING_ALLOW") or ("127.0.0.0/8,::1" if loopback else NONE)
     allowed: list[Network] = []
     for part in (part.strip() for part in raw.split(",")):
         if part and part.lower() != NONE:
             try:
                 allowed.append(ipaddress.ip_network(part))
             except ValueError:
-                env.problem(f"{part!r} in TIDINGS_OUTGOING_ALLOW is no network like 10.0.0.0/8, nor an address")
+                wrong.append(f"{part!r} in TIDINGS_OUTGOING_ALLOW is no network like 10.0.0.0/8, nor an address")
     for address in addresses.METADATA:
         if any(network.num_addresses == 1 and address in network for network in allowed):
-            env.problem(f"{address} in TIDINGS_OUTGOING_ALLOW is a metadata address, which is never called")
+            wrong.append(f"{address} in TIDINGS_OUTGOING_ALLOW is a metadata address, which is never called")
     proxy = None
-    where = env.text("TIDINGS_OUTGOING_PROXY")
+    where = variables.get("TIDINGS_OUTGOING_PROXY")
     if where:
         try:
             proxy = urls.parse(where)
         except ValueError:
-            env.problem("TIDINGS_OUTGOING_PROXY is not a URL like http://proxy.example:3128")
+            wrong.append("TIDINGS_OUTGOING_PROXY is not a URL like http://proxy.example:3128")
         if proxy is not None and (proxy.origin[2] or proxy.path != "/"):
-            env.problem("TIDINGS_OUTGOING_PROXY must be http:// and have no path")
+            wrong.append("TIDINGS_OUTGOING_PROXY must be http:// and have no path")
+    if wrong:
+        raise env.mistake("; ".join(wrong))
     return OutgoingSettings(tuple(allowed), proxy)
+
+
+# For the field of a process that may be `embedded`.
+Outgoing = Annotated[OutgoingSettings, env.made(lambda data: read(data["variables"], loopback=data["embedded"]))]

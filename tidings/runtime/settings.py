@@ -1,4 +1,4 @@
-"""Reading a process's settings from the environment: every mistake is collected, then reported together."""
+"""Settings that several processes of an installation share: directory, number, database and secrets."""
 
 from __future__ import annotations
 
@@ -9,105 +9,45 @@ import os
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+from urllib.parse import quote
+
+from pydantic import PlainValidator
+
+from tidings.runtime import env
 
 MIN_PYTHON = (3, 11)
+DEFAULT_NUMBER = "15550000000"
 
 
-class SettingsError(Exception):
-    """The environment holds values that cannot be used; `str()` names each of them in one line."""
+def _data_dir(value: str) -> Path:
+    path = env.parse_path(value)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise env.mistake(f"data directory {path}: {error.strerror}") from None
+    if not os.access(path, os.X_OK):
+        raise env.mistake(f"data directory {path}: not accessible")
+    return path
 
 
-class Environment:
-    """Typed access to variables. A bad value is remembered and its default returned; `check()` raises for all of them.
+def _business_number(value: str) -> str:
+    digits = value.lstrip("+")
+    if not (digits.isascii() and digits.isdigit() and 7 <= len(digits) <= 15):
+        raise env.mistake(f"TIDINGS_BUSINESS_NUMBER={digits!r} is not a number of 7 to 15 digits")
+    return digits
 
-    An empty value counts as unset.
-    """
 
-    def __init__(self, variables: Mapping[str, str]) -> None:
-        self._variables = variables
-        self._problems: list[str] = []
+def below_data_dir(name: str) -> PlainValidator:
+    """A path with a variable; by default this one in the data directory."""
+    return env.made(lambda data: data["data_dir"] / name, env.parse_path)
 
-    def text(self, name: str, default: str = "") -> str:
-        return self._variables.get(name) or default
 
-    def choice(self, name: str, default: str, choices: tuple[str, ...]) -> str:
-        value = self.text(name, default)
-        for choice in choices:
-            if value.lower() == choice.lower():
-                return choice
-        self._problems.append(f"{name}={value!r} is not one of {', '.join(choices)}")
-        return default
-
-    def integer(self, name: str, default: int, *, low: int = 0, high: int = 2**31 - 1) -> int:
-        raw = self.text(name)
-        if not raw:
-            return default
-        try:
-            value = int(raw)
-        except ValueError:
-            value = low - 1
-        if not low <= value <= high:
-            self._problems.append(f"{name}={raw!r} is not a whole number from {low} to {high}")
-            return default
-        return value
-
-    def number(self, name: str, default: float, *, low: float = 0.0, high: float = 1e9) -> float:
-        raw = self.text(name)
-        if not raw:
-            return default
-        try:
-            value = float(raw)
-        except ValueError:
-            value = low - 1
-        if not low <= value <= high:
-            self._problems.append(f"{name}={raw!r} is not a number from {low} to {high}")
-            return default
-        return value
-
-    def flag(self, name: str, default: bool = False) -> bool:
-        raw = self.text(name).lower()
-        if not raw:
-            return default
-        if raw in ("1", "true", "yes", "on"):
-            return True
-        if raw not in ("0", "false", "no", "off"):
-            self._problems.append(f"{name}={raw!r} is not a yes or no (use 1 or 0)")
-            return default
-        return False
-
-    def address(self, name: str, default: str) -> tuple[str, int]:
-        """`host:port`."""
-        raw = self.text(name, default)
-        host, _, port = raw.rpartition(":")
-        if not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
-            self._problems.append(f"{name}={raw!r} is not host:port")
-            return "127.0.0.1", 0
-        return host.strip("[]"), int(port)
-
-    def milliseconds_range(self, name: str) -> tuple[float, float]:
-        """`80..150` or `100`, in milliseconds; returned in seconds. Unset is no delay at all."""
-        raw = self.text(name)
-        if not raw:
-            return 0.0, 0.0
-        low, _, high = raw.partition("..")
-        try:
-            least, most = float(low) / 1000, float(high or low) / 1000
-        except ValueError:
-            least = most = -1.0
-        if not 0.0 <= least <= most < float("inf"):
-            self._problems.append(f"{name}={raw!r} is not milliseconds like 100 or 80..150")
-            return 0.0, 0.0
-        return least, most
-
-    def problem(self, text: str) -> None:
-        """Report a mistake that only the caller can see."""
-        self._problems.append(text)
-
-    def check(self) -> None:
-        """Raises `SettingsError` when any value read so far could not be used."""
-        if self._problems:
-            raise SettingsError("; ".join(self._problems))
+# Made when it is not there. Whether it can be written is for those to say who write.
+DataDir = Annotated[Path, env.text(_data_dir)]
+BusinessNumber = Annotated[str, env.text(_business_number)]
+LogLevel = Annotated[str, env.choice("debug", "info", "warning", "error")]
+BUSINESS_NUMBER: Any = env.variable("TIDINGS_BUSINESS_NUMBER", DEFAULT_NUMBER)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -136,42 +76,51 @@ def describe_url(url: str) -> str:
     return scheme + separator + rest.rpartition("@")[2]
 
 
-def read_database(env: Environment, data_dir: Path, family: str) -> DatabaseSettings:
+class _DatabaseVariables(env.Variables):
+    """The original's variables of the database, and ours that all families share."""
+
+    pool_size: Annotated[int, env.integer(1, 1000)] = env.variable("TIDINGS_DB_POOL_SIZE", 10)
+    commit_delay: Annotated[float, env.number(unit=0.001)] = env.variable("TIDINGS_DB_COMMIT_DELAY_MS", 0.0)
+    engine: Annotated[str, env.choice("SQLITE", "MYSQL")] = env.variable("WA_DB_ENGINE", "SQLITE")
+    username: str = env.variable("WA_DB_USERNAME", "root")
+    password: str = env.variable("WA_DB_PASSWORD")
+    hostname: str = env.variable("WA_DB_HOSTNAME", "127.0.0.1")
+    port: Annotated[int, env.integer(1, 65535)] = env.variable("WA_DB_PORT", 3306)
+    prefix: str = env.variable("WA_DB_NAME_PREFIX", "tidings_")
+
+    def mysql_url(self, family: str) -> str:
+        refused = [name for name in ("WA_DB_SSL_CA", "WA_DB_SSL_CERT", "WA_DB_SSL_KEY") if self.variables.get(name)]
+        if refused:
+            # Whoever sets it must not believe that the connection is encrypted.
+            raise env.mistake(f"{', '.join(refused)} is not supported: connections to the database are not encrypted")
+        user, password = quote(self.username, safe=""), quote(self.password, safe="")
+        return f"mysql+aiomysql://{user}:{password}@{self.hostname}:{self.port}/{self.prefix}{family}"
+
+
+def check_database_url(url: str, name: str = "database address ") -> str:
+    """Raises `mistake`, without user and password."""
+    if not url.startswith(("sqlite+aiosqlite://", "mysql+aiomysql://")):
+        raise env.mistake(f"{name}{describe_url(url)!r} is neither sqlite+aiosqlite:// nor mysql+aiomysql://")
+    return url
+
+
+def read_database(variables: Mapping[str, str], data_dir: Path, family: str) -> DatabaseSettings:
     """The database of one family of tables, `business` or `network`.
 
     `TIDINGS_<FAMILY>_DB_URL` wins; then the original's `WA_DB_*`; with neither, SQLite in the data directory.
     The MySQL schema is `WA_DB_NAME_PREFIX` (default `tidings_`) + family.
     """
-    pool_size = env.integer("TIDINGS_DB_POOL_SIZE", 10, low=1, high=1000)
-    delay = env.number("TIDINGS_DB_COMMIT_DELAY_MS", 0.0) / 1000
-    url = env.text(f"TIDINGS_{family.upper()}_DB_URL")
-    if not url and env.choice("WA_DB_ENGINE", "SQLITE", ("SQLITE", "MYSQL")) == "MYSQL":
-        quote = _quote
-        user, password = quote(env.text("WA_DB_USERNAME", "root")), quote(env.text("WA_DB_PASSWORD"))
-        host, port = env.text("WA_DB_HOSTNAME", "127.0.0.1"), env.integer("WA_DB_PORT", 3306, low=1, high=65535)
-        name = env.text("WA_DB_NAME_PREFIX", "tidings_") + family
-        for variable in ("WA_DB_SSL_CA", "WA_DB_SSL_CERT", "WA_DB_SSL_KEY"):
-            if env.text(variable):
-                # Whoever sets it must not believe that the connection is encrypted.
-                env.problem(f"{variable} is not supported: connections to the database are not encrypted")
-        url = f"mysql+aiomysql://{user}:{password}@{host}:{port}/{name}"
-    if not url:
-        url = f"sqlite+aiosqlite:///{data_dir / f'{family}.db'}"
-    if not url.startswith(("sqlite+aiosqlite://", "mysql+aiomysql://")):
-        env.problem(f"database address {describe_url(url)!r} is neither sqlite+aiosqlite:// nor mysql+aiomysql://")
-    return DatabaseSettings(url=url, pool_size=pool_size, commit_delay=delay)
+    found = _DatabaseVariables(variables=variables)
+    url = variables.get(f"TIDINGS_{family.upper()}_DB_URL")
+    if not url and found.engine == "MYSQL":
+        url = found.mysql_url(family)
+    url = check_database_url(url or f"sqlite+aiosqlite:///{data_dir / f'{family}.db'}")
+    return DatabaseSettings(url=url, pool_size=found.pool_size, commit_delay=found.commit_delay)
 
 
-def business_number(env: Environment) -> str:
-    """The number that the business sends from, `TIDINGS_BUSINESS_NUMBER`, as digits."""
-    number = env.text("TIDINGS_BUSINESS_NUMBER", "15550000000").lstrip("+")
-    if not (number.isascii() and number.isdigit() and 7 <= len(number) <= 15):
-        env.problem(f"TIDINGS_BUSINESS_NUMBER={number!r} is not a number of 7 to 15 digits")
-    return number
-
-
-def _quote(text: str) -> str:
-    return "".join(c if c.isalnum() or c in "-_.~" else "".join(f"%{b:02X}" for b in c.encode()) for c in text)
+def database(family: str) -> PlainValidator:
+    """For the field of a process that has a data directory."""
+    return env.made(lambda data: read_database(data["variables"], data["data_dir"], family))
 
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
@@ -204,31 +153,33 @@ _SECRETS = {
 }
 
 
-def read_secrets(env: Environment, data_dir: Path) -> Secrets:
+def read_secrets(variables: Mapping[str, str], data_dir: Path) -> Secrets:
     """All secrets. Those that the environment leaves out come from `secrets.json` in the data directory (mode
     0600), which is made at the first start."""
-    values = {field: env.text(variable) for field, variable in _SECRETS.items()}
+    values = {field: variables.get(name) or "" for field, name in _SECRETS.items()}
     missing = [field for field, value in values.items() if not value]
     if missing:
         path = data_dir / "secrets.json"
         try:
             kept = _load_or_make_secrets(path)
         except (OSError, ValueError) as error:
-            env.problem(f"{path}: {getattr(error, 'strerror', None) or 'not a file of secrets'}")
-            kept = {}
-        for field in missing:
-            values[field] = str(kept.get(field, ""))
-            if kept and not values[field]:
-                env.problem(f"{path}: has no {field}; add it there or set {_SECRETS[field]}")
+            raise env.mistake(f"{path}: {getattr(error, 'strerror', None) or 'not a file of secrets'}") from None
+        values |= {field: str(kept.get(field, "")) for field in missing}
+        lost = [
+            f"{path}: has no {field}; add it there or set {_SECRETS[field]}" for field in missing if not values[field]
+        ]
+        if lost:
+            raise env.mistake("; ".join(lost))
     try:
         master_key = bytes.fromhex(values["master_key"])
     except ValueError:
         master_key = b""
-    if len(master_key) != 32 and values["master_key"]:
-        env.problem("TIDINGS_MASTER_KEY is not 64 hexadecimal digits")
-    return Secrets(
-        values["jwt_key"], values["link_key"], values["registration_key"], master_key, values["webhook_secret"]
-    )
+    if len(master_key) != 32:
+        raise env.mistake("TIDINGS_MASTER_KEY is not 64 hexadecimal digits")
+    return Secrets(**{**values, "master_key": master_key})  # type: ignore[arg-type]
+
+
+InstallationSecrets = Annotated[Secrets, env.made(lambda data: read_secrets(data["variables"], data["data_dir"]))]
 
 
 def _load_or_make_secrets(path: Path) -> dict[str, str]:
@@ -254,23 +205,26 @@ def _load_or_make_secrets(path: Path) -> dict[str, str]:
     return kept
 
 
-def data_dir(env: Environment) -> Path:
-    """`TIDINGS_DATA_DIR`, by default `data` below the working directory; made when it is not there.
+class LogSettings(env.Variables):
+    """What a process logs, and how."""
 
-    Reports a problem when it cannot be made or looked into. Whether it can be written is for those to say who write.
+    log_level: LogLevel = env.variable("TIDINGS_LOG_LEVEL", "info", shown=False)
+    log_style: Annotated[str, env.choice("text", "json")] = env.variable("TIDINGS_LOG_STYLE", "text", shown=False)
+
+
+class InstallationSettings(LogSettings):
+    """Settings of all that works in the data directory of an installation."""
+
+    data_dir: DataDir = env.variable("TIDINGS_DATA_DIR", "data")
+
+
+class ProcessSettings(InstallationSettings):
+    """Settings that all processes have.
+
+    embedded: bring the tables up to date at start instead of refusing to start.
+    profile:  where a profile of the process is written; empty for none.
     """
-    path = Path(env.text("TIDINGS_DATA_DIR", "data")).expanduser().absolute()
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        env.problem(f"data directory {path}: {error.strerror}")
-        return path
-    if not os.access(path, os.X_OK):
-        env.problem(f"data directory {path}: not accessible")
-    return path
 
-
-def printable(settings: Any) -> dict[str, str]:
-    """The fields of a settings object for the log at start, without those that are not for its repr; secrets show as
-    `Secrets(…)`."""
-    return {field.name: repr(getattr(settings, field.name)) for field in dataclasses.fields(settings) if field.repr}
+    embedded: env.Flag = env.variable("TIDINGS_EMBEDDED", False)
+    secrets: InstallationSecrets = env.MADE
+    profile: str = env.variable("TIDINGS_PROFILE", shown=False)

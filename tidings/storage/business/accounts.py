@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from tidings.runtime.settings import SettingsError
+from tidings.runtime.env import SettingsError
 from tidings.storage import types
 from tidings.storage.business import users
 from tidings.storage.business.tables import metadata

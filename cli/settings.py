@@ -1,0 +1,32 @@
+"""Settings of the commands that are no processes of an installation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated
+
+from tidings.runtime import env, settings
+from tidings.runtime.settings import DatabaseSettings
+
+
+class TableSettings(settings.InstallationSettings):
+    """Where the tables are."""
+
+    business: Annotated[DatabaseSettings, settings.database("business")] = env.MADE
+    network: Annotated[DatabaseSettings, settings.database("network")] = env.MADE
+
+    @property
+    def families(self) -> Mapping[str, DatabaseSettings]:
+        return {"business": self.business, "network": self.network}
+
+
+class AccountSettings(TableSettings):
+    """With the business number."""
+
+    account: settings.BusinessNumber = settings.BUSINESS_NUMBER
+
+
+class WholeSettings(AccountSettings):
+    """With the secrets, which are made when they are not there."""
+
+    secrets: settings.InstallationSecrets = env.MADE
