@@ -2,34 +2,51 @@
 
 from __future__ import annotations
 
-import re
+import contextlib
+
+from python_multipart.exceptions import FormParserError
+from python_multipart.multipart import Field, File, FormParser, parse_options_header
 
 from tidings.wire.codes import INVALID_REQUEST, PARAMETER_MISSING
 from webapp.errors import InvalidRequest
 
-_TYPE = re.compile(rb"multipart/form-data\s*(;|$)", re.IGNORECASE)
-_BOUNDARY = re.compile(rb';\s*boundary=(?:"([^"\r\n]{1,70})"|([^\s;"]{1,70}))', re.IGNORECASE)
-_NAME = re.compile(rb'[;\s]name=(?:"([^"\r\n]*)"|([^\s;"]+))', re.IGNORECASE)
+_FORM = "multipart/form-data"
 
 
 def is_multipart(content_type: bytes) -> bool:
     """Does the header announce such a body?"""
-    return _TYPE.match(content_type.strip()) is not None
+    return parse_options_header(content_type.strip())[0] == _FORM.encode()
 
 
 def take_file(content_type: bytes, body: bytes, field: str) -> bytes:
     """The content of the field, whose name is compared without regard to case. Raises `InvalidRequest`."""
-    match = _BOUNDARY.search(content_type)
-    if match is None:
+    boundary = parse_options_header(content_type)[1].get(b"boundary")
+    if not boundary:
         raise InvalidRequest.because(INVALID_REQUEST, "the Content-Type names no boundary")
-    delimiter = b"\r\n--" + (match[1] or match[2])
-    parts = (b"\r\n" + body).split(delimiter)
-    if len(parts) < 3 or not parts[-1].startswith(b"--"):
+    # What stands before the first boundary is not part of the form.
+    _, delimiter, parts = (b"\r\n" + body).partition(b"\r\n--" + boundary)
+    if parts.startswith(b"--") or b"\r\n--" + boundary + b"--" not in parts:
         raise InvalidRequest.because(INVALID_REQUEST, "the body does not end with its boundary")
-    for part in parts[1:-1]:
-        # What may follow a delimiter in its line is padding.
-        head, blank, content = part.partition(b"\r\n\r\n")
-        name = _NAME.search(head) if blank else None
-        if name is not None and (name[1] or name[2] or b"").lower() == field.lower().encode():
-            return content
-    raise InvalidRequest.because(PARAMETER_MISSING, f"{field}: is missing")
+    found: list[bytes] = []
+
+    def keep(name: bytes | None, content: bytes) -> None:
+        if name is not None and name.lower() == field.lower().encode():
+            found.append(content)
+
+    def keep_file(part: File) -> None:
+        part.file_object.seek(0)
+        keep(part.field_name, part.file_object.read())
+
+    def keep_field(part: Field) -> None:
+        keep(part.field_name, part.value or b"")
+
+    # In memory: the body is there already.
+    form = FormParser(_FORM, keep_field, keep_file, boundary=boundary, config={"MAX_MEMORY_FILE_SIZE": len(body)})
+    # Fields before a mistake count.
+    with contextlib.suppress(FormParserError):
+        form.write(delimiter.removeprefix(b"\r\n") + parts)
+        form.finalize()
+    form.close()
+    if not found:
+        raise InvalidRequest.because(PARAMETER_MISSING, f"{field}: is missing")
+    return found[0]

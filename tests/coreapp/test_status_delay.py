@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import time
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from tidings.storage.business.callbacks import Callback
 from tidings.wire import device as frames
 
 NUMBER, OTHER = "15550110001", "15550110002"
-DEFAULT: float = inspect.signature(Settings).parameters["status_delay"].default  # seconds
+DEFAULT: float = Settings.model_fields["status_delay"].default  # seconds
 START = int(ManualClock().now() * 1000)
 
 

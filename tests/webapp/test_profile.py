@@ -104,7 +104,7 @@ async def test_a_broken_form_is_refused(api: Served, kind: str, content: bytes, 
 
 
 def test_the_field_of_a_form_is_found_whatever_surrounds_it() -> None:
-    head = b'--x \r\nContent-Type: image/png\r\ncontent-disposition: form-data; filename="n"; name=file\r\n\r\n'
+    head = b'--x\r\nContent-Type: image/png\r\ncontent-disposition: form-data; filename="n"; name=file\r\n\r\n'
     content = b"\r\n--y\r\n\0"
     raw = b"preamble\r\n" + head + content + b"\r\n--x--\r\nepilogue"
     assert multipart.take_file(b"multipart/form-data; Boundary=x", raw, "File") == content

@@ -113,3 +113,5 @@ def configure(
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     for chatty in ("aiosqlite", "alembic", "asyncio", "httpx", "httpcore", "websockets", "uvicorn.access"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
+    # It warns of each malformed form, which its sender hears of, too.
+    logging.getLogger("python_multipart").setLevel(logging.ERROR)
