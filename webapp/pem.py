@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import bisect
-import collections
 import datetime
 import ipaddress
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Self
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 # What clients accept at most of a certificate that somebody trusts by hand.
@@ -24,8 +23,6 @@ RENEW_DAYS = 30
 MAX_PEM = 256 * 1024  # bytes
 
 _BEGIN = re.compile(rb"-----BEGIN ([A-Z0-9 ]{1,40})-----")
-# What follows may begin with the dashes of what is before.
-_END = re.compile(rb"(?=(-----END ([A-Z0-9 ]{1,40})-----))")
 _DAY = datetime.timedelta(days=1)
 _PEM = serialization.Encoding.PEM
 
@@ -41,26 +38,25 @@ class RenewIt(Wrong):
 class Bundle:
     """A private key, its certificate and what that one was issued by, in that order; PEM."""
 
-    def __init__(self, key: bytes, certificates: Sequence[x509.Certificate]) -> None:
-        self._key = key
+    def __init__(self, key: PrivateKeyTypes, certificates: Sequence[x509.Certificate]) -> None:
+        self._key = key.private_bytes(_PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
         self._certificates = list(certificates)
 
     @classmethod
     def parse(cls, text: bytes, now: datetime.datetime) -> Self:
         """Raises `Wrong`; `RenewIt` for what was, or will be, right."""
-        # Before a key on a curve, OpenSSL writes the curve.
-        blocks = [(kind, block) for kind, block in _blocks(text) if kind != b"EC PARAMETERS"]
-        if not blocks or not blocks[0][0].endswith(b"PRIVATE KEY"):
+        kinds = _kinds(text)
+        if not kinds or not kinds[0].endswith(b"PRIVATE KEY"):
             raise Wrong("should begin with a private key in PEM")
         try:
-            key = serialization.load_pem_private_key(blocks[0][1], None)
+            key = serialization.load_pem_private_key(text, None)
         except (ValueError, TypeError, UnsupportedAlgorithm) as error:
             raise Wrong(f"the private key cannot be read, it should not be encrypted: {_brief(error)}") from None
-        if any(kind != b"CERTIFICATE" for kind, _ in blocks[1:]):
+        if any(kind != b"CERTIFICATE" for kind in kinds[1:]):
             raise Wrong("after the private key only certificates should follow")
-        chain = [_certificate(block) for _, block in blocks[1:]]
-        if len(chain) < 2:
+        if len(kinds) < 3:
             raise Wrong("after the private key should follow its certificate and at least one intermediate")
+        chain = _certificates(text)
         spki = serialization.PublicFormat.SubjectPublicKeyInfo
         if key.public_key().public_bytes(_PEM, spki) != chain[0].public_key().public_bytes(_PEM, spki):
             raise Wrong("the first certificate is not that of the private key")
@@ -71,15 +67,15 @@ class Bundle:
                 raise Wrong(f"{_name(issued)} was not issued by {_name(issuer)}, which follows it") from None
         if not chain[0].not_valid_before_utc <= now <= chain[0].not_valid_after_utc:
             raise RenewIt(f"{_name(chain[0])} is not valid now")
-        return cls(blocks[0][1] + b"\n", chain)
+        return cls(key, chain)
 
     @classmethod
     def load(cls, text: bytes) -> Self:
         """What `pem` gave. Raises `Wrong` for what it did not."""
-        blocks = [block for _, block in _blocks(text)]
-        if len(blocks) < 2:
-            raise Wrong("should be a private key and certificates in PEM")
-        return cls(blocks[0] + b"\n", [_certificate(block) for block in blocks[1:]])
+        try:
+            return cls(serialization.load_pem_private_key(text, None), x509.load_pem_x509_certificates(text))
+        except (ValueError, TypeError):
+            raise Wrong("should be a private key and certificates in PEM") from None
 
     @classmethod
     def make(cls, names: Sequence[str], now: datetime.datetime) -> Self:
@@ -104,8 +100,7 @@ class Bundle:
             .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(public), critical=False)
             .sign(key, hashes.SHA256())
         )
-        plain = serialization.NoEncryption()
-        return cls(key.private_bytes(_PEM, serialization.PrivateFormat.PKCS8, plain), [certificate])
+        return cls(key, [certificate])
 
     @property
     def pem(self) -> bytes:
@@ -134,12 +129,12 @@ class Bundle:
 
 def parse_authorities(text: bytes) -> bytes:
     """The certificates in `text`, without what is between them. Raises `Wrong`."""
-    blocks = list(_blocks(text))
-    if not blocks:
+    kinds = _kinds(text)
+    if not kinds:
         raise Wrong("should be certificates in PEM")
-    if any(kind != b"CERTIFICATE" for kind, _ in blocks):
+    if any(kind != b"CERTIFICATE" for kind in kinds):
         raise Wrong("should hold certificates only")
-    return _join([_certificate(block) for _, block in blocks])
+    return _join(_certificates(text))
 
 
 def is_name(text: str) -> bool:
@@ -151,21 +146,10 @@ def is_name(text: str) -> bool:
     return bool(text)
 
 
-def _blocks(text: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """What a block is said to be, and the block, for each that begins and ends; in time linear in the text."""
-    ends = collections.defaultdict[bytes, list[re.Match[bytes]]](list)
-    for end in _END.finditer(text):
-        ends[end[2]].append(end)
-    begin = _BEGIN.search(text)
-    while begin is not None:
-        found = ends.get(begin[1], [])
-        first = bisect.bisect_left(found, begin.end(), key=re.Match.start)
-        if first < len(found):
-            past = found[first].end(1)
-            yield begin[1], text[begin.start() : past]
-        else:
-            past = begin.start() + 1
-        begin = _BEGIN.search(text, past)
+def _kinds(text: bytes) -> list[bytes]:
+    """What its blocks are said to be, in their order."""
+    # Before a key on a curve, OpenSSL writes the curve.
+    return [kind for kind in _BEGIN.findall(text) if kind != b"EC PARAMETERS"]
 
 
 def _general_name(name: str) -> x509.GeneralName:
@@ -175,11 +159,14 @@ def _general_name(name: str) -> x509.GeneralName:
         return x509.DNSName(name)
 
 
-def _certificate(block: bytes) -> x509.Certificate:
+def _certificates(text: bytes) -> list[x509.Certificate]:
     try:
-        return x509.load_pem_x509_certificate(block)
+        found = x509.load_pem_x509_certificates(text)
     except ValueError as error:
         raise Wrong(f"a certificate cannot be read: {_brief(error)}") from None
+    if len(found) != _kinds(text).count(b"CERTIFICATE"):
+        raise Wrong("a certificate cannot be read: it does not begin on a line of its own")
+    return found
 
 
 def _join(certificates: Sequence[x509.Certificate]) -> bytes:
