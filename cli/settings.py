@@ -20,13 +20,13 @@ class TableSettings(settings.InstallationSettings):
         return {"business": self.business, "network": self.network}
 
 
-class AccountSettings(TableSettings):
+class BusinessSettings(TableSettings):
     """With the business number."""
 
     account: settings.BusinessNumber = settings.BUSINESS_NUMBER
 
 
-class WholeSettings(AccountSettings):
+class WholeSettings(BusinessSettings):
     """With the secrets, which are made when they are not there."""
 
     secrets: settings.InstallationSecrets = env.MADE

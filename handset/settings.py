@@ -34,8 +34,20 @@ HTTP_URL: Any = env.variable("TIDINGS_NETWORK_HTTP_URL", "http://127.0.0.1:9095"
 
 
 def _list(check: Callable[[str], Any]) -> Any:
-    """Values between commas, each once."""
-    return env.text(lambda value: tuple(dict.fromkeys(check(part.strip()) for part in value.split(","))))
+    """Values between commas, each once. `check` raises `ValueError` that says what is wrong with one."""
+
+    def read(value: str) -> tuple[Any, ...]:
+        found, wrong = [], []
+        for part in value.split(","):
+            try:
+                found.append(check(part.strip()))
+            except ValueError as error:
+                wrong.append(str(error))
+        if wrong:
+            raise env.mistake("; ".join(wrong))
+        return tuple(dict.fromkeys(found))
+
+    return env.text(read)
 
 
 def _kind(word: str) -> Behaviour:
@@ -43,13 +55,13 @@ def _kind(word: str) -> Behaviour:
         return Behaviour(word)
     except ValueError:
         known = ",".join(kind.value for kind in Behaviour)
-        raise env.mistake(f"TIDINGS_ROBOTS_KINDS: {word!r} is not one of {known}") from None
+        raise ValueError(f"TIDINGS_ROBOTS_KINDS: {word!r} is not one of {known}") from None
 
 
 def _prefix(word: str) -> str:
     prefix = word.removeprefix("+")
     if not _PREFIX.fullmatch(prefix):
-        raise env.mistake(f"TIDINGS_ROBOTS_PREFIXES: {prefix!r} is not 1 to 9 digits that begin with a country code")
+        raise ValueError(f"TIDINGS_ROBOTS_PREFIXES: {prefix!r} is not 1 to 9 digits that begin with a country code")
     return prefix
 
 

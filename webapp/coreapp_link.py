@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Sequence
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from prometheus_client import Histogram
 
@@ -16,7 +16,8 @@ from tidings.storage.business.shards import Owner
 from tidings.storage.database import Database
 from tidings.wire import core
 from tidings.wire.codes import NOT_PRIMARY_COREAPP
-from webapp.coreapp_peer import STALL, Make, Peer
+from webapp.coreapp_peer import STALL, Peer
+from webapp.coreapps import Answer, Make
 from webapp.errors import (
     AnswerPending,
     CoreappAway,
@@ -35,20 +36,6 @@ SECONDS = Histogram(
     buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5, 30),
 )
 
-Answer = TypeVar(
-    "Answer",
-    core.Done,
-    core.Contacts,
-    core.Accepted,
-    core.Identity,
-    core.Health,
-    core.Metrics,
-    core.Exported,
-    core.GroupList,
-    core.GroupDescription,
-    core.GroupInvite,
-    core.GroupIcon,
-)
 
 # Seconds between two looks at the shard map, while everything is connected and while something is not.
 CALM, ANXIOUS = 5.0, 1.0

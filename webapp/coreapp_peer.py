@@ -8,21 +8,19 @@ import math
 import os
 import random
 from collections.abc import Callable
-from typing import Any
 
 from prometheus_client import Gauge
 
-from tidings.wire import connection as wire
 from tidings.wire import core
+from tidings.wire.connection import MAX_FRAME, Connection, Disconnected, FrameTooLong, NotSent, connect
 from tidings.wire.requests import Requests, TooManyQuestions
+from webapp.coreapps import Make
 from webapp.errors import CoreappAway, CoreappUnreachable, Overloaded, QuestionTooLarge
 
 log = logging.getLogger(__name__)
 
 CONNECTED = Gauge("tidings_webapp_coreapps_connected", "Coreapps that this Webapp is connected to")
 
-# The question, given the number that its answer will have.
-Make = Callable[[int], Any]
 
 # Seconds in which no message was accepted, after which the Coreapp is stuck for those that wait to be.
 STALL = 4.5
@@ -40,7 +38,7 @@ class Peer:
         self._changed = changed
         self._stall = stall
         self._requests: Requests[core.Answer] = Requests()
-        self._connection: wire.Connection | None = None
+        self._connection: Connection | None = None
         self._lost = asyncio.Event()
         self._greeted = False
         self._wanted = True
@@ -59,7 +57,7 @@ class Peer:
             while self._wanted:
                 try:
                     await self._connect()
-                except (OSError, TimeoutError, ValueError, wire.Disconnected) as error:
+                except (OSError, TimeoutError, ValueError, Disconnected) as error:
                     self._note(_cause(error))
                     if self._connection is not None:
                         self._connection.abort("not greeted")
@@ -103,13 +101,13 @@ class Peer:
             if soon and timeout > self._stall:
                 return await self._requests.ask(connection, make, timeout=self._stall, longer=longer)
             return await self._requests.ask(connection, make, timeout=timeout)
-        except wire.FrameTooLong:
-            raise QuestionTooLarge(wire.MAX_FRAME) from None
+        except FrameTooLong:
+            raise QuestionTooLarge(MAX_FRAME) from None
         except TooManyQuestions as error:
             raise Overloaded(f"the Coreapp at {self.address}: {error}") from None
-        except wire.NotSent as error:
+        except NotSent as error:
             raise CoreappUnreachable(f"the Coreapp at {self.address} cannot be reached: {error}") from None
-        except wire.Disconnected as error:
+        except Disconnected as error:
             raise CoreappAway(f"the Coreapp at {self.address} went away before it answered: {error}") from None
         except TimeoutError:
             now = loop.time()
@@ -123,16 +121,16 @@ class Peer:
             seconds = f"{now - asked:.1f}"
             raise CoreappAway(f"the Coreapp at {self.address}: connection timed out after {seconds} s") from None
 
-    def opened(self, connection: wire.Connection) -> None:
+    def opened(self, connection: Connection) -> None:
         self._connection = connection
         self._lost.clear()
 
-    def received(self, connection: wire.Connection, frame: core.Answer) -> None:
+    def received(self, connection: Connection, frame: core.Answer) -> None:
         if type(frame) is core.Accepted:
             self._progress_at = connection.last_received
         self._requests.answered(frame.n, frame)
 
-    def closed(self, connection: wire.Connection, reason: str) -> None:
+    def closed(self, connection: Connection, reason: str) -> None:
         if connection is not self._connection:
             return
         self._connection = None
@@ -146,12 +144,12 @@ class Peer:
     async def _connect(self) -> None:
         host, _, port = self.address.rpartition(":")
         async with asyncio.timeout(CONNECT_TIMEOUT):
-            connection = await wire.connect(host.strip("[]"), int(port), core.Answer, self)
+            connection = await connect(host.strip("[]"), int(port), core.Answer, self)
             answer = await self._requests.ask(
                 connection, lambda n: core.Hello(n=n, key=self._key), timeout=CONNECT_TIMEOUT
             )
         if not isinstance(answer, core.Done):
-            raise wire.Disconnected(f"greeted with {type(answer).__name__}")
+            raise Disconnected(f"greeted with {type(answer).__name__}")
 
     def _is_up(self, up: bool) -> None:
         CONNECTED.inc(up - self._greeted)

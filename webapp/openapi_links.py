@@ -8,7 +8,7 @@ from typing import Any
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Link:
+class OperationLink:
     """From the answer to `source` (method, path, status) to `target` (method, path).
 
     parameters, body: runtime expressions of OpenAPI, which say where in the first exchange the values stand.
@@ -20,8 +20,8 @@ class Link:
     body: Any = None
 
 
-def _of_one(source: tuple[str, str, str], path: str, methods: str, **parameters: str) -> list[Link]:
-    return [Link(source, (method, path), parameters) for method in methods.split()]
+def _of_one(source: tuple[str, str, str], path: str, methods: str, **parameters: str) -> list[OperationLink]:
+    return [OperationLink(source, (method, path), parameters) for method in methods.split()]
 
 
 _USER, _PACK, _STICKER = "/v1/users/{username}", "/v1/stickerpacks/{id}", "/v1/stickerpacks/{id}/stickers/{index}"
@@ -38,10 +38,10 @@ _CONTACT = "$response.body#/contacts/0/wa_id"
 _TEMPLATE = "$response.body#/templates/0"
 _GROUP_ID = "$response.body#/groups/0/id"
 
-LINKS: tuple[Link, ...] = (
+LINKS: tuple[OperationLink, ...] = (
     *_of_one(_NEW_USER, _USER, "get put delete", username="$response.body#/users/0/username"),
     *_of_one(_NEW_TEMPLATE, "/v1/configs/templates/{name}", "delete", name=f"{_TEMPLATE}/name"),
-    Link(
+    OperationLink(
         _NEW_TEMPLATE,
         _MESSAGES,
         body={
@@ -55,7 +55,7 @@ LINKS: tuple[Link, ...] = (
         },
     ),
     *_of_one(_NEW_MEDIA, "/v1/media/{media_id}", "get delete", media_id="$response.body#/media/0/id"),
-    Link(
+    OperationLink(
         _NEW_MEDIA,
         _MESSAGES,
         body={"to": "15550110001", "type": "document", "document": {"id": "$response.body#/media/0/id"}},
@@ -73,24 +73,24 @@ LINKS: tuple[Link, ...] = (
     *_of_one(_NEW_GROUP, f"{_GROUP}/leave", "post", group_id=_GROUP_ID),
     *_of_one(_NEW_GROUP, f"{_GROUP}/participants", "delete", group_id=_GROUP_ID),
     *_of_one(_NEW_GROUP, f"{_GROUP}/admins", "patch delete", group_id=_GROUP_ID),
-    Link(
+    OperationLink(
         _NEW_GROUP,
         _MESSAGES,
         body={"recipient_type": "group", "to": _GROUP_ID, "type": "text", "text": {"body": "Hello"}},
     ),
-    Link(
+    OperationLink(
         ("post", "/v1/contacts", "200"),
         _MESSAGES,
         body={"to": _CONTACT, "type": "text", "text": {"body": "Hello"}},
     ),
     *_of_one(("post", "/v1/contacts", "200"), _IDENTITY, "get", wa_id=_CONTACT),
-    Link(
+    OperationLink(
         ("get", _IDENTITY, "200"),
         ("put", _IDENTITY),
         {"wa_id": "$request.path.wa_id"},
         {"hash": "$response.body#/contacts/hash"},
     ),
-    Link(
+    OperationLink(
         ("post", "/v1/settings/backup", "200"),
         ("post", "/v1/settings/restore"),
         body={"password": "$request.body#/password", "data": "$response.body#/settings/data"},

@@ -27,15 +27,15 @@ _DAY = datetime.timedelta(days=1)
 _PEM = serialization.Encoding.PEM
 
 
-class Wrong(ValueError):
-    """It cannot be used; `str()` says why."""
+class UnusablePem(ValueError):
+    """A key or certificates that cannot be used; `str()` says why."""
 
 
-class RenewIt(Wrong):
-    """Nothing is wrong with it but its time: that is over, or has not come."""
+class CertificateExpired(UnusablePem):
+    """Nothing is wrong with the certificate but its time, which is over or has not come."""
 
 
-class Bundle:
+class CertificateBundle:
     """A private key, its certificate and what that one was issued by, in that order; PEM."""
 
     def __init__(self, key: PrivateKeyTypes, certificates: Sequence[x509.Certificate]) -> None:
@@ -44,38 +44,38 @@ class Bundle:
 
     @classmethod
     def parse(cls, text: bytes, now: datetime.datetime) -> Self:
-        """Raises `Wrong`; `RenewIt` for what was, or will be, right."""
+        """Raises `UnusablePem`; `CertificateExpired` for what was, or will be, right."""
         kinds = _kinds(text)
         if not kinds or not kinds[0].endswith(b"PRIVATE KEY"):
-            raise Wrong("should begin with a private key in PEM")
+            raise UnusablePem("should begin with a private key in PEM")
         try:
             key = serialization.load_pem_private_key(text, None)
         except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-            raise Wrong(f"the private key cannot be read, it should not be encrypted: {_brief(error)}") from None
+            raise UnusablePem(f"the private key cannot be read, it should not be encrypted: {_brief(error)}") from None
         if any(kind != b"CERTIFICATE" for kind in kinds[1:]):
-            raise Wrong("after the private key only certificates should follow")
+            raise UnusablePem("after the private key only certificates should follow")
         if len(kinds) < 3:
-            raise Wrong("after the private key should follow its certificate and at least one intermediate")
+            raise UnusablePem("after the private key should follow its certificate and at least one intermediate")
         chain = _certificates(text)
         spki = serialization.PublicFormat.SubjectPublicKeyInfo
         if key.public_key().public_bytes(_PEM, spki) != chain[0].public_key().public_bytes(_PEM, spki):
-            raise Wrong("the first certificate is not that of the private key")
+            raise UnusablePem("the first certificate is not that of the private key")
         for issued, issuer in itertools.pairwise(chain):
             try:
                 issued.verify_directly_issued_by(issuer)
             except (ValueError, TypeError, InvalidSignature):
-                raise Wrong(f"{_name(issued)} was not issued by {_name(issuer)}, which follows it") from None
+                raise UnusablePem(f"{_name(issued)} was not issued by {_name(issuer)}, which follows it") from None
         if not chain[0].not_valid_before_utc <= now <= chain[0].not_valid_after_utc:
-            raise RenewIt(f"{_name(chain[0])} is not valid now")
+            raise CertificateExpired(f"{_name(chain[0])} is not valid now")
         return cls(key, chain)
 
     @classmethod
     def load(cls, text: bytes) -> Self:
-        """What `pem` gave. Raises `Wrong` for what it did not."""
+        """What `pem` gave. Raises `UnusablePem` for what it did not."""
         try:
             return cls(serialization.load_pem_private_key(text, None), x509.load_pem_x509_certificates(text))
         except (ValueError, TypeError):
-            raise Wrong("should be a private key and certificates in PEM") from None
+            raise UnusablePem("should be a private key and certificates in PEM") from None
 
     @classmethod
     def make(cls, names: Sequence[str], now: datetime.datetime) -> Self:
@@ -128,12 +128,12 @@ class Bundle:
 
 
 def parse_authorities(text: bytes) -> bytes:
-    """The certificates in `text`, without what is between them. Raises `Wrong`."""
+    """The certificates in `text`, without what is between them. Raises `UnusablePem`."""
     kinds = _kinds(text)
     if not kinds:
-        raise Wrong("should be certificates in PEM")
+        raise UnusablePem("should be certificates in PEM")
     if any(kind != b"CERTIFICATE" for kind in kinds):
-        raise Wrong("should hold certificates only")
+        raise UnusablePem("should hold certificates only")
     return _join(_certificates(text))
 
 
@@ -163,9 +163,9 @@ def _certificates(text: bytes) -> list[x509.Certificate]:
     try:
         found = x509.load_pem_x509_certificates(text)
     except ValueError as error:
-        raise Wrong(f"a certificate cannot be read: {_brief(error)}") from None
+        raise UnusablePem(f"a certificate cannot be read: {_brief(error)}") from None
     if len(found) != _kinds(text).count(b"CERTIFICATE"):
-        raise Wrong("a certificate cannot be read: it does not begin on a line of its own")
+        raise UnusablePem("a certificate cannot be read: it does not begin on a line of its own")
     return found
 
 

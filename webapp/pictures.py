@@ -35,7 +35,7 @@ UPLOAD: dict[str, Any] = {
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Picture:
+class UploadedPicture:
     """type: `image/jpeg` or `image/png`, by what the content begins with."""
 
     type: str
@@ -45,7 +45,7 @@ class Picture:
 def picture_body(limit: int) -> Any:
     """For the signature of a route, behind the caller: a picture of at most `limit` bytes."""
 
-    async def read(request: Request) -> Picture:
+    async def read(request: Request) -> UploadedPicture:
         content = await bodies.receive(request, limit + _FRAME)
         kind = headers.find(request.scope, b"content-type") or b""
         if multipart.is_multipart(kind):
@@ -55,11 +55,11 @@ def picture_body(limit: int) -> Any:
     return Depends(read)
 
 
-def check(content: bytes, limit: int) -> Picture:
+def check(content: bytes, limit: int) -> UploadedPicture:
     """Raises `InvalidRequest` for what is no picture of at most `limit` bytes."""
     if len(content) > limit:
         raise InvalidRequest.because(PARAMETER_INVALID, f"{FIELD}: is over the limit of {limit} bytes")
     for start, name in _TYPES:
         if content.startswith(start):
-            return Picture(name, content)
+            return UploadedPicture(name, content)
     raise InvalidRequest.because(PARAMETER_INVALID, f"{FIELD}: should be a JPEG or PNG image")

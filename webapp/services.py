@@ -23,15 +23,15 @@ from tidings.storage import schema
 from tidings.storage.business import accounts
 from tidings.storage.database import Database
 from webapp import server
-from webapp.account.service import Account
+from webapp.account.service import Registration
 from webapp.application_settings.service import AccountSettings
 from webapp.authenticator import Authenticator, Limit, RateLimits
 from webapp.backup.service import Backups
 from webapp.bodies import BodyLimit
-from webapp.business_encryption.service import BusinessEncryption
+from webapp.business_encryption.service import FlowKeys
 from webapp.certificates.service import Certificates
 from webapp.compliance.service import ComplianceInfo
-from webapp.contacts.service import Contacts
+from webapp.contacts.service import ContactChecks
 from webapp.coreapp_link import CoreappLinks, DatabaseShardMap, FixedShardMap, ShardMap
 from webapp.garbage.service import Collections
 from webapp.groups.service import Groups
@@ -39,9 +39,9 @@ from webapp.health.service import HealthCheck
 from webapp.idempotency import FirstAnswers
 from webapp.media.references import References
 from webapp.media.service import MediaStore
-from webapp.media_providers.service import MediaProviders
+from webapp.media_providers.service import ProviderList
 from webapp.messages.service import Messages
-from webapp.metrics.service import Metrics
+from webapp.metrics.service import ProcessMetrics
 from webapp.profile.service import Profile
 from webapp.ratelimit import TokenBucket
 from webapp.settings import Settings
@@ -84,7 +84,7 @@ class Parts:
     credentials: Credentials
     hasher: Hasher
     tls: ServerTLS | None
-    metrics: Metrics
+    metrics: ProcessMetrics
 
 
 def assemble(settings: Settings, database: Database, shard_map: ShardMap, hasher: Hasher, clock: Clock) -> Parts:
@@ -103,7 +103,7 @@ def assemble(settings: Settings, database: Database, shard_map: ShardMap, hasher
     tls = None
     if settings.tls:
         tls = ServerTLS(database, settings.account, safe=safe, names=settings.tls_names, clock=clock)
-    metrics = Metrics(clock, backlog=server.BACKLOG)
+    metrics = ProcessMetrics(clock, backlog=server.BACKLOG)
     app = webapp.app.create(
         [
             Authenticator(tokens, settings.api_key),
@@ -113,7 +113,7 @@ def assemble(settings: Settings, database: Database, shard_map: ShardMap, hasher
             templates,
             metrics,
             Certificates(database, links, safe=safe, server=tls, clock=clock),
-            Account(database, links, hasher),
+            Registration(database, links, hasher),
             *_resources(settings, database, links, safe, clock),
             Messages(
                 links,
@@ -145,14 +145,14 @@ def _resources(
     guard = EgressGuard(settings.outgoing)
     files = Files(settings.media_dir, reserve=settings.media_reserve)
     return [
-        Contacts(links),
+        ContactChecks(links),
         AccountSettings(database, links, guard),
         MediaStore(database, files, clock, max_uploads=settings.max_uploads),
         Profile(database),
         ComplianceInfo(database),
-        BusinessEncryption(database),
+        FlowKeys(database),
         Backups(database, links, safe=safe, guard=guard, clock=clock),
-        MediaProviders(database, safe),
+        ProviderList(database, safe),
         Stickerpacks(database),
         HealthCheck(links, database),
         Collections(links),

@@ -14,7 +14,7 @@ from tidings.runtime import service
 from tidings.runtime.clock import Clock
 from tidings.storage.business import certificates
 from tidings.storage.database import Connection, Database
-from webapp.pem import Bundle, Wrong
+from webapp.pem import CertificateBundle, UnusablePem
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +72,7 @@ class ServerTLS:
         if self._current is not None:
             socket.context = self._current
 
-    async def _find(self) -> Bundle:
+    async def _find(self) -> CertificateBundle:
         async with self._database.reading() as connection:
             uploaded = await certificates.find_certificate(connection, self._account, certificates.EXTERNAL)
             made = await certificates.find_certificate(connection, self._account, certificates.SELF_SIGNED)
@@ -86,7 +86,7 @@ class ServerTLS:
             return present
         # The names of other Webapps stay in it, so that two with different ones agree.
         others = present.names if present is not None else ()
-        bundle = await asyncio.to_thread(Bundle.make, list(dict.fromkeys((*self._names, *others))), now)
+        bundle = await asyncio.to_thread(CertificateBundle.make, list(dict.fromkeys((*self._names, *others))), now)
         sealed = self._safe.seal(self._account, certificates.SELF_SIGNED, bundle.pem)
 
         async def keep(connection: Connection) -> bytes | None:
@@ -102,30 +102,30 @@ class ServerTLS:
         kept = self._open_made(await self._database.persist(keep, patience=20.0))
         return kept or bundle
 
-    async def _open_uploaded(self, sealed: bytes) -> Bundle | None:
+    async def _open_uploaded(self, sealed: bytes) -> CertificateBundle | None:
         """`None` for what no server could use. Raises `UnreadableSecret`."""
         if sealed == self._unusable:
             return None
         content = self._safe.open(self._account, certificates.EXTERNAL, sealed)
         try:
-            bundle = Bundle.load(content)
+            bundle = CertificateBundle.load(content)
             if bundle.pem != self._pem:
                 await asyncio.to_thread(check, bundle.pem)
-        except (Wrong, ssl.SSLError) as error:
+        except (UnusablePem, ssl.SSLError) as error:
             # Once for each: it is looked for every few seconds.
             self._unusable = sealed
             log.error("tls.unusable", extra={"error": str(error)[:200]})
             return None
         return bundle
 
-    def _open_made(self, sealed: bytes | None) -> Bundle | None:
+    def _open_made(self, sealed: bytes | None) -> CertificateBundle | None:
         try:
             return (
                 None
                 if sealed is None
-                else Bundle.load(self._safe.open(self._account, certificates.SELF_SIGNED, sealed))
+                else CertificateBundle.load(self._safe.open(self._account, certificates.SELF_SIGNED, sealed))
             )
-        except (UnreadableSecret, Wrong):
+        except (UnreadableSecret, UnusablePem):
             return None
 
 

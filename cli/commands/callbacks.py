@@ -15,8 +15,8 @@ from tidings.runtime.settings import DatabaseSettings
 from tidings.storage.business import callbacks, shards
 from tidings.storage.business.callbacks import Callback
 from tidings.storage.database import Database
-from tidings.wire import connection as wire
 from tidings.wire import core
+from tidings.wire.connection import Connection, Disconnected, connect
 from tidings.wire.requests import Requests
 
 
@@ -96,11 +96,11 @@ async def _replay(where: DatabaseSettings, key: str, seqs: list[int]) -> int:
 async def _ask(address: str, key: str, seqs: list[int]) -> int:
     host, _, port = address.rpartition(":")
     asker = _Asker()
-    connection = await wire.connect(host, int(port), core.Answer, asker)
+    connection = await connect(host, int(port), core.Answer, asker)
     try:
         await asker.requests.ask(connection, lambda n: core.Hello(n, key), timeout=10)
         answer = await asker.requests.ask(connection, lambda n: core.ReplayCallbacks(n, seqs), timeout=30)
-    except (wire.Disconnected, TimeoutError) as error:
+    except (Disconnected, TimeoutError) as error:
         raise guard.Failure(f"the Coreapp at {address} does not answer: {error}") from error
     finally:
         connection.close("done")
@@ -115,11 +115,11 @@ class _Asker:
     def __init__(self) -> None:
         self.requests: Requests[Any] = Requests()
 
-    def opened(self, connection: wire.Connection) -> None:
+    def opened(self, connection: Connection) -> None:
         """Nothing to do."""
 
-    def received(self, connection: wire.Connection, frame: Any) -> None:
+    def received(self, connection: Connection, frame: Any) -> None:
         self.requests.answered(frame.n, frame)
 
-    def closed(self, connection: wire.Connection, reason: str) -> None:
+    def closed(self, connection: Connection, reason: str) -> None:
         self.requests.lost(reason)

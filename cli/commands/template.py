@@ -15,7 +15,7 @@ import msgspec
 import pydantic
 
 from cli import guard
-from cli.settings import AccountSettings
+from cli.settings import BusinessSettings
 from tidings.runtime.settings import DatabaseSettings
 from tidings.storage.business import templates
 from tidings.storage.database import Connection, Database
@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Change or read the database; Webapps see a change within a second."""
-    found = AccountSettings.read(os.environ)
+    found = BusinessSettings.read(os.environ)
     where, account = found.business, found.account
     if options.action == "create":
         return _create(where, account, options.file)

@@ -26,7 +26,7 @@ from coreapp.webhook import bodies, inbound
 from coreapp.webhook.rows import CallbackRows
 from tidings import e2ee
 from tidings.client.errors import NetworkAway
-from tidings.media.errors import MakeRoom
+from tidings.media.errors import DiskFull
 from tidings.runtime import service
 from tidings.storage.business import media_downloads
 from tidings.storage.business.callbacks import Callback
@@ -207,7 +207,7 @@ class Downloads:
             medium = await self._fetcher.fetch(download, message)
         except Exception as error:
             # Whatever is wrong with one file must not end the shard.
-            if not isinstance(error, DownloadFailed | NetworkAway | MakeRoom | OSError):
+            if not isinstance(error, DownloadFailed | NetworkAway | DiskFull | OSError):
                 log.exception("download.unexpected", extra={"id": download.id})
                 error = DownloadFailed("the file cannot be read", is_final=False)
             age = self._clock.now() - download.created_at / 1000

@@ -18,7 +18,7 @@ from tidings.client import attachments
 from tidings.client.errors import FileLost, NetworkAway, NetworkRefusal, Unauthorized
 from tidings.client.http import Credentials, NetworkApi
 from tidings.media import kinds, signatures
-from tidings.media.errors import SendLess, SendSomething, UseAnotherType
+from tidings.media.errors import FileEmpty, FileTooLarge, UnusableType
 from tidings.media.files import Files, Stored
 from tidings.runtime.clock import Clock
 from tidings.storage.business.media import Media
@@ -40,7 +40,7 @@ class Fetcher:
     async def fetch(self, download: Download, message: inbound.Inbound) -> Media:
         """The file of a message as it is to be kept; it is on disk.
 
-        Raises `DownloadFailed`; `NetworkAway`, `MakeRoom` and `OSError` when the network or the disk cannot now.
+        Raises `DownloadFailed`; `NetworkAway`, `DiskFull` and `OSError` when the network or the disk cannot now.
         """
         pointer, content = message.pointer, message.content
         if pointer is None or not isinstance(content, inbound.Media):
@@ -98,7 +98,7 @@ class Fetcher:
             raise DownloadFailed("the network does not have the file: HTTP 404", is_final=True) from error
         except NetworkRefusal as error:
             raise DownloadFailed(f"the network refuses the file: HTTP {error.status}", is_final=True) from error
-        except (e2ee.InvalidMessage, SendLess, SendSomething) as error:
+        except (e2ee.InvalidMessage, FileTooLarge, FileEmpty) as error:
             # All of it came: a transfer that breaks off is the network's failure, and is made again.
             raise DownloadFailed(str(error), is_final=True) from error
 
@@ -119,7 +119,7 @@ class _Fits:
             return
         try:
             self._type.check(head[: kinds.HEAD])
-        except UseAnotherType:
+        except UnusableType:
             self.fits = False
 
 
@@ -127,7 +127,7 @@ def _type(given: str) -> tuple[str, _Fits]:
     """The type that a recipient gives in a form that is fit for headers, and what checks the file for it."""
     try:
         media_type = kinds.parse(given)
-    except UseAnotherType:
+    except UnusableType:
         return kinds.UNKNOWN, _Fits(None)
     return media_type.text, _Fits(media_type)
 

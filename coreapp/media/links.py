@@ -30,7 +30,7 @@ from tidings.egress import urls
 from tidings.egress.download import Downloader, TooLarge
 from tidings.egress.guard import Forbidden
 from tidings.media import kinds
-from tidings.media.errors import MakeRoom, SendLess, SendSomething, UseAnotherType
+from tidings.media.errors import DiskFull, FileEmpty, FileTooLarge, UnusableType
 from tidings.media.files import Files, Stored
 from tidings.storage.business import media_providers
 from tidings.wire import codes
@@ -129,7 +129,7 @@ class LinkedMedia:
                     return
             except OSError as error:
                 raise DiskAway(repr(error)) from error
-            _log_disk(source, MakeRoom())
+            _log_disk(source, DiskFull())
             await asyncio.sleep(delay)
             delay = min(2 * delay, LAST_WAIT_SECONDS)
 
@@ -206,14 +206,14 @@ class LinkedMedia:
             raise SourceFailed(
                 codes.PARAMETER_INVALID, "link", f"leads to {error.reason}, which is not allowed"
             ) from None
-        except (TooLarge, SendLess):
+        except (TooLarge, FileTooLarge):
             raise SourceFailed(
                 codes.PARAMETER_INVALID, "link", f"the file is over the limit of {limit} bytes for {source.kind}"
             ) from None
-        except UseAnotherType as error:
+        except UnusableType as error:
             code = codes.MEDIA_FORMAT if source.in_template else codes.PARAMETER_INVALID
             raise SourceFailed(code, "link", str(error)) from None
-        except SendSomething as error:
+        except FileEmpty as error:
             raise SourceFailed(codes.PARAMETER_INVALID, "link", str(error)) from None
         except TimeoutError:
             raise SourceFailed(
@@ -229,7 +229,7 @@ class LinkedMedia:
         """`chunks` must raise no `OSError`, so that one is the disk's. Raises `DiskAway`, and the rest of them."""
         try:
             return await self._files.write(chunks, limit=limit, check=check)
-        except (MakeRoom, OSError) as error:
+        except (DiskFull, OSError) as error:
             raise DiskAway(str(error) or repr(error)) from error
 
 
@@ -258,7 +258,7 @@ class _Real:
         self._named = content_type
         try:
             self._said: kinds.MediaType | None = kinds.parse(content_type)
-        except UseAnotherType:
+        except UnusableType:
             self._said = None
 
     def __call__(self, head: bytes) -> None:
@@ -274,11 +274,11 @@ class _Real:
         names = kinds.types_of(self._kind)
         # What the server says first, since several types can begin alike.
         said = [self._said.text] if self._said is not None and self._said.text in names else []
-        problem = UseAnotherType(f"the file is of none of the types of {self._kind}: {', '.join(names)}")
+        problem = UnusableType(f"the file is of none of the types of {self._kind}: {', '.join(names)}")
         for name in [*said, *names]:
             try:
                 kinds.parse(name).check(head[: kinds.HEAD])
-            except UseAnotherType as error:
+            except UnusableType as error:
                 if self._kind == kinds.STICKER:
                     problem = error
                 continue

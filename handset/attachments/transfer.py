@@ -25,7 +25,7 @@ from tidings.client.attachments import Progress, silent
 from tidings.client.errors import FileChanged, FileLost
 from tidings.client.http import NetworkApi
 from tidings.media import kinds
-from tidings.media.errors import UseAnotherType
+from tidings.media.errors import UnusableType
 from tidings.wire import media_objects
 
 VOICE = "voice"
@@ -125,7 +125,7 @@ def detect(head: bytes, name: str) -> tuple[str, str]:
     """(MIME type, kind) of a file by its first 1,024 bytes, where these do not tell by its name."""
     guessed = pointers.TYPES.guess_type(name)[0] or ""
     for text in (guessed, *_DETECTED):
-        with contextlib.suppress(UseAnotherType):
+        with contextlib.suppress(UnusableType):
             media_type = kinds.parse(text)
             media_type.check(head)
             return media_type.text, media_type.kind

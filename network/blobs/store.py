@@ -15,7 +15,7 @@ from prometheus_client import Counter
 
 from network.blobs.quota import Quota, Reservation
 from network.errors import BadRequest, Full, NotFound, TooLarge
-from tidings.media.errors import FileGone, MakeRoom, SendLess, SendSomething
+from tidings.media.errors import DiskFull, FileEmpty, FileGone, FileTooLarge
 from tidings.media.files import Files
 from tidings.runtime import crashpoints
 from tidings.runtime.clock import Clock
@@ -65,11 +65,11 @@ class BlobStore:
         with self.quota.reservation(size or 0) as reservation:
             try:
                 stored = await self.files.write(_counted(body, reservation), limit=self._max_size)
-            except SendLess as error:
+            except FileTooLarge as error:
                 raise TooLarge(f"a blob of at most {self._max_size} bytes is taken") from error
-            except SendSomething as error:
+            except FileEmpty as error:
                 raise BadRequest("the blob is empty") from error
-            except MakeRoom as error:
+            except DiskFull as error:
                 log.error("blobs.disk_full", extra={"directory": str(self.files.directory)})
                 raise Full("the disk of the network is full; its operator has to make room") from error
             crashpoints.reach(crashpoints.AFTER_FILE_BEFORE_ROW)

@@ -222,6 +222,7 @@ def make_settings(tmp_path: Path, database: Database, network: ScriptedNetwork) 
         accept_any_2xx=False,
         require_pq=False,
         media_dir=tmp_path / "media",
+        media_reserve=0,
         status_delay=0.0,
         outgoing=OutgoingSettings(addresses.LOOPBACK),
     )

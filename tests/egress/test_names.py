@@ -16,7 +16,7 @@ import uvloop
 from tests.coreapp.signals import soon
 from tidings.egress import addresses, names
 from tidings.egress.guard import EgressGuard
-from tidings.egress.names import Names, Resolved, TryLater
+from tidings.egress.names import Names, Resolved, TooManyLookups
 from tidings.egress.settings import OutgoingSettings
 
 HERE = (socket.AF_INET, "127.0.0.1")
@@ -193,7 +193,7 @@ async def test_when_too_many_wait_the_next_is_told_to_try_later(resolver: Resolv
     guard = EgressGuard(OutgoingSettings(addresses.LOOPBACK), looked_up)
     waiting = begin(looked_up, *["dead.example"] * 3)
     await soon(lambda: looked_up.waiting == 3)
-    with pytest.raises(TryLater, match="too many names are being looked up"):
+    with pytest.raises(TooManyLookups, match="too many names are being looked up"):
         await guard.connect("quick.example", 443)
     await guard.check("https://quick.example/")
     await end(*waiting)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tidings.media.errors import FileGone, MakeRoom, SendLess, SendSomething, UseAnotherType
+from tidings.media.errors import DiskFull, FileEmpty, FileGone, FileTooLarge, UnusableType
 from tidings.media.files import BLOCK, Files
 
 BIG = 10**9
@@ -56,14 +56,14 @@ async def test_two_files_of_the_same_bytes_have_names_of_their_own(files: Files)
 
 async def test_a_file_over_the_limit_leaves_nothing(files: Files) -> None:
     for size in (11, BLOCK * 2):
-        with pytest.raises(SendLess) as caught:
+        with pytest.raises(FileTooLarge) as caught:
             await files.write(chunks(*[b"x" * 10] * (size // 10 + 1)), limit=size)
         assert caught.value.limit == size
     assert os.listdir(files.directory) == []
 
 
 async def test_an_empty_file_is_none(files: Files) -> None:
-    with pytest.raises(SendSomething):
+    with pytest.raises(FileEmpty):
         await files.write(chunks(b"", b""), limit=10)
     assert os.listdir(files.directory) == []
 
@@ -74,10 +74,10 @@ async def test_the_check_sees_the_beginning_before_anything_is_written(files: Fi
     def refuse(head: bytes) -> None:
         seen.append(head)
         assert os.listdir(files.directory) == []
-        raise UseAnotherType("no")
+        raise UnusableType("no")
 
     for content in ([b"ab", b"c"], [b"x" * BLOCK] * 3):
-        with pytest.raises(UseAnotherType):
+        with pytest.raises(UnusableType):
             await files.write(chunks(*content), limit=BIG, check=refuse)
     assert seen == [b"abc", b"x" * BLOCK]
     assert os.listdir(files.directory) == []
@@ -136,7 +136,7 @@ async def test_the_reserve_stays_free(files: Files) -> None:
     full = Files(files.directory, reserve=2**62)
     assert full.free() == 0
     assert files.free() > 0
-    with pytest.raises(MakeRoom):
+    with pytest.raises(DiskFull):
         await full.write(chunks(b"x"), limit=10)
     assert os.listdir(files.directory) == []
 
@@ -149,7 +149,7 @@ async def test_a_disk_that_fills_up_on_the_way_leaves_nothing(
         raise OSError(code, os.strerror(code))
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(MakeRoom):
+    with pytest.raises(DiskFull):
         await files.write(chunks(b"x"), limit=10)
     monkeypatch.undo()
     assert os.listdir(files.directory) == []
@@ -159,14 +159,14 @@ def test_a_real_limit_of_the_system_is_told_like_a_full_disk(files: Files) -> No
     program = """
 import sys
 from pathlib import Path
-from tidings.media.errors import MakeRoom
+from tidings.media.errors import DiskFull
 from tidings.media.files import Files
 try:
     with Files(Path(sys.argv[1])).draft(limit=10**9) as draft:
         for _ in range(64):
             draft.write(b"x" * 65536)
         draft.keep()
-except MakeRoom:
+except DiskFull:
     print("full")
 """
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests import media_samples
 from tests.media_samples import SAMPLES
 from tidings.media import kinds
-from tidings.media.errors import UseAnotherType
+from tidings.media.errors import UnusableType
 
 CHECKED = [text for text in SAMPLES if text not in ("text/plain; charset=utf-8", "application/octet-stream")]
 
@@ -71,7 +71,7 @@ def test_a_type_is_taken_in_any_spelling(given: str, text: str, kind: str) -> No
     ],
 )
 def test_what_is_no_type_or_is_not_taken_is_refused(given: str) -> None:
-    with pytest.raises(UseAnotherType):
+    with pytest.raises(UnusableType):
         kinds.parse(given)
 
 
@@ -83,7 +83,7 @@ TYPES = re.compile(r'[a-z]/[a-z](; ?[a-z]{1,2}=("[ !#-[\]-~]*"|[a-z]))*', re.ASC
 def test_any_text_is_a_type_or_refused(given: str) -> None:
     try:
         found = kinds.parse(given)
-    except UseAnotherType:
+    except UnusableType:
         return
     assert found.text.isascii()
     assert len(found.text) <= kinds.MAX_LENGTH
@@ -104,10 +104,10 @@ def test_a_file_of_another_type_is_refused(text: str) -> None:
     }
     for other, file in SAMPLES.items():
         if other != text and other not in related.get(text, set()):
-            with pytest.raises(UseAnotherType):
+            with pytest.raises(UnusableType):
                 of.check(file)
     for file in (media_samples.HTML, b"x", media_samples.HEIC, media_samples.QUICKTIME, media_samples.VORBIS):
-        with pytest.raises(UseAnotherType):
+        with pytest.raises(UnusableType):
             of.check(file)
 
 
@@ -116,7 +116,7 @@ def test_a_file_of_another_type_is_refused(text: str) -> None:
 def test_any_bytes_are_a_file_or_refused(text: str, head: bytes) -> None:
     of = kinds.parse(text)
     for file in (head, SAMPLES[text][: len(head)] + head):
-        with contextlib.suppress(UseAnotherType):
+        with contextlib.suppress(UnusableType):
             of.check(file)
 
 
@@ -126,11 +126,11 @@ def test_a_sticker_is_512_pixels_square_and_stands_still(make: object) -> None:
     assert callable(make)
     of.check(make(512, 512))
     for size in ((511, 512), (512, 513), (1, 1)):
-        with pytest.raises(UseAnotherType, match=f"the sticker is {size[0]} x {size[1]} pixels"):
+        with pytest.raises(UnusableType, match=f"the sticker is {size[0]} x {size[1]} pixels"):
             of.check(make(*size))
-    with pytest.raises(UseAnotherType, match="animated"):
+    with pytest.raises(UnusableType, match="animated"):
         of.check(media_samples.webp(512, 512, animated=True))
-    with pytest.raises(UseAnotherType, match="no picture"):
+    with pytest.raises(UnusableType, match="no picture"):
         of.check(b"RIFF\0\0\0\0WEBPALPH" + b"\0" * 20)
 
 

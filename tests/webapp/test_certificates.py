@@ -24,7 +24,7 @@ from tidings.storage.business import certificates
 from tidings.storage.database import Database
 from tidings.wire import core
 from webapp import pem, services, settings, tls
-from webapp.pem import Bundle
+from webapp.pem import CertificateBundle
 
 EXTERNAL, EXTERNAL_CA = "/v1/certificates/external", "/v1/certificates/external/ca"
 WEBHOOKS = "/v1/certificates/webhooks/ca"
@@ -138,8 +138,8 @@ LARGE = 256 * 1024
 )
 def test_what_repeats_itself_is_refused_in_time_that_grows_with_its_size_only(text: bytes) -> None:
     started = time.process_time()
-    for read_it in (pem.parse_authorities, Bundle.load, lambda given: Bundle.parse(given, NOW)):
-        with pytest.raises(pem.Wrong):
+    for read_it in (pem.parse_authorities, CertificateBundle.load, lambda given: CertificateBundle.parse(given, NOW)):
+        with pytest.raises(pem.UnusablePem):
             read_it(text)
     # Some hundredths of a second; seconds if it grew with the square.
     assert time.process_time() - started < 1
@@ -154,7 +154,7 @@ def test_what_stands_between_certificates_is_passed_over_or_refused_and_no_certi
 ) -> None:
     try:
         found = pem.parse_authorities(b"".join(pieces))
-    except pem.Wrong:
+    except pem.UnusablePem:
         return
     assert found == AUTHORITY.pem * pieces.count(AUTHORITY.pem)
 
@@ -204,7 +204,8 @@ class Running:
         async with self._database.reading() as connection:
             sealed = await certificates.find_certificate(connection, "15550000000", certificates.SELF_SIGNED)
         assert sealed is not None
-        return Bundle.load(SecretSealer(b"m" * 32).open("15550000000", certificates.SELF_SIGNED, sealed)).authorities
+        content = SecretSealer(b"m" * 32).open("15550000000", certificates.SELF_SIGNED, sealed)
+        return CertificateBundle.load(content).authorities
 
     async def get(self, path: str, trusted: bytes, host: str = "127.0.0.1") -> httpx.Response:
         url = self.url.replace("127.0.0.1", host)
@@ -299,9 +300,9 @@ async def test_a_certificate_is_made_anew_before_it_ends(database: Database) -> 
 
 
 def test_the_made_certificate_names_what_it_was_made_for() -> None:
-    bundle = Bundle.make(["a.example", "10.0.0.1", "::1"], datetime.datetime.now(datetime.UTC))
+    bundle = CertificateBundle.make(["a.example", "10.0.0.1", "::1"], datetime.datetime.now(datetime.UTC))
     assert bundle.names == ("a.example", "10.0.0.1", "::1")
-    assert Bundle.load(bundle.pem).pem == bundle.pem
+    assert CertificateBundle.load(bundle.pem).pem == bundle.pem
 
 
 def read(tmp_path: Path, **variables: str) -> settings.Settings:

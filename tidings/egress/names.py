@@ -27,8 +27,8 @@ Resolved = tuple[socket.AddressFamily, str]  # the address as text, with the zon
 Ask = Callable[[str], Sequence[Resolved]]
 
 
-class TryLater(OSError):
-    """Too many wait for names: try again when some were answered."""
+class TooManyLookups(OSError):
+    """Too many callers wait for names; some will be answered soon."""
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -71,12 +71,12 @@ class Names:
     async def __call__(self, host: str, port: int) -> Sequence[Resolved]:
         """The addresses of `host`, best first; they do not depend on the port.
 
-        Raises `OSError` when it has none or nobody can say, `TryLater` when too many wait. Takes as long as the caller
-        lets it: put a deadline around it.
+        Raises `OSError` when it has none or nobody can say, `TooManyLookups` when too many wait. Takes as long as the
+        caller lets it: put a deadline around it.
         """
         if self._waiting >= self._max_waiting:
             REFUSED.inc()
-            raise TryLater("too many names are being looked up: the resolver is slow, or does not answer")
+            raise TooManyLookups("too many names are being looked up: the resolver is slow, or does not answer")
         question = self._questions.setdefault(host, _Question(host))
         answer: asyncio.Future[Sequence[Resolved]] = asyncio.get_running_loop().create_future()
         question.waiting.add(answer)
@@ -108,7 +108,7 @@ class Names:
                 thread.start()
             except RuntimeError as error:
                 if not question.threads:
-                    _answer(question, (), TryLater(f"no name can be looked up: {error}"))
+                    _answer(question, (), TooManyLookups(f"no name can be looked up: {error}"))
                 continue
             self._threads += 1
             question.threads += 1

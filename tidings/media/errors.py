@@ -1,11 +1,11 @@
-"""What goes wrong with a file, named by what the caller must do.
+"""What is wrong with a file.
 
 MediaError
-├── UseAnotherType  this type is not taken, or the bytes are not of it
-├── SendLess        the file is over the limit
-├── SendSomething   the file is empty
-├── MakeRoom        the disk is full, or nearly: the operator has to free space
-└── FileGone        the row is there and the file is not: it has to be uploaded again
+├── UnusableType  this type is not accepted, or the bytes are not of it
+├── FileTooLarge  the file is over the limit
+├── FileEmpty     the file is empty
+├── DiskFull      the disk is full, or nearly: the operator has to free space
+└── FileGone      the row is there and the file is not: it has to be uploaded again
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ class MediaError(Exception):
     """Base of the tree; the text is for the business and names no path."""
 
 
-class UseAnotherType(MediaError):
-    """This type is not taken, or the bytes are not of it."""
+class UnusableType(MediaError):
+    """This type is not accepted, or the bytes are not of it."""
 
 
-class SendLess(MediaError):
+class FileTooLarge(MediaError):
     """The file is over the limit. limit: bytes."""
 
     def __init__(self, limit: int) -> None:
@@ -27,14 +27,14 @@ class SendLess(MediaError):
         self.limit = limit
 
 
-class SendSomething(MediaError):
+class FileEmpty(MediaError):
     """The file is empty."""
 
     def __init__(self) -> None:
         super().__init__("the file is empty")
 
 
-class MakeRoom(MediaError):
+class DiskFull(MediaError):
     """The disk is full, or nearly."""
 
     def __init__(self) -> None:

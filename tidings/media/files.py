@@ -17,7 +17,7 @@ from typing import BinaryIO, TypeVar
 
 from prometheus_client import Counter
 
-from tidings.media.errors import FileGone, MakeRoom, SendLess, SendSomething
+from tidings.media.errors import DiskFull, FileEmpty, FileGone, FileTooLarge
 
 WRITTEN = Counter("tidings_media_written_bytes_total", "Bytes of files that were kept")
 
@@ -64,7 +64,7 @@ class Files:
         """Keep a file, a block in memory at a time; it is on disk when this returns.
 
         check: sees the first block (256 KiB, or all of a smaller file) before anything is written.
-        Raises `SendLess`, `SendSomething`, `MakeRoom`, and whatever `chunks` and `check` raise; nothing is left then.
+        Raises `FileTooLarge`, `FileEmpty`, `DiskFull`, and whatever `chunks` and `check` raise; nothing is left then.
         """
         # One step of the draft at a time, also when this task is cancelled: a thread that writes is waited for.
         draft = self.draft(limit=limit, check=check)
@@ -161,21 +161,21 @@ class Draft:
             self.flush()
 
     def takes(self, chunk: bytes) -> bool:
-        """Hold the next bytes; true when `flush` is due. Raises `SendLess`."""
+        """Hold the next bytes; true when `flush` is due. Raises `FileTooLarge`."""
         self._size += len(chunk)
         if self._size > self._limit:
-            raise SendLess(self._limit)
+            raise FileTooLarge(self._limit)
         self._block += chunk
         return len(self._block) >= BLOCK
 
     def flush(self) -> None:
-        """Bring what is held to the file. Raises `MakeRoom` and what `check` raises."""
+        """Bring what is held to the file. Raises `DiskFull` and what `check` raises."""
         if self._check is not None:
             self._check(bytes(self._block[:BLOCK]))
             self._check = None
         with _room():
             if self._files.free() < len(self._block):
-                raise MakeRoom
+                raise DiskFull
             if self._file is None:
                 descriptor = os.open(self._unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
                 self._file = os.fdopen(descriptor, "wb", buffering=0)
@@ -189,9 +189,9 @@ class Draft:
         self._block = bytearray()
 
     def keep(self) -> Stored:
-        """The file is on disk under its name when this returns. Raises `SendSomething` for an empty one."""
+        """The file is on disk under its name when this returns. Raises `FileEmpty` for an empty one."""
         if not self._size:
-            raise SendSomething
+            raise FileEmpty
         if self._block:
             self.flush()
         assert self._file is not None
@@ -218,7 +218,7 @@ def _room() -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in _NO_ROOM:
-            raise MakeRoom from None
+            raise DiskFull from None
         raise
 
 

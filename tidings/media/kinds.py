@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 
 from tidings.media import signatures
-from tidings.media.errors import UseAnotherType
+from tidings.media.errors import UnusableType
 
 IMAGE = "image"
 AUDIO = "audio"
@@ -89,34 +89,34 @@ class MediaType:
     limit: int
 
     def check(self, head: bytes) -> None:
-        """Is the file that begins with `head` of this type? Raises `UseAnotherType`.
+        """Is the file that begins with `head` of this type? Raises `UnusableType`.
 
         head: the first `HEAD` bytes, or all of a smaller file.
         """
         is_one = _SIGNATURES.get(self.text.partition(";")[0] if self.kind == DOCUMENT else self.text)
         if is_one is not None and not is_one(head):
-            raise UseAnotherType(f"the file is not of the type {self.text}")
+            raise UnusableType(f"the file is not of the type {self.text}")
         if self.kind == STICKER:
             problem = signatures.sticker_problem(head)
             if problem:
-                raise UseAnotherType(f"the sticker {problem}")
+                raise UnusableType(f"the sticker {problem}")
 
 
 def parse(content_type: str) -> MediaType:
-    """What a Content-Type names. Raises `UseAnotherType` when it is none, or one that is not taken."""
+    """What a Content-Type names. Raises `UnusableType` when it is none, or one that is not taken."""
     essence, parameters = _split(content_type)
     if essence == "audio/ogg":
         if parameters.get("codecs", "").lower() != "opus":
-            raise UseAnotherType("audio/ogg is taken only as audio/ogg; codecs=opus")
+            raise UnusableType("audio/ogg is taken only as audio/ogg; codecs=opus")
         return MediaType(OPUS, AUDIO, LIMITS[AUDIO])
     if essence.startswith("multipart/"):
-        raise UseAnotherType(f"{essence} is not taken: the body is the file itself, with its own type")
+        raise UnusableType(f"{essence} is not taken: the body is the file itself, with its own type")
     kind = _KINDS.get(essence, DOCUMENT)
     text = essence
     if kind == DOCUMENT:
         text += "".join(f"; {name}={_quoted(value)}" for name, value in parameters.items())
         if len(text) > MAX_LENGTH:
-            raise UseAnotherType("the type is too long")
+            raise UnusableType("the type is too long")
     return MediaType(text, kind, LIMITS[kind])
 
 
@@ -144,13 +144,13 @@ def _split(content_type: str) -> tuple[str, dict[str, str]]:
     """(type in lower case, parameters)."""
     found = _TYPE.match(content_type)
     if found is None or len(content_type) > MAX_LENGTH or not (content_type.isascii() and content_type.isprintable()):
-        raise UseAnotherType("the type is not a MIME type")
+        raise UnusableType("the type is not a MIME type")
     parameters = {}
     position = found.end()
     while position < len(content_type):
         parameter = _PARAMETER.match(content_type, position)
         if parameter is None:
-            raise UseAnotherType("the type is not a MIME type")
+            raise UnusableType("the type is not a MIME type")
         if parameter[1]:
             parameters[parameter[1].lower()] = parameter[2].strip('"')
         position = parameter.end()

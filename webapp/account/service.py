@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from typing import Protocol
 
 from tidings.storage.business import accounts, registrations, shards
 from tidings.storage.database import Database
@@ -12,18 +11,12 @@ from tidings.wire import core
 from tidings.wire.codes import ACCESS_DENIED, PARAMETER_INVALID, PARAMETER_MISSING
 from webapp.account import certificate
 from webapp.account.schemas import CodeRequest, ShardsChange
-from webapp.coreapp_peer import Make
+from webapp.coreapps import PrimaryCoreapp
 from webapp.errors import InvalidRequest
 from webapp.tokens import Caller
 from webapp.users.passwords import Hasher
 
 log = logging.getLogger(__name__)
-
-
-class AskFirst(Protocol):
-    """The Coreapp that owns the first shard."""
-
-    async def ask_first(self, make: Make, expect: type[core.Done]) -> core.Done: ...
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -42,10 +35,10 @@ class Shards:
     active: int
 
 
-class Account:
+class Registration:
     """The registration of the caller's account."""
 
-    def __init__(self, database: Database, coreapps: AskFirst, hasher: Hasher) -> None:
+    def __init__(self, database: Database, coreapps: PrimaryCoreapp, hasher: Hasher) -> None:
         self._database = database
         self._coreapps = coreapps
         self._hasher = hasher

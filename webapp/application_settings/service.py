@@ -12,7 +12,7 @@ from tidings.storage.database import Database
 from tidings.wire import core
 from tidings.wire.codes import PARAMETER_INVALID
 from webapp.application_settings.schemas import Changes
-from webapp.coreapp_peer import Make
+from webapp.coreapps import Coreapps
 from webapp.errors import CoreappAway, InvalidRequest
 from webapp.tokens import Caller
 
@@ -22,21 +22,13 @@ log = logging.getLogger(__name__)
 _PATIENCE = 5.0
 
 
-class AskAll(Protocol):
-    """Every Coreapp that is connected."""
-
-    async def ask_all(
-        self, make: Make, expect: type[core.Done], *, timeout: float
-    ) -> list[core.Done | CoreappAway]: ...
-
-
-class Check(Protocol):
+class URLGuard(Protocol):
     """Says which URLs may be called."""
 
     async def check(self, url: str) -> None: ...
 
 
-async def require_callable(guard: Check, url: str, field: str) -> None:
+async def require_callable(guard: URLGuard, url: str, field: str) -> None:
     """Raises `InvalidRequest` that names the field for a URL that must not be called; an empty one is none."""
     if not url:
         return
@@ -53,7 +45,7 @@ class AccountSettings:
     time; the others read it by themselves within seconds.
     """
 
-    def __init__(self, database: Database, coreapps: AskAll, guard: Check) -> None:
+    def __init__(self, database: Database, coreapps: Coreapps, guard: URLGuard) -> None:
         self._database = database
         self._coreapps = coreapps
         self._guard = guard

@@ -22,15 +22,15 @@ from webapp.account.schemas import Shards
 from webapp.application_settings.schemas import Changes
 from webapp.backup.contents import Contents, Provider, StickerPack
 from webapp.bodies import Body
-from webapp.business_encryption import service as business_encryption
 from webapp.business_encryption.schemas import BusinessEncryption
+from webapp.business_encryption.service import normalise
 from webapp.compliance.schemas import Compliance
 from webapp.compliance.service import as_kept
 from webapp.constraints import Matches
 from webapp.errors import InvalidRequest, Problem
 from webapp.media_providers.schemas import MediaProviders
-from webapp.pem import MAX_PEM, Bundle, RenewIt, Wrong
-from webapp.profile import schemas as profile
+from webapp.pem import MAX_PEM, CertificateBundle, CertificateExpired, UnusablePem
+from webapp.profile.schemas import MAX_PHOTO, About, BusinessProfile
 from webapp.stickerpacks.schemas import NewSticker, NewStickerpack
 from webapp.stickerpacks.service import MAX_PACKS, MAX_STICKERS
 
@@ -43,7 +43,7 @@ Value = TypeVar("Value")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Checked:
+class CheckedBackup:
     """A backup that may be put in force.
 
     outdated: why its certificate of the API is not put in force; `contents` have none then. Empty for all is well.
@@ -67,14 +67,14 @@ class _Parts(Body):
 
     shards: Shards
     settings: Changes
-    about: profile.About
-    business: profile.BusinessProfile
+    about: About
+    business: BusinessProfile
     compliance: Compliance | None
     providers: MediaProviders
     stickerpacks: Annotated[list[_StickerPack], pydantic.Field(max_length=MAX_PACKS)]
 
 
-def check(found: Contents, account: str, now: datetime.datetime) -> Checked:
+def check(found: Contents, account: str, now: datetime.datetime) -> CheckedBackup:
     """What is in a backup, in the form in which it is kept. Takes some milliseconds: call it on a thread.
 
     A certificate of the API whose time is over is left out: it was right when the backup was made.
@@ -88,10 +88,10 @@ def check(found: Contents, account: str, now: datetime.datetime) -> Checked:
         raise InvalidRequest([Problem(entry.code, f"data: {entry.details}") for entry in error.problems]) from None
 
 
-def _check(found: Contents, account: str, now: datetime.datetime) -> Checked:
+def _check(found: Contents, account: str, now: datetime.datetime) -> CheckedBackup:
     parts = bodies.check(_Parts, _as_posted(found, account))
     external, outdated = _external(found.external, now)
-    return Checked(
+    return CheckedBackup(
         Contents(
             version=found.version,
             number=account,
@@ -167,7 +167,7 @@ def _pin_hash(text: str) -> str:
 
 
 def _photo(found: Photo) -> Photo:
-    picture = _named("photo", lambda: pictures.check(found.content, profile.MAX_PHOTO))
+    picture = _named("photo", lambda: pictures.check(found.content, MAX_PHOTO))
     return Photo(picture.type, picture.content)
 
 
@@ -175,11 +175,11 @@ def _external(found: bytes | None, now: datetime.datetime) -> tuple[bytes | None
     if found is None:
         return None, ""
     try:
-        bundle = Bundle.parse(_sized("external", found), now)
+        bundle = CertificateBundle.parse(_sized("external", found), now)
         tls.check(bundle.pem)
-    except RenewIt as error:
+    except CertificateExpired as error:
         return None, str(error)
-    except (Wrong, ssl.SSLError) as error:
+    except (UnusablePem, ssl.SSLError) as error:
         raise _wrong(f"external: {error}") from None
     return bundle.pem, ""
 
@@ -188,7 +188,7 @@ def _authorities(found: bytes) -> bytes:
     try:
         authorities = pem.parse_authorities(_sized("webhook_ca", found))
         trust.context(authorities)
-    except (Wrong, ssl.SSLError) as error:
+    except (UnusablePem, ssl.SSLError) as error:
         raise _wrong(f"webhook_ca: {error}") from None
     return authorities
 
@@ -221,7 +221,7 @@ def _pack(account: str, given: _StickerPack) -> StickerPack:
 def _flows_key(found: bytes) -> bytes:
     text = found.decode(errors="replace")
     posted = _named("flows_key", lambda: bodies.check(BusinessEncryption, {"business_public_key": text}))
-    return _named("flows_key", lambda: business_encryption.normalise(posted.business_public_key))
+    return _named("flows_key", lambda: normalise(posted.business_public_key))
 
 
 def _named(part: str, work: Callable[[], Value]) -> Value:

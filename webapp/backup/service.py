@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import datetime
 import logging
-from typing import Protocol, TypeVar
 
 import msgspec
 
@@ -17,11 +16,11 @@ from tidings.storage.database import Database
 from tidings.wire import core
 from tidings.wire.codes import INTERNAL_ERROR, PARAMETER_INVALID
 from tidings.wire.decoding import UNREADABLE
-from webapp.application_settings.service import Check, require_callable
+from webapp.application_settings.service import URLGuard, require_callable
 from webapp.backup import checks, contents
 from webapp.backup.contents import Contents
-from webapp.coreapp_peer import Make
-from webapp.errors import CoreappAway, InvalidRequest, QuestionTooLarge
+from webapp.coreapps import Coreapps
+from webapp.errors import InvalidRequest, QuestionTooLarge
 from webapp.tokens import Caller
 
 log = logging.getLogger(__name__)
@@ -30,24 +29,12 @@ _PURPOSE = "tidings backup"
 # Seconds that a Coreapp may take to put settings in force.
 _PATIENCE = 5.0
 
-Answer = TypeVar("Answer", core.Done, core.Exported)
-
-
-class Coreapps(Protocol):
-    """The owner of the first shard, and all of them."""
-
-    async def ask_first(self, make: Make, expect: type[Answer]) -> Answer: ...
-
-    async def ask_all(
-        self, make: Make, expect: type[core.Done], *, timeout: float
-    ) -> list[core.Done | CoreappAway]: ...
-
 
 class Backups:
     """Backups of the caller's account: settings and keys; no users, messages, callbacks or sessions."""
 
     def __init__(
-        self, database: Database, coreapps: Coreapps, *, safe: SecretSealer, guard: Check, clock: Clock
+        self, database: Database, coreapps: Coreapps, *, safe: SecretSealer, guard: URLGuard, clock: Clock
     ) -> None:
         self._database = database
         self._coreapps = coreapps

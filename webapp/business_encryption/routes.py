@@ -10,7 +10,7 @@ from webapp import answers
 from webapp.authenticator import Administrator
 from webapp.bodies import json_body
 from webapp.business_encryption import schemas
-from webapp.business_encryption.service import BusinessEncryption
+from webapp.business_encryption.service import FlowKeys
 from webapp.dependencies import part
 from webapp.openapi import MetaAnswer
 
@@ -18,7 +18,7 @@ PATH = "/v1/settings/business/whatsapp_business_encryption"
 
 
 router = APIRouter(tags=["business encryption"])
-Service = Annotated[BusinessEncryption, part(BusinessEncryption)]
+Service = Annotated[FlowKeys, part(FlowKeys)]
 
 
 @router.get(PATH, summary="The public key for flows", response_model=schemas.EncryptionAnswer)

@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 BITS = 2048
 
 
-class BusinessEncryption:
+class FlowKeys:
     """The public key of the caller's account."""
 
     def __init__(self, database: Database) -> None:

@@ -6,7 +6,6 @@ import asyncio
 import datetime
 import logging
 import ssl
-from typing import Protocol
 
 from tidings.e2ee.installation_secrets import SecretSealer, UnreadableSecret
 from tidings.egress import trust
@@ -16,9 +15,9 @@ from tidings.storage.database import Database
 from tidings.wire import core
 from tidings.wire.codes import NOT_FOUND, PARAMETER_INVALID
 from webapp import pem, tls
-from webapp.coreapp_peer import Make
-from webapp.errors import CoreappAway, InvalidRequest
-from webapp.pem import Bundle, Wrong
+from webapp.coreapps import Coreapps
+from webapp.errors import InvalidRequest
+from webapp.pem import CertificateBundle, UnusablePem
 from webapp.tls import ServerTLS
 from webapp.tokens import Caller
 
@@ -28,19 +27,11 @@ log = logging.getLogger(__name__)
 _PATIENCE = 5.0
 
 
-class AskAll(Protocol):
-    """Every Coreapp that is connected."""
-
-    async def ask_all(
-        self, make: Make, expect: type[core.Done], *, timeout: float
-    ) -> list[core.Done | CoreappAway]: ...
-
-
 class Certificates:
     """The certificates of the caller's account."""
 
     def __init__(
-        self, database: Database, coreapps: AskAll, *, safe: SecretSealer, server: ServerTLS | None, clock: Clock
+        self, database: Database, coreapps: Coreapps, *, safe: SecretSealer, server: ServerTLS | None, clock: Clock
     ) -> None:
         """server: whose certificate it is; `None` while the API speaks plain HTTP."""
         self._database = database
@@ -53,9 +44,9 @@ class Certificates:
         """Keep it and use it for new connections: here at once, elsewhere within seconds. Raises `InvalidRequest`."""
         now = datetime.datetime.fromtimestamp(self._clock.now(), datetime.UTC)
         try:
-            bundle = await asyncio.to_thread(Bundle.parse, text, now)
+            bundle = await asyncio.to_thread(CertificateBundle.parse, text, now)
             await asyncio.to_thread(tls.check, bundle.pem)
-        except (Wrong, ssl.SSLError) as error:
+        except (UnusablePem, ssl.SSLError) as error:
             raise InvalidRequest.because(PARAMETER_INVALID, f"certificate: {error}") from None
         sealed = self._safe.seal(caller.account, certificates.EXTERNAL, bundle.pem)
         await self._set(caller, certificates.EXTERNAL, sealed)
@@ -68,8 +59,8 @@ class Certificates:
             return await self._server.authorities()
         sealed = await self._find(caller, certificates.EXTERNAL)
         try:
-            return Bundle.load(self._safe.open(caller.account, certificates.EXTERNAL, sealed)).authorities
-        except (UnreadableSecret, Wrong):
+            return CertificateBundle.load(self._safe.open(caller.account, certificates.EXTERNAL, sealed)).authorities
+        except (UnreadableSecret, UnusablePem):
             raise _missing() from None
 
     async def set_webhook_authorities(self, caller: Caller, text: bytes) -> None:
@@ -77,7 +68,7 @@ class Certificates:
         try:
             authorities = await asyncio.to_thread(pem.parse_authorities, text)
             trust.context(authorities)
-        except (Wrong, ssl.SSLError) as error:
+        except (UnusablePem, ssl.SSLError) as error:
             raise InvalidRequest.because(PARAMETER_INVALID, f"certificate: {error}") from None
         await self._set(caller, certificates.WEBHOOK_CA, authorities)
         await self._tell(caller)

@@ -10,7 +10,7 @@ from webapp import answers
 from webapp.authenticator import AnyCaller, RateLimits
 from webapp.bodies import json_body
 from webapp.contacts import schemas
-from webapp.contacts.service import Contacts
+from webapp.contacts.service import ContactChecks
 from webapp.dependencies import RequestId, find, part
 from webapp.openapi import MetaAnswer
 from webapp.tokens import Caller
@@ -19,7 +19,7 @@ IDENTITY = "/v1/contacts/{wa_id}/identity"
 
 
 router = APIRouter(tags=["contacts"])
-Service = Annotated[Contacts, part(Contacts)]
+Service = Annotated[ContactChecks, part(ContactChecks)]
 
 
 async def limited(request: Request, caller: AnyCaller) -> Caller:

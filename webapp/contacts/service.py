@@ -3,30 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 from tidings.wire import addresses, core
 from tidings.wire.codes import NOT_FOUND, UNKNOWN_CONTACT
 from webapp.contacts import schemas
-from webapp.coreapp_peer import Make
+from webapp.coreapps import ShardOwners
 from webapp.errors import InvalidRequest
 from webapp.tokens import Caller
 
-Answer = TypeVar("Answer", core.Done, core.Identity)
 
-
-class AskCoreapp(Protocol):
-    """The Coreapps: the one that checks contacts, and the one that owns a recipient's shard."""
-
-    async def ask_first(self, make: Make, expect: type[core.Contacts]) -> core.Contacts: ...
-
-    async def ask(self, recipient: str, make: Make, expect: type[Answer]) -> Answer: ...
-
-
-class Contacts:
+class ContactChecks:
     """Asks the Coreapp, which remembers and batches."""
 
-    def __init__(self, coreapps: AskCoreapp) -> None:
+    def __init__(self, coreapps: ShardOwners) -> None:
         self._coreapps = coreapps
 
     async def check(self, caller: Caller, request: schemas.Contacts, request_id: str) -> Sequence[dict[str, Any]]:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
-from tidings.storage.business.shards import Owner
 from tidings.wire import core
-from webapp.coreapp_peer import Make
+from webapp.coreapps import Coreapps
 from webapp.errors import CoreappAway
 from webapp.tokens import Caller
 
@@ -18,18 +17,6 @@ log = logging.getLogger(__name__)
 _PATIENCE = 5.0
 
 PROCESSING, FAILED = "processing", "failed"
-
-
-class Coreapps(Protocol):
-    """The Coreapps, together and one by one."""
-
-    def coreapps(self) -> list[Owner]: ...
-
-    async def ask_first(self, make: Make, expect: type[core.Done]) -> core.Done: ...
-
-    async def ask_each(
-        self, make: Make, expect: type[core.Done], *, timeout: float
-    ) -> list[tuple[Owner, core.Done | CoreappAway]]: ...
 
 
 class Collections:

@@ -15,7 +15,7 @@ from webapp.errors import InvalidRequest
 from webapp.groups import schemas
 from webapp.groups.service import Groups
 from webapp.openapi import MetaAnswer
-from webapp.pictures import Picture, picture_body
+from webapp.pictures import UploadedPicture, picture_body
 
 GROUPS = "/v1/groups"
 GROUP = "/v1/groups/{group_id}"
@@ -124,7 +124,7 @@ async def get_icon(
 )
 async def set_icon(
     caller: AnyCaller,
-    picture: Annotated[Picture, picture_body(schemas.MAX_ICON)],
+    picture: Annotated[UploadedPicture, picture_body(schemas.MAX_ICON)],
     groups: Service,
     request_id: RequestId,
     group_id: str,

@@ -4,29 +4,21 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 from tidings.wire import addresses, core
 from tidings.wire.codes import NOT_FOUND, UNKNOWN_GROUP
-from webapp.coreapp_peer import Make
+from webapp.coreapps import PrimaryCoreapp
 from webapp.errors import InvalidRequest
 from webapp.tokens import Caller
 
 log = logging.getLogger(__name__)
 
-Answer = TypeVar("Answer", core.Done, core.GroupList, core.GroupDescription, core.GroupInvite, core.GroupIcon)
-
-
-class AskFirst(Protocol):
-    """The Coreapp that has the groups."""
-
-    async def ask_first(self, make: Make, expect: type[Answer]) -> Answer: ...
-
 
 class Groups:
     """The groups of the caller's account. All raise `InvalidRequest` and what the Coreapp link raises."""
 
-    def __init__(self, coreapps: AskFirst) -> None:
+    def __init__(self, coreapps: PrimaryCoreapp) -> None:
         self._coreapps = coreapps
 
     async def create(self, caller: Caller, subject: str, request_id: str) -> list[dict[str, Any]]:

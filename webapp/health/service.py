@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from tidings.storage.business.shards import Owner
 from tidings.wire import core
-from webapp.coreapp_peer import Make
+from webapp.coreapps import Coreapps
 from webapp.errors import CoreappAway
 
 # Seconds; health that comes later is no health.
@@ -17,15 +17,7 @@ DISCONNECTED = "disconnected"
 ROLE = "coreapp"
 
 
-class AskEach(Protocol):
-    """Every Coreapp."""
-
-    async def ask_each(
-        self, make: Make, expect: type[core.Health], *, timeout: float
-    ) -> list[tuple[Owner, core.Health | CoreappAway]]: ...
-
-
-class AskAlive(Protocol):
+class Liveness(Protocol):
     """The database."""
 
     async def is_alive(self) -> bool: ...
@@ -34,7 +26,7 @@ class AskAlive(Protocol):
 class HealthCheck:
     """The state of the connections to the network."""
 
-    def __init__(self, coreapps: AskEach, database: AskAlive) -> None:
+    def __init__(self, coreapps: Coreapps, database: Liveness) -> None:
         self._coreapps = coreapps
         self._database = database
 

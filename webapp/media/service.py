@@ -15,7 +15,7 @@ from typing import BinaryIO
 from prometheus_client import Counter, Gauge
 
 from tidings.media import kinds
-from tidings.media.errors import FileGone, MakeRoom, SendLess, SendSomething, UseAnotherType
+from tidings.media.errors import DiskFull, FileEmpty, FileGone, FileTooLarge, UnusableType
 from tidings.media.files import Files, Stored
 from tidings.media.kinds import MediaType
 from tidings.runtime import crashpoints
@@ -88,7 +88,7 @@ class MediaStore:
         try:
             try:
                 stored = await self._files.write(chunks, limit=media_type.limit, check=media_type.check)
-            except (UseAnotherType, SendLess, SendSomething, MakeRoom) as error:
+            except (UnusableType, FileTooLarge, FileEmpty, DiskFull) as error:
                 outcome = "refused"
                 raise _refusal(error) from None
             crashpoints.reach(crashpoints.AFTER_FILE_BEFORE_ROW)
@@ -214,12 +214,12 @@ def _checked(file: BinaryIO, found: Media) -> BinaryIO | None:
     return file if digest.hexdigest() == found.sha256 else None
 
 
-def _refusal(error: UseAnotherType | SendLess | SendSomething | MakeRoom) -> APIError:
-    if isinstance(error, SendLess):
+def _refusal(error: UnusableType | FileTooLarge | FileEmpty | DiskFull) -> APIError:
+    if isinstance(error, FileTooLarge):
         return BodyTooLarge(error.limit)
-    if isinstance(error, SendSomething):
+    if isinstance(error, FileEmpty):
         return InvalidRequest.because(PARAMETER_MISSING, f"body: {error}")
-    if isinstance(error, MakeRoom):
+    if isinstance(error, DiskFull):
         log.error("media.disk_full")
         return Overloaded(str(error), retry_after=_FULL_RETRY)
     return InvalidRequest.because(PARAMETER_INVALID, f"body: {error}")
@@ -231,7 +231,7 @@ def read_type(content_type: str | None) -> MediaType:
         raise InvalidRequest.because(PARAMETER_MISSING, "Content-Type: is missing")
     try:
         return kinds.parse(content_type)
-    except UseAnotherType as error:
+    except UnusableType as error:
         raise InvalidRequest.because(PARAMETER_INVALID, f"Content-Type: {error}") from None
 
 

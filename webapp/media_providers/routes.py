@@ -11,14 +11,14 @@ from webapp.authenticator import Administrator
 from webapp.bodies import json_body
 from webapp.dependencies import part
 from webapp.media_providers import schemas
-from webapp.media_providers.service import MediaProviders
+from webapp.media_providers.service import ProviderList
 from webapp.openapi import MetaAnswer
 
 PATH = "/v1/settings/application/media/providers"
 
 
 router = APIRouter(tags=["settings"])
-Service = Annotated[MediaProviders, part(MediaProviders)]
+Service = Annotated[ProviderList, part(ProviderList)]
 
 
 @router.get(PATH, summary="All media providers", response_model=schemas.ProvidersAnswer)

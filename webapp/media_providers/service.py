@@ -19,7 +19,7 @@ from webapp.tokens import Caller
 log = logging.getLogger(__name__)
 
 
-class MediaProviders:
+class ProviderList:
     """The providers of the caller's account."""
 
     def __init__(self, database: Database, safe: SecretSealer) -> None:

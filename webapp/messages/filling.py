@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tidings.storage.business.templates import Template as Stored
+from tidings.storage.business import templates
 from tidings.wire.codes import (
     NAMESPACE_EMPTY,
     PARAMETER_MISSING,
@@ -32,8 +32,8 @@ AnyPart = Component | CardComponent
 
 
 def choose(
-    name: str, language: str, namespace: str | None, found: Sequence[Stored], languages: Sequence[str]
-) -> Stored:
+    name: str, language: str, namespace: str | None, found: Sequence[templates.Template], languages: Sequence[str]
+) -> templates.Template:
     """The stored template, if it may be sent. Raises `InvalidRequest`.
 
     found: those of this name in this language, each in a namespace of its own; languages: that there are of this name.
@@ -63,13 +63,13 @@ def choose(
     return chosen
 
 
-def fill(stored: Stored, template: Template) -> Filled:
+def fill(stored: templates.Template, template: Template) -> Filled:
     """header, body, footer, buttons, cards, limited_time_offer as they are read. Raises `InvalidRequest`."""
     defined = {part["type"]: part for part in stored.components}
     return _fill(defined, list(template.components or ()), "template.components")
 
 
-def fill_hsm(stored: Stored, hsm: Hsm) -> Filled:
+def fill_hsm(stored: templates.Template, hsm: Hsm) -> Filled:
     """As `fill`; the parameters are those of the body. Raises `InvalidRequest`."""
     defined = {part["type"]: part for part in stored.components}
     where = "hsm.localizable_params"

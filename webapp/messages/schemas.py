@@ -13,9 +13,9 @@ from webapp import bodies
 from webapp.bodies import Body
 from webapp.constraints import Length, number_as_text
 from webapp.errors import InvalidRequest, Problem
+from webapp.messages import fields
 from webapp.messages.contacts import Cards
 from webapp.messages.fields import PLAIN, Picture, Sound, Unsupported, absent_without
-from webapp.messages.fields import Document as DocumentContent
 from webapp.messages.hsm import Hsm
 from webapp.messages.interactive.union import Interactive
 from webapp.messages.location import Location
@@ -99,7 +99,7 @@ class VideoMessage(Addressed):
 class DocumentMessage(Addressed):
     kind: ClassVar[str] = "document"
     type: Literal["document"]
-    document: DocumentContent
+    document: fields.Document
 
 
 class StickerMessage(Addressed):

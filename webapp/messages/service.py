@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import msgspec
 
@@ -12,7 +12,7 @@ from tidings.storage.business.idempotency import MESSAGES
 from tidings.storage.business.templates import Template
 from tidings.wire import addresses, core
 from tidings.wire.codes import INVALID_RECIPIENT_TYPE, MESSAGE_TOO_LONG, NOT_FOUND, PARAMETER_INVALID, UNKNOWN_GROUP
-from webapp.coreapp_peer import Make
+from webapp.coreapps import ShardOwners
 from webapp.errors import InvalidRequest
 from webapp.idempotency import FirstAnswers
 from webapp.messages import attachments, filling
@@ -26,20 +26,10 @@ _SEPARATORS = str.maketrans("", "", " -.()\u00a0")
 # Bytes of a content as JSON; encrypted it must fit into one envelope of the network.
 MAX_CONTENT = 96 * 1024
 
-Answer = TypeVar("Answer", core.Done, core.Accepted)
-
 _encode = msgspec.json.Encoder().encode
 
 
-class AskOwner(Protocol):
-    """The Coreapps: the one that owns a recipient's shard, or the one that owns the first."""
-
-    async def ask(self, recipient: str, make: Make, expect: type[core.Accepted]) -> core.Accepted: ...
-
-    async def ask_first(self, make: Make, expect: type[Answer]) -> Answer: ...
-
-
-class FindTemplate(Protocol):
+class TemplateFinder(Protocol):
     """The account's templates."""
 
     async def find(
@@ -47,14 +37,14 @@ class FindTemplate(Protocol):
     ) -> tuple[Sequence[Template], Sequence[str]]: ...
 
 
-class CheckAttachments(Protocol):
+class AttachmentChecker(Protocol):
     """The account's files and media providers."""
 
     async def check(self, caller: Caller, attachments: Sequence[Attachment]) -> None: ...
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Sent:
+class SentMessage:
     """wa_id: empty when it is not the number that was asked for, which clients would take for a rename."""
 
     id: str
@@ -74,14 +64,14 @@ class Messages:
     """Sends, and marks as read."""
 
     def __init__(
-        self, coreapps: AskOwner, *, templates: FindTemplate, media: CheckAttachments, first_answers: FirstAnswers
+        self, coreapps: ShardOwners, *, templates: TemplateFinder, media: AttachmentChecker, first_answers: FirstAnswers
     ) -> None:
         self._coreapps = coreapps
         self._media = media
         self._templates = templates
         self._first_answers = first_answers
 
-    async def send(self, caller: Caller, message: AnyMessage, origin: Origin) -> Sent:
+    async def send(self, caller: Caller, message: AnyMessage, origin: Origin) -> SentMessage:
         """The message is committed when this returns. Raises `InvalidRequest`, and what the Coreapp link raises."""
         to_group = is_to_group(message.recipient_type)
         to = group(message.to) if to_group else digits(message.to)
@@ -89,7 +79,7 @@ class Messages:
             # Before anything that may be gone by now: a template, a file.
             first = await self._first_answers.find(caller, MESSAGES, origin.key, origin.fingerprint)
             if first is not None:
-                return Sent(first, "" if to_group else to)
+                return SentMessage(first, "" if to_group else to)
         has_media, category = False, ""
         if isinstance(message, TextMessage):
             content = text_content(message)
@@ -119,9 +109,9 @@ class Messages:
         if to_group:
             # Groups belong to the first shard, whoever is in them.
             accepted = await self._coreapps.ask_first(make, core.Accepted)
-            return Sent(accepted.id, "")
+            return SentMessage(accepted.id, "")
         accepted = await self._coreapps.ask(to, make, core.Accepted)
-        return Sent(accepted.id, accepted.wa_id if accepted.wa_id == to else "")
+        return SentMessage(accepted.id, accepted.wa_id if accepted.wa_id == to else "")
 
     async def mark_read(self, caller: Caller, message_id: str, request_id: str) -> None:
         """Its sender will be told. Raises what the Coreapp link raises, 1006 for a message that nobody sent us."""

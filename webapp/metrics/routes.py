@@ -9,12 +9,12 @@ from fastapi import APIRouter, Depends, Response
 from webapp import authenticator, exposition
 from webapp.dependencies import part
 from webapp.exposition import Form
-from webapp.metrics.service import Metrics
+from webapp.metrics.service import ProcessMetrics
 
 PATHS = ("/metrics", "/v1/metrics")
 
 router = APIRouter(tags=["metrics"], dependencies=[Depends(authenticator.monitor_if_keyed)])
-Service = Annotated[Metrics, part(Metrics)]
+Service = Annotated[ProcessMetrics, part(ProcessMetrics)]
 
 
 @router.get(PATHS[0], summary="What this Webapp counts", response_class=Response, responses=exposition.OPENAPI)

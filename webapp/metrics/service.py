@@ -16,7 +16,7 @@ from webapp.server import Load
 NODE = f"{socket.gethostname()}:{os.getpid()}"
 
 
-class Metrics:
+class ProcessMetrics:
     """The metrics of this process. `watch` says where the server's numbers come from, once there is one."""
 
     def __init__(self, clock: Clock, *, backlog: int) -> None:

@@ -14,7 +14,7 @@ from webapp.bodies import json_body
 from webapp.dependencies import part
 from webapp.errors import InvalidRequest
 from webapp.openapi import MetaAnswer
-from webapp.pictures import Picture, picture_body
+from webapp.pictures import UploadedPicture, picture_body
 from webapp.profile import schemas
 from webapp.profile.service import Profile
 
@@ -62,7 +62,7 @@ async def get_photo(caller: AnyCaller, profile: Service, request: Request, forma
     PHOTO, summary="Set the profile photo", response_model=MetaAnswer, openapi_extra={"requestBody": pictures.UPLOAD}
 )
 async def set_photo(
-    caller: AnyCaller, picture: Annotated[Picture, picture_body(schemas.MAX_PHOTO)], profile: Service
+    caller: AnyCaller, picture: Annotated[UploadedPicture, picture_body(schemas.MAX_PHOTO)], profile: Service
 ) -> Response:
     await profile.set_photo(caller, picture)
     return answers.answer({})

@@ -9,7 +9,7 @@ from tidings.storage.business.profiles import BusinessProfile, Photo
 from tidings.storage.database import Database
 from tidings.wire.codes import NOT_FOUND
 from webapp.errors import InvalidRequest
-from webapp.pictures import Picture
+from webapp.pictures import UploadedPicture
 from webapp.profile import schemas
 from webapp.tokens import Caller
 
@@ -46,7 +46,7 @@ class Profile:
             if not await profiles.has_photo(connection, caller.account):
                 raise _no_photo()
 
-    async def set_photo(self, caller: Caller, picture: Picture) -> None:
+    async def set_photo(self, caller: Caller, picture: UploadedPicture) -> None:
         photo = Photo(picture.type, picture.content)
         await self._database.persist(
             lambda connection: profiles.set_photo(connection, caller.account, photo), patience=5.0

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
 from prometheus_client import Metric
 
 from tidings.runtime.clock import Clock
 from tidings.storage.business import contacts, messages
 from tidings.storage.business.messages import Status
-from tidings.storage.business.shards import Owner
 from tidings.storage.database import Database
 from tidings.wire import core
-from webapp.coreapp_peer import Make
+from webapp.coreapps import Coreapps
 from webapp.errors import CoreappAway
 from webapp.stats import known
 
@@ -22,18 +20,6 @@ from webapp.stats import known
 _PATIENCE = 5.0
 # Seconds that counts of the database are believed: to count reads whole tables.
 BELIEVED = 15.0
-
-
-class Coreapps(Protocol):
-    """The Coreapps, together and one by one."""
-
-    def coreapps(self) -> list[Owner]: ...
-
-    async def ask_first(self, make: Make, expect: type[core.Metrics]) -> core.Metrics: ...
-
-    async def ask_each(
-        self, make: Make, expect: type[core.Metrics], *, timeout: float
-    ) -> list[tuple[Owner, core.Metrics | CoreappAway]]: ...
 
 
 class Stats:

@@ -6,17 +6,16 @@ import datetime
 import platform
 import shutil
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from tidings import __version__
 from tidings.runtime.clock import Clock
 from tidings.storage import schema
 from tidings.storage.business import accounts, registrations, shards
-from tidings.storage.business.shards import Owner
 from tidings.storage.database import Database
 from tidings.wire import core
 from webapp.answers import API_VERSION
-from webapp.coreapp_peer import Make
+from webapp.coreapps import Coreapps
 from webapp.errors import CoreappAway
 from webapp.tokens import Caller
 
@@ -26,18 +25,12 @@ _PATIENCE = 3.0
 _STORES = ("axolotl", "callback", "cluster", "config", "contact", "jobqueue", "message")
 
 
-class AskEach(Protocol):
-    """Every Coreapp."""
-
-    async def ask_each(
-        self, make: Make, expect: type[core.Health], *, timeout: float
-    ) -> list[tuple[Owner, core.Health | CoreappAway]]: ...
-
-
 class Support:
     """The state of the installation, as this Webapp sees it."""
 
-    def __init__(self, database: Database, coreapps: AskEach, *, data_dir: Path, media_dir: Path, clock: Clock) -> None:
+    def __init__(
+        self, database: Database, coreapps: Coreapps, *, data_dir: Path, media_dir: Path, clock: Clock
+    ) -> None:
         self._database = database
         self._coreapps = coreapps
         self._data_dir = data_dir

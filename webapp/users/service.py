@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from prometheus_client import Counter
 
 from tidings.runtime.clock import Clock
-from tidings.storage.business import tokens as revocations
 from tidings.storage.business import users
+from tidings.storage.business.tokens import revoke
 from tidings.storage.business.users import User
 from tidings.storage.database import Database
 from tidings.wire.codes import NOT_FOUND, PARAMETER_INVALID
@@ -157,7 +157,7 @@ class Users:
         async with self._database.transaction() as connection:
             deleted = await users.delete_user(connection, user)
             if deleted:
-                await revocations.revoke(connection, revocation)
+                await revoke(connection, revocation)
         if not deleted:
             raise _unknown(username)
         self._tokens.learn(revocation)

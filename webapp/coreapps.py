@@ -1,0 +1,51 @@
+"""What resources ask of the Coreapps, each of them the least that it needs; `CoreappLinks` answers all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
+
+from tidings.storage.business.shards import Owner
+from tidings.wire import core
+from webapp.errors import CoreappAway
+
+# The question, given the number that its answer will have.
+Make = Callable[[int], Any]
+Answer = TypeVar(
+    "Answer",
+    core.Done,
+    core.Contacts,
+    core.Accepted,
+    core.Identity,
+    core.Health,
+    core.Metrics,
+    core.Exported,
+    core.GroupList,
+    core.GroupDescription,
+    core.GroupInvite,
+    core.GroupIcon,
+)
+
+
+class PrimaryCoreapp(Protocol):
+    """The Coreapp that owns the first shard, and with it what no shard owns: groups, registration, contacts."""
+
+    async def ask_first(self, make: Make, expect: type[Answer]) -> Answer: ...
+
+
+class ShardOwners(PrimaryCoreapp, Protocol):
+    """The Coreapp that owns a recipient's shard, and the primary one."""
+
+    async def ask(self, recipient: str, make: Make, expect: type[Answer]) -> Answer: ...
+
+
+class Coreapps(PrimaryCoreapp, Protocol):
+    """All Coreapps, together and one by one."""
+
+    def coreapps(self) -> list[Owner]: ...
+
+    async def ask_all(self, make: Make, expect: type[Answer], *, timeout: float) -> list[Answer | CoreappAway]: ...
+
+    async def ask_each(
+        self, make: Make, expect: type[Answer], *, timeout: float
+    ) -> list[tuple[Owner, Answer | CoreappAway]]: ...
