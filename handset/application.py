@@ -80,7 +80,7 @@ class Application(Protocol):
     """Every method is called on the event loop and must not block it for long."""
 
     def actions(self, message: ReceivedMessage) -> Sequence[Action]:
-        """What to send in answer. Pure: it is asked before the message is stored, and asked again after a failure."""
+        """Receipts and answers to a message. Pure: called before the message is stored, and again after a failure."""
         ...
 
     def show(self, messages: Sequence[ReceivedMessage]) -> None:
@@ -88,7 +88,7 @@ class Application(Protocol):
         ...
 
     def list_shown(self, messages: Sequence[ReceivedMessage]) -> set[tuple[str, str]]:
-        """Asked at start, about what may have been shown just before a crash: the (number, id) that were."""
+        """The (number, id) of those that were shown; called at the start, for what a crash may have cut off."""
         ...
 
     def notify(self, event: DeviceEvent) -> None: ...

@@ -1,4 +1,4 @@
-"""What goes wrong for a recipient besides what goes wrong for any device, named by what the caller must do.
+"""Errors of a recipient besides those of any device, each with what the caller can do.
 
 tidings.client.errors.ClientError: see there what goes wrong with the network
 └── HandsetError

@@ -150,7 +150,7 @@ class Fleet:
         return await self._sender.send_each(device, peers, plaintext)
 
     async def fetch_bundles(self, device: Device, peers: Sequence[str]) -> Mapping[str, e2ee.PreKeyBundle]:
-        """Pre-key bundles of these numbers as far as they are registered. Raises `NetworkAway`."""
+        """Pre-key bundles of those of these numbers that are registered. Raises `NetworkAway`."""
         return await self._link_of[device.number].fetch(device, peers)
 
     async def wait_until_sent(self) -> None:

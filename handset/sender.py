@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 OPEN_SECONDS = 5.0  # for the store to open, before a send is given up
 
-# Bundles of these numbers as far as they are registered, asked for by a device. Raises `NetworkAway`.
+# (device that asks, numbers): the bundles of those that are registered. Raises `NetworkAway`.
 FetchBundles = Callable[[Device, Sequence[str]], Awaitable[Mapping[str, e2ee.PreKeyBundle]]]
 
 
@@ -112,7 +112,7 @@ class MessageSender:
         return sent
 
     async def _open_mailroom(self) -> Mailroom:
-        """It may still be opening, or opening again."""
+        """The mailroom, which may still be opening, or opening again."""
         try:
             async with asyncio.timeout(OPEN_SECONDS):
                 while self.mailroom is None:

@@ -1,1 +1,1 @@
-"""Devices: their keys, their registration, and what secret of them is stored."""
+"""Devices: their keys, their registration, and their secrets in the store."""

@@ -1,4 +1,4 @@
-"""What all parts of a fleet share."""
+"""The context that all parts of a fleet share."""
 
 from __future__ import annotations
 
@@ -7,6 +7,20 @@ import dataclasses
 from handset.devices.vault import Vault
 from tidings.runtime.clock import Clock
 from tidings.storage.database import Database
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FleetLimits:
+    """How much a fleet holds.
+
+    recent: keys of received messages in memory; older ones are looked up in the inbox.
+    outbox: envelopes; beyond it nothing more is stored until the network accepts some.
+    sent:   messages that are kept for peers that ask for them again.
+    """
+
+    recent: int = 50_000
+    outbox: int = 50_000
+    sent: int = 100_000
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -20,6 +34,7 @@ class FleetContext:
     database: Database
     vault: Vault
     clock: Clock
+    limits: FleetLimits = FleetLimits()
 
     def now(self) -> int:
         """Unix milliseconds."""

@@ -50,7 +50,7 @@ class Device:
 
 
 class DeviceObserver:
-    """What may happen to devices of a fleet. Whoever wants to know overrides it; called on the event loop."""
+    """Events of a fleet's devices, each to be overridden by whoever wants to know of it. Called on the event loop."""
 
     def prekeys_low(self, device: Device, remaining: int, kyber_remaining: int) -> None:
         """The network has only so many one-time pre-keys of a device left."""

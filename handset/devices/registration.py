@@ -118,8 +118,8 @@ class DeviceRegistry:
         refused: list[Device] = []
         for start in range(0, len(made), UPLOADS_IN_FLIGHT):
             part = made[start : start + UPLOADS_IN_FLIGHT]
-            taken = await asyncio.gather(*(self._rotate(*entry) for entry in part))
-            refused += [device for (device, _), was_taken in zip(part, taken, strict=True) if not was_taken]
+            accepted = await asyncio.gather(*(self._rotate(*entry) for entry in part))
+            refused += [device for (device, _), is_accepted in zip(part, accepted, strict=True) if not is_accepted]
         return refused
 
     async def block(self, devices: Sequence[Device], other: str) -> None:

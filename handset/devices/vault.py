@@ -85,14 +85,14 @@ class Vault:
         return e2ee.SenderKeyRecord.from_bytes(state)
 
     def seal_draft(self, number: str, group: str, message_id: str, plaintext: bytes) -> bytes:
-        """What goes to a group, until the network has it."""
+        """Plaintext of a message to a group, until the network has it."""
         return self._sealer.seal(plaintext, context=(number, group, message_id, "draft"))
 
     def open_draft(self, number: str, group: str, message_id: str, sealed: bytes) -> bytes:
         return self._sealer.open(sealed, (number, group, message_id, "draft"))
 
     def seal_sent(self, number: str, peer: str, message_id: str, plaintext: bytes) -> bytes:
-        """What was sent to a peer, who may ask for it again."""
+        """Plaintext that was sent to a peer, who may ask for it again."""
         return self._sealer.seal(plaintext, context=(number, peer, "sent", message_id))
 
     def open_sent(self, row: sent.SentRow) -> bytes:

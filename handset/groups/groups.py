@@ -112,7 +112,7 @@ class FleetGroups:
         return await self._api(self._devices[number]).fetch(group)
 
     async def get_code(self, number: str, group: str) -> str:
-        """What others join with."""
+        """The code that others join with."""
         return await self._api(self._devices[number]).invite(group)
 
     async def remove(self, number: str, group: str, others: Sequence[str]) -> DescribedGroup:
@@ -132,7 +132,7 @@ class FleetGroups:
             await self._prepare(device, group)
         raise NetworkAway("the group changes faster than its members can be given the key")
 
-    # What the mailroom and the links report.
+    # Reports of the mailroom and the links.
 
     def keys_wanted(self, to_ask: Sequence[KeyWanted], to_give: Sequence[KeyWanted]) -> None:
         """We lack the keys of these, and those lack ours."""
@@ -205,7 +205,7 @@ class FleetGroups:
         return sent
 
     async def _prepare(self, device: Device, group: str) -> None:
-        """Give our key to everybody who lacks it, and wait until the network has taken that."""
+        """Give our key to everybody who lacks it, and wait until the network has accepted that."""
         number = device.number
         lock = self._preparing.setdefault((number, group), asyncio.Lock())
         async with lock:

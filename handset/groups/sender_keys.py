@@ -200,7 +200,7 @@ class SenderKeyStore:
     async def mark_distributed(
         self, connection: Connection, number: str, group: str, epoch: int, preparation: KeyDistribution
     ) -> None:
-        """Those who were missing have been given the key. It counts only if nothing has happened meanwhile."""
+        """Everybody who lacked the key has been given it. That counts only if nothing has happened meanwhile."""
         known = await self._group(connection, number, group)
         if known.version != preparation.version:
             return

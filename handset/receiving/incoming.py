@@ -1,4 +1,4 @@
-"""What follows from one delivery: it is read, and rows, receipts, answers and requests are added to the batch."""
+"""Handling of a delivery: it is read, and rows, receipts, answers and requests are added to the batch."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class DeliveryHandler:
             return sessions.read(record, frame.body)
         first = e2ee.PreKeySignalMessage.parse(frame.body)
         if record is not None and not sessions.goes_on(record, first.identity_key):
-            # Trust on first use, and whoever looks is told when a later one differs.
+            # Trust on first use; the application is notified when a later key differs.
             await self._new_identity(connection, device, frame.sender)
             record = None
         prekeys = self._first_messages.prekeys_of(device)
@@ -218,7 +218,7 @@ class DeliveryHandler:
         await self._sender_keys.apply_change(connection, number, frame.group, change)
 
     def _undecryptable(self, delivery: Delivery, error: Exception) -> None:
-        """It is acknowledged like any other, or it would be delivered for ever: kept by its id, counted, logged.
+        """A message that cannot be read is acknowledged, or it would come for ever: kept by its id, counted, logged.
 
         Its sender never sees `delivered`. A session that no longer fits is replaced by one of our own making, and the
         message is asked for again; of a group the key.

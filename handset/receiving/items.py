@@ -1,4 +1,4 @@
-"""What a mailroom works on: deliveries, messages of our own, and work on groups."""
+"""Items that a mailroom works on: deliveries, messages of our own, and work on groups."""
 
 from __future__ import annotations
 

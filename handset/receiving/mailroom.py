@@ -37,7 +37,6 @@ from tidings.wire.device import GROUP, IDENTITY, MESSAGE, PREKEY, RETRY, Deliver
 
 log = logging.getLogger(__name__)
 
-RECENT_IN_MEMORY = 50_000  # keys of messages; older ones are looked up in the inbox
 PENDING_LIMIT = 30_000  # deliveries; beyond it the connection is dropped, and the network keeps them
 SPACING = 0.05  # seconds between two commits of a steady stream
 CHORE_SECONDS = 0.5  # how long an accepted envelope may stay in the table
@@ -85,7 +84,7 @@ class Mailroom:
         self._sender_keys = SenderKeyStore(context.vault)
         self._requests: Allowance[PeerKey] = Allowance(context.clock, limit=MAX_ASKED, period=3600.0, remembered=10_000)
         self._receipt_ids = ReceiptIds()
-        self._dispatcher = Dispatcher(context.clock)
+        self._dispatcher = Dispatcher(context.clock, limit=context.limits.outbox)
         self._chores: asyncio.TimerHandle | None = None
         self._shown = self._shown_saved = 0
         self._closing = False
@@ -108,7 +107,7 @@ class Mailroom:
         async with context.database.transaction() as connection:
             last_inbox, last_outbox, shown = await positions.find(connection, fleet)
             await inbox.delete_before(connection, fleet, now - INBOX_DAYS * 86_400_000, shown)
-            recent = await inbox.list_recent(connection, fleet, RECENT_IN_MEMORY)
+            recent = await inbox.list_recent(connection, fleet, context.limits.recent)
             envelopes = await outbox.list_envelopes(connection, fleet)
             sent_messages = await SentMessages.load(connection, context, last_outbox)
         opened = cls(
@@ -118,7 +117,7 @@ class Mailroom:
             renew_session=renew_session,
             exchange_keys=exchange_keys,
             positions=LastPositions(max(last_inbox, shown), last_outbox),
-            recent=RecentMessages(recent, RECENT_IN_MEMORY),
+            recent=RecentMessages(recent, context.limits.recent),
             sent_messages=sent_messages,
         )
         for device in devices.values():
@@ -141,7 +140,7 @@ class Mailroom:
         await self._dispatcher.wait_until_empty()
 
     def deliver(self, delivery: Delivery) -> bool:
-        """Take one delivery; false when there are too many already. Nothing is taken after a failure."""
+        """Accept one delivery; false when too many wait already. Ignored after a failure."""
         if self.failed.is_set() or self._closing:
             return True
         if self._batcher.pending >= PENDING_LIMIT - PAGE:
@@ -160,7 +159,7 @@ class Mailroom:
         return result
 
     async def do(self, work: GroupWork) -> Any:
-        """What the work returns, after the commit of the batch that it was a part of. Raises `NotStored`."""
+        """The result of the work, after the commit of the batch that it was a part of. Raises `NotStored`."""
         return await self._submit(work)
 
     async def _submit(self, item: OutgoingMessage | GroupWork) -> Any:
@@ -273,7 +272,7 @@ class Mailroom:
         return envelopes
 
     def _publish(self, items: Sequence[Item], batch: Batch, envelopes: Sequence[tuple[Device, OutboxRow]]) -> None:
-        """What may be seen outside only after the commit."""
+        """Everything that may be seen outside only after the commit."""
         for row in batch.inbox.rows:
             self._recent.add((row.number, row.peer, row.id))
         self._sessions.keep(batch.sessions)

@@ -16,7 +16,6 @@ from tidings.storage.handset.sent import SentRow
 
 log = logging.getLogger(__name__)
 
-KEPT = 100_000  # messages of a fleet
 KEPT_MS = 30 * 86_400_000  # as long as the network keeps an envelope
 PRUNE_EVERY = 1_000  # messages
 
@@ -36,7 +35,7 @@ class Resend:
 
 
 class SentMessages:
-    """What a fleet sent. Belongs to one mailroom, and is thrown away with it when a transaction fails.
+    """Messages that a fleet sent. Belongs to one mailroom, and is thrown away with it when a transaction fails.
 
     Those that wait for a session are known in memory: at most 4 times what is kept.
     """
@@ -51,8 +50,10 @@ class SentMessages:
 
     @classmethod
     async def load(cls, connection: Connection, context: FleetContext, position: int) -> SentMessages:
-        """What is kept after a restart; what is too old or too much is forgotten."""
-        await sent.delete_old(connection, context.name, before=context.now() - KEPT_MS, position=position - KEPT)
+        """Those that are kept, after a restart; the oldest are forgotten."""
+        await sent.delete_old(
+            connection, context.name, before=context.now() - KEPT_MS, position=position - context.limits.sent
+        )
         return cls(context, await sent.list_waiting(connection, context.name), position)
 
     @property
@@ -78,7 +79,7 @@ class SentMessages:
         asked_by: str,
         record: e2ee.SessionRecord | None,
     ) -> tuple[Sequence[Resend], bool]:
-        """What goes out now in this session, and whether anything waits for another. Once for each envelope that asks.
+        """Messages that go out now in this session, and whether any waits for another; once for each request.
 
         Only what was sent to this very peer, so many times, and never in the session in which it was lost.
         """
@@ -115,7 +116,7 @@ class SentMessages:
         """Forget what is too much. position: the last one in the outbox."""
         if position - self._pruned >= PRUNE_EVERY:
             self._pruned = position
-            await sent.delete_below(connection, self._context.name, position - KEPT)
+            await sent.delete_below(connection, self._context.name, position - self._context.limits.sent)
 
     def _again(self, row: SentRow, tag: bytes, ready: list[Resend]) -> SentRow:
         try:

@@ -68,7 +68,7 @@ def slow_delay(message_id: str) -> float:
 
 
 def actions(behaviour: Behaviour | None, message: ReceivedMessage) -> tuple[Action, ...]:
-    """What a robot does once the message is on its disk, in this order. A number that is no robot's reads."""
+    """Actions of a robot once the message is on its disk, in this order. A number that is no robot's reads."""
     match behaviour:
         case Behaviour.DELIVERED_ONLY:
             return _DELIVERED

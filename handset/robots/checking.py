@@ -16,7 +16,7 @@ from handset.attachments.pointers import Attachment
 from handset.devices.device import Device
 from tidings.client.errors import ClientError, NetworkAway
 from tidings.client.http import NetworkApi
-from tidings.runtime.service import wait_for
+from tidings.runtime.service import run_workers, wait_for
 
 log = logging.getLogger(__name__)
 
@@ -50,17 +50,7 @@ class FileChecker:
                 FILES.labels("skipped").inc()
 
     async def run(self, stop: asyncio.Event) -> None:
-        working = [asyncio.create_task(self._work(stop)) for _ in range(AT_ONCE)]
-        stopping = asyncio.create_task(stop.wait())
-        try:
-            await asyncio.wait([*working, stopping], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in (*working, stopping):
-                task.cancel()
-            results = await asyncio.gather(*working, return_exceptions=True)
-        for result in results:
-            if isinstance(result, Exception):
-                raise result
+        await run_workers(stop, *(self._work(stop) for _ in range(AT_ONCE)))
 
     async def check(self, message: ReceivedMessage, pointer: Attachment, stop: asyncio.Event) -> str:
         """`opened`, or the name of the error that was the last one."""

@@ -10,7 +10,7 @@ from handset import errors
 from handset.application import ReceivedMessage
 from handset.groups.groups import FleetGroups
 from tidings.client.errors import ClientError, NetworkAway
-from tidings.runtime.service import wait_for
+from tidings.runtime.service import run_workers, wait_for
 
 log = logging.getLogger(__name__)
 
@@ -43,17 +43,7 @@ class Invitations:
             self._waiting.put_nowait((message.number, code))
 
     async def run(self, stop: asyncio.Event) -> None:
-        working = asyncio.create_task(self._work(stop))
-        stopping = asyncio.create_task(stop.wait())
-        try:
-            await asyncio.wait([working, stopping], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in (working, stopping):
-                task.cancel()
-            results = await asyncio.gather(working, return_exceptions=True)
-        for result in results:
-            if isinstance(result, Exception):
-                raise result
+        await run_workers(stop, self._work(stop))
 
     async def _work(self, stop: asyncio.Event) -> None:
         while True:

@@ -1,1 +1,1 @@
-"""The outbox of each device: what is committed goes out until the network has taken it."""
+"""The outbox of each device: what is committed goes out until the network has accepted it."""

@@ -11,14 +11,15 @@ from handset.devices.device import Device
 from tidings.runtime.clock import Clock
 from tidings.storage.handset.outbox import OutboxRow
 
-LIMIT = 50_000  # envelopes; beyond it `wait_for_room` waits
 RETRY_SECONDS = 1.0  # before an envelope that the network was too busy for is offered again
 
 
 class Dispatcher:
     """Owned by a `Mailroom`; the connections take the envelopes out of the devices' outboxes."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, *, limit: int) -> None:
+        """limit: envelopes; beyond it `wait_for_room` waits."""
+        self._limit = limit
         self._clock = clock
         self._due: list[tuple[int, int, Device]] = []
         # Positions of what went out before it was due; each until it would have been.
@@ -35,7 +36,7 @@ class Dispatcher:
 
     async def wait_for_room(self) -> None:
         """Returns at once unless the outboxes are full."""
-        while self.outstanding >= LIMIT and not self._closed:
+        while self.outstanding >= self._limit and not self._closed:
             self._room.clear()
             await self._room.wait()
 
@@ -73,7 +74,7 @@ class Dispatcher:
         self.accepted += positions
         self.outstanding -= len(self.accepted) - before
         self._settled.set()
-        if self.outstanding < LIMIT:
+        if self.outstanding < self._limit:
             self._room.set()
         if not self.outstanding:
             self._empty.set()

@@ -22,7 +22,7 @@ class NothingToSend(Exception):
 
 @dataclasses.dataclass(slots=True)
 class Thread:
-    """What the last messages of one peer or group allow. choices: of the message `offered`; newest: the last message
+    """The last messages of one peer or group. choices: of the message `offered`; newest: the last message
     shown; author: of that one; sent: our own last one."""
 
     choices: Sequence[Choice] = ()

@@ -13,7 +13,7 @@ Write = Callable[[str], None]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TerminalConsole:
-    """What the parts of a terminal share. stop: set when it is to end."""
+    """The console that the parts of a terminal share. stop: set when it is to end."""
 
     keyboard: Keyboard
     write: Write
@@ -32,6 +32,6 @@ class TerminalConsole:
 
 
 def sentence(error: Exception) -> str:
-    """What is wrong, with a capital letter."""
+    """An error's message with a capital letter."""
     text = str(error)
     return text[:1].upper() + text[1:]

@@ -63,7 +63,7 @@ class Screen(DeviceObserver):
             self._write(f"{when} {place}+{printable(message.peer)}: {printable(self._words(message))}")
 
     def thread(self, peer: str) -> commands.Thread:
-        """What the last messages of a peer allow."""
+        """The last messages of a peer or group."""
         thread = self._threads.get(peer)
         if thread is None:
             thread = commands.Thread()

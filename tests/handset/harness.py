@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from handset.application import Action, DeviceEvent, ReceivedMessage
 from handset.devices import keys
-from handset.devices.context import FleetContext
+from handset.devices.context import FleetContext, FleetLimits
 from handset.devices.device import Device, DeviceObserver
 from handset.devices.vault import Vault
 from handset.fleet import Fleet
@@ -27,7 +27,7 @@ from tidings.storage import schema
 from tidings.storage.database import Database
 from tidings.storage.handset import devices, inbox, outbox, prekeys
 
-VAULT = Vault(bytes(32))
+VAULT, LIMITS = Vault(bytes(32)), FleetLimits()
 
 
 class FailingDatabase(Database):
@@ -85,7 +85,8 @@ class Phone:
 class Bench(DeviceObserver):
     """Everything that a test of a fleet needs, in one folder."""
 
-    def __init__(self, folder: Path, *, clock: Clock | None = None) -> None:
+    def __init__(self, folder: Path, *, clock: Clock | None = None, limits: FleetLimits = LIMITS) -> None:
+        self.limits = limits
         self.clock: Clock = clock or SystemClock()
         self.database = FailingDatabase(folder / "handset.db")
         self.network = ScriptedNetwork()
@@ -124,7 +125,7 @@ class Bench(DeviceObserver):
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[Fleet]:
         """A fleet loaded from the store; stopped in good order at the end."""
-        context = FleetContext("fleet", self.database, VAULT, self.clock)
+        context = FleetContext("fleet", self.database, VAULT, self.clock, self.limits)
         fleet = Fleet(context, await self.devices(), self.phone, dials=[transports.tcp(*self.address)])
         fleet.observe(self)
         stop = asyncio.Event()
@@ -149,9 +150,11 @@ class Bench(DeviceObserver):
 
 
 @contextlib.asynccontextmanager
-async def bench(folder: Path, *numbers: str, clock: Clock | None = None) -> AsyncIterator[Bench]:
+async def bench(
+    folder: Path, *numbers: str, clock: Clock | None = None, limits: FleetLimits = LIMITS
+) -> AsyncIterator[Bench]:
     """Set up with registered devices of these numbers."""
-    made = Bench(folder, clock=clock)
+    made = Bench(folder, clock=clock, limits=limits)
     await made.open(*numbers)
     try:
         yield made

@@ -21,11 +21,12 @@ BUSINESS = "15550000000"
 class Business:
     """The other end of the encryption: one session with each device, set up from its keys."""
 
-    def __init__(self, number: str = BUSINESS) -> None:
+    def __init__(self, number: str = BUSINESS, *, sent: int = 0) -> None:
+        """sent: texts before this one, which the ids count."""
         self.number = number
         self.identity = e2ee.IdentityKeyPair.generate()
         self.sessions: dict[str, e2ee.SessionRecord] = {}
-        self._count = 0
+        self._count = sent
 
     def open(self, device: Device, key_set: KeySet, *, one_time: int | None = 0) -> None:
         """Set a session up; with the one-time pre-key of that index, or without one."""

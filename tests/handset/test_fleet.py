@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from handset import errors, reading
-from handset.receiving import mailroom
+from handset.devices.context import FleetLimits
 from handset.robots.behaviours import slow_delay
 from tests.handset.harness import VAULT, Bench, bench
 from tests.handset.scripted import Business
@@ -86,11 +86,8 @@ async def test_a_redelivered_message_is_acked_and_not_shown_again(tmp_path: Path
         assert len(world.phone.shown) == 1
 
 
-async def test_what_memory_has_forgotten_is_looked_up_in_the_inbox(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(mailroom, "RECENT_IN_MEMORY", 2)
-    async with bench(tmp_path, READER) as world, world.running():
+async def test_what_memory_has_forgotten_is_looked_up_in_the_inbox(tmp_path: Path) -> None:
+    async with bench(tmp_path, READER, limits=FleetLimits(recent=2)) as world, world.running():
         business = Business()
         business.open(await _device(world, READER), world.keys[READER])
         frames = [business.seal(READER, f"text {n}") for n in range(5)]
@@ -291,8 +288,7 @@ async def test_a_peer_with_a_new_identity_is_accepted_and_reported(tmp_path: Pat
     async with bench(tmp_path, READER) as world, world.running():
         device = await _device(world, READER)
         for index, text in enumerate(("before", "after")):
-            business = Business()
-            business._count = index
+            business = Business(sent=index)
             business.open(device, world.keys[READER], one_time=index)
             await world.network.until_acked(world.network.deliver(business.seal(READER, text)))
         assert [message.text for message in world.phone.shown] == ["before", "after"]
@@ -353,11 +349,8 @@ async def test_a_refused_token_and_low_prekeys_are_passed_on(tmp_path: Path) -> 
             assert world.low == [(READER, 1, 0)]
 
 
-async def test_a_full_outbox_stops_the_intake_until_the_network_accepts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("handset.sending.dispatcher.LIMIT", 2)
-    async with bench(tmp_path, READER) as world, world.running():
+async def test_a_full_outbox_stops_the_intake_until_the_network_accepts(tmp_path: Path) -> None:
+    async with bench(tmp_path, READER, limits=FleetLimits(outbox=2)) as world, world.running():
         business = Business()
         business.open(await _device(world, READER), world.keys[READER])
         world.network.answer = lambda frame: None

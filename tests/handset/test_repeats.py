@@ -7,8 +7,9 @@ from typing import Any
 
 import msgspec
 
+from handset.devices.context import FleetLimits
 from handset.devices.device import Device
-from handset.receiving import mailroom, resending
+from handset.receiving import mailroom
 from tests.handset.harness import Bench, bench
 from tests.handset.scripted import BUSINESS, Business
 from tests.handset.test_fleet import READER, _device
@@ -227,15 +228,14 @@ async def test_what_waits_for_a_session_when_the_fleet_ends_goes_out_at_its_next
             assert answered(business, repetitions(world, id)[0])["text"] == {"body": "precious"}
 
 
-async def test_what_was_sent_is_kept_for_a_bounded_time_and_number(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(resending, "KEPT", 2)
+async def test_what_was_sent_is_kept_for_a_bounded_time_and_number(tmp_path: Path) -> None:
     clock = ManualClock()
 
     async def kept(world: Bench, ids: list[str]) -> list[str]:
         async with world.database.reading() as connection:
             return [row.id for row in await handset_sent.list_sent(connection, READER, ids)]
 
-    async with bench(tmp_path, READER, clock=clock) as world:
+    async with bench(tmp_path, READER, clock=clock, limits=FleetLimits(sent=2)) as world:
         async with world.running() as fleet:
             business, _, _ = await with_session(world)
             ids = [await fleet.send(READER, business.number, str(n)) for n in range(4)]

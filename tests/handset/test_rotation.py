@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -35,7 +34,8 @@ class Fleet:
     def __init__(self, database: Database, api: NetworkApi) -> None:
         self.database = database
         self.clock = ManualClock(time.time())
-        self.registry = DeviceRegistry(FleetContext("test", database, Vault(SECRETS.master_key), self.clock), api)
+        self.context = FleetContext("test", database, Vault(SECRETS.master_key), self.clock)
+        self.registry = DeviceRegistry(self.context, api)
         self.devices = {number: keys.new_device(number) for number in NUMBERS}
         self.rotation = PreKeyRotation(self.registry, self.devices)
         self.api = api
@@ -87,18 +87,12 @@ async def test_lasting_keys_are_replaced_weekly_and_go_a_month_later(fleet: Flee
     assert await fleet.kept(device, prekeys.ONE_TIME) == (await fleet.api.count_keys(device)).prekey_ids
 
 
-async def test_a_rotation_that_dies_before_the_network_has_its_keys_is_made_again(
-    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_rotation_that_dies_before_the_network_has_its_keys_is_made_again(fleet: Fleet) -> None:
     fleet.clock.advance(WEEK + 1)
-    with monkeypatch.context() as patch:
-
-        async def away(*_: Any) -> Any:
-            raise NetworkAway("cut")
-
-        patch.setattr(fleet.api, "upload_keys", away)
+    async with NetworkApi("http://127.0.0.1:1") as away:
+        rotation = PreKeyRotation(DeviceRegistry(fleet.context, away), fleet.devices)
         with pytest.raises(NetworkAway):
-            await fleet.pass_()
+            await rotation.run_once(asyncio.Event())
     device = fleet.devices[NUMBERS[0]]
     assert len(await fleet.kept(device, prekeys.SIGNED)) == 2
     assert await fleet.pass_() == len(NUMBERS)

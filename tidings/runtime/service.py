@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 import logging
 import signal
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Coroutine, Sequence
+from typing import Any, Protocol
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +64,21 @@ async def run_services(services: Sequence[Service], stop: asyncio.Event, *, grac
                     failed = ServiceFailed(task.get_name(), error)
     if failed is not None:
         raise failed from failed.cause
+
+
+async def run_workers(stop: asyncio.Event, *workers: Coroutine[Any, Any, None]) -> None:
+    """Run endless workers until `stop`, or until one of them fails. Raises its error."""
+    working = [asyncio.create_task(worker) for worker in workers]
+    stopping = asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait([*working, stopping], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in (*working, stopping):
+            task.cancel()
+        results = await asyncio.gather(*working, return_exceptions=True)
+    for result in results:
+        if isinstance(result, Exception):
+            raise result
 
 
 def stop_on_signals(stop: asyncio.Event) -> None:
