@@ -19,6 +19,7 @@ class OwnDevice:
         number: str,
         token: str,
         registration_id: int,
+        *,
         identity: e2ee.IdentityKeyPair,
         sealer: e2ee.Sealer,
     ) -> None:
@@ -64,28 +65,24 @@ class OwnDevice:
     def _key_ids(self) -> set[int]:
         return self.signed_prekeys.keys() | self.kyber_prekeys.keys() | self.prekeys.keys()
 
+    def private_prekeys(self) -> list[tuple[str, int, bytes]]:
+        """Kind, id and the bytes to keep of every private pre-key."""
+        return [
+            *((accounts.SIGNED, key.key_id, keys.pack(key, uploadable=True)) for key in self.signed_prekeys.values()),
+            *((accounts.KYBER, key.key_id, keys.pack(key, uploadable=True)) for key in self.kyber_prekeys.values()),
+            *((accounts.ONE_TIME, key.key_id, keys.pack(key, uploadable=True)) for key in self.prekeys.values()),
+        ]
 
-def private_prekeys(device: OwnDevice) -> list[tuple[str, int, bytes]]:
-    """Kind, id and the bytes to keep of every private pre-key."""
-    return [
-        *((accounts.SIGNED, key.key_id, keys.pack(key, uploadable=True)) for key in device.signed_prekeys.values()),
-        *((accounts.KYBER, key.key_id, keys.pack(key, uploadable=True)) for key in device.kyber_prekeys.values()),
-        *((accounts.ONE_TIME, key.key_id, keys.pack(key, uploadable=True)) for key in device.prekeys.values()),
-    ]
+    def add_prekey(self, kind: str, key_id: int, blob: bytes) -> None:
+        """Have one of what `private_prekeys` gave in memory."""
+        if kind == accounts.KYBER:
+            self.kyber_prekeys[key_id] = keys.unpack_kyber(key_id, blob)
+        elif kind == accounts.SIGNED:
+            self.signed_prekeys[key_id] = keys.unpack_signed(key_id, blob)
+        else:
+            self.prekeys[key_id] = keys.unpack_one_time(key_id, blob)
 
-
-def add_prekey(device: OwnDevice, kind: str, key_id: int, blob: bytes) -> None:
-    """Have one of what `private_prekeys` gave in memory."""
-    if kind == accounts.KYBER:
-        device.kyber_prekeys[key_id] = keys.unpack_kyber(key_id, blob)
-    elif kind == accounts.SIGNED:
-        device.signed_prekeys[key_id] = keys.unpack_signed(key_id, blob)
-    else:
-        device.prekeys[key_id] = keys.unpack_one_time(key_id, blob)
-
-
-def sealed(device: OwnDevice, kind: str, key_id: int, blob: bytes) -> accounts.OwnPreKey:
-    """One of what `private_prekeys` gave, as it is stored."""
-    return accounts.OwnPreKey(
-        device.number, kind, key_id, device.sealer.seal(blob, context=(device.number, "", kind, key_id))
-    )
+    def sealed(self, kind: str, key_id: int, blob: bytes) -> accounts.OwnPreKey:
+        """One of what `private_prekeys` gave, as it is stored."""
+        sealed = self.sealer.seal(blob, context=(self.number, "", kind, key_id))
+        return accounts.OwnPreKey(self.number, kind, key_id, sealed)

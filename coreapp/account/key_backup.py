@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import msgspec
 
-from coreapp.account import device as account
 from coreapp.account.device import OwnDevice
 from tidings import e2ee
 from tidings.runtime import password_box
@@ -36,7 +35,7 @@ class Keys(msgspec.Struct):
 
     @classmethod
     def of(cls, device: OwnDevice) -> Keys:
-        prekeys = [_PreKey(*entry) for entry in account.private_prekeys(device)]
+        prekeys = [_PreKey(*entry) for entry in device.private_prekeys()]
         return cls(
             _VERSION, device.number, device.registration_id, device.identity.private, prekeys, device.next_key_id
         )
@@ -44,9 +43,9 @@ class Keys(msgspec.Struct):
     def device(self, sealer: e2ee.Sealer) -> OwnDevice:
         """A device with these keys, without a token."""
         identity = e2ee.IdentityKeyPair.from_private(self.identity)
-        device = OwnDevice(self.number, "", self.registration_id, identity, sealer)
+        device = OwnDevice(self.number, "", self.registration_id, identity=identity, sealer=sealer)
         for key in self.prekeys:
-            account.add_prekey(device, key.kind, key.key_id, key.blob)
+            device.add_prekey(key.kind, key.key_id, key.blob)
         device.next_key_id = self.next_key_id
         if not device.next_key_id:
             device.find_next_key_id()

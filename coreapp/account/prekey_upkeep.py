@@ -13,7 +13,6 @@ import dataclasses
 import logging
 from collections.abc import Sequence
 
-from coreapp.account import device as account
 from coreapp.account.device import OwnDevice
 from tidings import e2ee
 from tidings.client import keys
@@ -164,7 +163,7 @@ class PreKeyUpkeep:
         await self._database.persist(shards.fenced(self._lease, work), about="keys")
 
     def _row(self, kind: str, key: e2ee.PreKey | e2ee.SignedPreKey | e2ee.KyberPreKey) -> OwnPreKey:
-        return account.sealed(self._device, kind, key.key_id, keys.pack(key, uploadable=True))
+        return self._device.sealed(kind, key.key_id, keys.pack(key, uploadable=True))
 
     async def _upload(self, made: KeySet) -> KeysLeft:
         try:

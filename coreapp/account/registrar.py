@@ -9,7 +9,6 @@ from collections.abc import Sequence
 
 import msgspec
 
-from coreapp.account import device as account
 from coreapp.account.device import OwnDevice
 from coreapp.account.key_backup import Keys
 from tidings import e2ee
@@ -67,7 +66,9 @@ class Registrar:
         `finish` has to find out.
         """
         sealer, wrapped = self._new_sealer()
-        device = OwnDevice(number, "", keys.generate_registration_id(), e2ee.IdentityKeyPair.generate(), sealer)
+        device = OwnDevice(
+            number, "", keys.generate_registration_id(), identity=e2ee.IdentityKeyPair.generate(), sealer=sealer
+        )
         device.add_keys(device.make_keys(lasting=True))
         await self._begin(database, lease, device, wrapped, code)
 
@@ -175,10 +176,10 @@ class Registrar:
             sealer.open(found.identity_key, (number, "", "account", "identity_key"))
         )
         token = sealer.open(found.device_token, (number, "", "account", "device_token")).decode()
-        device = OwnDevice(number, token, found.registration_id, identity, sealer)
+        device = OwnDevice(number, token, found.registration_id, identity=identity, sealer=sealer)
         for key in kept:
             blob = sealer.open(key.sealed, (number, "", key.kind, key.key_id))
-            account.add_prekey(device, key.kind, key.key_id, blob)
+            device.add_prekey(key.kind, key.key_id, blob)
         device.next_key_id = found.next_key_id
         if not device.next_key_id:
             device.find_next_key_id()
@@ -211,10 +212,10 @@ class Registrar:
             *((accounts.ONE_TIME, key_id) for key_id in one_time),
         }
         rows = []
-        for entry in account.private_prekeys(device):
+        for entry in device.private_prekeys():
             made = now if entry[:2] in in_use else now - 1
             retired = 0 if entry[:2] in in_use else now
-            rows.append(dataclasses.replace(account.sealed(device, *entry), created_at=made, retired_at=retired))
+            rows.append(dataclasses.replace(device.sealed(*entry), created_at=made, retired_at=retired))
         await accounts.add_prekeys(connection, rows)
         await registrations.note_registered(connection, number, now)
 

@@ -16,7 +16,7 @@ from coreapp.webhook import inbound
 from tidings import e2ee
 from tidings.client import attachments
 from tidings.client.errors import FileLost, NetworkAway, NetworkRefusal, Unauthorized
-from tidings.client.http import Credentials, NetworkApi
+from tidings.client.http import DeviceCredentials, NetworkApi
 from tidings.media import kinds, signatures
 from tidings.media.errors import FileEmpty, FileTooLarge, UnusableType
 from tidings.media.files import Files, Stored
@@ -31,7 +31,7 @@ VOICE = "voice"
 class Fetcher:
     """Fetches files into the directory. Their rows are the caller's to write."""
 
-    def __init__(self, network: NetworkApi, device: Credentials, files: Files, *, clock: Clock) -> None:
+    def __init__(self, network: NetworkApi, device: DeviceCredentials, files: Files, *, clock: Clock) -> None:
         self._network = network
         self._device = device
         self._files = files

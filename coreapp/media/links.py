@@ -27,7 +27,7 @@ from coreapp.media.preparation import Found
 from coreapp.media.uploads import Uploader
 from tidings.e2ee.installation_secrets import SecretSealer, UnreadableSecret, provider_label
 from tidings.egress import urls
-from tidings.egress.download import Downloader, TooLarge
+from tidings.egress.download import Downloader, DownloadTooLarge
 from tidings.egress.guard import Forbidden
 from tidings.media import kinds
 from tidings.media.errors import DiskFull, FileEmpty, FileTooLarge, UnusableType
@@ -206,7 +206,7 @@ class LinkedMedia:
             raise SourceFailed(
                 codes.PARAMETER_INVALID, "link", f"leads to {error.reason}, which is not allowed"
             ) from None
-        except (TooLarge, FileTooLarge):
+        except (DownloadTooLarge, FileTooLarge):
             raise SourceFailed(
                 codes.PARAMETER_INVALID, "link", f"the file is over the limit of {limit} bytes for {source.kind}"
             ) from None

@@ -14,7 +14,7 @@ from coreapp.media.errors import SourceFailed
 from coreapp.media.progress import ProgressLog
 from tidings.client import attachments
 from tidings.client.errors import FileChanged, NetworkAway, NetworkRefusal, Unauthorized
-from tidings.client.http import Credentials, NetworkApi
+from tidings.client.http import DeviceCredentials, NetworkApi
 from tidings.media import kinds
 from tidings.media.errors import FileGone
 from tidings.wire import codes
@@ -31,7 +31,7 @@ LAST_RETRY_SECONDS = 15.0
 class Uploader:
     """At most `at_once` files go up at the same time; the others wait, in the order in which they came."""
 
-    def __init__(self, network: NetworkApi, device: Credentials, *, at_once: int) -> None:
+    def __init__(self, network: NetworkApi, device: DeviceCredentials, *, at_once: int) -> None:
         self._network = network
         self._device = device
         self._places = asyncio.Semaphore(at_once)

@@ -15,7 +15,7 @@ from tidings import e2ee
 from tidings.client import attachments
 from tidings.client.attachments import CHUNK
 from tidings.client.errors import FileChanged, FileLost
-from tidings.client.http import Credentials, StoredBlob
+from tidings.client.http import DeviceCredentials, StoredBlob
 from tidings.e2ee.attachments import blob_size
 from tidings.wire.media_objects import FilePointer, Pointer
 
@@ -34,7 +34,7 @@ class MemoryBlobs:
     def __init__(self) -> None:
         self.blobs: dict[str, bytes] = {}
 
-    async def upload_blob(self, device: Credentials, chunks: AsyncIterator[bytes], size: int) -> StoredBlob:
+    async def upload_blob(self, device: DeviceCredentials, chunks: AsyncIterator[bytes], size: int) -> StoredBlob:
         blob = b"".join([chunk async for chunk in chunks])
         assert len(blob) == size
         id_ = f"b{len(self.blobs)}"
@@ -42,7 +42,7 @@ class MemoryBlobs:
         return StoredBlob(id_, 1_000)
 
     @contextlib.asynccontextmanager
-    async def download_blob(self, device: Credentials, blob: str) -> AsyncIterator[AsyncIterator[bytes]]:
+    async def download_blob(self, device: DeviceCredentials, blob: str) -> AsyncIterator[AsyncIterator[bytes]]:
         if blob not in self.blobs:
             raise FileLost("gone")
         yield pieces(self.blobs[blob])

@@ -10,7 +10,7 @@ import pytest
 
 from tests.authority import Authority
 from tidings.egress import addresses, trust, urls
-from tidings.egress.download import BadAnswer, Downloader, TooLarge
+from tidings.egress.download import BadAnswer, Downloader, DownloadTooLarge
 from tidings.egress.guard import EgressGuard, Forbidden
 from tidings.egress.settings import ONLY_PUBLIC, OutgoingSettings
 
@@ -122,7 +122,7 @@ async def test_no_more_bytes_than_the_limit_are_handed_out(
 ) -> None:
     server.answer = answer
     got = 0
-    with pytest.raises(TooLarge):
+    with pytest.raises(DownloadTooLarge):
         async with downloader.fetch(server.url, limit=1000, seconds=5) as download:
             async for piece in download.chunks():
                 got += len(piece)

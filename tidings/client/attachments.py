@@ -16,7 +16,7 @@ from typing import IO, Protocol
 
 from tidings import e2ee
 from tidings.client.errors import FileChanged
-from tidings.client.http import Credentials, StoredBlob
+from tidings.client.http import DeviceCredentials, StoredBlob
 from tidings.e2ee import attachments
 from tidings.wire.media_objects import FilePointer, Pointer
 
@@ -29,9 +29,11 @@ Progress = Callable[[int, int], None]
 class Blobs(Protocol):
     """Where files are left, and fetched: `tidings.client.http.NetworkApi`."""
 
-    async def upload_blob(self, device: Credentials, chunks: AsyncIterator[bytes], size: int) -> StoredBlob: ...
+    async def upload_blob(self, device: DeviceCredentials, chunks: AsyncIterator[bytes], size: int) -> StoredBlob: ...
 
-    def download_blob(self, device: Credentials, blob: str) -> AbstractAsyncContextManager[AsyncIterator[bytes]]: ...
+    def download_blob(
+        self, device: DeviceCredentials, blob: str
+    ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]: ...
 
 
 def silent(done: int, total: int) -> None:
@@ -40,7 +42,7 @@ def silent(done: int, total: int) -> None:
 
 async def upload(
     blobs: Blobs,
-    device: Credentials,
+    device: DeviceCredentials,
     file: IO[bytes],
     size: int,
     *,
@@ -65,7 +67,12 @@ async def upload(
 
 
 async def download(
-    blobs: Blobs, device: Credentials, pointer: Pointer, *, folder: Path | None = None, progress: Progress = silent
+    blobs: Blobs,
+    device: DeviceCredentials,
+    pointer: Pointer,
+    *,
+    folder: Path | None = None,
+    progress: Progress = silent,
 ) -> AsyncGenerator[bytes]:
     """The chunks of a file, none before all of its blob has authenticated. Read them to the end, where an error may
     still come, and close the generator.

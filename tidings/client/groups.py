@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import msgspec
 
-from tidings.client.http import CALL_SECONDS, Credentials, NetworkApi, decode, segment
+from tidings.client.http import CALL_SECONDS, DeviceCredentials, NetworkApi, decode, segment
 from tidings.wire.groups import DescribedGroup, GroupMembers, GroupSubject, InviteCode
 
 
@@ -22,7 +22,7 @@ class GroupApi:
     A change that is made already changes nothing, so all but `create` may be repeated.
     """
 
-    def __init__(self, network: NetworkApi, device: Credentials, *, seconds: float = CALL_SECONDS) -> None:
+    def __init__(self, network: NetworkApi, device: DeviceCredentials, *, seconds: float = CALL_SECONDS) -> None:
         """seconds: that the network has for an answer."""
         self._network = network
         self._device = device

@@ -33,7 +33,7 @@ KEPT_SECONDS = 4.0  # that an idle connection is kept: less than the network doe
 Shape = TypeVar("Shape")
 
 
-class Credentials(Protocol):
+class DeviceCredentials(Protocol):
     """A registered device, as far as calls need it."""
 
     @property
@@ -124,29 +124,29 @@ class NetworkApi:
         made = decode(answer.content, registration.BulkRegistered).registrations
         return {registered.number: registered.token for registered in made}
 
-    async def unregister(self, device: Credentials) -> None:
+    async def unregister(self, device: DeviceCredentials) -> None:
         """Take the number out of the directory."""
         await self.call("DELETE", f"/v1/registrations/{device.number}", bearer=device.token)
 
-    async def upload_keys(self, device: Credentials, keys: KeyUpload) -> KeysLeft:
+    async def upload_keys(self, device: DeviceCredentials, keys: KeyUpload) -> KeysLeft:
         """Add one-time pre-keys, replace lasting ones; says what the network has now."""
         answer = await self.call("PUT", f"/v1/keys/{device.number}", keys, bearer=device.token)
         return decode(answer.content, KeysLeft)
 
-    async def count_keys(self, device: Credentials) -> KeysLeft:
+    async def count_keys(self, device: DeviceCredentials) -> KeysLeft:
         """The one-time pre-keys that the network has left."""
         answer = await self.call("GET", f"/v1/keys/{device.number}", bearer=device.token)
         return decode(answer.content, KeysLeft)
 
-    async def block(self, device: Credentials, other: str) -> None:
+    async def block(self, device: DeviceCredentials, other: str) -> None:
         """Nothing of `other` reaches this device any more."""
         await self.call("PUT", f"/v1/blocks/{device.number}/{other}", bearer=device.token)
 
-    async def unblock(self, device: Credentials, other: str) -> None:
+    async def unblock(self, device: DeviceCredentials, other: str) -> None:
         """Undo `block`."""
         await self.call("DELETE", f"/v1/blocks/{device.number}/{other}", bearer=device.token)
 
-    async def upload_blob(self, device: Credentials, chunks: AsyncIterator[bytes], size: int) -> StoredBlob:
+    async def upload_blob(self, device: DeviceCredentials, chunks: AsyncIterator[bytes], size: int) -> StoredBlob:
         """Leave a file of `size` bytes on the network. Raises `NetworkFull`, and what `chunks` raises."""
         path = f"/v1/blobs/{device.number}"
         headers = {"Content-Length": str(size), "Content-Type": "application/octet-stream"}
@@ -156,7 +156,7 @@ class NetworkApi:
         return StoredBlob(stored.id, stored.expires_at * 1000)
 
     @contextlib.asynccontextmanager
-    async def download_blob(self, device: Credentials, blob: str) -> AsyncIterator[AsyncIterator[bytes]]:
+    async def download_blob(self, device: DeviceCredentials, blob: str) -> AsyncIterator[AsyncIterator[bytes]]:
         """The chunks of a file, to be read inside the block. Raises `FileLost` when the network does not have it.
 
         What goes wrong while they are read is raised as the block is left.
@@ -200,7 +200,7 @@ class NetworkApi:
         self,
         method: str,
         path: str,
-        device: Credentials,
+        device: DeviceCredentials,
         *,
         headers: dict[str, str] | None = None,
         content: AsyncIterator[bytes] | None = None,

@@ -20,16 +20,16 @@ HEAD_LIMIT = 64 * 1024  # bytes of an answer's head
 PIECE = 64 * 1024  # bytes that are read at once
 
 
-class TooLarge(Exception):
-    """The file has more bytes than the caller takes: ask for a smaller one."""
+class DownloadTooLarge(Exception):
+    """The file has more bytes than the caller has room for: ask for a smaller one."""
 
 
 class BadAnswer(ConnectionError):
-    """What came is no answer of HTTP, or its connection ended too early: try again later."""
+    """Not an answer of HTTP, or its connection ended too early: try again later."""
 
 
-class Download:
-    """An answer whose head is here.
+class DownloadAnswer:
+    """Answer whose head has arrived.
 
     status: of HTTP, also 3xx: no redirect is followed; also 101, whose body is empty.
     headers: names in lower case; of several the last.
@@ -54,7 +54,7 @@ class Download:
     async def chunks(self) -> AsyncIterator[bytes]:
         """The body, to be read once.
 
-        Raises `TooLarge` before more than the limit was handed out, `BadAnswer` when it is cut off, and `OSError`.
+        Raises `DownloadTooLarge` before more than the limit was handed out, `BadAnswer` when it is cut off, and `OSError`.
         """
         silent = 0  # bytes that were no part of the body
         while True:
@@ -62,7 +62,7 @@ class Download:
             for piece in pieces:
                 self._received += len(piece)
                 if self._received > self._limit:
-                    raise TooLarge(f"more than {self._limit} bytes")
+                    raise DownloadTooLarge(f"more than {self._limit} bytes")
                 yield piece
             if self._complete:
                 return
@@ -86,7 +86,7 @@ class Download:
             if received > HEAD_LIMIT and not self._headed:
                 raise BadAnswer("the head of the answer is too long")
         if self.length is not None and self.length > self._limit:
-            raise TooLarge(f"{self.length} bytes, more than {self._limit}")
+            raise DownloadTooLarge(f"{self.length} bytes, more than {self._limit}")
 
     async def _feed(self) -> int:
         data = await self._reader.read(PIECE)
@@ -94,7 +94,7 @@ class Download:
             try:
                 self._parser.feed_data(data)
             except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-                # What follows a complete answer is nobody's business.
+                # What follows a complete answer is of no interest.
                 if not self._complete:
                     raise BadAnswer(f"not an answer of HTTP/1.1: {error}") from error
         return len(data)
@@ -132,12 +132,12 @@ class Downloader:
     @contextlib.asynccontextmanager
     async def fetch(
         self, url: str, headers: Mapping[str, str] | None = None, *, limit: int, seconds: float
-    ) -> AsyncIterator[Download]:
-        """GET `url`, and give its answer as soon as the head is here; the body comes from `chunks()` inside the block.
+    ) -> AsyncIterator[DownloadAnswer]:
+        """GET `url`: its answer once the head has arrived; the body comes from `chunks()` inside the block.
 
         headers: for instance `Authorization`, which wins over a user in the URL. limit: bytes of the body; seconds:
         for everything, the block included.
-        Raises `ValueError` for no URL, `Forbidden`, `TooLarge`, `TimeoutError`, and `OSError`.
+        Raises `ValueError` for no URL, `Forbidden`, `DownloadTooLarge`, `TimeoutError`, and `OSError`.
         """
         place = urls.parse(url)
         request = _request(place, headers or {})
@@ -146,7 +146,7 @@ class Downloader:
             try:
                 writer.write(request)
                 await writer.drain()
-                download = Download(reader, limit)
+                download = DownloadAnswer(reader, limit)
                 await download._head()
                 yield download
             finally:
