@@ -54,7 +54,7 @@ class DownloadAnswer:
     async def chunks(self) -> AsyncIterator[bytes]:
         """The body, to be read once.
 
-        Raises `DownloadTooLarge` before more than the limit was handed out, `BadAnswer` when it is cut off, and `OSError`.
+        Raises `DownloadTooLarge` before more than the limit was given, `BadAnswer` when it is cut off, and `OSError`.
         """
         silent = 0  # bytes that were no part of the body
         while True:
