@@ -72,7 +72,7 @@ class Demonstration:
         self._news = asyncio.Event()
 
     def missing(self) -> list[str]:
-        """What has not come yet."""
+        """Events that have not happened yet."""
         missing = [f"the callback “{name}”" for name in STATUSES if (self._message_id, name) not in self._statuses]
         if self._shown != TEXT:
             missing.append(f"the text that {READER} decrypted")

@@ -39,7 +39,7 @@ class Where:
 
 
 class Installation:
-    """Everything that belongs to one data directory. `variables` is the environment that it is told by.
+    """Everything that belongs to one data directory. variables: its environment.
 
     Raises `SettingsError` for what is wrong in the environment, or when the directory cannot be used.
     """

@@ -27,7 +27,7 @@ COMMANDS = {
 
 
 class Command(Protocol):
-    """What a module in `cli.commands` offers."""
+    """The functions of a module in `cli.commands`."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None: ...
 

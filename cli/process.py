@@ -107,7 +107,7 @@ async def _serve(name: str, settings: Settings, serve: Serve[Settings], ready_fd
 
 
 def describe(offered: Any) -> Mapping[str, Any]:
-    """What a process says of itself when it is ready, as plain values: a dataclass, a mapping or nothing."""
+    """A process's description of itself when it is ready, in plain values: a dataclass, a mapping or nothing."""
     if offered is None:
         return {}
     if dataclasses.is_dataclass(offered) and not isinstance(offered, type):

@@ -26,13 +26,13 @@ STOP_SECONDS = 20.0
 LAST_WORD_SECONDS = 2.0
 FIRST_BACKOFF = 1.0
 MAX_BACKOFF = 30.0
-# A child that ran for so many seconds is taken to be well: its next death starts the backoff anew.
+# A child that ran for so many seconds is taken to be well: its next death starts the backoff again.
 WELL_AFTER = 60.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Child:
-    """What to run: `tidings <command>` in this environment."""
+    """A process to run: `tidings <command>` in this environment."""
 
     command: str
     environment: Mapping[str, str]
@@ -153,7 +153,7 @@ class _Running:
         await self._read_to_the_end()
 
     async def _read_to_the_end(self) -> None:
-        """What the child said last; not for long where somebody else has its end of the pipe."""
+        """Read the child's last words; not for long when another process holds its end of the pipe."""
         if self._reader is not None:
             await asyncio.wait([self._reader], timeout=LAST_WORD_SECONDS)
             self._reader.cancel()

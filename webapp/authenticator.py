@@ -1,4 +1,4 @@
-"""Who may call, and how often: dependencies of routes, and what they ask."""
+"""Authentication and rate limits: dependencies of routes, and the objects behind them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Authenticator:
         self._api_key = api_key.encode()
 
     async def caller(self, request: Request) -> Caller:
-        """Whom the request's token speaks for. Raises `Unauthenticated`."""
+        """The caller that the request's token belongs to. Raises `Unauthenticated`."""
         header = authorization(request)
         if header[:7].lower() != b"bearer ":
             raise Unauthenticated("this takes a token: Authorization: Bearer …")

@@ -84,7 +84,7 @@ def json_body(model: type[pydantic.BaseModel], limit: int = 0) -> Any:
 
 
 def refusal(code: int, text: str, **values: Any) -> PydanticCustomError:
-    """What a validator raises when its problem has a code of its own, rather than 1009."""
+    """An error for a validator whose problem has a code of its own, rather than 1009."""
     return PydanticCustomError("refused", text, {"code": code, **values})
 
 

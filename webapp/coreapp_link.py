@@ -1,4 +1,4 @@
-"""Asking whoever owns a shard: one connection to each owner, as the shard map says who that is."""
+"""Links to the Coreapps: one connection to each owner of a shard, as the shard map names them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ MAX_WAITING = 5_000
 
 
 class ShardMap(Protocol):
-    """Who owns which shard."""
+    """The owners of the shards."""
 
     async def owners(self) -> Sequence[Owner]:
         """Every shard; one that nobody owns has an empty address."""
@@ -177,7 +177,7 @@ class CoreappLinks:
         return [by_address[address] for address in sorted(by_address)]
 
     def owner(self, recipient: str | None) -> Owner | None:
-        """Who owns the shard of a recipient, or the first shard."""
+        """The owner of a recipient's shard, or of the first shard."""
         if not self._owners:
             return None
         return self._owners.get(shards.shard_of(recipient, len(self._owners)) if recipient else 0)

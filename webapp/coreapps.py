@@ -1,4 +1,4 @@
-"""What resources ask of the Coreapps, each of them the least that it needs; `CoreappLinks` answers all of it."""
+"""Questions that resources ask the Coreapps, in interfaces as small as their needs; `CoreappLinks` has them all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every request gets, whatever becomes of it: a plain path, an id, the API's headers, and an answer."""
+"""The layer around every request: a plain path, an id, the API's headers, and always an answer."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ async def answer_error(request: Request, error: Exception) -> Response:
 
 
 async def answer_http_exception(request: Request, error: Exception) -> Response:
-    """What the framework itself refuses: unknown paths and methods."""
+    """The handler of what the framework itself refuses: unknown paths and methods."""
     assert isinstance(error, HTTPException)
     path = request.scope["path"]
     if error.status_code == 404:

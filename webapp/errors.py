@@ -74,7 +74,7 @@ class BodyTooLarge(InvalidRequest):
 
 
 class QuestionTooLarge(InvalidRequest):
-    """What the request asks a Coreapp for is more than fits into one question; it was not asked."""
+    """The request asks a Coreapp for more than fits into one question; nothing was asked."""
 
     status = 413
 

@@ -31,7 +31,7 @@ OPENAPI: dict[int | str, dict[str, Any]] = {
 
 
 class _Families:
-    """What `generate_latest` takes for a registry."""
+    """Metrics in the form of a registry, for `generate_latest`."""
 
     def __init__(self, families: Iterable[Metric]) -> None:
         self._families = families

@@ -50,7 +50,7 @@ def fingerprint_of(body: object) -> bytes:
 
 
 class FirstAnswers:
-    """What requests with a key were answered."""
+    """Answers that were given to requests with a key."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database

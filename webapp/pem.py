@@ -71,7 +71,7 @@ class CertificateBundle:
 
     @classmethod
     def load(cls, text: bytes) -> Self:
-        """What `pem` gave. Raises `UnusablePem` for what it did not."""
+        """A bundle from its own `pem`. Raises `UnusablePem` for anything else."""
         try:
             return cls(serialization.load_pem_private_key(text, None), x509.load_pem_x509_certificates(text))
         except (ValueError, TypeError):
@@ -109,7 +109,7 @@ class CertificateBundle:
 
     @property
     def authorities(self) -> bytes:
-        """What a client may trust: the issuers, or the certificate itself where there are none. PEM."""
+        """Certificates that a client may trust: the issuers, or the certificate itself without any. PEM."""
         return _join(self._certificates[1:] or self._certificates)
 
     @property
@@ -147,7 +147,7 @@ def is_name(text: str) -> bool:
 
 
 def _kinds(text: bytes) -> list[bytes]:
-    """What its blocks are said to be, in their order."""
+    """Kinds of the blocks, in their order."""
     # Before a key on a curve, OpenSSL writes the curve.
     return [kind for kind in _BEGIN.findall(text) if kind != b"EC PARAMETERS"]
 

@@ -1,7 +1,7 @@
 """Token buckets: how many requests of one kind are let through a second.
 
 A bucket is per Webapp process today. To hold for an installation of several Webapps, each gets its share, a bucket of
-`rate / webapps` and `burst / webapps`, made anew when the number of live Webapps changes; the bucket itself stays.
+`rate / webapps` and `burst / webapps`, made again when the number of live Webapps changes; the bucket itself stays.
 """
 
 from __future__ import annotations

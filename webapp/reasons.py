@@ -62,7 +62,7 @@ def _at_least(count: int, what: str) -> str:
 
 
 def unreadable(words: str) -> str:
-    """What is wrong with the text of a body that is no JSON, from the words of msgspec's decoder."""
+    """The mistake in a body that is not JSON, from the words of msgspec's decoder."""
     if "truncated" in words:
         return "it ends too early"
     if "out of range" in words.lower():

@@ -64,7 +64,7 @@ DATABASE_SECONDS = 4.0
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Ready:
-    """What a Webapp offers once it serves."""
+    """Addresses of a Webapp that serves."""
 
     url: str
     host: str
@@ -141,7 +141,7 @@ def _rate_limits(settings: Settings, clock: Clock) -> RateLimits:
 def _resources(
     settings: Settings, database: Database, links: CoreappLinks, safe: SecretSealer, clock: Clock
 ) -> list[object]:
-    """What answers for a resource and is needed by nobody else."""
+    """Services of resources that nothing else needs."""
     guard = EgressGuard(settings.outgoing)
     files = Files(settings.media_dir, reserve=settings.media_reserve)
     return [

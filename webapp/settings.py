@@ -56,7 +56,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _tls_names(data: Mapping[str, Any]) -> tuple[str, ...]:
-    """What clients may call the API: the names that are set, this machine's, the address it listens on."""
+    """Names by which clients may call the API: those that are set, this machine's, the address it listens on."""
     variables, host = data["variables"], data["address"][0]
     given = f"{variables.get('WA_WEB_SERVERNAME', '')},{variables.get('TIDINGS_API_TLS_NAMES', '')}".split(",")
     names = [name.strip().strip("[]") for name in given if name.strip()]

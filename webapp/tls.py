@@ -65,7 +65,7 @@ class ServerTLS:
                 log.warning("tls.not_loaded", extra={"error": repr(error)[:200]})
 
     async def authorities(self) -> bytes:
-        """What clients may trust, PEM."""
+        """Certificates that clients may trust, PEM."""
         return (await self._find()).authorities
 
     def _choose(self, socket: ssl.SSLSocket | ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:

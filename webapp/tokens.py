@@ -57,7 +57,7 @@ class Caller:
 
 
 def mark_of(user: User) -> str:
-    """What all tokens of a user share, and no token of another user that once had, or will have, its name."""
+    """A mark that all tokens of a user share, and no token of another user who had or will have the same name."""
     return "user-" + hashlib.sha256(f"{user.created_at} {user.username}".encode()).hexdigest()[:27]
 
 
@@ -90,7 +90,7 @@ class Tokens:
         return token, caller.expires_at
 
     async def identify(self, token: bytes) -> Caller:
-        """Whose token it is. Raises `Unauthenticated` when it is wrong, expired or revoked."""
+        """The caller that a token belongs to. Raises `Unauthenticated` when it is wrong, expired or revoked."""
         known = self._good.get(token)
         if known is not None and self._clock.now() < known[1]:
             caller, revoked = known[0], self._revoked
@@ -105,12 +105,12 @@ class Tokens:
         self._learn(caller.jti)
 
     def revocation_of(self, user: User) -> tokens.Revocation:
-        """What ends every token of a user once it is stored: in other Webapps within `POLL` seconds."""
+        """A revocation that ends every token of a user once it is stored: in other Webapps within `POLL` seconds."""
         now = self._milliseconds()
         return tokens.Revocation(mark_of(user), now + LIFETIME * 1000, now)
 
     def learn(self, revocation: tokens.Revocation) -> None:
-        """It is stored: heed it here at once."""
+        """Apply a revocation that is stored here at once."""
         self._learn(revocation.jti)
 
     async def poll(self) -> int:

@@ -21,7 +21,7 @@ from tidings.wire.requests import Requests
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What to do with them."""
+    """The action, and the callbacks that it is for."""
     parser.add_argument(
         "action",
         choices=("list", "replay"),

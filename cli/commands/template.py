@@ -31,7 +31,7 @@ Work = Callable[[Connection], Awaitable[Value]]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What to do with them."""
+    """The action, and the templates that it is for."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     create = actions.add_parser("create", help="make a template from a JSON file")
     create.add_argument("file", metavar="FILE", help="one definition, or a list of them; - reads standard input")

@@ -89,7 +89,7 @@ async def _stay(installation: Installation, say: Callable[[str], None]) -> None:
 
 
 def describe(where: Where, installation: Installation, seconds: float) -> str:
-    """What the person in front of the console wants to know."""
+    """A summary for the person at the console."""
     last = where.robots_per_kind - 1
     robots = "\n".join(
         f"    {prefix}{kind}0000 … {prefix}{kind}{last:04d}  {what}"

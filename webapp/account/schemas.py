@@ -1,4 +1,4 @@
-"""What `/v1/account` and `/v1/settings/account` take and answer."""
+"""Bodies and answers of `/v1/account` and `/v1/settings/account`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `/v1/settings/application` takes and answers."""
+"""Bodies and answers of `/v1/settings/application`."""
 
 from __future__ import annotations
 

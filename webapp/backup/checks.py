@@ -1,4 +1,4 @@
-"""What a backup must be before it is put in force: each part passes the checks of the call that sets it."""
+"""Checks of a backup before it is put in force: each part passes those of the call that sets it."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class _StickerPack(NewStickerpack):
 
 
 class _Parts(Body):
-    """Named as in `Contents`, so that whoever is told of a wrong one knows which."""
+    """Named as in `Contents`, so that an error names the part."""
 
     shards: Shards
     settings: Changes
@@ -75,7 +75,7 @@ class _Parts(Body):
 
 
 def check(found: Contents, account: str, now: datetime.datetime) -> CheckedBackup:
-    """What is in a backup, in the form in which it is kept. Takes some milliseconds: call it on a thread.
+    """The contents of a backup, in the form in which they are stored. Takes some milliseconds: call it in a thread.
 
     A certificate of the API whose time is over is left out: it was right when the backup was made.
     Raises `InvalidRequest` that names each wrong part. Whether the webhook's URL may be called is left to the caller.

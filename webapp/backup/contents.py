@@ -1,4 +1,4 @@
-"""What a backup holds besides the keys: read from, and written to, the tables of one account."""
+"""Contents of a backup besides the keys, read from and written to the tables of one account."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Contents(msgspec.Struct):
 
 
 async def read(connection: Connection, safe: SecretSealer, account: str, keys: str) -> Contents:
-    """What is set now. Raises `UnreadableSecret`."""
+    """The settings and keys at present. Raises `UnreadableSecret`."""
     registration = await registrations.find_registration(connection, account)
     external = await certificates.find_certificate(connection, account, certificates.EXTERNAL)
     packs = [

@@ -1,4 +1,4 @@
-"""What backup and restore take and answer."""
+"""Bodies and answers of backup and restore."""
 
 from __future__ import annotations
 

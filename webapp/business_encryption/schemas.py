@@ -1,4 +1,4 @@
-"""What the public key's endpoint takes and answers."""
+"""Bodies and answers of the public key's endpoint."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class Certificates:
             await self._server.load()
 
     async def external_authorities(self, caller: Caller) -> bytes:
-        """What clients of the API may trust, PEM. Raises `InvalidRequest` when there is none."""
+        """Certificates that clients of the API may trust, PEM. Raises `InvalidRequest` when there is none."""
         if self._server is not None:
             return await self._server.authorities()
         sealed = await self._find(caller, certificates.EXTERNAL)

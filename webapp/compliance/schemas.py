@@ -1,4 +1,4 @@
-"""What the compliance endpoint takes and answers."""
+"""Bodies and answers of the compliance endpoint."""
 
 from __future__ import annotations
 

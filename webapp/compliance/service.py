@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 
 
 class ComplianceInfo:
-    """That of the caller's account."""
+    """Compliance information of the caller's account."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

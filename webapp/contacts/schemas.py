@@ -1,4 +1,4 @@
-"""What `/v1/contacts` takes and answers."""
+"""Bodies and answers of `/v1/contacts`."""
 
 from __future__ import annotations
 

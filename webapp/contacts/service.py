@@ -36,7 +36,7 @@ class ContactChecks:
         return [_entry(sent, contact) for sent, contact in zip(request.contacts, answer.contacts, strict=True)]
 
     async def identity(self, caller: Caller, wa_id: str) -> dict[str, Any]:
-        """What a contact is known by. Raises `InvalidRequest` for no contact, and what the Coreapp link raises."""
+        """The identity of a contact. Raises `InvalidRequest` for no contact, and what the Coreapp link raises."""
         digits = _digits(wa_id)
         found = await self._coreapps.ask(
             digits, lambda n: core.GetIdentity(n=n, account=caller.account, wa_id=digits), core.Identity
@@ -44,7 +44,10 @@ class ContactChecks:
         return {"hash": found.hash, "created_timestamp": found.created_at, "acknowledged": found.acknowledged}
 
     async def acknowledge(self, caller: Caller, wa_id: str, request: schemas.Acknowledgement) -> None:
-        """It is on disk when this returns. Raises as `identity`, and 1009 for another hash than the present one."""
+        """The acknowledgement is on disk when this returns.
+
+        Raises as `identity`, and 1009 for another hash than the present one.
+        """
         digits = _digits(wa_id)
         await self._coreapps.ask(
             digits,

@@ -1,4 +1,4 @@
-"""What `/v1/services` answers."""
+"""Answers of `/v1/services`."""
 
 from __future__ import annotations
 

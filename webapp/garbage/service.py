@@ -26,7 +26,7 @@ class Collections:
         self._coreapps = coreapps
 
     async def start(self, caller: Caller, kind: str) -> Mapping[str, Any]:
-        """What has begun: for one Coreapp its state, for several the state of each. Raises what the link raises."""
+        """The state of the collection: of one Coreapp, or of each of several. Raises what the link raises."""
         if len(self._coreapps.coreapps()) <= 1:
             await self._coreapps.ask_first(lambda n: core.CollectGarbage(n=n, kind=kind), core.Done)
             states: dict[str, Any] = {"status": PROCESSING}

@@ -1,4 +1,4 @@
-"""What `/v1/groups` takes and answers."""
+"""Bodies and answers of `/v1/groups`."""
 
 from __future__ import annotations
 

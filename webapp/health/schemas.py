@@ -1,4 +1,4 @@
-"""What `/v1/health` answers."""
+"""Answers of `/v1/health`."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ class References:
         return [found.get(media_id) for media_id in ids]
 
     async def _touch(self, entries: Sequence[Media]) -> dict[str, Media | None]:
-        """Those whose last use is long ago, as they are once this use is noted."""
+        """Files whose last use was long ago, as they are once this use is noted."""
         now = int(self._clock.now() * 1000)
         old = [entry.id for entry in entries if entry.used_at < now - TOUCH_AFTER_MS]
         if not old:
@@ -84,7 +84,7 @@ class References:
 
 
 def judge(attachment: Attachment, found: Media | None) -> Problem | None:
-    """What is wrong with a file for its field, if anything."""
+    """The problem of a file in its field, if any."""
     field = f"{attachment.field}.id"
     if found is None:
         return Problem(NOT_FOUND, f"{field}: there is no media of this id")

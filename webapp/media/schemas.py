@@ -1,4 +1,4 @@
-"""What `/v1/media` takes and answers."""
+"""Bodies and answers of `/v1/media`."""
 
 from __future__ import annotations
 

@@ -226,7 +226,7 @@ def _refusal(error: UnusableType | FileTooLarge | FileEmpty | DiskFull) -> APIEr
 
 
 def read_type(content_type: str | None) -> MediaType:
-    """What a file is said to be. Raises `InvalidRequest`."""
+    """The declared type of a file. Raises `InvalidRequest`."""
     if content_type is None or not content_type.strip():
         raise InvalidRequest.because(PARAMETER_MISSING, "Content-Type: is missing")
     try:

@@ -1,4 +1,4 @@
-"""What the endpoint of media providers takes and answers."""
+"""Bodies and answers of the endpoint of media providers."""
 
 from __future__ import annotations
 

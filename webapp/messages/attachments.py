@@ -31,7 +31,7 @@ class Attachment:
 
 
 def find(message: AnyMessage) -> Sequence[Attachment]:
-    """Those of a message."""
+    """The attachments of a message."""
     if isinstance(message, ImageMessage | AudioMessage | VideoMessage | DocumentMessage | StickerMessage):
         return [_attachment(message.kind, message.kind, getattr(message, message.kind))]
     if isinstance(message, InteractiveMessage):

@@ -91,7 +91,7 @@ def _fill(defined: Mapping[str, Mapping[str, Any]], given: Sequence[Component], 
 
 
 def _fill_parts(defined: Mapping[str, Mapping[str, Any]], given: Sequence[AnyPart], where: str, most: int) -> Filled:
-    """What a template and a card have both. most: characters of the body."""
+    """Components that templates and cards both have. most: characters of the body."""
     paths = {part.type: (f"{where}[{n}]", part) for n, part in enumerate(given)}
     filled: Filled = {}
     header = _header(defined.get("HEADER"), where, *paths.get("header", ("", None)))

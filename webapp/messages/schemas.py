@@ -1,4 +1,4 @@
-"""What `/v1/messages` takes and answers: one model for each type of message."""
+"""Bodies and answers of `/v1/messages`: one model for each type of message."""
 
 from __future__ import annotations
 

@@ -153,7 +153,7 @@ def group(to: str) -> str:
 
 
 def text_content(message: TextMessage) -> bytes:
-    """What is encrypted: by far the most frequent type, so it is written out."""
+    """The content to encrypt: written out, because text is by far the most frequent type."""
     text = message.text
     content: dict[str, Any] = {"body": text.body}
     previewed = text.preview_url if message.preview_url is None else message.preview_url
@@ -165,7 +165,7 @@ def text_content(message: TextMessage) -> bytes:
 
 
 def other_content(message: AnyMessage, more: Mapping[str, Any]) -> bytes:
-    """What is encrypted: the message as it was checked, and `more` in its content. Raises `InvalidRequest`."""
+    """The content to encrypt: the message as it was checked, and `more` in its content. Raises `InvalidRequest`."""
     kind = message.kind
     content = message.model_dump(include={kind}, exclude_none=True)[kind]
     encoded = _encode({"type": kind, kind: {**content, **more} if more else content, **_context(message.context)})

@@ -1,4 +1,4 @@
-"""What this Webapp counts, and how busy its server is."""
+"""Metrics of this Webapp, and the load of its server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the profile endpoints take and answer."""
+"""Bodies and answers of the profile endpoints."""
 
 from __future__ import annotations
 

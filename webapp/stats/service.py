@@ -23,7 +23,7 @@ BELIEVED = 15.0
 
 
 class Stats:
-    """What is counted."""
+    """Counters of Coreapps and of the database."""
 
     def __init__(self, database: Database, coreapps: Coreapps, clock: Clock) -> None:
         self._database = database
@@ -54,7 +54,7 @@ class Stats:
         return {(only[0].node or only[0].address) if not name and only else name: kept for name, kept in found.items()}
 
     async def db(self) -> Mapping[str, Sequence[Metric]]:
-        """What is in the database, `BELIEVED` seconds old at most."""
+        """Counts of what is in the database, at most `BELIEVED` seconds old."""
         # One at a time: whoever comes meanwhile gets what the first one finds.
         async with self._counting:
             now = self._clock.monotonic()

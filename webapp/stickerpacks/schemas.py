@@ -1,4 +1,4 @@
-"""What `/v1/stickerpacks` takes and answers."""
+"""Bodies and answers of `/v1/stickerpacks`."""
 
 from __future__ import annotations
 

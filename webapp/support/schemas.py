@@ -1,4 +1,4 @@
-"""What `/v1/support` answers."""
+"""Answers of `/v1/support`."""
 
 from __future__ import annotations
 

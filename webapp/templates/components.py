@@ -167,7 +167,7 @@ class Card(Body):
     ]
 
     def shape(self) -> object:
-        """What all cards of a carousel have in common."""
+        """Rules that hold for all cards of a carousel together."""
         shape: dict[str, object] = {}
         for part in self.components:
             if isinstance(part, CardHeader):
@@ -215,7 +215,7 @@ Component = Annotated[
 
 
 def check(components: Sequence[Any], category: str | None, parameter_format: str | None) -> None:
-    """What components are to each other and to the template. Raises what a validator raises.
+    """Rules between components, and between them and the template. Raises what a validator raises.
 
     category, parameter_format: None for one that is wrong itself.
     """

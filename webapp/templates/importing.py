@@ -91,7 +91,7 @@ class Plan:
 
 
 def plan(wanted: Import, account: str, existing: Sequence[Template], now: int) -> Plan:
-    """What is to be done. existing: the account's templates; now: Unix milliseconds."""
+    """The changes to make. existing: the account's templates; now: Unix milliseconds."""
     there = {template.key: template for template in existing}
     seen: set[Key] = set()
     keep: list[Template] = []

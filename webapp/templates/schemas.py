@@ -1,4 +1,4 @@
-"""What `/v1/configs/templates` takes and answers: the definition of a template."""
+"""Bodies and answers of `/v1/configs/templates`: the definition of a template."""
 
 from __future__ import annotations
 

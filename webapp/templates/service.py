@@ -1,4 +1,4 @@
-"""Creating, listing and deleting templates, and having those of the account at hand."""
+"""Creating, listing and deleting templates, and those of the account in memory."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Languages = Mapping[str, Mapping[str, Template]]
 class Templates:
     """The templates of one account, all of them in memory: what other processes change is seen within `POLL` seconds.
 
-    A name that is not at hand is looked for at once, so a new template can be used as soon as it is made.
+    A name that is not in memory is looked up at once, so a new template can be used as soon as it is made.
     """
 
     name = "template-watch"

@@ -1,4 +1,4 @@
-"""How guessing passwords is slowed: answers to wrong ones are held back, the longer the more of them there were.
+"""A brake on guessing passwords: answers to wrong ones are held back, the longer the more of them there were.
 
 A right password is never held back. Only one address's guesses at a time are limited in number, and an address that
 has logged in as that user before is exempt.

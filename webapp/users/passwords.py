@@ -21,7 +21,7 @@ _MEMORY_KIB, _PASSES, _LANES = 19 * 1024, 2, 1
 
 
 def weakness(password: str) -> str | None:
-    """What the rule has against a new password, `None` when it may be used."""
+    """The rule that a new password breaks; `None` when it may be used."""
     missing = [
         what
         for what, is_one in (

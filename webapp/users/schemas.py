@@ -1,4 +1,4 @@
-"""What login and the administration of users take and answer."""
+"""Bodies and answers of login and the administration of users."""
 
 from __future__ import annotations
 
