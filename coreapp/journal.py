@@ -218,11 +218,13 @@ class Journal:
         *,
         last_seq: int,
         max_size: int = 500,
+        now_ns: Callable[[], int] = time.time_ns,
     ) -> None:
-        """last_seq: the highest callback `seq` in use."""
+        """last_seq: the highest callback `seq` in use; now_ns: Unix nanoseconds."""
         self._database = database
         self._lease = lease
         self._last_seq = last_seq
+        self._now_ns = now_ns
         self._listeners: list[Callable[[Sequence[callbacks.Callback]], None]] = []
         # The loop's time at the begin of the commit in flight.
         self._committing_since = math.inf
@@ -294,6 +296,6 @@ class Journal:
 
     def _next_seq(self) -> int:
         # Microseconds, then 5 bits of shard: grows, and never meets another shard's.
-        now = (time.time_ns() // 1000) << 5 | self._lease.shard
+        now = (self._now_ns() // 1000) << 5 | self._lease.shard
         self._last_seq = max(now, (self._last_seq >> 5) + 1 << 5 | self._lease.shard)
         return self._last_seq

@@ -20,7 +20,9 @@ class Recorder(DeviceListener[str]):
     """One connection and everything that it told, in order."""
 
     def __init__(self, dial: Dial, **options: Any) -> None:
-        self.connection: DeviceConnection[str] = DeviceConnection(dial, **{"backoff": (0.01, 0.05), **options})
+        self.connection: DeviceConnection[str] = DeviceConnection(
+            dial, **{"backoff": (0.01, 0.05), "login_again": 0.01, **options}
+        )
         self.events: list[tuple[Any, ...]] = []
         self.deliveries: list[device.Deliver] = []
         self.task: asyncio.Task[None] | None = None

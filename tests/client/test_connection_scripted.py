@@ -60,10 +60,7 @@ async def test_only_so_many_sends_are_in_flight_and_the_rest_keeps_its_order(scr
         assert client.events.count(("accepted", "5")) == 1
 
 
-async def test_a_detached_device_hears_no_late_answer_and_is_logged_in_again(
-    scripted: ScriptedNetwork, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(connection, "LOGIN_AGAIN_SECONDS", 0.01)
+async def test_a_detached_device_hears_no_late_answer_and_is_logged_in_again(scripted: ScriptedNetwork) -> None:
     scripted.answer = welcome
     async with (await client_of(scripted, ANN, BEN)).running() as client:
         client.send(ANN, BEN, "of ann")
@@ -81,10 +78,7 @@ async def test_a_detached_device_hears_no_late_answer_and_is_logged_in_again(
     assert client.count("refused") == 0
 
 
-async def test_a_login_that_was_put_off_is_tried_again_on_the_same_connection(
-    scripted: ScriptedNetwork, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(connection, "LOGIN_AGAIN_SECONDS", 0.01)
+async def test_a_login_that_was_put_off_is_tried_again_on_the_same_connection(scripted: ScriptedNetwork) -> None:
     answers: Iterator[Any] = iter([lambda n: device.Failed(n, device.OVERLOADED), device.Ok])
     scripted.answer = lambda frame: next(answers)(frame.n) if isinstance(frame, device.Login) else None
     async with (await client_of(scripted, ANN)).running() as client:

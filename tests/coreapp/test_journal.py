@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -188,21 +189,22 @@ async def test_changes_given_while_one_commit_is_in_flight_share_the_next(databa
 
 
 async def test_seqs_grow_over_restarts_and_a_clock_that_goes_back_and_never_meet_another_shards(
-    database_factory: DatabaseFactory, monkeypatch: pytest.MonkeyPatch
+    database_factory: DatabaseFactory,
 ) -> None:
     database = await database_factory("business")
     lease = await a_lease(database)
     seqs: list[int] = []
+    now_ns = time.time_ns()
 
     async def write(shard: int, last: int) -> None:
         mine = shards.Lease(shard, lease.owner, lease.epoch)
-        journal = Journal(database, mine, last_seq=last)
+        journal = Journal(database, mine, last_seq=last, now_ns=lambda: now_ns)
         journal.on_callbacks(lambda rows: seqs.extend(row.seq for row in rows))
         await journal.write(Change(ACCOUNT, new_callbacks=[a_callback(f"{n}") for n in range(50)]))
         await journal.close()
 
     await write(0, 0)
-    monkeypatch.setattr("coreapp.journal.time.time_ns", lambda: 1_000_000_000)
+    now_ns = 1_000_000_000
     async with database.transaction() as connection:
         highest = await callbacks.highest_seq(connection)
         await connection.execute(

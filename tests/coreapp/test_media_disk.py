@@ -19,7 +19,6 @@ from coreapp.media import links
 from tests.coreapp import media_scene as scene
 from tests.coreapp.conftest import Running, World
 from tests.coreapp.signals import Signals
-from tidings.media.files import Files
 
 NUMBER = "15550110001"
 OTHER = "15550110002"
@@ -144,19 +143,6 @@ async def test_on_a_full_disk_messages_wait_no_server_is_asked_and_they_go_when_
         await running.stopped()
 
 
-async def test_the_reserve_counts_as_full(
-    world: World, server: Server, monkeypatch: pytest.MonkeyPatch, waits: Waits
-) -> None:
-    free = Files.free
-    running, inbox = await begin(world)
-    with monkeypatch.context() as patch:
-        patch.setattr(Files, "free", lambda files: free(Files(files.directory, reserve=2**62)))
-        sent = await send_links(running, server, 1)
-        await waits.more()
-        assert world.sink.statuses_of(sent[0]) == []
-    await all_went(world, inbox, sent)
-
-
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC, errno.EROFS, errno.EMFILE])
 async def test_a_disk_that_fails_while_a_file_comes_keeps_the_message_waiting(
     world: World, server: Server, monkeypatch: pytest.MonkeyPatch, waits: Waits, code: int
@@ -198,15 +184,14 @@ async def test_without_a_descriptor_for_the_connection_the_message_waits(
     await all_went(world, inbox, sent)
 
 
-async def test_a_stop_while_messages_wait_leaves_them_to_the_next_owner(
-    world: World, server: Server, monkeypatch: pytest.MonkeyPatch, waits: Waits
+async def test_the_reserve_counts_as_full_and_a_stop_while_messages_wait_leaves_them_to_the_next_owner(
+    world: World, server: Server, waits: Waits
 ) -> None:
-    running, inbox = await begin(world)
-    with monkeypatch.context() as patch:
-        patch.setattr(Files, "free", lambda _: 0)
-        sent = await send_links(running, server, 2)
-        await waits.more()
-        async with asyncio.timeout(10):
-            await running.stopped()
+    running, inbox = await begin(world, media_reserve=2**62)
+    sent = await send_links(running, server, 2)
+    await waits.more()
+    assert world.sink.statuses_of(sent[0]) == []
+    async with asyncio.timeout(10):
+        await running.stopped()
     await world.connected(await world.start())
     await all_went(world, inbox, sent)

@@ -199,11 +199,9 @@ async def test_while_the_network_is_away_a_download_waits(world: World) -> None:
 
 
 @pytest.mark.parametrize("window", ["during the download", "file on disk, no row", "everything committed"])
-async def test_after_a_kill_there_is_exactly_one_webhook_and_one_row(
-    world: World, window: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_after_a_kill_there_is_exactly_one_webhook_and_one_row(world: World, window: str) -> None:
     running, phone = await begin(world)
-    reached, stay = asyncio.Event(), asyncio.Event()
+    reached, stay, patch = asyncio.Event(), asyncio.Event(), pytest.MonkeyPatch()
     original: Any = Fetcher.fetch
 
     async def fetch(*given: Any) -> Any:
@@ -215,7 +213,7 @@ async def test_after_a_kill_there_is_exactly_one_webhook_and_one_row(
     if window == "during the download":
         world.network.blobs.gate = asyncio.Event()
     elif window == "file on disk, no row":
-        monkeypatch.setattr(Fetcher, "fetch", fetch)
+        patch.setattr(Fetcher, "fetch", fetch)
     else:
         # On disk, and posted by nobody.
         running.shard.context.journal._listeners[:] = [lambda callbacks: reached.set()]
@@ -224,8 +222,7 @@ async def test_after_a_kill_there_is_exactly_one_webhook_and_one_row(
     if world.network.blobs.gate is None:
         await reached.wait()
     await running.killed()
-    monkeypatch.undo()
-    monkeypatch.setattr(downloads_module, "delay", lambda attempt: 0.01)
+    patch.undo()
     if world.network.blobs.gate is not None:
         world.network.blobs.gate.set()
     again = await world.start(node="second")

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from handset import errors, reading
 from handset.devices.context import FleetLimits
 from handset.robots.behaviours import slow_delay
+from tests.dying import dies_at
 from tests.handset.harness import VAULT, Bench, bench
 from tests.handset.scripted import Business
 from tidings import e2ee
@@ -100,7 +101,7 @@ async def test_what_was_committed_but_not_acked_is_shown_once(tmp_path: Path, mo
     async with bench(tmp_path, READER) as world, world.running():
         business = Business()
         business.open(await _device(world, READER), world.keys[READER])
-        _die_once(monkeypatch, crashpoints.AFTER_ROW_BEFORE_NETWORK_ACK)
+        dies_at(monkeypatch, crashpoints.AFTER_ROW_BEFORE_NETWORK_ACK, ConnectionError("died here"))
         world.network.post(business.seal(READER, "hello"))
         await world.phone.until(lambda: bool(world.phone.shown))
         await world.network.until(lambda: not world.network.mail)
@@ -428,17 +429,6 @@ async def _device(world: Bench, number: str):  # type: ignore[no-untyped-def]
 def _bundle(business: Business) -> wire.Bundle:
     signed = e2ee.SignedPreKey.generate(business.identity, 1)
     return wire.Bundle(business.number, 7, business.identity.public, 1, signed.public, signed.signature)
-
-
-def _die_once(monkeypatch: pytest.MonkeyPatch, point: str) -> None:
-    died = []
-
-    def reach(name: str) -> None:
-        if name == point and not died:
-            died.append(name)
-            raise ConnectionError("died here")
-
-    monkeypatch.setattr(crashpoints, "reach", reach)
 
 
 assert VAULT

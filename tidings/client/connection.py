@@ -64,13 +64,17 @@ class DeviceConnection(Reconnecting, Generic[Sent]):
         *,
         name: str = "network",
         backoff: tuple[float, float] = BACKOFF,
+        login_again: float = LOGIN_AGAIN_SECONDS,
         observe: Observer | None = None,
     ) -> None:
-        """name: in logs; backoff: the first and the longest delay, in seconds, of which chance takes up to a half."""
+        """name: in logs; backoff: the first and the longest delay, in seconds, of which chance takes up to a half;
+        login_again: seconds after a login that was put off.
+        """
         super().__init__(dial, name=name, backoff=backoff)
         self.ready = asyncio.Event()
         self._listener: DeviceListener[Sent] = DeviceListener()
         self._observe = observe
+        self._login_again_seconds = login_again
         self._devices: dict[str, _Login] = {}
         self._attached: set[str] = set()
         self._number = 0
@@ -287,7 +291,7 @@ class DeviceConnection(Reconnecting, Generic[Sent]):
         if reason in _LASTING:
             self._devices.pop(number, None)
         elif reason != device.REPLACED and login is not None:
-            asyncio.get_running_loop().call_later(LOGIN_AGAIN_SECONDS, self._log_in_again, login)
+            asyncio.get_running_loop().call_later(self._login_again_seconds, self._log_in_again, login)
         self._listener.detached(number, reason, detail)
         self._send_waiting()
 
