@@ -22,6 +22,7 @@ from coreapp.groups.replica import GroupReplicas
 from coreapp.groups.sender import GroupSender
 from coreapp.webhook import inbound
 from tidings import e2ee
+from tidings.client import sender_keys
 from tidings.storage.business.group_changes import GroupChanges
 from tidings.storage.business.group_messages import Unread
 from tidings.storage.business.groups import Group
@@ -114,14 +115,11 @@ class Arrivals:
         if not group_id:
             raise e2ee.InvalidMessage("a group message of no group")
         try:
-            if record is None:
-                raise e2ee.NoSession("no sender key")
-            if e2ee.GroupMessage.parse(delivery.body).distribution_id != record.distribution_id:
-                raise e2ee.NoSession("another sender key")
-            plaintext = record.decrypt(delivery.body)
+            plaintext = sender_keys.read(record, delivery.body)
         except (e2ee.NoSession, e2ee.TooFarAhead):
             self._lacking.append((group_id, sender))
             raise
+        assert record is not None
         self._used[group_id, sender] = record
         return plaintext
 
@@ -161,12 +159,7 @@ class Arrivals:
             # They joined in this batch.
             records = self._records[sender] = self._events.peers.of(sender)
         try:
-            message = e2ee.DistributionMessage.parse(content.distribution)
-            record = records.get(group.id)
-            if record is None or record.distribution_id != message.distribution_id:
-                # They have begun anew, as after a restored backup.
-                record = e2ee.SenderKeyRecord(message.distribution_id)
-            record.process(content.distribution)
+            record = sender_keys.take_up(records.get(group.id), content.distribution)
         except e2ee.E2EEError as error:
             log.warning("sender_key.unusable", extra={"group": group.id, "from": sender, "error": repr(error)})
             _count_key("unusable").inc()
@@ -207,7 +200,7 @@ class Arrivals:
             for number in notice.numbers:
                 # Whoever was here before may have thrown our key away.
                 self._lost(group_id, number)
-        elif notice.change in (groups.LEFT, groups.REMOVED):
+        elif notice.change in groups.GONE:
             for number in notice.numbers:
                 if not self._is_member(group_id, number):
                     self._records.get(number, {}).pop(group_id, None)

@@ -7,15 +7,15 @@ import logging
 from prometheus_client import Counter
 
 from coreapp.groups.pairwise import Pairwise
+from tidings.client import sender_keys
+from tidings.runtime.allowance import Allowance
 from tidings.runtime.clock import Clock
-from tidings.runtime.lru import LRU
 from tidings.wire.content import encode_sender_key_request
 
 log = logging.getLogger(__name__)
 
 REQUESTS = Counter("tidings_sender_key_requests_total", "Requests for sender keys", ["direction"])
 
-INTERVAL = 3600.0  # seconds between two requests about one group to, or two answers to, one participant
 REMEMBERED = 10_000  # participants; one that is forgotten is asked or answered sooner
 
 
@@ -24,13 +24,16 @@ class KeyRequests:
 
     def __init__(self, pairwise: Pairwise, clock: Clock) -> None:
         self._pairwise = pairwise
-        self._clock = clock
-        self._asked: LRU[tuple[str, str], float] = LRU(REMEMBERED)
-        self._answered: LRU[tuple[str, str], float] = LRU(REMEMBERED)
+        self._requests: Allowance[tuple[str, str]] = Allowance(
+            clock, limit=1, period=sender_keys.ASK_SECONDS, remembered=REMEMBERED
+        )
+        self._answers: Allowance[tuple[str, str]] = Allowance(
+            clock, limit=1, period=sender_keys.ASK_SECONDS, remembered=REMEMBERED
+        )
 
     def ask(self, group_id: str, author: str) -> None:
         """Ask for the key of a message that we cannot read, unless we did lately."""
-        if self._is_due(self._asked, (group_id, author)):
+        if self._requests.take((group_id, author)):
             log.info("sender_key.asked_for", extra={"group": group_id, "from": author})
             REQUESTS.labels("sent").inc()
             self._pairwise.post([self._pairwise.write(author, encode_sender_key_request(group_id))])
@@ -38,12 +41,4 @@ class KeyRequests:
     def may_answer(self, group_id: str, member: str) -> bool:
         """Whether a participant who asks for our key is answered; counts as an answer."""
         REQUESTS.labels("received").inc()
-        return self._is_due(self._answered, (group_id, member))
-
-    def _is_due(self, last: LRU[tuple[str, str], float], key: tuple[str, str]) -> bool:
-        now = self._clock.monotonic()
-        before = last.get(key)
-        if before is not None and now - before < INTERVAL:
-            return False
-        last.put(key, now)
-        return True
+        return self._answers.take((group_id, member))

@@ -64,7 +64,7 @@ def apply(known: Group | None, notice: Notice, account: str, group_id: str, now:
     if notice.epoch < known.epoch:
         # Fetched after this change, so it is in it.
         return Outcome(known, is_whole=True)
-    moves = notice.change in (groups.JOINED, groups.LEFT, groups.REMOVED)
+    moves = notice.change in (groups.JOINED, *groups.GONE)
     follows = notice.epoch == known.epoch + 1 if moves else notice.epoch == known.epoch
     if moves and notice.epoch == known.epoch:
         return Outcome(known, is_whole=True)
@@ -81,7 +81,7 @@ def _changed(known: Group, notice: Notice, account: str, epoch: int) -> Group:
         present = {number for number, _ in participants}
         participants += [(number, False) for number in notice.numbers if number not in present]
         is_member = is_member or account in about
-    elif notice.change in (groups.LEFT, groups.REMOVED):
+    elif notice.change in groups.GONE:
         participants = [entry for entry in participants if entry[0] not in about]
         is_member = is_member and account not in about
     elif notice.change == groups.ADMINS:

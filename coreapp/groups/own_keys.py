@@ -9,9 +9,9 @@ from prometheus_client import Counter
 
 from coreapp.account.device import OwnDevice
 from tidings import e2ee
-from tidings.storage.business import sender_keys
+from tidings.client import sender_keys
 from tidings.storage.business.group_changes import GroupChanges
-from tidings.storage.business.sender_keys import GIVEN, LACKS, Holder, OwnKey
+from tidings.storage.business.sender_keys import GIVEN, LACKS, Holder, OwnKey, list_holders, list_own
 from tidings.storage.database import Database
 
 log = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ class Key:
         What was encrypted with the old one stays readable for those who had it.
         """
         MADE.labels("new group" if self.record is None else "somebody left").inc()
-        self.record = e2ee.SenderKeyRecord.create(self.record.distribution_id if self.record else None)
+        self.record = sender_keys.replace(self.record)
         self.epoch = epoch
         self.holders.clear()
         return (self._group_id,)
@@ -63,14 +63,9 @@ class Key:
         return OwnKey(self._account, self._group_id, self.epoch, blob)
 
 
-def must_be_new(holders: Collection[str], members: Collection[str]) -> bool:
-    """Whether somebody may have the key who is not in the group (any more)."""
-    return not set(holders) <= set(members)
-
-
 def without(holders: Mapping[str, str], members: Iterable[str]) -> Sequence[str]:
     """The members who were not given the key, and to whom it is not under way either."""
-    return [member for member in members if holders.get(member, LACKS) == LACKS]
+    return sender_keys.lacking({member for member, job in holders.items() if job != LACKS}, members)
 
 
 def under_way(holders: Mapping[str, str]) -> bool:
@@ -103,8 +98,8 @@ class OwnKeys:
             return
         account = self._device.number
         async with self._database.reading() as connection:
-            own = {row.group_id: row for row in await sender_keys.list_own(connection, account, missing)}
-            holders = await sender_keys.list_holders(connection, account, missing)
+            own = {row.group_id: row for row in await list_own(connection, account, missing)}
+            holders = await list_holders(connection, account, missing)
         loaded = {group_id: Key(self._device, group_id) for group_id in missing}
         for group_id, row in own.items():
             loaded[group_id].record = self._open(row)

@@ -24,6 +24,7 @@ from coreapp.journal import Change
 from coreapp.sending import group_jobs
 from coreapp.sending.wiring import Sending
 from tidings import e2ee
+from tidings.client import sender_keys
 from tidings.client.errors import NetworkAway
 from tidings.runtime import crashpoints, service
 from tidings.storage.business.group_changes import GroupChanges
@@ -255,7 +256,7 @@ class GroupSender:
         """
         line.asked = False
         cleared: Sequence[str] = ()
-        if key.record is None or own_keys.must_be_new(key.holders, members):
+        if key.record is None or sender_keys.must_be_replaced(key.holders, members):
             cleared = key.renew(epoch)
         lacking = own_keys.without(key.holders, members)
         if not lacking:

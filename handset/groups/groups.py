@@ -15,10 +15,11 @@ from handset.devices.device import Device
 from handset.groups.sender_keys import KeyDistribution, SenderKeyStore
 from handset.sending.outbox import OutboxBatch
 from tidings import e2ee
+from tidings.client import sender_keys
 from tidings.client.errors import ClientError, NetworkAway
 from tidings.client.groups import GroupApi
 from tidings.client.http import NetworkApi
-from tidings.runtime.lru import LRU
+from tidings.runtime.allowance import Allowance
 from tidings.runtime.service import wait_for
 from tidings.storage.database import Connection
 from tidings.storage.handset import outbox
@@ -29,7 +30,6 @@ log = logging.getLogger(__name__)
 
 ATTEMPTS = 5  # to find a group unchanged while its members are given the key
 KEYS_SECONDS = 30.0  # for the network to accept the keys given to the members
-ASK_SECONDS = 3600.0  # between two requests to the same peer for the same group, and between two answers
 RETRY_SECONDS = 1.0
 MAX_CHORES = 1000  # one more request for a key is dropped: the next unreadable message asks again
 
@@ -74,8 +74,9 @@ class FleetGroups:
         self._transport = transport
         self._vault = context.vault
         self._network = api
-        self._clock = context.clock
-        self._asked: LRU[tuple[str, str, str, str], float] = LRU(10 * MAX_CHORES)
+        self._asked: Allowance[tuple[str, str, str, str]] = Allowance(
+            context.clock, limit=1, period=sender_keys.ASK_SECONDS, remembered=10 * MAX_CHORES
+        )
         self._chores: OrderedDict[tuple[str, str, str, str], Device] = OrderedDict()
         self._stale: OrderedDict[tuple[str, int], tuple[Device, outbox.OutboxRow]] = OrderedDict()
         self._wakeup = asyncio.Event()
@@ -259,11 +260,7 @@ class FleetGroups:
 
     def _want(self, kind: str, device: Device, peer: str, group: str) -> None:
         key = (kind, device.number, peer, group)
-        last, now = self._asked.get(key), self._clock.monotonic()
-        if self._network is None or len(self._chores) >= MAX_CHORES:
-            return
-        if last is None or now - last > ASK_SECONDS:
-            self._asked.put(key, now)
+        if self._network is not None and len(self._chores) < MAX_CHORES and self._asked.take(key):
             self._chores[key] = device
             self._wakeup.set()
 

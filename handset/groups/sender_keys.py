@@ -8,17 +8,16 @@ from collections.abc import Collection
 
 from handset.devices.vault import Vault
 from tidings import e2ee
+from tidings.client import sender_keys
 from tidings.runtime.lru import LRU
 from tidings.storage.database import Connection
 from tidings.storage.handset import groups
 from tidings.storage.handset.groups import LEAVING, GroupRow, Key
 from tidings.wire.content import SenderKey
 from tidings.wire.device import Deliver
-from tidings.wire.groups import JOINED, LEFT, REMOVED, DescribedGroup, GroupNotice
+from tidings.wire.groups import GONE, JOINED, DescribedGroup, GroupNotice
 
 log = logging.getLogger(__name__)
-
-_GONE = (LEFT, REMOVED)
 
 KEYS_IN_MEMORY = 10_000  # about 300 bytes each, until messages arrive out of order
 
@@ -91,9 +90,7 @@ class SenderKeyStore:
         """The plaintext of a message to a group, whose key is loaded if there is one. Raises `E2EEError`."""
         key = (number, frame.group, frame.sender)
         record = self._loaded.get(key)
-        if record is None:
-            raise e2ee.NoSession("no sender key of this peer")
-        plaintext = record.decrypt(frame.body)
+        plaintext = sender_keys.read(record, frame.body)
         self._changed.add(key)
         return plaintext
 
@@ -101,12 +98,8 @@ class SenderKeyStore:
         """A peer has given its key. One that is no key changes nothing."""
         key = (number, given.group, sender)
         try:
-            message = e2ee.DistributionMessage.parse(given.distribution)
             await self.load(connection, [key])
-            record = self._loaded.get(key)
-            if record is None or record.distribution_id != message.distribution_id:
-                record = e2ee.SenderKeyRecord(message.distribution_id)
-            record.process(given.distribution)
+            record = sender_keys.take_up(self._loaded.get(key), given.distribution)
         except e2ee.E2EEError as error:
             log.warning(
                 "sender_key.refused",
@@ -118,7 +111,7 @@ class SenderKeyStore:
 
     async def apply_change(self, connection: Connection, number: str, group: str, change: GroupNotice) -> None:
         """The network says that a group has changed. To follow the same change twice does no harm."""
-        gone = change.numbers if change.change in _GONE else ()
+        gone = change.numbers if change.change in GONE else ()
         if number in gone:
             await self.forget(connection, number, group)
             return
@@ -128,7 +121,7 @@ class SenderKeyStore:
             key = (number, group, number)
             await self.load(connection, [key])
             if key in self._loaded:
-                self._loaded[key] = e2ee.SenderKeyRecord.create(self._loaded[key].distribution_id)
+                self._loaded[key] = sender_keys.replace(self._loaded[key])
                 self._changed.add(key)
             await groups.delete_holders(connection, number, group)
             for peer in gone:
@@ -137,7 +130,7 @@ class SenderKeyStore:
             holders = await groups.list_holders(connection, number, group)
             await groups.delete_holders(connection, number, group)
             await groups.add_holders(connection, number, group, holders - set(change.numbers))
-        moved = change.change in (*_GONE, JOINED)
+        moved = change.change in (*GONE, JOINED)
         await groups.save_group(
             connection,
             dataclasses.replace(
@@ -184,13 +177,13 @@ class SenderKeyStore:
         await self.load(connection, [key])
         record = self._loaded.get(key)
         version = known.version
-        if record is None or known.epoch == LEAVING or not holders <= there:
-            record = e2ee.SenderKeyRecord.create(record.distribution_id if record is not None else None)
+        if record is None or known.epoch == LEAVING or sender_keys.must_be_replaced(holders, there):
+            record = sender_keys.replace(record)
             self._loaded[key] = record
             self._changed.add(key)
             await groups.delete_holders(connection, number, group.id)
             holders, version = set(), version + 1
-        missing = frozenset(there - holders - {number})
+        missing = frozenset(sender_keys.lacking({*holders, number}, there))
         epoch = LEAVING if missing else 0
         await groups.save_group(
             connection, dataclasses.replace(known, subject=group.subject[:100], epoch=epoch, version=version)

@@ -53,14 +53,13 @@ async def pieces(blob: bytes, size: int = 100_000) -> AsyncIterator[bytes]:
         yield blob[start : start + size]
 
 
-async def up(blobs: MemoryBlobs, data: bytes, **options: str) -> FilePointer:
+async def up(blobs: MemoryBlobs, data: bytes) -> FilePointer:
     pointer, ends = await attachments.upload(
         blobs,
         DEVICE,
         io.BytesIO(data),
         len(data),
         mime_type="image/png",
-        **options,  # type: ignore[arg-type]
     )
     assert ends == 1_000
     return pointer

@@ -14,6 +14,7 @@ from coreapp.groups.notices import Notice, Outcome
 from coreapp.sending import group_jobs
 from coreapp.sending.group_jobs import Encrypted
 from tests.coreapp import webhook_schemas
+from tidings.client import sender_keys
 from tidings.storage.business.groups import Group
 from tidings.storage.business.jobs import Job, State
 from tidings.storage.business.sender_keys import GIVEN, LACKS
@@ -146,7 +147,9 @@ def test_a_key_is_used_only_when_every_member_was_given_it_and_nobody_else_may_h
     holders: dict[str, str], members: list[str]
 ) -> None:
     usable = not (
-        own_keys.must_be_new(holders, members) or own_keys.without(holders, members) or own_keys.under_way(holders)
+        sender_keys.must_be_replaced(holders, members)
+        or own_keys.without(holders, members)
+        or own_keys.under_way(holders)
     )
     assert usable == (holders == dict.fromkeys(members, GIVEN))
 
@@ -158,7 +161,7 @@ def test_the_body_of_an_encrypted_group_message_comes_apart_as_it_was_put_togeth
     encrypted = Encrypted(epoch, content, ciphertext)
     assert group_jobs.unpack(group_jobs.pack(encrypted)) == encrypted
     job = Job("m1", 0, ME, LUNCH, State.ENCRYPTED, group_jobs.MESSAGE, group_jobs.pack(encrypted), 1, "r1")
-    envelope = group_jobs.envelope_of(job)
+    envelope = group_jobs.envelope_of(job, ME)
     assert (envelope.kind, envelope.to, envelope.body, envelope.epoch, envelope.trace) == (
         device.GROUP,
         LUNCH,
@@ -170,5 +173,5 @@ def test_the_body_of_an_encrypted_group_message_comes_apart_as_it_was_put_togeth
 
 def test_a_read_receipt_names_its_group() -> None:
     job = Job("r1", 0, ME, ANN, State.ENCRYPTED, group_jobs.READ, group_jobs.pack_read(LUNCH, ["a", "b"]), 1)
-    envelope = group_jobs.envelope_of(job)
-    assert (envelope.kind, envelope.to, envelope.refs, envelope.group) == (device.READ, ANN, ("a", "b"), LUNCH)
+    envelope = group_jobs.envelope_of(job, ME)
+    assert (envelope.kind, envelope.to, envelope.refs, envelope.group) == (device.READ, ANN, ["a", "b"], LUNCH)

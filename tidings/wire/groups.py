@@ -15,6 +15,7 @@ MAX_SUBJECT = 100  # characters
 
 # What a notice says has changed.
 CREATED, JOINED, LEFT, REMOVED = "created", "joined", "left", "removed"
+GONE = (LEFT, REMOVED)
 SUBJECT, ICON, ADMINS, INVITE = "subject", "icon", "admins", "invite"
 
 # Reasons for which the network refuses a call.
