@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from tidings.runtime.service import ServiceFailed, Wakeup, run_services, wait_for
+from tidings.runtime.service import ServiceFailed, Wakeup, run_services, run_workers, wait_for
 
 
 class Recorder:
@@ -128,3 +128,18 @@ async def test_waiting_for_stop_says_whether_it_came() -> None:
     assert not await wait_for(stop, 0.001)
     stop.set()
     assert await wait_for(stop, 60)
+
+
+async def test_workers_end_when_told_and_the_error_of_one_ends_all() -> None:
+    async def endless() -> None:
+        await asyncio.Event().wait()
+
+    async def broken() -> None:
+        raise OSError("broken")
+
+    stop = asyncio.Event()
+    running = asyncio.create_task(run_workers(stop, endless(), endless()))
+    stop.set()
+    await running
+    with pytest.raises(OSError, match="broken"):
+        await run_workers(asyncio.Event(), endless(), broken())

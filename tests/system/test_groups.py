@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,7 @@ def terminal(installation: Installation, folder: Path) -> TerminalSettings:
     folder.mkdir()
     found = settings.TerminalSettings.read({**installation.common, "TIDINGS_HANDSET_NAME": folder.name})
     database = DatabaseSettings(f"sqlite+aiosqlite:///{folder / 'handset.db'}", pool_size=3)
-    return dataclasses.replace(found, data_dir=folder, database=database)
+    return found.model_copy(update={"data_dir": folder, "database": database})
 
 
 def status_of(sink: Webhook, message_id: str, name: str, recipient: str) -> Any:
