@@ -16,7 +16,6 @@ from pydantic import PlainValidator
 
 from tidings.runtime import env
 
-MIN_PYTHON = (3, 11)
 DEFAULT_NUMBER = "15550000000"
 
 
