@@ -16,8 +16,8 @@ from prometheus_client import REGISTRY
 from coreapp.journal import Change, Journal
 from tests.conftest import DatabaseFactory
 from tests.coreapp import media_scene as scene
-from tests.coreapp import test_media_inbound
 from tests.coreapp.conftest import World
+from tests.coreapp.media import test_media_inbound
 from tests.coreapp.test_journal import ACCOUNT, a_job, a_lease, a_message
 from tidings.storage.business import contacts, sessions, shards
 from tidings.wire import core

@@ -112,7 +112,7 @@ KNOWN: tuple[Known, ...] = (
         "GET /v1/groups/{group_id}/invite",
         "^$",
         "an invitation that is revoked gives way to a new one",
-        "tests/coreapp/test_group_desk.py",
+        "tests/coreapp/groups/test_group_requests.py",
         codes="^$",
     ),
     _rejected(

@@ -10,9 +10,9 @@ import pytest
 from coreapp.recovery import session_repair
 from tests.coreapp.conftest import BUSINESS, Running, World
 from tests.coreapp.phones import Phone
+from tests.coreapp.receiving.test_events import acknowledged, with_session
 from tests.coreapp.scripted_network import HOLD
 from tests.coreapp.signals import soon
-from tests.coreapp.test_events import acknowledged, with_session
 from tidings import e2ee
 from tidings.client.sessions import MAX_ATTEMPTS
 from tidings.runtime.clock import ManualClock

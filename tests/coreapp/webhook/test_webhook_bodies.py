@@ -90,7 +90,7 @@ def test_what_is_longer_than_the_api_has_it_is_unknown_and_the_error_says_why(
 
 
 def test_the_page_tells_these_limits() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "device-api.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[3] / "docs" / "device-api.md").read_text(encoding="utf-8")
     _, _, rest = text.partition("### How long a content may be\n")
     told: dict[str, int] = {}
     for row in re.findall(r"^\| (`.*?) \| (\d.*?) \|", rest.partition("\n## ")[0], re.MULTILINE):

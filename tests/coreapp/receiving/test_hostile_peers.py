@@ -16,8 +16,8 @@ from coreapp.receiving import events
 from coreapp.recovery import session_repair
 from tests.coreapp.conftest import BUSINESS, Killed, World
 from tests.coreapp.phones import KINDS, Phone
+from tests.coreapp.receiving.test_events import with_session
 from tests.coreapp.signals import TIMEOUT
-from tests.coreapp.test_events import with_session
 from tidings import e2ee
 from tidings.e2ee import chains, record
 from tidings.runtime.clock import ManualClock

@@ -10,7 +10,7 @@ import pytest
 
 from tests.coreapp import media_scene as scene
 from tests.coreapp.conftest import BUSINESS, World
-from tests.coreapp.test_hostile_peers import acknowledged
+from tests.coreapp.receiving.test_hostile_peers import acknowledged
 from tidings.wire import core
 from tidings.wire import device as frames
 
