@@ -1,4 +1,4 @@
-"""Plays a distant network: each call is put off by a random time, without one waiting for another."""
+"""Delay of a distant network: each call is put off by a random time, without one waiting for another."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable
 
 
 class Delay:
-    """Calls put off by a time between `low` and `high` seconds. Those of one key stay in order.
+    """Calls put off by a time between `low` and `high` seconds. Calls of one key stay in order.
 
     Not bounded by itself: `waiting` says how many there are, and the caller refuses more.
     """

@@ -1,4 +1,4 @@
-"""How every HTTP endpoint of the network reads bodies, authenticates callers and answers errors."""
+"""Bodies, authentication and errors of every HTTP endpoint of the network."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Serves an ASGI application on the event loop of this process."""
+"""HTTP server for an ASGI application, on the event loop of this process."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ GRACE = 3
 
 
 class _Protocol(http1.StayingProtocol):
-    """At most `limit` are open at a time; one more is closed at once. One that becomes a WebSocket counts no more."""
+    """Connections, at most `limit` at a time; one more is closed at once. A WebSocket no longer counts."""
 
     def __init__(self, present: set[_Protocol], limit: int, **options: Any) -> None:
         super().__init__(**options)
@@ -127,6 +127,6 @@ class HttpServer:
             stopping.cancel()
 
     def close(self) -> None:
-        """Give the address back if `run` never came to it."""
+        """Release the address if `run` was never called."""
         if self._socket is not None:
             self._socket.close()

@@ -24,7 +24,7 @@ from coreapp.webhook import inbound
 from tidings import e2ee
 from tidings.client import sender_keys
 from tidings.storage.business.group_changes import GroupChanges
-from tidings.storage.business.group_messages import Unread
+from tidings.storage.business.group_messages import UnreadGroupMessage
 from tidings.storage.business.groups import Group
 from tidings.storage.business.messages import Status
 from tidings.storage.business.sender_keys import Holder
@@ -100,7 +100,7 @@ class Arrivals:
         self._holders: list[Holder] = []
         self._used: dict[tuple[str, str], e2ee.SenderKeyRecord] = {}
         self._dropped: list[tuple[str, str]] = []
-        self._unread: list[Unread] = []
+        self._unread: list[UnreadGroupMessage] = []
         self._withdrawn: dict[str, list[str]] = {}
         # For when it is on disk.
         self._unfinished: list[str] = []
@@ -125,7 +125,9 @@ class Arrivals:
 
     def received(self, delivery: Deliver) -> None:
         """A message for people came in a group: unread as yet."""
-        self._unread.append(Unread(delivery.id, self._account, delivery.group, delivery.sender, delivery.timestamp))
+        self._unread.append(
+            UnreadGroupMessage(delivery.id, self._account, delivery.group, delivery.sender, delivery.timestamp)
+        )
 
     def withdrawn(self, author: str, message_id: str) -> None:
         """A message was taken back, if it is that author's."""

@@ -1,4 +1,4 @@
-"""How many bytes the blobs may take together: those that are stored, and those that are just coming."""
+"""Bytes that blobs may take together: the stored ones, and those that are still arriving."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ USED = Gauge("tidings_network_blobs_bytes", "Bytes of the blobs that are stored"
 
 
 class Quota:
-    """stored: bytes of all rows at the last count, and of what came since."""
+    """Quota of all blobs. stored: bytes of all rows at the last count, and of what arrived since."""
 
     def __init__(self, limit: int) -> None:
         """limit: bytes."""
@@ -46,7 +46,7 @@ class Quota:
 
 
 class Reservation:
-    """Bytes that are coming."""
+    """Bytes that are arriving."""
 
     def __init__(self, quota: Quota) -> None:
         self._quota = quota

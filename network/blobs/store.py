@@ -1,4 +1,4 @@
-"""Keeps blobs: files in a directory, and rows that say whose they are and until when they are kept.
+"""Blobs: files in a directory, and rows that say whose they are and until when they are kept.
 
 Order of writing: the file is on disk before its row is committed, and a row is gone before its file is removed. So
 whatever is killed when, there is no row without its file; a file without a row is an orphan, which the sweeper removes.
@@ -51,7 +51,7 @@ class BlobStore:
         await self.count()
 
     async def count(self) -> None:
-        """Count the bytes of all blobs anew."""
+        """Count the bytes of all blobs again."""
         self.quota.count(await self._database.query(blobs.total_size, patience=20))
 
     async def add(self, owner: str, body: AsyncIterator[bytes], size: int | None) -> Blob:

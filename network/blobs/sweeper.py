@@ -1,4 +1,4 @@
-"""Removes blobs whose time is over, and files that belong to none."""
+"""Removal of blobs that have expired, and of files without a row."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ORPHAN_PASSES = 30
 
 
 class BlobSweeper:
-    """Service."""
+    """Service that removes expired blobs, and now and then orphaned files."""
 
     name = "blobs"
 

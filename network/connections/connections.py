@@ -24,9 +24,9 @@ STORING = 8.0
 
 
 class Connections:
-    """Service: looks after idle connections; its stop is the orderly end of the process.
+    """Service that closes idle connections; its stop is the orderly end of the process.
 
-    Stop: nothing new is taken; everything undecided is stored and its senders told; every device hears `shutdown`.
+    Stop: nothing new is accepted; everything undecided is stored and its senders told; every device hears `shutdown`.
     """
 
     name = "connections"

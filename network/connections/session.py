@@ -1,4 +1,4 @@
-"""What one connection does with the frames it receives, whatever carries them."""
+"""Session of one connection: what the frames of its devices do, whatever carries them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _KINDS = frozenset((device.PREKEY, device.MESSAGE, device.DELIVERED, device.READ
 
 
 class Transport(Protocol):
-    """What carries the frames of one connection. Sending never waits; a reader that is too slow is disconnected."""
+    """Carrier of one connection's frames. Sending never waits; a reader that is too slow is disconnected."""
 
     @property
     def peer(self) -> str: ...
@@ -66,7 +66,7 @@ class Transport(Protocol):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Backend:
-    """What the sessions of a process share."""
+    """Parts of the process that all sessions share."""
 
     router: Router
     copies: Copies
@@ -105,7 +105,7 @@ class Session:
 
     @property
     def transport(self) -> Transport:
-        """What carries it."""
+        """The carrier of its frames."""
         return self._transport
 
     # Frames from the device.
@@ -282,7 +282,7 @@ class Session:
         self._transport.send(device.Refused(n=n, reason=reason, detail=detail))
 
     def detached(self, number: str, reason: str) -> None:
-        """A device is no longer on this connection; with a reason it is told."""
+        """A device is no longer on this connection; a reason, if there is one, is sent to it."""
         self.numbers.discard(number)
         self._identities.pop(number, None)
         self._backend.refills.detached(number, self)

@@ -65,7 +65,7 @@ class CuttableProtocol(WebSocketsSansIOProtocol):
 
 
 class WebSocketTransport:
-    """A session's way out: a queue of encoded frames and a task that writes them.
+    """Queue of encoded frames, and the task that writes them.
 
     The queue is bounded by its bytes. When a reader is so slow that it is full, what is queued is dropped (it is
     delivered again after the next login), the reason is the last thing said, and the connection closes.

@@ -1,4 +1,4 @@
-"""Whom a number does not want to hear from."""
+"""Numbers that a device does not want to hear from."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MAX_BLOCKED = 1000
 
 
 class Blocks:
-    """In force for every envelope that arrives after the answer."""
+    """Blocked numbers of each device. A block is in force for every envelope that arrives after the answer."""
 
     def __init__(self, database: Database, recipients: Recipients) -> None:
         self._database = database

@@ -11,7 +11,7 @@ from network.errors import TooMany, Unauthorized
 from tidings.runtime.clock import Clock
 from tidings.storage.database import Database
 from tidings.storage.network import directory
-from tidings.storage.network.directory import Code
+from tidings.storage.network.directory import IssuedCode
 
 log = logging.getLogger(__name__)
 
@@ -24,7 +24,7 @@ PER_WINDOW = 5
 
 
 class Codes:
-    """Issues codes and takes them back, each once. Only a keyed hash is stored."""
+    """Codes that are issued, and redeemed once. Only a keyed hash is stored."""
 
     def __init__(self, database: Database, key: str, clock: Clock) -> None:
         self._database = database
@@ -40,7 +40,7 @@ class Codes:
             started_at, issued = count(await directory.find_code(connection, number), now)
             await directory.put_code(
                 connection,
-                Code(
+                IssuedCode(
                     number=number,
                     code_hash=self._hash(number, code),
                     issued_at=now,
@@ -54,7 +54,7 @@ class Codes:
         log.info("code.issued", extra={"number": number, "code": code, "valid_s": VALID_MS // 1000})
 
     async def redeem(self, number: str, code: str) -> None:
-        """Take a code back. Raises `Unauthorized` when it is wrong, used, expired or guessed at too often."""
+        """Redeem a code. Raises `Unauthorized` when it is wrong, used, expired or guessed at too often."""
         now = self._now()
         async with self._database.transaction() as connection:
             last = await directory.find_code(connection, number)
@@ -76,7 +76,7 @@ class Codes:
         return hmac.digest(self._key, f"{number} {code}".encode(), hashlib.sha256)
 
 
-def count(last: Code | None, now: int) -> tuple[int, int]:
+def count(last: IssuedCode | None, now: int) -> tuple[int, int]:
     """When the window began that a code issued now falls in, and how many it holds already. Raises `TooMany`."""
     if last is None:
         return now, 0

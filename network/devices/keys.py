@@ -18,14 +18,14 @@ from tidings.wire import registration
 MAX_KEPT = 500
 
 
-def prekey_rows(number: str, keys: Sequence[registration.OneTimeKey]) -> list[prekeys.PreKey]:
+def prekey_rows(number: str, keys: Sequence[registration.OneTimeKey]) -> list[prekeys.PreKeyRow]:
     """As they are stored."""
-    return [prekeys.PreKey(number, key.key_id, key.public) for key in keys]
+    return [prekeys.PreKeyRow(number, key.key_id, key.public) for key in keys]
 
 
-def kyber_rows(number: str, keys: Sequence[registration.SignedKyberKey]) -> list[prekeys.KyberPreKey]:
+def kyber_rows(number: str, keys: Sequence[registration.SignedKyberKey]) -> list[prekeys.KyberPreKeyRow]:
     """As they are stored."""
-    return [prekeys.KyberPreKey(number, key.key_id, key.public, key.signature) for key in keys]
+    return [prekeys.KyberPreKeyRow(number, key.key_id, key.public, key.signature) for key in keys]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Registers devices and takes them out of the directory again."""
+"""Registration of devices, and their removal from the directory."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from tidings.runtime.clock import Clock
 from tidings.storage import outages
 from tidings.storage.database import Connection, Database
 from tidings.storage.network import directory, prekeys
-from tidings.storage.network.directory import Registration
+from tidings.storage.network.directory import RegisteredDevice
 from tidings.wire import device, registration
 
 log = logging.getLogger(__name__)
 
-REGISTRATIONS = Counter("tidings_network_registrations_total", "Devices registered, anew or again")
+REGISTRATIONS = Counter("tidings_network_registrations_total", "Devices registered, for the first time or again")
 
 
 class Registrations:
-    """A number has one device. To register again replaces its keys and its token, and ends its connection.
+    """Registrations, one for each number. To register again replaces keys and token, and ends the connection.
 
     When the identity key is another than before, also than before it unregistered, everybody who has fetched a bundle
     of that number, or whose bundle it has fetched, gets an `identity` envelope with the new key, stored in the same
@@ -134,21 +134,21 @@ class Registrations:
         log.info("device.unregistered", extra={"number": number})
 
     async def _tell_askers(self, keys: Mapping[str, bytes]) -> None:
-        """Those who have asked for these numbers in vain; keys: the new identity keys by number.
+        """Notify those who asked for these numbers in vain; keys: the new identity keys by number.
 
         After the commit, so that nobody is missed who asked meanwhile. Whom an outage or our end keeps from hearing of
         it finds out at the next check.
         """
-        told = [Notice(device.IDENTITY, who, asker, body=keys[who]) for who, asker in self._absences.take(keys)]
-        if not told:
+        due = [Notice(device.IDENTITY, who, asker, body=keys[who]) for who, asker in self._absences.take(keys)]
+        if not due:
             return
         with self._notices.reservations() as reservations:
             try:
-                await self._database.persist(lambda connection: reservations.store(connection, told), patience=5)
+                await self._database.persist(lambda connection: reservations.store(connection, due), patience=5)
             except Exception as error:
                 if not outages.is_outage(error):
                     raise
-                log.warning("askers.not_told", extra={"count": len(told), "error": outages.brief(error)})
+                log.warning("askers.not_told", extra={"count": len(due), "error": outages.brief(error)})
 
     def _changed(self, numbers: Sequence[str]) -> None:
         self._logins.changed()
@@ -157,7 +157,7 @@ class Registrations:
             self._router.expel(number, device.REPLACED)
 
 
-def _is_same(body: registration.DeviceRegistration, found: Registration) -> bool:
+def _is_same(body: registration.DeviceRegistration, found: RegisteredDevice) -> bool:
     """Is this the registration that was made with the body's token and keys?"""
     return (
         tokens.matches(body.token, found.token_hash)
@@ -166,9 +166,9 @@ def _is_same(body: registration.DeviceRegistration, found: Registration) -> bool
     )
 
 
-def _registration(body: registration.DeviceRegistration, token: str, now: int) -> Registration:
+def _registration(body: registration.DeviceRegistration, token: str, now: int) -> RegisteredDevice:
     kyber = body.kyber_prekey
-    return Registration(
+    return RegisteredDevice(
         number=body.number,
         registration_id=body.registration_id,
         identity_key=body.identity_key,

@@ -1,4 +1,4 @@
-"""Refuses public keys that are not what they say they are, and two of one id, before anybody fetches them."""
+"""Checks of uploaded keys: types, ids that occur twice, and signatures, before anybody fetches them."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Who is registered, with which keys, and who asks for them."""
+"""Registered devices, as this process knows them: logins, key bundles, blocks, and who asks for whom."""

@@ -1,4 +1,4 @@
-"""Who has asked for a number that was not registered, so as to hear of it when it is."""
+"""Askers of numbers that were not registered, who are notified when they are."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Absences:
         self._askers: LRU[str, frozenset[str]] = LRU(REMEMBERED)
 
     def asked(self, asker: str, numbers: Iterable[str]) -> None:
-        """Call this before the directory is read: whoever registers meanwhile is either found or told of."""
+        """Call this before the directory is read: whoever registers meanwhile is either found or announced."""
         for number in numbers:
             askers = self._askers.get(number) or _NOBODY
             if len(askers) < ASKERS:

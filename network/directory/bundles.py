@@ -11,8 +11,8 @@ from network.directory.refills import Refills
 from tidings.runtime.batcher import Batcher
 from tidings.storage.database import Connection, Database
 from tidings.storage.network import directory, prekeys
-from tidings.storage.network.directory import Registration
-from tidings.storage.network.prekeys import KyberPreKey, PreKey
+from tidings.storage.network.directory import RegisteredDevice
+from tidings.storage.network.prekeys import KyberPreKeyRow, PreKeyRow
 from tidings.wire import addresses, device
 
 BUNDLES = Counter("tidings_network_bundles_total", "Bundles handed out", ["one_time"])
@@ -73,7 +73,7 @@ async def _take_bundles(
     connection: Connection, wanted: Sequence[tuple[str, str]]
 ) -> list[tuple[device.Bundle | None, bool]]:
     """For each (fetcher, number) its bundle, and whether the Kyber key in it is a one-time key."""
-    # Locked, so that a device which registers anew at this moment finds the fetcher that has its old keys.
+    # Locked, so that a device which registers again at this moment finds the fetcher that has its old keys.
     devices = await directory.list_registrations(connection, {number for _, number in wanted}, lock=True)
     # Both hold a session soon: who has fetched, and whose bundle it is, once they are written to.
     met = [pair for asker, number in wanted if number in devices for pair in ((number, asker), (asker, number))]
@@ -93,7 +93,7 @@ async def _take_bundles(
     return taken
 
 
-def _bundle(owner: Registration, prekey: PreKey | None, kyber: KyberPreKey | None) -> device.Bundle:
+def _bundle(owner: RegisteredDevice, prekey: PreKeyRow | None, kyber: KyberPreKeyRow | None) -> device.Bundle:
     bundle = device.Bundle(
         number=owner.number,
         registration_id=owner.registration_id,

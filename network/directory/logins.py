@@ -1,4 +1,4 @@
-"""Checks the tokens of devices, and says what each has left of its one-time pre-keys."""
+"""Verification of the tokens of devices, with what each has left of its one-time pre-keys."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Proven:
 
 
 class Logins:
-    """A thousand devices that log in at once cost a few queries."""
+    """Logins, verified in batches: a thousand devices that log in at once cost a few queries."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -1,4 +1,4 @@
-"""Answers «which of these numbers are registered?» in bulk."""
+"""Bulk checks of which numbers are registered."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Busy(Exception):
 
 
 class Lookups:
-    """One check in flight for each asking number; how many askers there are is bounded by the connections."""
+    """Checks, one in flight for each asking number; how many askers there are is bounded by the connections."""
 
     def __init__(self, database: Database, absences: Absences) -> None:
         self._database = database

@@ -1,4 +1,4 @@
-"""Is a number registered, and whom does it not want to hear from: asked of the directory once, then remembered."""
+"""Cache of registered numbers and whom each of them blocks."""
 
 from __future__ import annotations
 

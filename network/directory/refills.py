@@ -1,4 +1,4 @@
-"""Tells connected devices when their one-time pre-keys on the network run low."""
+"""Notices to connected devices whose one-time pre-keys on the network run low."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Protocol
 
 from tidings.storage.network.prekeys import Counts
 
-# A device that has fewer left than this is told, once until it uploads more, and again when they are used up.
+# A device that has fewer left than this is notified, once until it uploads more, and again when they are used up.
 LOW = 20
 
 
@@ -21,11 +21,11 @@ class Listener(Protocol):
 class _Device:
     listener: Listener
     left: Counts
-    told: bool = False
+    notified: bool = False
 
 
 class Refills:
-    """What connected devices have left, counted along in memory from what was there at their login."""
+    """Pre-keys that connected devices have left, counted in memory from what was there at their login."""
 
     def __init__(self) -> None:
         self._devices: dict[str, _Device] = {}
@@ -34,7 +34,7 @@ class Refills:
         """A device logged in with so many left."""
         device = self._devices[number] = _Device(listener, left)
         if left.prekeys < LOW:
-            device.told = True
+            device.notified = True
             listener.prekeys_low(number, left)
 
     def detached(self, number: str, listener: Listener) -> None:
@@ -51,8 +51,8 @@ class Refills:
         device.left = left = Counts(device.left.prekeys - prekey, device.left.kyber_prekeys - kyber_prekey)
         low = (prekey and left.prekeys < LOW) or (kyber_prekey and left.kyber_prekeys < LOW)
         used_up = (prekey and left.prekeys <= 0) or (kyber_prekey and left.kyber_prekeys <= 0)
-        if (low and not device.told) or used_up:
-            device.told = True
+        if (low and not device.notified) or used_up:
+            device.notified = True
             device.listener.prekeys_low(number, left)
 
     def uploaded(self, number: str, left: Counts) -> None:
@@ -60,4 +60,4 @@ class Refills:
         device = self._devices.get(number)
         if device is not None:
             device.left = left
-            device.told = False
+            device.notified = False

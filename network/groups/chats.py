@@ -1,4 +1,4 @@
-"""Makes groups and changes them; every change tells those it concerns in its own transaction."""
+"""Creation and changes of groups; the notices of a change are stored in its own transaction."""
 
 from __future__ import annotations
 
@@ -222,7 +222,7 @@ async def _get(connection: Connection, id: str, *, lock: bool = False) -> State:
 
 
 async def _apply(connection: Connection, reservations: Reservations, before: State, outcome: Outcome) -> None:
-    """Write what is different, and what is told about it."""
+    """Write what is different, and the notices about it."""
     after = outcome.state
     id_ = after.chat.id
     if after.chat.subject != before.chat.subject:

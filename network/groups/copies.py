@@ -37,7 +37,7 @@ PATIENCE = 5.0
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class AddressedGroup:
-    """What a message to a group is judged by. blocks: whom each member blocks."""
+    """Group that a message is addressed to. blocks: whom each member blocks."""
 
     chat: Chat
     members: Sequence[Member]
@@ -45,7 +45,7 @@ class AddressedGroup:
 
 
 def judge(frame: device.Send, group: AddressedGroup | None) -> tuple[str, str]:
-    """The reason to refuse it, and what is said to people; empty when it is to be taken."""
+    """The reason to refuse it, and a detail for people; empty when it is accepted."""
     if group is None:
         return device.NO_SUCH_GROUP, ""
     if all(member.number != frame.sender for member in group.members):

@@ -1,6 +1,6 @@
-"""What a change of a group does to it, and who may ask for it: values in, values out.
+"""Rules of groups: what a change does, and who may ask for it; values in, values out.
 
-Every change is idempotent: asked for again, it finds nothing to do and tells nobody.
+Every change is idempotent: asked for again, it finds nothing to do and notifies nobody.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MAX_GROUPS = 10_000  # that one number is in
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class State:
-    """A group and who is in it, those first who came first."""
+    """A group and its members, in the order in which they joined."""
 
     chat: Chat
     members: tuple[Member, ...]
@@ -29,7 +29,7 @@ class State:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Note:
-    """What every participant is told, and those who are none any more."""
+    """Notice for every participant, and for those who no longer are."""
 
     change: str
     by: str
@@ -39,7 +39,7 @@ class Note:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Outcome:
-    """The group as it is to be."""
+    """The group after a change, and the notices about it."""
 
     state: State
     notes: tuple[Note, ...] = ()

@@ -1,4 +1,4 @@
-"""Groups as they are told of: a state of the network's in the form that is on the wire."""
+"""Groups in the form that is on the wire: descriptions and notices."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""From the arrival of an envelope to the acknowledgement of its recipient, by memory or by the mailbox."""
+"""Routing of envelopes, from their arrival to their recipient's acknowledgement, through memory or the mailbox."""

@@ -1,4 +1,4 @@
-"""Lets envelopes in whose recipient is registered and wants them, in the order in which they came."""
+"""Admission of envelopes whose recipient is registered and does not block their sender, in their order."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tidings.wire import device
 
 
 class Directory(Protocol):
-    """Whom does a number block; `None` when it is not registered."""
+    """Registered numbers and whom each blocks; `None` for a number that is not registered."""
 
     def get(self, number: str) -> frozenset[str] | None:
         """From memory; `None` is no answer here."""
@@ -26,7 +26,7 @@ class Directory(Protocol):
 
 
 class Admission:
-    """Asks the directory where memory has no answer. At most `limit` envelopes wait for one; more are `overloaded`."""
+    """Admission by the directory. At most `limit` envelopes wait for its answer; more are `overloaded`."""
 
     def __init__(self, directory: Directory, admit: Callable[[Origin, device.Send], None], limit: int) -> None:
         self._directory = directory

@@ -30,7 +30,7 @@ STORED = 2  # committed in the database
 
 
 class Origin(Protocol):
-    """Whoever sent an envelope: it hears what became of it."""
+    """Sender of an envelope, which is told what became of it."""
 
     def accepted(self, n: int) -> None: ...
 
@@ -99,7 +99,7 @@ class Recipient(Protocol):
 
 
 class DeliveryQueue:
-    """The state of one recipient. Envelopes leave it in the order of their `seq`, and each once for each connection.
+    """Queue of one recipient. Envelopes leave it in the order of their `seq`, and each once for each connection.
 
     session:         the connection that its device is on; at most one.
     attachment:      counts the logins, so that what was begun for an earlier one is recognised.

@@ -1,4 +1,4 @@
-"""Removes envelopes whose time to live is over, and tells their senders."""
+"""Removal of expired envelopes, with notices to their senders."""
 
 from __future__ import annotations
 
@@ -26,11 +26,13 @@ BATCH = 200
 CODES_KEPT_MS = 24 * 3600 * 1000
 # Milliseconds between two looks for messages to groups that need no longer be remembered.
 FORGETTING_MS = 3600 * 1000
-_TOLD = frozenset((device.PREKEY, device.MESSAGE))
+_KINDS = frozenset((device.PREKEY, device.MESSAGE))
 
 
 class Expiry:
-    """Service. An envelope that is in flight to a device is left alone until it is acknowledged or comes back.
+    """Service that removes expired envelopes, except those in flight to a device.
+
+    Such a one is left alone until it is acknowledged or comes back.
 
     The notice to the sender is stored in the transaction that removes the envelope.
     """
@@ -96,7 +98,7 @@ class Expiry:
                 ]
                 await reservations.store(
                     connection,
-                    [Notice(device.EXPIRED, row.recipient, row.sender, [row.id]) for row in gone if row.kind in _TOLD],
+                    [Notice(device.EXPIRED, row.recipient, row.sender, [row.id]) for row in gone if row.kind in _KINDS],
                 )
                 await mailbox.delete(connection, [row.seq for row in gone])
                 return rows, len(gone)

@@ -1,4 +1,4 @@
-"""Where envelopes wait: the small surface that the router needs of it, and its engine on SQL."""
+"""Mailboxes, where envelopes wait: the little that the router needs of them, and their engine on SQL."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ READERS = 4
 
 
 class MailboxStore(Protocol):
-    """Durable envelopes. Every call waits out an outage of what is behind it, however long."""
+    """Durable mailboxes. Every call waits out an outage of what is behind it, however long."""
 
     async def change(self, stored: Sequence[Envelope], removed: Sequence[int]) -> None:
         """Store and remove envelopes, all or nothing."""
@@ -37,7 +37,7 @@ class MailboxStore(Protocol):
 
 
 class SqlMailbox:
-    """The engine for one network process: a table."""
+    """Mailboxes in a table, for one network process."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -24,7 +24,7 @@ class Notice(NamedTuple):
 
 
 class Reservations:
-    """The queues that wait for one transaction."""
+    """Places in queues that wait for one transaction."""
 
     def __init__(self, router: Router, clock: Clock, ttl: int) -> None:
         self._router = router
@@ -65,7 +65,7 @@ class Reservations:
 
 
 class Notices:
-    """Keeps the order of a mailbox right while something is stored in it from outside the router."""
+    """Notices stored from outside the router, in the right order of each mailbox."""
 
     def __init__(self, router: Router, clock: Clock, ttl: int) -> None:
         self._router = router

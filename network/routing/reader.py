@@ -1,4 +1,4 @@
-"""Reads the mailboxes of devices that have logged in, a page at a time."""
+"""Reader of the mailboxes of devices that have logged in, a page at a time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Read = Callable[[DeliveryQueue, int, Sequence[Envelope] | None], None]
 
 
 class Reader:
-    """At most one page of each queue is being read; `read` is called with it."""
+    """Pages being read, at most one for each queue; `read` is called with it."""
 
     def __init__(self, store: MailboxStore, clock: Clock, read: Read) -> None:
         self._store = store

@@ -1,4 +1,4 @@
-"""Takes each envelope to its recipient: straight to the device when it is there, through the mailbox when it is not.
+"""Routing of each envelope to its recipient: straight to its device when it is connected, else through the mailbox.
 
 A sender hears `accepted` when its envelope is stored or acknowledged by the recipient's device, whichever comes first.
 With both ends online nothing is written.
@@ -44,7 +44,7 @@ ONLINE = Gauge("tidings_network_devices_online", "Devices that are logged in")
 
 
 class Router:
-    """The queues of all recipients, and the envelopes in memory.
+    """Router of envelopes between the queues of all recipients.
 
     Bounds, and what happens at them: `Limits.undecided` and `undecided_bytes` over everything, the sender is refused as
     `overloaded`; `Windows` for each device and each connection, the rest is held; `Limits.held` for each queue, all
@@ -85,7 +85,7 @@ class Router:
     # Senders.
 
     def send(self, origin: Origin, frame: device.Send) -> None:
-        """Take one envelope, which its connection has checked for form."""
+        """Route one envelope, whose form its connection has checked."""
         self._admission.take(origin, frame)
 
     def _route(self, origin: Origin, frame: device.Send) -> None:

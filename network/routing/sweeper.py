@@ -1,4 +1,4 @@
-"""Ten times a second: store what has been undecided in memory for too long."""
+"""Storing of what has been undecided in memory for too long, ten times a second."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ INTERVAL = 0.1
 
 
 class Sweeper:
-    """Service."""
+    """Service that calls the router's `sweep`."""
 
     name = "sweeper"
 

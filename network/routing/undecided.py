@@ -1,4 +1,4 @@
-"""Which envelopes senders wait for, and which were decided lately: so that a repeated one is recognised."""
+"""Envelopes that senders wait for, and those decided lately, by which a repeated one is recognised."""
 
 from __future__ import annotations
 

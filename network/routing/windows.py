@@ -1,4 +1,4 @@
-"""How much may be in flight to a device, and on a connection, by envelopes and by bytes."""
+"""Windows of what may be in flight to a device and on a connection, by envelopes and by bytes."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from network.settings import Limits
 
 
 class Windows:
-    """The decisions; the router keeps the counts.
+    """Decisions about room; the queues keep the counts.
 
     A device has room below `Limits.window` and `window_bytes`, a connection below `session_bytes`; so the last
-    envelope may go beyond the bytes, and with nothing in flight there is always room for one. Lanes for which their
+    envelope may go beyond the bytes, and with nothing in flight there is always room for one. Queues for which their
     connection had no room stand in `Recipient.waiting`. From then on until half of it is free nothing goes out but by
     their turns, first come, first served; as long as somebody stands there something is in flight, so turns come.
     """

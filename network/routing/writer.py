@@ -1,4 +1,4 @@
-"""What goes into the mailbox and out of it again, in batches and in the order it was given."""
+"""Writer of the mailbox: envelopes stored and removed in batches, in the order in which they were given."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BATCH = 500
 
 
 class Writer:
-    """One batch is one transaction, and one is in flight at a time.
+    """Batches, each one transaction, one in flight at a time.
 
     An envelope that is acknowledged before its turn comes is never written. While the database is away everything
     waits; the router bounds how many inserts that can be. `removing` holds the `seq` of each removal that has not

@@ -9,7 +9,7 @@ import pytest
 from tests.conftest import DatabaseFactory
 from tidings.storage.business import group_changes, group_messages, groups, messages, sender_keys
 from tidings.storage.business.group_changes import GroupChanges
-from tidings.storage.business.group_messages import Receipt, Unread
+from tidings.storage.business.group_messages import Receipt, UnreadGroupMessage
 from tidings.storage.business.groups import Group
 from tidings.storage.business.messages import Message, Status
 from tidings.storage.business.sender_keys import GIVEN, LACKS, Holder, OwnKey, PeerKey
@@ -110,8 +110,8 @@ async def test_a_receipt_only_grows_within_a_batch_and_goes_with_its_message(dat
 
 
 async def test_what_is_unread_in_a_group_up_to_a_message_is_found(database: Database) -> None:
-    def one(n: int, author: str = ANN, group_id: str = LUNCH) -> Unread:
-        return Unread(f"in-{n}", ME, group_id, author, 1000 + n)
+    def one(n: int, author: str = ANN, group_id: str = LUNCH) -> UnreadGroupMessage:
+        return UnreadGroupMessage(f"in-{n}", ME, group_id, author, 1000 + n)
 
     rows = [one(1), one(2, BEN), one(3), one(4), one(5, ANN, OTHER)]
     await write(database, GroupChanges(ME, unread=rows), GroupChanges(ME, read_messages=["in-1"]))

@@ -6,13 +6,13 @@ import dataclasses
 
 from tests.conftest import DatabaseFactory
 from tidings.storage.network import directory
-from tidings.storage.network.directory import Code, Registration
+from tidings.storage.network.directory import IssuedCode, RegisteredDevice
 
 ALICE, BOB, CAROL = "15550000001", "15550000002", "15550000003"
 
 
-def registration(number: str, mark: int = 1, *, kyber: bool = True) -> Registration:
-    return Registration(
+def registration(number: str, mark: int = 1, *, kyber: bool = True) -> RegisteredDevice:
+    return RegisteredDevice(
         number=number,
         registration_id=2**32 - 1,
         identity_key=bytes([5]) + bytes([mark]) * 32,
@@ -105,7 +105,7 @@ async def test_blocks_are_set_once_and_lifted(database_factory: DatabaseFactory)
 
 async def test_a_code_counts_its_attempts_and_its_successor_starts_anew(database_factory: DatabaseFactory) -> None:
     database = await database_factory("network")
-    code = Code(ALICE, bytes(32), 1000, 2000, 5, 1000, 1)
+    code = IssuedCode(ALICE, bytes(32), 1000, 2000, 5, 1000, 1)
     async with database.transaction() as connection:
         assert await directory.find_code(connection, ALICE) is None
         await directory.put_code(connection, code)

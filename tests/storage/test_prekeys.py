@@ -7,17 +7,17 @@ import asyncio
 from tests.conftest import DatabaseFactory
 from tidings.storage import outages
 from tidings.storage.network import prekeys
-from tidings.storage.network.prekeys import Counts, KyberPreKey, PreKey
+from tidings.storage.network.prekeys import Counts, KyberPreKeyRow, PreKeyRow
 
 ALICE, BOB, CAROL = "15550000001", "15550000002", "15550000003"
 
 
-def keys(number: str, *ids: int) -> list[PreKey]:
-    return [PreKey(number, id, bytes([5]) + id.to_bytes(32, "big")) for id in ids]
+def keys(number: str, *ids: int) -> list[PreKeyRow]:
+    return [PreKeyRow(number, id, bytes([5]) + id.to_bytes(32, "big")) for id in ids]
 
 
-def kyber_keys(number: str, *ids: int) -> list[KyberPreKey]:
-    return [KyberPreKey(number, id, bytes([8]) + id.to_bytes(1568, "big"), bytes([id % 256]) * 64) for id in ids]
+def kyber_keys(number: str, *ids: int) -> list[KyberPreKeyRow]:
+    return [KyberPreKeyRow(number, id, bytes([8]) + id.to_bytes(1568, "big"), bytes([id % 256]) * 64) for id in ids]
 
 
 async def test_taking_reads_and_deletes_one_key_of_each_number(database_factory: DatabaseFactory) -> None:
@@ -60,7 +60,7 @@ async def test_transactions_at_the_same_time_never_take_the_same_key(database_fa
         await prekeys.put(connection, [key for number in numbers for key in keys(number, *range(1, 11))])
         await prekeys.put_kyber(connection, [key for number in numbers for key in kyber_keys(number, *range(1, 11))])
 
-    async def take() -> tuple[dict[str, PreKey], dict[str, KyberPreKey]]:
+    async def take() -> tuple[dict[str, PreKeyRow], dict[str, KyberPreKeyRow]]:
         while True:
             try:
                 async with database.transaction() as connection:
@@ -82,7 +82,7 @@ async def test_the_same_keys_put_again_are_left_as_they_are(database_factory: Da
     database = await database_factory("network")
     async with database.transaction() as connection:
         await prekeys.put(connection, keys(ALICE, 1, 2))
-        await prekeys.put(connection, [PreKey(ALICE, 2, bytes(33)), *keys(ALICE, 3)])
+        await prekeys.put(connection, [PreKeyRow(ALICE, 2, bytes(33)), *keys(ALICE, 3)])
         await prekeys.put_kyber(connection, kyber_keys(ALICE, 1) * 2)
         assert await prekeys.count_left(connection, [ALICE]) == {ALICE: Counts(3, 1)}
         taken = [await prekeys.take_one_each(connection, [ALICE]) for _ in range(3)]

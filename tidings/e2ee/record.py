@@ -31,6 +31,7 @@ class SessionRecord:
         own: identity.IdentityKeyPair,
         sending: state.SendingHalf,
         receiving: state.ReceivingHalf | None,
+        *,
         archived: list[_Halves],
         rest: bytes = b"",
     ) -> None:
@@ -141,7 +142,7 @@ class SessionRecord:
         """
         half = state.SendingHalf.decode(sending)
         state.check_halves(half, rest, own.public)
-        return cls(own, half, None, [], rest)
+        return cls(own, half, None, archived=[], rest=rest)
 
     @property
     def remote_identity(self) -> bytes:
@@ -284,7 +285,7 @@ class SessionRecord:
         if existing is not None:
             last = existing._decode()
             archived = [(existing._sending.encode(), last.encode()), *existing._archived]
-        record = cls(own, *session, archived)
+        record = cls(own, *session, archived=archived)
         record._keep_in_bounds()
         return record
 

@@ -8,7 +8,7 @@ import hashlib
 import os
 from typing import Final
 
-from cryptography.exceptions import InvalidSignature as _BadSignature
+from cryptography import exceptions
 from cryptography.hazmat.primitives.asymmetric import ed25519
 from nacl import bindings
 
@@ -61,5 +61,5 @@ def verify(public: bytes, message: bytes, signature: bytes) -> None:
     plain = signature[:63] + bytes([signature[63] & 0x7F])
     try:
         ed25519.Ed25519PublicKey.from_public_bytes(bytes(edwards)).verify(plain, message)
-    except (_BadSignature, ValueError) as error:
+    except (exceptions.InvalidSignature, ValueError) as error:
         raise errors.InvalidSignature("the signature does not hold") from error

@@ -1,4 +1,4 @@
-"""How much of something each of many may have in a while."""
+"""Allowance of each of many keys in a period."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 class Allowance(Generic[Key]):
-    """At most `limit` for each key in a period, which begins with the first of them.
+    """Uses, at most `limit` for each key in a period, which begins with the first of them.
 
     The last `remembered` keys are known; whoever is forgotten among so many may have as much again.
     """

@@ -35,7 +35,7 @@ class BatcherClosed(Exception):
 
 
 class Batcher(Generic[Item, Result]):
-    """Collects items and hands them to `flush` in batches, in the order they came.
+    """Items handed to `flush` in batches, in their order.
 
     `flush(items)` returns one result for each item, in order. When it raises, and the batch had more than one item and
     `isolate(error)` says so, its items are tried one by one, so that a poisoned item fails alone; any other error goes

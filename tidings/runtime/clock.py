@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Two readings: the wall for what others see, monotonic for measuring."""
+    """Readings of the wall clock for what others see, and of a monotonic clock for measuring."""
 
     def now(self) -> float:
         """Unix time in seconds."""

@@ -59,8 +59,8 @@ class JSONFormatter(logging.Formatter):
 
 
 class LineHandler(logging.Handler):
-    """Hands each line to `write`, and never raises: lines that it refuses with `OSError` are counted, and the next line
-    that it takes comes with their number."""
+    """Handler that passes each line to `write` and never raises: lines refused with `OSError` are counted, and the
+    next line that is written comes with their number."""
 
     def __init__(self, write: Callable[[str], None]) -> None:
         super().__init__()

@@ -11,7 +11,7 @@ Value = TypeVar("Value")
 
 
 class LRU(Generic[Key, Value]):
-    """Holds at most `limit` entries; a `get` or a `put` makes an entry the newest."""
+    """Entries, at most `limit`; a `get` or a `put` makes an entry the newest."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit

@@ -9,7 +9,7 @@ from tidings.runtime.lru import LRU
 
 
 class Entry:
-    """What a `PinnedCache` holds for one key; subclasses add the value. pins: counted by the cache alone."""
+    """Entry of a `PinnedCache` for one key; subclasses add the value. pins: counted by the cache alone."""
 
     __slots__ = ("pins",)
 

@@ -97,7 +97,7 @@ async def wait_for(stop: asyncio.Event, seconds: float) -> bool:
 
 
 class Wakeup:
-    """An event that is consumed by waiting: `kick()` is idempotent and wakes one waiter now or at its next wait."""
+    """Event that is consumed by waiting: `kick()` is idempotent and wakes one waiter now or at its next wait."""
 
     def __init__(self) -> None:
         self._event = asyncio.Event()

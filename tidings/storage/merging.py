@@ -1,4 +1,4 @@
-"""Changes of many as one write: how rows of one kind become one batch, and who writes it.
+"""Merging of many changes into one write: how rows of one kind become one batch, and who writes it.
 
 A class of changes is a dataclass with an `account` and a field for each kind of row. A field is made by one of the
 functions below, so its name and type, how several changes merge, and the writer stand in one line. The order of the

@@ -1,4 +1,4 @@
-"""What an error of the database means: that a row will never be taken, or that the database cannot be used now.
+"""Meaning of a database error: that a row will never be taken, or that the database cannot be used now.
 
 Only what is known to prove the row, or the statement that we made for it, wrong is taken for that. Everything else,
 known or not, is an outage: a full disk, a changed password, a limit on connections, a killed query, a hung server.

@@ -1,4 +1,4 @@
-"""Makes the SQLite driver cheaper, one trip to its thread for each statement instead of three or four, and sure to end.
+"""A cheaper SQLite driver: one trip to its thread for each statement instead of three or four, and sure to end.
 
 A trip costs about 100 µs of CPU, more than most statements. The cursors here make, run, read out and close the real
 cursor in one trip; they hold whole results, and know only what SQLAlchemy asks of a cursor that is not streaming.
@@ -12,7 +12,7 @@ from typing import Any
 
 
 class Trips:
-    """How many statements went to the driver's thread, and how many it is done with. Each is counted by one thread."""
+    """Counts of statements that went to the driver's thread, and of those it has done, each counted by one thread."""
 
     def __init__(self) -> None:
         self.begun = 0
@@ -20,7 +20,7 @@ class Trips:
 
 
 class Cursor:
-    """Stands in for `aiosqlite.Cursor`."""
+    """Stand-in for `aiosqlite.Cursor`."""
 
     arraysize = 1
 

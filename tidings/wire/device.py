@@ -22,7 +22,9 @@ READ = "read"  # refs: ids of messages that a person has seen
 RETRY = "retry"  # refs: ids of messages that the device could not decrypt, and asks for again
 GROUP = "group"  # body: a sender key message, for each other participant of a group
 EXPIRED = "expired"  # refs: ids that reached their time to live undelivered; made by the network itself
-IDENTITY = "identity"  # the sender has registered anew; body: its new identity key; made by the network itself
+IDENTITY = (
+    "identity"  # the sender has registered with other keys; body: its new identity key; made by the network itself
+)
 GROUP_CHANGED = "group_changed"  # body: JSON that says what became of a group; made by the network itself
 
 # Reasons of `Refused`.

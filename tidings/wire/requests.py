@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-from tidings.wire import connection as wire
+from tidings.wire.connection import Connection, Disconnected, NotSent
 
 Answer = TypeVar("Answer")
 
 
-class TooManyQuestions(wire.NotSent):
+class TooManyQuestions(NotSent):
     """So many questions are in flight that one more was not sent."""
 
 
@@ -32,7 +32,7 @@ class Requests(Generic[Answer]):
 
     async def ask(
         self,
-        connection: wire.Connection | None,
+        connection: Connection | None,
         make: Callable[[int], Any],
         *,
         timeout: float,
@@ -46,7 +46,7 @@ class Requests(Generic[Answer]):
         question was written to it, and `TimeoutError` after `timeout` seconds.
         """
         if connection is None or not connection.is_open:
-            raise wire.NotSent("not connected")
+            raise NotSent("not connected")
         if len(self._waiting) >= self._max_in_flight:
             raise TooManyQuestions(f"{len(self._waiting)} questions are in flight already")
         self._next += 1
@@ -71,9 +71,9 @@ class Requests(Generic[Answer]):
         try:
             connection.send(make(number))
             return await future
-        except wire.Disconnected as error:
+        except Disconnected as error:
             if connection.writes == writes:
-                raise wire.NotSent(str(error)) from None
+                raise NotSent(str(error)) from None
             raise
         finally:
             expiry.cancel()
@@ -92,4 +92,4 @@ class Requests(Generic[Answer]):
         waiting, self._waiting = self._waiting, {}
         for future in waiting.values():
             if not future.done():
-                future.set_exception(wire.Disconnected(reason))
+                future.set_exception(Disconnected(reason))

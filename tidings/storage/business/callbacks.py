@@ -1,4 +1,4 @@
-"""The callback queue: what the webhook has still to be told, and the dead-letter list of what it never took."""
+"""The callback queue: what is still to be posted to the webhook, and the dead-letter list."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tidings.storage.database import any_of, insert_or_ignore, insert_or_update,
 
 
 class State(enum.IntEnum):
-    """Where a callback stands."""
+    """State of a callback."""
 
     PENDING = 0
     DEAD = 1
@@ -86,7 +86,7 @@ async def enqueue(connection: AsyncConnection, callbacks: Sequence[Callback]) ->
 
 
 async def finish(connection: AsyncConnection, seqs: Sequence[int]) -> None:
-    """Delete callbacks that the webhook took."""
+    """Delete callbacks that the webhook acknowledged."""
     for page in pages(seqs):
         await connection.execute(_FINISH, {"seqs": page})
 
@@ -197,7 +197,7 @@ async def take_dead(
 ) -> Sequence[Callback]:
     """Make dead letters of a shard pending again, all of them or those given, at most 1,000; returns them in order.
 
-    Their age counts anew from `now` (Unix milliseconds); their event ids stay.
+    Their age counts again from `now` (Unix milliseconds); their event ids stay.
     """
     query = sa.select(*_COLUMNS).where(table.c.shard == shard, table.c.state == int(State.DEAD))
     if seqs is not None:

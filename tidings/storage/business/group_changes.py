@@ -8,7 +8,7 @@ from operator import attrgetter
 
 from tidings.storage import merging
 from tidings.storage.business import group_messages, groups, sender_keys
-from tidings.storage.business.group_messages import Receipt, Unread
+from tidings.storage.business.group_messages import Receipt, UnreadGroupMessage
 from tidings.storage.business.groups import Group
 from tidings.storage.business.sender_keys import Holder, OwnKey, PeerKey
 from tidings.storage.database import Connection
@@ -87,7 +87,7 @@ class GroupChanges:
     receipts: Sequence[Receipt] = merging.rows(
         group_messages.save_receipts, key=attrgetter("message_id", "member"), rank=attrgetter("status")
     )
-    unread: Sequence[Unread] = merging.rows(group_messages.add_unread)
+    unread: Sequence[UnreadGroupMessage] = merging.rows(group_messages.add_unread)
     read_messages: Sequence[str] = merging.rows(group_messages.delete_unread)
     withdrawn: Mapping[str, Sequence[str]] | None = merging.mapping(_withdraw, combine=merging.joined)
 

@@ -1,4 +1,4 @@
-"""What is kept of group messages beside the message itself: how far each recipient got, and what is unread."""
+"""Receipts and read marks of group messages: how far each recipient got, and what is unread."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ unread = sa.Table(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Receipt:
-    """How far a message of ours to a group got with one participant. status: as of messages."""
+    """Status of a message of ours to a group with one participant. status: as of messages."""
 
     message_id: str
     member: str
@@ -46,7 +46,7 @@ class Receipt:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Unread:
+class UnreadGroupMessage:
     """A participant's message to a group that the business has not marked as read. received_at: Unix milliseconds."""
 
     id: str
@@ -83,7 +83,7 @@ async def delete_receipts(connection: AsyncConnection, message_ids: Sequence[str
         await connection.execute(receipts.delete().where(receipts.c.message_id.in_(page)))
 
 
-async def add_unread(connection: AsyncConnection, messages: Sequence[Unread]) -> None:
+async def add_unread(connection: AsyncConnection, messages: Sequence[UnreadGroupMessage]) -> None:
     """Keep new messages as unread; those that are there already stay as they are."""
     if messages:
         await connection.execute(
@@ -91,7 +91,9 @@ async def add_unread(connection: AsyncConnection, messages: Sequence[Unread]) ->
         )
 
 
-async def list_unread(connection: AsyncConnection, account: str, until: str, *, limit: int) -> Sequence[Unread]:
+async def list_unread(
+    connection: AsyncConnection, account: str, until: str, *, limit: int
+) -> Sequence[UnreadGroupMessage]:
     """The unread messages of the group of the message `until` that came no later than it, the newest `limit` of them.
 
     None when that one is read already, or is no group message.
@@ -114,7 +116,7 @@ async def list_unread(connection: AsyncConnection, account: str, until: str, *, 
         .order_by(sa.case((unread.c.id == until, 0), else_=1), unread.c.received_at.desc(), unread.c.id)
         .limit(limit)
     )
-    return [Unread(*row) for row in rows]
+    return [UnreadGroupMessage(*row) for row in rows]
 
 
 async def delete_unread(connection: AsyncConnection, ids: Sequence[str], *, author: str | None = None) -> None:

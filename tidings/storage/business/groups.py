@@ -1,4 +1,4 @@
-"""The business's own copy of each group that it is in, as the network last told it."""
+"""The business's own copy of each group that it is in, as the network last described it."""
 
 from __future__ import annotations
 

@@ -33,7 +33,11 @@ table = sa.Table(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class UsedKey:
-    """key_hash, fingerprint: SHA-256 of the key and of the request; answer: the id that was made; Unix milliseconds."""
+    """Idempotency key with the answer to its first use.
+
+    key_hash, fingerprint: SHA-256 of the key and of the request; answer: the id that was made.
+    created_at: Unix milliseconds.
+    """
 
     account: str
     resource: str

@@ -19,7 +19,7 @@ from tidings.storage.database import any_of, insert_or_update, pages
 
 
 class State(enum.IntEnum):
-    """What `body` holds."""
+    """Content of `body`."""
 
     NEW = 0  # the content, sealed under the installation's own key
     ENCRYPTED = 1  # the ciphertext for the recipient; only this is ever sent, as it is

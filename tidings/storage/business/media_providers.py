@@ -1,4 +1,4 @@
-"""Where media by link may come from, with the credentials for it, sealed."""
+"""Providers of media by link, with their credentials, sealed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ table = sa.Table(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MediaProvider:
-    """kind: `www`; config: the JSON of the API's `config`, sealed by `tidings.e2ee.installation_secrets`."""
+    """Provider of media by link. kind: `www`; config: the JSON of the API's `config`, sealed."""
 
     account: str
     name: str

@@ -16,7 +16,7 @@ from tidings.storage.database import any_of, insert_or_ignore, pages
 
 
 class Status(enum.IntEnum):
-    """How far a message got. It only ever grows; `FAILED` is final, and so is `READ`."""
+    """Status of a message. It only ever grows; `FAILED` is final, and so is `READ`."""
 
     RECEIVED = 0  # from a recipient to the business
     ACCEPTED = 1
@@ -108,7 +108,7 @@ async def advance(connection: AsyncConnection, statuses: Mapping[str, Status]) -
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Kept:
-    """What it takes to send a message again, sealed."""
+    """Content by which a message can be sent again, sealed."""
 
     id: str
     peer: str
@@ -167,7 +167,7 @@ async def forget_kept(connection: AsyncConnection, shard: int, *, after: str, be
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Progress:
-    """What a receipt needs to know of its message."""
+    """Facts about a message that its receipts need."""
 
     id: str
     peer: str

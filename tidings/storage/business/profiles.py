@@ -1,4 +1,4 @@
-"""What recipients are shown of a number: its about text, its photo and its business profile."""
+"""Profile of a number as recipients see it: its about text, its photo and its business profile."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ table = sa.Table(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Photo:
-    """type: `image/jpeg` or `image/png`."""
+    """Profile photo. type: `image/jpeg` or `image/png`."""
 
     type: str
     content: bytes
@@ -36,7 +36,7 @@ class Photo:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BusinessProfile:
-    """Named as in the API."""
+    """Business profile, named as in the API."""
 
     address: str = ""
     description: str = ""
@@ -47,7 +47,7 @@ class BusinessProfile:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Contact:
-    """How somebody is reached; empty where that is not known. Named as in the API."""
+    """Contact details; empty where that is not known. Named as in the API."""
 
     email: str = ""
     landline_number: str = ""
@@ -56,7 +56,7 @@ class Contact:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Officer(Contact):
-    """Whom complaints go to."""
+    """Grievance officer, to whom complaints go."""
 
     name: str = ""
 

@@ -1,4 +1,4 @@
-"""What a number's registration is bound to, besides its keys: the two-step PIN, the number of shards; and one that was
+"""Registration of a number besides its keys: the two-step PIN, the number of shards; and one that was
 begun and whose outcome is not known yet."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is known of the thread with each recipient: when they last wrote, and which of their messages are unread."""
+"""Service windows: when each recipient last wrote, and which of their messages are unread."""
 
 from __future__ import annotations
 

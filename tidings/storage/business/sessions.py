@@ -35,7 +35,7 @@ class Session:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SendingHalf:
-    """What changes when a message is sent."""
+    """Sending half of a session, sealed: all that changes when a message is sent."""
 
     account: str
     peer: str

@@ -48,7 +48,7 @@ class Lease:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Owner:
-    """Who serves a shard. `address` is `host:port` of the owner's link for Webapps."""
+    """Owner of a shard. `address` is `host:port` of the owner's link for Webapps."""
 
     shard: int
     node: str

@@ -60,7 +60,7 @@ class Sticker:
 
 
 class PackFull(Exception):
-    """There are as many already as there may be; nothing was added."""
+    """The pack has as many stickers as it may have; nothing was added."""
 
 
 async def list_packs(connection: AsyncConnection, account: str) -> Sequence[Pack]:

@@ -63,7 +63,7 @@ async def add(connection: AsyncConnection, messages: Sequence[Undecrypted]) -> N
 
 
 async def delete(connection: AsyncConnection, ids: Sequence[str]) -> None:
-    """Forget those that came, or that the webhook has been told of."""
+    """Forget those that came, or were reported to the webhook."""
     for page in pages(ids):
         await connection.execute(_DELETE, {"ids": page})
 

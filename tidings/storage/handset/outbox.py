@@ -25,7 +25,7 @@ class OutboxRow:
 
     group: that it goes to, and then there is no peer; or that the messages of a receipt were sent to.
     epoch: of the group that it goes to, as it was known.
-    draft: the sealed plaintext of what goes to a group, which is encrypted anew when that has changed.
+    draft: the sealed plaintext of what goes to a group, which is encrypted again when that has changed.
     """
 
     fleet: str

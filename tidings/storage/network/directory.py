@@ -64,7 +64,7 @@ former_identities = sa.Table(
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Registration:
+class RegisteredDevice:
     """One device and the keys that are not used up: identity, signed pre-key, last-resort Kyber pre-key.
 
     token_hash: SHA-256 of the token that the device logs in with.
@@ -84,7 +84,7 @@ class Registration:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Code:
+class IssuedCode:
     """A registration code that was sent to a number, and how many were sent to it lately."""
 
     number: str
@@ -104,7 +104,7 @@ def _chunks(numbers: Iterable[str]) -> Iterable[list[str]]:
 _UPDATED = tuple(column.name for column in registrations.columns if not column.primary_key)
 
 
-async def register(connection: AsyncConnection, devices: Sequence[Registration]) -> None:
+async def register(connection: AsyncConnection, devices: Sequence[RegisteredDevice]) -> None:
     """Add devices; one that is there already is replaced, its token too."""
     if devices:
         await connection.execute(
@@ -168,12 +168,12 @@ _REGISTRATIONS_LOCKED = _REGISTRATIONS.with_for_update()
 
 async def list_registrations(
     connection: AsyncConnection, numbers: Iterable[str], *, lock: bool = False
-) -> dict[str, Registration]:
+) -> dict[str, RegisteredDevice]:
     """The devices of those numbers that are registered; with `lock` they cannot change before the transaction ends."""
-    found: dict[str, Registration] = {}
+    found: dict[str, RegisteredDevice] = {}
     for chunk in _chunks(numbers):
         rows = await connection.execute(_REGISTRATIONS_LOCKED if lock else _REGISTRATIONS, {"numbers": list(chunk)})
-        found.update((row[0], Registration(*row)) for row in rows)
+        found.update((row[0], RegisteredDevice(*row)) for row in rows)
     return found
 
 
@@ -211,7 +211,7 @@ async def list_credentials(connection: AsyncConnection, numbers: Iterable[str]) 
     return found
 
 
-async def put_code(connection: AsyncConnection, code: Code) -> None:
+async def put_code(connection: AsyncConnection, code: IssuedCode) -> None:
     """Store the code of a number; an older one is void."""
     columns = [column.name for column in codes.columns]
     await connection.execute(
@@ -220,10 +220,10 @@ async def put_code(connection: AsyncConnection, code: Code) -> None:
     )
 
 
-async def find_code(connection: AsyncConnection, number: str) -> Code | None:
+async def find_code(connection: AsyncConnection, number: str) -> IssuedCode | None:
     """The latest code of a number, used up or expired or not; locked until the transaction ends."""
     row = (await connection.execute(sa.select(codes).where(codes.c.number == number).with_for_update())).first()
-    return Code(*row) if row else None
+    return IssuedCode(*row) if row else None
 
 
 async def use_attempt(connection: AsyncConnection, number: str) -> None:

@@ -49,7 +49,7 @@ class TakenMeanwhile(Exception):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class PreKey:
+class PreKeyRow:
     """A one-time pre-key of one device."""
 
     number: str
@@ -58,7 +58,7 @@ class PreKey:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class KyberPreKey:
+class KyberPreKeyRow:
     """A one-time Kyber pre-key of one device."""
 
     number: str
@@ -75,7 +75,7 @@ class Counts:
     kyber_prekeys: int = 0
 
 
-async def put(connection: AsyncConnection, keys: Sequence[PreKey]) -> None:
+async def put(connection: AsyncConnection, keys: Sequence[PreKeyRow]) -> None:
     """Add keys; one whose id is there already is left as it is."""
     if keys:
         await connection.execute(
@@ -84,7 +84,7 @@ async def put(connection: AsyncConnection, keys: Sequence[PreKey]) -> None:
         )
 
 
-async def put_kyber(connection: AsyncConnection, keys: Sequence[KyberPreKey]) -> None:
+async def put_kyber(connection: AsyncConnection, keys: Sequence[KyberPreKeyRow]) -> None:
     """Add Kyber keys; one whose id is there already is left as it is."""
     if keys:
         await connection.execute(
@@ -112,20 +112,22 @@ _FIRST_OF_EACH = sa.union_all(_first_of_each(table, sa.null()), _first_of_each(k
 
 async def take_one_each(
     connection: AsyncConnection, numbers: Iterable[str]
-) -> tuple[dict[str, PreKey], dict[str, KyberPreKey]]:
+) -> tuple[dict[str, PreKeyRow], dict[str, KyberPreKeyRow]]:
     """Read and delete one key of each kind for each number, exactly once; who has none left is left out.
 
     Raises `TakenMeanwhile` when another process was faster with one of them; the transaction must be rolled back.
     """
     everything = sorted(set(numbers))
-    ordinary: dict[str, PreKey] = {}
-    post_quantum: dict[str, KyberPreKey] = {}
+    ordinary: dict[str, PreKeyRow] = {}
+    post_quantum: dict[str, KyberPreKeyRow] = {}
     for start in range(0, len(everything), CHUNK):
         chunk = everything[start : start + CHUNK]
         rows: Sequence[Any] = (await connection.execute(_FIRST_OF_EACH, {"numbers": chunk})).all()
-        found = {number: PreKey(number, key_id, public) for number, key_id, public, signature in rows if not signature}
+        found = {
+            number: PreKeyRow(number, key_id, public) for number, key_id, public, signature in rows if not signature
+        }
         found_kyber = {
-            number: KyberPreKey(number, key_id, public, signature)
+            number: KyberPreKeyRow(number, key_id, public, signature)
             for number, key_id, public, signature in rows
             if signature
         }
@@ -141,7 +143,7 @@ _DELETE = {
 }
 
 
-async def _delete_all(connection: AsyncConnection, keys: sa.Table, taken: Iterable[PreKey | KyberPreKey]) -> None:
+async def _delete_all(connection: AsyncConnection, keys: sa.Table, taken: Iterable[PreKeyRow | KyberPreKeyRow]) -> None:
     ids = [(key.number, key.key_id) for key in taken]
     if not ids:
         return
