@@ -58,7 +58,7 @@ async def upload(
     Raises `FileChanged` when the file is another, shorter or longer, and then nothing is kept of it; `NetworkAway`,
     `NetworkFull`, `NetworkRefusal`; `OSError` when it cannot be read.
     """
-    encrypted = _EncryptedFile(file, size, sha256, progress)
+    encrypted = _EncryptedFile(file, size, expected=sha256, progress=progress)
     stored = await blobs.upload_blob(device, encrypted.chunks(), attachments.blob_size(size))
     pointer = FilePointer(
         stored.id, encrypted.key, encrypted.digest, size, mime_type, encrypted.sha256, filename=filename
@@ -111,7 +111,7 @@ async def download(
 class _EncryptedFile:
     """A file as a blob, made while it is read, once. digest, sha256: there when the last chunk is out."""
 
-    def __init__(self, file: IO[bytes], size: int, expected: str, progress: Progress) -> None:
+    def __init__(self, file: IO[bytes], size: int, *, expected: str, progress: Progress) -> None:
         self.key = attachments.generate_key()
         self.digest = b""
         self.sha256 = ""
