@@ -29,5 +29,7 @@ def present() -> set[str]:
 def test_every_file_that_a_document_names_is_there(document: Path, present: set[str]) -> None:
     text = document.read_text(encoding="utf-8")
     gone = [path for path in PATH.findall(text) if path not in present and f"{path}.py" not in present]
-    gone += [name for name in MODULE.findall(text) if not any(f"/{path}".endswith(f"/{name}") for path in present)]
+    # Elsewhere it may be a file of the reader's.
+    modules = MODULE.findall(text) if document.name == "architecture.md" else []
+    gone += [name for name in modules if not any(f"/{path}".endswith(f"/{name}") for path in present)]
     assert gone == []
