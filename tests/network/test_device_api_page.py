@@ -183,9 +183,9 @@ def figures(text: str) -> list[int]:
 
 
 def test_the_limits_are_those_of_the_code() -> None:
-    limits = Limits()
+    limits, files = Limits(), Blobs(directory=Path("blobs"))
     mib = 1024 * 1024
-    default_ttl = Settings.__dataclass_fields__["message_ttl"].default
+    default_ttl = Settings.model_fields["message_ttl"].default
     expected = {
         "digits of a number": [addresses.MIN_DIGITS, addresses.MAX_DIGITS],
         "`id`": [session.MAX_ID],
@@ -222,9 +222,9 @@ def test_the_limits_are_those_of_the_code() -> None:
         ],
         "an HTTP call": [int(http.TIMEOUT), int(TRANSFER_SECONDS), int(SILENCE_SECONDS)],
         "a blob": [store.MAX_SIZE, store.MAX_SIZE // mib],
-        "all blobs": [Blobs.__dataclass_fields__["quota"].default // mib],
+        "all blobs": [files.quota // mib],
         "blobs that come and go": [limits.transfers],
-        "a blob's life": [Blobs.__dataclass_fields__["ttl"].default, 14],
+        "a blob's life": [files.ttl, 14],
     }
     assert {name: figures(limit(name)) for name in expected} == expected
     assert websocket.MAX_MESSAGE == connection.MAX_FRAME == 4_194_304
