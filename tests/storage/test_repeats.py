@@ -12,7 +12,7 @@ from tidings.storage.business.messages import Kept, Message, Status
 from tidings.storage.business.undecrypted import Undecrypted
 from tidings.storage.database import Database
 from tidings.storage.handset import sent as handset_sent
-from tidings.storage.handset.sent import Sent
+from tidings.storage.handset.sent import SentRow
 
 ME, ADA, BOB = "15550000000", "15550110001", "15550110002"
 BLOB = bytes(range(256)) * 128  # as long as a content that is kept may be
@@ -118,11 +118,11 @@ async def test_what_came_or_was_given_up_is_waited_for_no_longer(database_factor
 # What handsets have sent.
 
 
-def sent(position: int, *, fleet: str = "robots", number: str = ADA, id: str = "", at: int = 1_000) -> Sent:
-    return Sent(fleet, position, number, BOB, id or f"m{position}", BLOB, b"\0\xff" * 4, at)
+def sent(position: int, *, fleet: str = "robots", number: str = ADA, id: str = "", at: int = 1_000) -> SentRow:
+    return SentRow(fleet, position, number, BOB, id or f"m{position}", BLOB, b"\0\xff" * 4, at)
 
 
-async def list_sent(database: Database, *ids: str, number: str = ADA) -> list[Sent]:
+async def list_sent(database: Database, *ids: str, number: str = ADA) -> list[SentRow]:
     async with database.reading() as connection:
         return await handset_sent.list_sent(connection, number, ids)
 
