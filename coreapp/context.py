@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from coreapp.account.device import OwnDevice
+from coreapp.account.own_device import OwnDevice
 from coreapp.capacity import JobCount
 from coreapp.config import Config
 from coreapp.journal import Journal

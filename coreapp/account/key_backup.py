@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from coreapp.account.device import OwnDevice
+from coreapp.account.own_device import OwnDevice
 from tidings import e2ee
 from tidings.runtime import password_box
 from tidings.storage.business import accounts

@@ -13,7 +13,7 @@ import dataclasses
 import logging
 from collections.abc import Sequence
 
-from coreapp.account.device import OwnDevice
+from coreapp.account.own_device import OwnDevice
 from tidings import e2ee
 from tidings.client import keys
 from tidings.client.errors import ClientError, StaleEpoch

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from coreapp.account.device import OwnDevice
 from coreapp.account.key_backup import Keys
+from coreapp.account.own_device import OwnDevice
 from tidings import e2ee
 from tidings.client import keys
 from tidings.client.errors import NetworkRefusal, NetworkUnreached, StaleEpoch

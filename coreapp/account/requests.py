@@ -7,8 +7,8 @@ import dataclasses
 import logging
 
 from coreapp.account import key_backup
-from coreapp.account.device import OwnDevice
 from coreapp.account.key_backup import Keys, WrongBackup
+from coreapp.account.own_device import OwnDevice
 from coreapp.account.registrar import Registrar
 from coreapp.errors import Refused
 from tidings.client.errors import (

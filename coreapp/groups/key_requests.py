@@ -6,7 +6,7 @@ import logging
 
 from prometheus_client import Counter
 
-from coreapp.groups.pairwise import Pairwise
+from coreapp.groups.key_messages import Pairwise
 from tidings.client import sender_keys
 from tidings.runtime.allowance import Allowance
 from tidings.runtime.clock import Clock

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from prometheus_client import Counter
 
-from coreapp.account.device import OwnDevice
+from coreapp.account.own_device import OwnDevice
 from tidings import e2ee
 from tidings.client import sender_keys
 from tidings.storage.business.group_changes import GroupChanges

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable
 
-from coreapp.account.device import OwnDevice
+from coreapp.account.own_device import OwnDevice
 from tidings import e2ee
 from tidings.runtime.lru import LRU
 from tidings.storage.business import sender_keys

@@ -17,8 +17,8 @@ from prometheus_client import Counter, Gauge
 
 from coreapp.context import ShardContext
 from coreapp.groups import own_keys
+from coreapp.groups.key_messages import Pairwise
 from coreapp.groups.own_keys import Key, OwnKeys
-from coreapp.groups.pairwise import Pairwise
 from coreapp.groups.replica import GroupReplicas
 from coreapp.journal import Change
 from coreapp.sending import group_jobs

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 from coreapp.context import ShardContext
 from coreapp.groups.arrivals import GroupEvents
+from coreapp.groups.key_messages import Pairwise
 from coreapp.groups.key_requests import KeyRequests
 from coreapp.groups.lost_keys import LostKeys
 from coreapp.groups.own_keys import OwnKeys
-from coreapp.groups.pairwise import Pairwise
 from coreapp.groups.peer_keys import PeerKeys
 from coreapp.groups.read_marks import GroupReadMarks
 from coreapp.groups.receipts import GroupReceipts

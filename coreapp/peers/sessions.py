@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Iterable, Sequence
 
-from coreapp.account.device import OwnDevice
+from coreapp.account.own_device import OwnDevice
 from tidings import e2ee
 from tidings.runtime import pinned
 from tidings.storage.business import sessions

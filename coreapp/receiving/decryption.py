@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coreapp.account.device import OwnDevice
+from coreapp.account.own_device import OwnDevice
 from coreapp.peers.sessions import SessionStore
 from coreapp.receiving.consequences import Consequences
 from coreapp.receiving.key_changes import KeyChanges

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from coreapp.receiving.consequences import Consequences
-from coreapp.receiving.deliveries import count, subjects
+from coreapp.receiving.inspection import count, subjects
 from coreapp.statuses.tracker import StatusTracker
 from coreapp.webhook import bodies, inbound
 from tidings.wire.device import Deliver

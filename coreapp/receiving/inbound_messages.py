@@ -12,7 +12,7 @@ from coreapp.media.downloads import Downloads
 from coreapp.peers.identities import Identities, described
 from coreapp.receiving.consequences import Consequences
 from coreapp.receiving.decryption import Decryption
-from coreapp.receiving.deliveries import count, request_id, subjects
+from coreapp.receiving.inspection import count, request_id, subjects
 from coreapp.recovery.wiring import Recovery
 from coreapp.statuses.tracker import StatusTracker
 from coreapp.webhook import bodies, inbound

@@ -7,7 +7,7 @@ import logging
 from coreapp.peers.identities import IDENTITY_KEY, Identities, Learnt
 from coreapp.peers.sessions import SessionStore
 from coreapp.receiving.consequences import Consequences
-from coreapp.receiving.deliveries import EVENTS
+from coreapp.receiving.inspection import EVENTS
 from tidings import e2ee
 from tidings.client import sessions
 from tidings.wire import device as frames

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from coreapp.receiving.consequences import Consequences
-from coreapp.receiving.deliveries import STATUSES, count, subjects
+from coreapp.receiving.inspection import STATUSES, count, subjects
 from coreapp.statuses.tracker import StatusTracker
 from tidings.storage.business.messages import Status
 from tidings.wire import codes

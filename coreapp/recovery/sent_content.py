@@ -13,7 +13,7 @@ import dataclasses
 import hashlib
 import struct
 
-from coreapp.account.device import OwnDevice
+from coreapp.account.own_device import OwnDevice
 from coreapp.peers.sessions import SessionStore
 from tidings import e2ee
 from tidings.client import sessions

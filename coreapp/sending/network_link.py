@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from prometheus_client import Gauge, Histogram
 
 from coreapp import statistics
-from coreapp.account.device import OwnDevice
+from coreapp.account.own_device import OwnDevice
 from coreapp.upstream import DeliveryListener, SendListener
 from tidings import e2ee
 from tidings.client import transports

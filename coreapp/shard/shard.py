@@ -11,7 +11,7 @@ from typing import Any
 from prometheus_client import Gauge
 
 from coreapp.accepting.wiring import Accepting, wire_accepting
-from coreapp.account.device import OwnDevice
+from coreapp.account.own_device import OwnDevice
 from coreapp.account.prekey_upkeep import PreKeyUpkeep
 from coreapp.capacity import JobCount
 from coreapp.config import Config
@@ -21,7 +21,7 @@ from coreapp.groups.wiring import Groups, wire_groups
 from coreapp.journal import Journal
 from coreapp.media.wiring import Media, wire_media
 from coreapp.peers.wiring import Peers, wire_peers
-from coreapp.receiving.events import Events
+from coreapp.receiving.inbox import Events
 from coreapp.recovery.wiring import Recovery, wire_recovery
 from coreapp.sending.network_link import NetworkLink
 from coreapp.sending.wiring import Sending, wire_sending

@@ -12,7 +12,6 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from coreapp.journal import Change
-from coreapp.receiving import events
 from coreapp.recovery import session_repair
 from tests.coreapp.conftest import BUSINESS, Killed, World
 from tests.coreapp.phones import KINDS, Phone

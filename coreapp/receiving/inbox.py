@@ -17,7 +17,7 @@ from coreapp.context import ShardContext
 from coreapp.groups.wiring import Groups
 from coreapp.media.wiring import Media
 from coreapp.peers.wiring import Peers
-from coreapp.receiving import deliveries as told
+from coreapp.receiving import inspection
 from coreapp.receiving.consequences import Consequences
 from coreapp.receiving.decryption import Decryption
 from coreapp.receiving.group_notices import GroupNotices
@@ -79,7 +79,7 @@ class Events:
             tracker=statuses.tracker,
         )
         self._handlers: Mapping[str, Handler] = {
-            **dict.fromkeys(told.STATUSES, Receipts(statuses.tracker).note),
+            **dict.fromkeys(inspection.STATUSES, Receipts(statuses.tracker).note),
             **dict.fromkeys(_MESSAGES, inbound.receive),
             frames.GROUP_CHANGED: GroupNotices(statuses.tracker).note,
             frames.IDENTITY: key_changes.note,
@@ -123,8 +123,8 @@ class Events:
 
     async def _take(self, deliveries: Sequence[Deliver]) -> int:
         """Handle, commit and acknowledge as many as there is time for, in order and at least one; how many it were."""
-        about = list({message_id for delivery in deliveries for message_id in told.subjects(delivery)})
-        senders = told.by_session(deliveries)
+        about = list({message_id for delivery in deliveries for message_id in inspection.subjects(delivery)})
+        senders = inspection.by_session(deliveries)
         self._tracker.hold(about)
         self._sessions.pin(senders)
         try:
@@ -134,7 +134,7 @@ class Events:
             arrivals = await self._groups.open(deliveries)
             with self._peers.identities.pinned(senders):
                 security = self._context.config.preferences().security
-                await self._peers.identities.load(senders if security else told.with_keys(deliveries))
+                await self._peers.identities.load(senders if security else inspection.with_keys(deliveries))
                 consequences = Consequences(
                     arrivals,
                     self._tracker,
@@ -154,7 +154,7 @@ class Events:
     def _send_again(self, delivery: Deliver, consequences: Consequences) -> None:
         """A recipient could not decrypt messages of ours."""
         self._recovery.resending.answer(delivery, consequences)
-        told.count(delivery, "noted")
+        inspection.count(delivery, "noted")
 
     async def _load_statuses(self, ids: Sequence[str]) -> None:
         """Know of every message that these deliveries are about, inbound ones included."""
