@@ -19,8 +19,7 @@ from tidings.runtime.env import printable
 from tidings.storage import schema
 from tidings.storage.business import accounts
 from tidings.storage.database import Database
-from tidings.wire import connection as wire
-from tidings.wire import core
+from tidings.wire import connection, core
 
 log = logging.getLogger(__name__)
 
@@ -52,14 +51,14 @@ async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[Addresse
             clock=SystemClock(),
             address=lambda: f"{settings.advertised_host}:{port}",
         )
-        server = await wire.listen(
+        server = await connection.listen(
             *settings.link_address,
             core.Question,
             lambda: LinkHandler(
                 settings.secrets.link_key,
                 settings.node,
                 lambda: node.shard,
-                requests=node.desk,
+                requests=node.requests,
                 databases=node.databases,
             ),
         )
@@ -85,7 +84,7 @@ async def _announce(
     node: Node, settings: Settings, addresses: Addresses, ready: Callable[[Addresses], None] | None
 ) -> None:
     """Ready means: the shard is ours, or somebody else's who is alive, or the number waits for a code."""
-    known = [asyncio.create_task(event.wait()) for event in (node.owned, node.desk.unregistered)]
+    known = [asyncio.create_task(event.wait()) for event in (node.owned, node.requests.unregistered)]
     patience = settings.lease_seconds + 2 * settings.heartbeat_seconds
     try:
         done, _ = await asyncio.wait(known, timeout=patience, return_when=asyncio.FIRST_COMPLETED)

@@ -82,7 +82,7 @@ class SinkProcess:
         await self._ask("set", status=status, delay=delay)
 
     async def take(self) -> list[Record]:
-        """All records in the order of their arrival; the sink begins anew."""
+        """All records in the order of their arrival; the sink begins again."""
         path = (await self._ask("take"))["path"]
         return await asyncio.to_thread(_read_and_remove, Path(path))
 

@@ -194,7 +194,7 @@ class JobQueue:
         if draft.half is not None:
             self._encryption.hold(question.to, committed)
         elif draft.ready is not None:
-            self._encryption.enter_lane(job, draft.ready)
+            self._encryption.enqueue(job, draft.ready)
         else:
             self._preparation.enter(job, question.content, has_media=question.has_media)
         return _Queued(draft, committed)

@@ -24,7 +24,7 @@ class _PreKey(msgspec.Struct):
 
 
 class Keys(msgspec.Struct):
-    """What a device has, but for its token: that one is of a registration, and a restored device registers anew."""
+    """What a device has, but for its token: that one is of a registration, and a restored device registers again."""
 
     version: int
     number: str

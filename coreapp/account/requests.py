@@ -102,7 +102,7 @@ class AccountRequests:
             restored.done.set_result(None)
 
     def term_ended(self) -> None:
-        """The shard is not ours any more, or will be opened anew."""
+        """The shard is not ours any more, or will be opened again."""
         self.term_opened()
         unanswered, self._unanswered = self._unanswered, None
         if unanswered is not None:

@@ -1,6 +1,6 @@
 """What arrives about groups: messages, sender keys and requests for them, receipts, changes of a group.
 
-One batch of deliveries has one `Arrivals`: it is told of each in turn, changes the keys in memory, and collects what is
+One batch of deliveries has one `Arrivals`: it gets each in turn, changes the keys in memory, and collects what is
 to be committed with the batch.
 """
 
@@ -28,8 +28,7 @@ from tidings.storage.business.group_messages import UnreadGroupMessage
 from tidings.storage.business.groups import Group
 from tidings.storage.business.messages import Status
 from tidings.storage.business.sender_keys import Holder
-from tidings.wire import device as frames
-from tidings.wire import groups
+from tidings.wire import device, groups
 from tidings.wire.content import NULL, SenderKey, SenderKeyRequest
 from tidings.wire.device import Deliver
 
@@ -38,8 +37,8 @@ log = logging.getLogger(__name__)
 KEYS = Counter("tidings_sender_keys_received_total", "Sender keys that arrived", ["outcome"])
 
 _count_key = functools.cache(KEYS.labels)
-_FROM_PEOPLE = (frames.PREKEY, frames.MESSAGE, frames.GROUP, frames.IDENTITY)
-_RECEIPTS = (frames.DELIVERED, frames.READ)
+_FROM_PEOPLE = (device.PREKEY, device.MESSAGE, device.GROUP, device.IDENTITY)
+_RECEIPTS = (device.DELIVERED, device.READ)
 
 
 class GroupEvents:
@@ -75,10 +74,10 @@ class GroupEvents:
         for delivery in deliveries:
             if delivery.kind in _FROM_PEOPLE:
                 shared = self.replicas.groups_of(delivery.sender)
-                if shared or delivery.kind == frames.GROUP:
+                if shared or delivery.kind == device.GROUP:
                     senders.append(delivery.sender)
                     shared_groups += shared
-            elif delivery.kind == frames.GROUP_CHANGED:
+            elif delivery.kind == device.GROUP_CHANGED:
                 shared_groups.append(delivery.group)
             elif delivery.group and delivery.kind in _RECEIPTS:
                 messages += delivery.refs
@@ -191,10 +190,10 @@ class Arrivals:
         if notice is None or not group_id:
             log.warning("group.unreadable_notice", extra={"group": group_id, "id": delivery.id})
             return None
-        book = self._events.replicas
-        outcome = notices.apply(book.find(group_id), notice, self._account, group_id, delivery.timestamp // 1000)
-        if outcome.group is not None and outcome.group != book.find(group_id):
-            book.take(outcome.group)
+        replicas = self._events.replicas
+        outcome = notices.apply(replicas.find(group_id), notice, self._account, group_id, delivery.timestamp // 1000)
+        if outcome.group is not None and outcome.group != replicas.find(group_id):
+            replicas.take(outcome.group)
             self._groups[group_id] = outcome.group
         if not outcome.is_whole:
             self._unfinished.append(group_id)
@@ -252,7 +251,7 @@ class Arrivals:
         """A participant needs our key again."""
         key = self._events.own.find(group_id)
         if key is None:
-            # The book has heard of the group since the batch was opened.
+            # The replicas has heard of the group since the batch was opened.
             self._late.append(member)
         else:
             self._holders += key.lost_by(member)

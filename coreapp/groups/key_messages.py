@@ -17,7 +17,7 @@ from tidings.storage.business.sessions import SendingHalf
 
 
 @dataclasses.dataclass(slots=True)
-class Letter:
+class KeyMessage:
     """One message; half: of the session, when it is encrypted already."""
 
     job: Job
@@ -25,7 +25,7 @@ class Letter:
     half: SendingHalf | None
 
 
-class Pairwise:
+class KeyMessages:
     """Sends for one account. They are jobs like others, but no messages: nothing is ever reported of them."""
 
     def __init__(
@@ -44,35 +44,35 @@ class Pairwise:
         self._tracker = tracker
         self._ids = MessageIds()
 
-    def write(self, peer: str, content: bytes) -> Letter:
-        """A letter, encrypted if the session is at hand. Nothing may run between this and `post`."""
+    def write(self, peer: str, content: bytes) -> KeyMessage:
+        """A message, encrypted if the session is in memory. Nothing may run between this and `post`."""
         now = int(self._clock.now() * 1000)
         job = Job(self._ids.new(), self._shard, self._account, peer, State.NEW, "", b"", now)
         half = self._encryption.encrypt_now(job, content)
         if half is None:
             self._encryption.seal_content(job, content)
-        return Letter(job, content, half)
+        return KeyMessage(job, content, half)
 
-    def post(self, letters: Sequence[Letter], groups: GroupChanges | None = None) -> asyncio.Future[None]:
-        """Commit letters to different peers, with `groups`, and send them; the future is done when they are on disk."""
+    def post(self, messages: Sequence[KeyMessage], groups: GroupChanges | None = None) -> asyncio.Future[None]:
+        """Commit messages to different peers, with `groups`, and send them; done when they are on disk."""
         committed = self._journal.put(
             Change(
                 self._account,
-                enqueued_jobs=[letter.job for letter in letters],
-                sending_halves=[letter.half for letter in letters if letter.half is not None],
+                enqueued_jobs=[message.job for message in messages],
+                sending_halves=[message.half for message in messages if message.half is not None],
                 groups=groups,
             ),
             urgent=True,
         )
-        self._count.add(len(letters))
-        self._tracker.hold([letter.job.id for letter in letters])
+        self._count.add(len(messages))
+        self._tracker.hold([message.job.id for message in messages])
         encrypted = []
-        for letter in letters:
-            if letter.half is None:
-                self._encryption.enter_lane(letter.job, letter.content)
+        for message in messages:
+            if message.half is None:
+                self._encryption.enqueue(message.job, message.content)
             else:
-                self._encryption.hold(letter.job.peer, committed)
-                encrypted.append(letter.job)
+                self._encryption.hold(message.job.peer, committed)
+                encrypted.append(message.job)
 
         def done(future: asyncio.Future[None]) -> None:
             if encrypted and not future.cancelled() and future.exception() is None:

@@ -6,7 +6,7 @@ import logging
 
 from prometheus_client import Counter
 
-from coreapp.groups.key_messages import Pairwise
+from coreapp.groups.key_messages import KeyMessages
 from tidings.client import sender_keys
 from tidings.runtime.allowance import Allowance
 from tidings.runtime.clock import Clock
@@ -22,8 +22,8 @@ REMEMBERED = 10_000  # participants; one that is forgotten is asked or answered 
 class KeyRequests:
     """The requests of one account, in both directions."""
 
-    def __init__(self, pairwise: Pairwise, clock: Clock) -> None:
-        self._pairwise = pairwise
+    def __init__(self, key_messages: KeyMessages, clock: Clock) -> None:
+        self._key_messages = key_messages
         self._requests: Allowance[tuple[str, str]] = Allowance(
             clock, limit=1, period=sender_keys.ASK_SECONDS, remembered=REMEMBERED
         )
@@ -36,7 +36,7 @@ class KeyRequests:
         if self._requests.take((group_id, author)):
             log.info("sender_key.asked_for", extra={"group": group_id, "from": author})
             REQUESTS.labels("sent").inc()
-            self._pairwise.post([self._pairwise.write(author, encode_sender_key_request(group_id))])
+            self._key_messages.post([self._key_messages.write(author, encode_sender_key_request(group_id))])
 
     def may_answer(self, group_id: str, member: str) -> bool:
         """Whether a participant who asks for our key is answered; counts as an answer."""

@@ -25,7 +25,7 @@ class LostKeys:
         """A participant whose identity was not acknowledged was refused our keys; from now on they are given them."""
         shared = list(self._replicas.groups_of(member))
         await self._own.load(shared)
-        holders = [holder for group_id in shared for holder in self._own.at_hand(group_id).lost_by(member)]
+        holders = [holder for group_id in shared for holder in self._own.in_memory(group_id).lost_by(member)]
         if holders:
             await self._journal.write(Change(self._account, groups=GroupChanges(self._account, holders=holders)))
 

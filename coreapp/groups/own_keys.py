@@ -83,7 +83,7 @@ class OwnKeys:
         self._live = set(live)
         self._keys: dict[str, Key] = {}
 
-    def at_hand(self, group_id: str) -> Key:
+    def in_memory(self, group_id: str) -> Key:
         """The key of a group; it must have been loaded."""
         return self._keys[group_id]
 
@@ -92,7 +92,7 @@ class OwnKeys:
         return self._keys.get(group_id)
 
     async def load(self, groups: Iterable[str]) -> None:
-        """Have these at hand."""
+        """Have these in memory."""
         missing = [group_id for group_id in dict.fromkeys(groups) if group_id not in self._keys]
         if not missing:
             return

@@ -42,7 +42,7 @@ class GroupReceipts:
         return Steps({(row.message_id, row.member): row.status for row in rows})
 
     def note(self, steps: Steps, message_id: str, member: str, reached: Status, timestamp: int, group_id: str) -> bool:
-        """A participant received or read a message, which must be in the progress book; is it news?
+        """A participant received or read a message, which must be in the status tracker; is it news?
 
         timestamp: Unix seconds. A step that was overtaken is reported with the one that overtook it.
         """

@@ -118,7 +118,7 @@ class GroupReplicas:
             self._syncing.add_done_callback(_note_end)
 
     async def close(self) -> None:
-        """Leave off what is under way; the next owner compares anew."""
+        """Leave off what is under way; the next owner compares again."""
         self._closing.set()
         tasks = [*self._fetching.values(), *([self._syncing] if self._syncing else [])]
         for task in tasks:

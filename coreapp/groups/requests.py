@@ -30,10 +30,10 @@ _REFUSALS: Mapping[str, tuple[int, str]] = {
 class GroupRequests:
     """Answers for one account. All raise `Refused`. What was done is in our copy when they return."""
 
-    def __init__(self, api: GroupApi, book: GroupReplicas, *, account: str, invite_url: str) -> None:
+    def __init__(self, api: GroupApi, replicas: GroupReplicas, *, account: str, invite_url: str) -> None:
         """invite_url: what stands before the code in an invitation; who is invited gives the link to their device."""
         self._api = api
-        self._book = book
+        self._replicas = replicas
         self._account = account
         self._invite_url = invite_url.rstrip("/")
 
@@ -46,11 +46,11 @@ class GroupRequests:
         with _as_refusals():
             if isinstance(question, core.CreateGroup):
                 group = await self._api.create(question.subject)
-                await self._book.keep(group, 0)
+                await self._replicas.keep(group, 0)
                 log.info("group.created", extra={"group": group.id, "request_id": question.request_id})
                 return core.GroupList(question.n, [_entry(group)])
             if isinstance(question, core.ListGroups):
-                return core.GroupList(question.n, [_entry(group) for group in self._book.list_groups()])
+                return core.GroupList(question.n, [_entry(group) for group in self._replicas.list_groups()])
             if isinstance(question, core.GetGroup):
                 return _describe(question.n, self._find(question.id))
             if isinstance(question, core.GetGroupInvite):
@@ -67,11 +67,11 @@ class GroupRequests:
         group_id, numbers = question.id, question.numbers
         group = self._find(group_id)
         self._require_participants(group, numbers)
-        api, since = self._api, self._book.version(group_id)
+        api, since = self._api, self._replicas.version(group_id)
         changed: DescribedGroup | None = None
         if question.action == core.LEAVE:
             await api.leave(group_id)
-            await self._book.refresh(group_id)
+            await self._replicas.refresh(group_id)
         elif question.action == core.REVOKE_INVITE:
             await api.revoke_invite(group_id)
         elif question.action == core.SET_SUBJECT:
@@ -93,14 +93,14 @@ class GroupRequests:
         else:
             raise Refused(codes.INTERNAL_ERROR, f"unknown action {question.action}")
         if changed is not None:
-            await self._book.keep(changed, since)
+            await self._replicas.keep(changed, since)
         log.info(
             "group.asked_to_change",
             extra={"group": group_id, "action": question.action, "request_id": question.request_id},
         )
 
     def _find(self, group_id: str) -> Group:
-        group = self._book.find(group_id)
+        group = self._replicas.find(group_id)
         if group is None:
             raise Refused(*_REFUSALS[groups.NO_SUCH_GROUP])
         if not group.is_member:

@@ -2,7 +2,7 @@
 
 Each group is served by itself, one round at a time, so its messages keep their order. They are on disk as `NEW` until
 every member was given the key, then as `ENCRYPTED`; the state of the key and the ciphertext are one commit. What the
-servers refuse because the group has changed is encrypted anew, before anything that was accepted later.
+servers refuse because the group has changed is encrypted again, before anything that was accepted later.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from prometheus_client import Counter, Gauge
 
 from coreapp.context import ShardContext
 from coreapp.groups import own_keys
-from coreapp.groups.key_messages import Pairwise
+from coreapp.groups.key_messages import KeyMessages
 from coreapp.groups.own_keys import Key, OwnKeys
 from coreapp.groups.replica import GroupReplicas
 from coreapp.journal import Change
@@ -70,7 +70,7 @@ class GroupSender:
         self,
         context: ShardContext,
         sending: Sending,
-        pairwise: Pairwise,
+        key_messages: KeyMessages,
         *,
         replicas: GroupReplicas,
         keys: OwnKeys,
@@ -79,33 +79,33 @@ class GroupSender:
         self._journal = context.journal
         self._encryption = sending.encryption
         self._transmitter = sending.transmitter
-        self._pairwise = pairwise
+        self._key_sender = key_messages
         self._replicas = replicas
         self._keys = keys
         self._lines: dict[str, _Line] = {}
         # The group of each job that hands a key over.
-        self._letters: dict[str, str] = {}
+        self._key_messages: dict[str, str] = {}
         # The group of each message that is encrypted and unanswered.
         self._in_flight: dict[str, str] = {}
         self._waiting = 0
         self._closing = asyncio.Event()
 
     def resume(self, left: Sequence[Job], under_way: Sequence[Holder]) -> None:
-        """Know what an earlier owner left in the queue; before any of it is offered or enters the lane."""
+        """Know what an earlier owner left in the queue; before any of it is offered or enters the queue."""
         ids = {job.id for job in left}
-        self._letters.update({holder.job: holder.group_id for holder in under_way if holder.job in ids})
+        self._key_messages.update({holder.job: holder.group_id for holder in under_way if holder.job in ids})
         for job in left:
             if job.kind == group_jobs.MESSAGE:
                 self._fly(self._line(job.peer), job, group_jobs.unpack(job.body).epoch)
 
-    def enter_lane(self, job: Job, content: bytes) -> None:
+    def enqueue(self, job: Job, content: bytes) -> None:
         """Queue a job for a group; it is on disk as `NEW`, or in the journal already."""
         if not self._closing.is_set():
             self._put(job, content)
             self.kick(job.peer)
 
     def returned(self, job: Job) -> None:
-        """The servers refused a message, because the group is another by now: it is encrypted anew."""
+        """The servers refused a message, because the group is another by now: it is encrypted again."""
         encrypted = group_jobs.unpack(job.body)
         self._land(job.id)
         line = self._line(job.peer)
@@ -121,11 +121,11 @@ class GroupSender:
 
     def finished(self, ids: Sequence[str]) -> None:
         """These jobs have left the queue, as the journal will have written."""
-        if not self._letters and not self._in_flight:
+        if not self._key_messages and not self._in_flight:
             return
         handed: dict[str, set[str]] = {}
         for job_id in ids:
-            if (group_id := self._letters.pop(job_id, None)) is not None:
+            if (group_id := self._key_messages.pop(job_id, None)) is not None:
                 handed.setdefault(group_id, set()).add(job_id)
         for group_id, jobs in handed.items():
             changes = self._keys.handed_over(jobs, group_id)
@@ -147,11 +147,11 @@ class GroupSender:
         line = self._line(group_id)
         line.look = True
         if line.task is None:
-            line.task = asyncio.create_task(self._serve(line), name=f"group lane {group_id}")
+            line.task = asyncio.create_task(self._serve(line), name=f"group {group_id}")
             line.task.add_done_callback(lambda task: self._served(line, task))
 
     async def close(self) -> None:
-        """Leave what is in the lane to the next owner: it is on disk."""
+        """Leave what is in memory to the next owner: it is on disk."""
         self._closing.set()
         tasks = [line.task for line in self._lines.values() if line.task is not None]
         for task in tasks:
@@ -191,7 +191,7 @@ class GroupSender:
         if self._closing.is_set() or task.cancelled():
             return
         if (error := task.exception()) is not None:
-            # Keys in memory may be ahead of the disk: the shard has to be opened anew.
+            # Keys in memory may be ahead of the disk: the shard has to be opened again.
             self._journal.fail(error)
         elif line.look:
             self.kick(line.id)
@@ -219,7 +219,7 @@ class GroupSender:
             self._fail(line, GONE)
             return False
         # From here to the journal nothing else runs: what is encrypted first is committed and sent first.
-        key = self._keys.at_hand(line.id)
+        key = self._keys.in_memory(line.id)
         if key.record is None and not line.waiting:
             line.asked = False
             return False
@@ -229,9 +229,9 @@ class GroupSender:
             # Nobody has joined yet, or everybody has left.
             self._transmitter.settle(self._take_all(line))
             return False
-        letters = self._hand_over(line, key, group.epoch, members)
-        if letters is not None:
-            await letters
+        messages = self._hand_over(line, key, group.epoch, members)
+        if messages is not None:
+            await messages
             return False
         if own_keys.under_way(key.holders) or not line.waiting:
             return False
@@ -263,13 +263,13 @@ class GroupSender:
             return None
         assert key.record is not None
         content = encode_sender_key(line.id, key.record.distribution())
-        letters = [self._pairwise.write(member, content) for member in lacking]
-        self._letters.update({letter.job.id: line.id for letter in letters})
-        holders = [key.holds(letter.job.peer, letter.job.id) for letter in letters]
+        messages = [self._key_sender.write(member, content) for member in lacking]
+        self._key_messages.update({message.job.id: line.id for message in messages})
+        holders = [key.holds(message.job.peer, message.job.id) for message in messages]
         log.info("sender_key.handed_out", extra={"group": line.id, "members": len(lacking), "new": bool(cleared)})
         KEYS_SENT.inc(len(lacking))
-        return self._pairwise.post(
-            letters,
+        return self._key_sender.post(
+            messages,
             GroupChanges(
                 self._account,
                 own_keys=[key.sealed()] if cleared else (),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from coreapp.context import ShardContext
 from coreapp.groups.arrivals import GroupEvents
-from coreapp.groups.key_messages import Pairwise
+from coreapp.groups.key_messages import KeyMessages
 from coreapp.groups.key_requests import KeyRequests
 from coreapp.groups.lost_keys import LostKeys
 from coreapp.groups.own_keys import OwnKeys
@@ -54,11 +54,11 @@ async def wire_groups(context: ShardContext, statuses: Statuses, sending: Sendin
     await own.load([holder.group_id for holder in under_way])
     api = GroupApi(context.network, device, seconds=ANSWER_SECONDS)
     replicas = GroupReplicas(api, context.journal, known, account=account)
-    pairwise = Pairwise(context, sending, statuses.tracker)
-    sender = GroupSender(context, sending, pairwise, replicas=replicas, keys=own)
+    key_messages = KeyMessages(context, sending, statuses.tracker)
+    sender = GroupSender(context, sending, key_messages, replicas=replicas, keys=own)
     sender.resume(left, under_way)
-    sending.encryption.serve_groups(sender)
-    sending.transmitter.serve_groups(sender)
+    sending.encryption.encrypt_groups_with(sender)
+    sending.transmitter.encrypt_groups_with(sender)
     lost_keys = LostKeys(context, replicas, own)
     events = GroupEvents(
         account=account,
@@ -66,7 +66,7 @@ async def wire_groups(context: ShardContext, statuses: Statuses, sending: Sendin
         own=own,
         peers=PeerKeys(database, device),
         sender=sender,
-        requests=KeyRequests(pairwise, context.clock),
+        requests=KeyRequests(key_messages, context.clock),
         receipts=GroupReceipts(context, statuses.reports),
         lost_keys=lost_keys,
     )

@@ -175,7 +175,7 @@ class Downloads:
     def _attempted(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            # The download is on disk only: the shard has to be opened anew.
+            # The download is on disk only: the shard has to be opened again.
             log.error("download.broken", exc_info=error)
             self._journal.fail(error)
         self._look.kick()

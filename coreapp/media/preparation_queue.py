@@ -58,7 +58,7 @@ class PreparationQueue:
         broken: Callable[[BaseException], None],
     ) -> None:
         """forward(job, content): to be encrypted; fail(jobs, code, details): ends jobs; broken(error): the shard is to
-        be opened anew, because messages are left on disk only."""
+        be opened again, because messages are left on disk only."""
         self._preparation = preparation
         self._forward = forward
         self._fail = fail
@@ -68,7 +68,7 @@ class PreparationQueue:
         self._closed = False
 
     def ready(self, peer: str, content: bytes, *, has_media: bool) -> bytes | None:
-        """The content that may be encrypted now; `None` when the message has to `enter` the lane."""
+        """The content that may be encrypted now; `None` when the message has to `enter` the queue."""
         if peer in self._queues:
             return None
         return self._preparation.at_once(content) if has_media else content
@@ -97,7 +97,7 @@ class PreparationQueue:
             self._forward(job, content)
 
     async def close(self) -> None:
-        """Leave what is in the lane to the next owner: it is on disk."""
+        """Leave what waits to the next owner: it is on disk."""
         self._closed = True
         tasks = [entry.prepared for queue in self._queues.values() for entry in queue if entry.prepared is not None]
         self._queues.clear()

@@ -47,7 +47,7 @@ def wire_media(context: ShardContext, webhook: Webhook, sending: Sending) -> Med
     )
     queue = PreparationQueue(
         preparation,
-        forward=sending.encryption.enter_lane,
+        forward=sending.encryption.enqueue,
         fail=sending.transmitter.fail,
         broken=context.journal.fail,
     )

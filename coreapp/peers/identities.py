@@ -68,7 +68,7 @@ class Identities:
     """The identities of one account's recipients.
 
     In memory are those that are pinned, `cached` others, and the peers whose change waits for its acknowledgement: at
-    most `limit` of these (about 15 MB). Beyond that `is_complete` is false until the shard is opened anew, and whoever
+    most `limit` of these (about 15 MB). Beyond that `is_complete` is false until the shard is opened again, and whoever
     encrypts has to load first.
     """
 
@@ -145,7 +145,7 @@ class Identities:
             self._peers.unpin(peers)
 
     async def load(self, peers: Iterable[str]) -> None:
-        """Have at hand what is known of these peers, who must be pinned."""
+        """Have in memory what is known of these peers, who must be pinned."""
         missing = [peer for peer in peers if not self._peers.pinned[peer].loaded]
         if not missing:
             return
@@ -179,7 +179,7 @@ class Identities:
     ) -> None:
         """The peer, pinned and loaded, uses this identity key; with `kyber` it had post-quantum protection.
 
-        before: the key of the session at hand, which counts where nothing else is known; with neither, the key is
+        before: the key of the session in memory, which counts where nothing else is known; with neither, the key is
         trusted. subject: the event with which this is told in order, the message that it came with say.
         """
         known = self._peers.pinned[peer]

@@ -67,11 +67,11 @@ class IdentityRequests:
         return identity if identity is not None else await self._learn(peer)
 
     async def _learn(self, peer: str) -> Identity:
-        """From the session at hand, or from the servers."""
+        """From the session in memory, or from the servers."""
         self._sessions.pin((peer,))
         try:
             await self._sessions.load((peer,))
-            record = self._sessions.at_hand(peer)
+            record = self._sessions.in_memory(peer)
             key = record.remote_identity if record is not None else await self._fetch(peer)
         finally:
             self._sessions.unpin((peer,))

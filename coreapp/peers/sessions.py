@@ -47,7 +47,7 @@ class SessionStore:
         # The pinned ones are bounded by the job queue, the window of unacknowledged deliveries and the encryption.
         self._sessions: pinned.PinnedCache[str, _Session] = pinned.PinnedCache(_Session, limit)
 
-    def at_hand(self, peer: str) -> e2ee.SessionRecord | None:
+    def in_memory(self, peer: str) -> e2ee.SessionRecord | None:
         """The record, when it is in memory."""
         session = self._sessions.get(peer)
         return None if session is None else session.record
@@ -66,7 +66,7 @@ class SessionStore:
         committed.add_done_callback(lambda _: self.unpin((peer,)))
 
     async def load(self, peers: Sequence[str]) -> None:
-        """Have at hand the records of those peers that have one; they must be pinned. A damaged row counts as none."""
+        """Have in memory the records of these peers, who must be pinned. A damaged row counts as none."""
         missing = [peer for peer in peers if self._is_unread(peer)]
         if not missing:
             return
@@ -79,7 +79,7 @@ class SessionStore:
                 self._sessions.pinned[row.peer].record = self._open(row)
 
     def keep(self, peer: str, record: e2ee.SessionRecord) -> None:
-        """From now on this record is the one at hand; the peer must be pinned."""
+        """From now on this record is the one in memory; the peer must be pinned."""
         self._sessions.pinned[peer].record = record
 
     def forget(self, peer: str) -> None:

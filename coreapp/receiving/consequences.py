@@ -26,7 +26,7 @@ from tidings.wire.device import Deliver
 
 
 class Consequences:
-    """Those of one batch. Nothing here waits.
+    """Consequences of one batch. Nothing here waits.
 
     arrivals: what the batch changes in groups; security: does a message say whose keys it came with, as the batch
     began; records: the sessions that were used; registered: who has new keys; withdrawn: by sender, messages that were
@@ -120,8 +120,8 @@ class Consequences:
         report = reports.report(self.reached)
         groups = self.arrivals.changes()
         checked = contacts.met((*self.heard, *self.registered))
-        told = report.statuses or self._messages or self._renamed or jobs
-        if not (told or self.records or self.dropped or groups or self.learnt.rows or checked):
+        news = report.statuses or self._messages or self._renamed or jobs
+        if not (news or self.records or self.dropped or groups or self.learnt.rows or checked):
             return None
         steps = self.arrivals.steps
         return Change(

@@ -9,8 +9,7 @@ from coreapp.receiving.key_changes import KeyChanges
 from tidings import e2ee
 from tidings.client import sessions
 from tidings.client.sessions import PreKeys
-from tidings.wire import device as frames
-from tidings.wire.device import Deliver
+from tidings.wire.device import PREKEY, Deliver
 
 
 class Decryption:
@@ -27,14 +26,14 @@ class Decryption:
 
         Raises `e2ee.E2EEError`, and nothing has changed.
         """
-        before = self._store.at_hand(delivery.sender)
-        if delivery.kind == frames.PREKEY:
+        before = self._store.in_memory(delivery.sender)
+        if delivery.kind == PREKEY:
             record, plaintext = self._read_first(before, delivery, consequences)
         else:
             record, plaintext = sessions.read(before, delivery.body)
         consequences.records[delivery.sender] = record
         self._store.keep(delivery.sender, record)
-        if delivery.kind == frames.PREKEY or consequences.security:
+        if delivery.kind == PREKEY or consequences.security:
             identity = before.remote_identity if before is not None else None
             self._key_changes.learn(
                 delivery, record.remote_identity, consequences, before=identity, kyber=record.version >= e2ee.VERSION_4

@@ -17,7 +17,7 @@ from coreapp.recovery.wiring import Recovery
 from coreapp.statuses.tracker import StatusTracker
 from coreapp.webhook import bodies, inbound
 from tidings import e2ee
-from tidings.wire import device as frames
+from tidings.wire import device
 from tidings.wire.content import NULL
 from tidings.wire.device import Deliver
 
@@ -60,7 +60,7 @@ class InboundMessages:
             count(delivery, "duplicate")
             return
         try:
-            if delivery.kind == frames.GROUP:
+            if delivery.kind == device.GROUP:
                 plaintext = consequences.arrivals.decrypt(delivery)
             else:
                 plaintext = self._decryption.decrypt(delivery, consequences)
@@ -92,7 +92,7 @@ class InboundMessages:
 
     def _take(self, delivery: Deliver, plaintext: bytes, consequences: Consequences, *, is_known: bool) -> None:
         trace = request_id(delivery)
-        group_id = delivery.group if delivery.kind == frames.GROUP else ""
+        group_id = delivery.group if delivery.kind == device.GROUP else ""
         message = consequences.arrivals.understood(inbound.read(plaintext), delivery.sender, group_id)
         note = consequences.recovered if is_known else consequences.received
         note(delivery, message.kind, trace)
@@ -136,7 +136,7 @@ class InboundMessages:
 
     def _identity_of(self, delivery: Deliver, consequences: Consequences) -> bodies.DescribedIdentity | None:
         """Whose keys a message came with, where the business wants to know."""
-        if not consequences.security or delivery.kind == frames.GROUP:
+        if not consequences.security or delivery.kind == device.GROUP:
             return None
         identity = self._identities.find(delivery.sender)
         return described(identity) if identity is not None else None
@@ -145,7 +145,7 @@ class InboundMessages:
         """The sender's device is asked for it again where that can help, and the webhook hears of it if it does not
         come: once, and at once where nobody is asked. Of a group only the key is asked for."""
         message_id, sender, trace = delivery.message_id, delivery.sender, request_id(delivery)
-        asks = delivery.kind != frames.GROUP and self._session_repair.asks_for(sender, error)
+        asks = delivery.kind != device.GROUP and self._session_repair.asks_for(sender, error)
         waited_for = None
         if not is_known:
             consequences.received(delivery, UNREADABLE)

@@ -30,7 +30,7 @@ from coreapp.webhook.wiring import Webhook
 from tidings.runtime import crashpoints
 from tidings.runtime.batcher import Batcher
 from tidings.storage.business import messages
-from tidings.wire import device as frames
+from tidings.wire import device
 from tidings.wire.device import Deliver
 
 log = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 # makes dearest, a message far ahead in its session, is some 0.1 s more.
 TURN_SECONDS = 0.25
 PAUSE_SECONDS = 0.02  # of others, between two such parts
-_MESSAGES = (frames.PREKEY, frames.MESSAGE, frames.GROUP)
+_MESSAGES = (device.PREKEY, device.MESSAGE, device.GROUP)
 
 # What follows from one delivery. It goes into the consequences of the batch, and nothing waits.
 Handler = Callable[[Deliver, Consequences], None]
@@ -81,9 +81,9 @@ class Events:
         self._handlers: Mapping[str, Handler] = {
             **dict.fromkeys(inspection.STATUSES, Receipts(statuses.tracker).note),
             **dict.fromkeys(_MESSAGES, inbound.receive),
-            frames.GROUP_CHANGED: GroupNotices(statuses.tracker).note,
-            frames.IDENTITY: key_changes.note,
-            frames.RETRY: self._send_again,
+            device.GROUP_CHANGED: GroupNotices(statuses.tracker).note,
+            device.IDENTITY: key_changes.note,
+            device.RETRY: self._send_again,
         }
         # Bounded by the window that the network keeps for unacknowledged deliveries.
         self._batcher: Batcher[Deliver, None] = Batcher("events", self._flush, max_size=500, max_in_flight=1)
@@ -106,7 +106,7 @@ class Events:
         statistics.PENDING.set_function(lambda: 0)
 
     def _handled(self, done: asyncio.Future[None]) -> None:
-        """After a failure sessions in memory may be ahead of the disk: the shard has to be opened anew."""
+        """After a failure sessions in memory may be ahead of the disk: the shard has to be opened again."""
         if not done.cancelled() and (error := done.exception()) is not None:
             self._journal.fail(error)
 

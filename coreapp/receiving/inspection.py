@@ -10,21 +10,21 @@ from prometheus_client import Counter
 
 from coreapp import ids
 from tidings.storage.business.messages import Status
-from tidings.wire import device as frames
+from tidings.wire import device
 from tidings.wire.device import Deliver
 
 EVENTS = Counter("tidings_events_total", "Deliveries from the servers", ["kind", "outcome"])
 
-STATUSES = {frames.DELIVERED: Status.DELIVERED, frames.READ: Status.READ, frames.EXPIRED: Status.FAILED}
+STATUSES = {device.DELIVERED: Status.DELIVERED, device.READ: Status.READ, device.EXPIRED: Status.FAILED}
 MAX_ID = 64
 _SANE_ID = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 
 
 def subjects(delivery: Deliver) -> Sequence[str]:
     """The messages that a delivery is about; ids that none of ours or of the network's can be are left out."""
-    if delivery.kind == frames.EXPIRED:
+    if delivery.kind == device.EXPIRED:
         found: Sequence[str] = [ids.message_of(envelope_id) for envelope_id in delivery.refs]
-    elif delivery.kind in STATUSES or delivery.kind == frames.RETRY:
+    elif delivery.kind in STATUSES or delivery.kind == device.RETRY:
         found = delivery.refs
     else:
         found = (delivery.message_id,)
@@ -33,13 +33,13 @@ def subjects(delivery: Deliver) -> Sequence[str]:
 
 def by_session(deliveries: Sequence[Deliver]) -> Sequence[str]:
     """The senders of what is read in a session, ends one, or asks for another."""
-    kinds = (frames.PREKEY, frames.MESSAGE, frames.IDENTITY, frames.RETRY)
+    kinds = (device.PREKEY, device.MESSAGE, device.IDENTITY, device.RETRY)
     return list({delivery.sender for delivery in deliveries if delivery.kind in kinds})
 
 
 def with_keys(deliveries: Sequence[Deliver]) -> Sequence[str]:
     """The senders of what tells an identity."""
-    return list({delivery.sender for delivery in deliveries if delivery.kind in (frames.PREKEY, frames.IDENTITY)})
+    return list({delivery.sender for delivery in deliveries if delivery.kind in (device.PREKEY, device.IDENTITY)})
 
 
 def request_id(delivery: Deliver) -> str:

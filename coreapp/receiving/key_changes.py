@@ -10,7 +10,7 @@ from coreapp.receiving.consequences import Consequences
 from coreapp.receiving.inspection import EVENTS
 from tidings import e2ee
 from tidings.client import sessions
-from tidings.wire import device as frames
+from tidings.wire import device
 from tidings.wire.device import Deliver
 
 log = logging.getLogger(__name__)
@@ -26,7 +26,7 @@ class KeyChanges:
     def note(self, delivery: Deliver, consequences: Consequences) -> None:
         """The peer has registered with another key; a session that has this key already goes on."""
         consequences.registered.add(delivery.sender)
-        record = self._store.at_hand(delivery.sender)
+        record = self._store.in_memory(delivery.sender)
         before = record.remote_identity if record is not None else None
         if not sessions.goes_on(record, delivery.body):
             self._start_over(delivery.sender, consequences)
@@ -53,13 +53,13 @@ class KeyChanges:
         consequences.learnt.changed += learnt.changed
         # Before the message that it was learnt from.
         consequences.callbacks += learnt.callbacks
-        if learnt.changed and delivery.kind == frames.PREKEY:
+        if learnt.changed and delivery.kind == device.PREKEY:
             consequences.arrivals.start_over(delivery.sender)
 
     def _start_over(self, peer: str, consequences: Consequences) -> None:
         """The peer has new keys: the next message opens a new session."""
         log.info("session.identity_changed", extra={"peer": peer})
-        EVENTS.labels(frames.IDENTITY, "noted").inc()
+        EVENTS.labels(device.IDENTITY, "noted").inc()
         consequences.arrivals.start_over(peer)
         consequences.records.pop(peer, None)
         consequences.dropped.append(peer)

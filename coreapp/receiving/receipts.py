@@ -13,13 +13,13 @@ EXPIRED = (codes.EXPIRED, "the message was not delivered within its time to live
 
 
 class Receipts:
-    """Those for one account's messages, which must be held by the tracker; one of an unknown message means nothing."""
+    """Receipts for one account's messages, which the tracker must hold; one of an unknown message means nothing."""
 
     def __init__(self, tracker: StatusTracker) -> None:
         self._tracker = tracker
 
     def note(self, delivery: Deliver, consequences: Consequences) -> None:
-        """Each step is reported once, however often it is told."""
+        """Each step is reported once, however often it arrives."""
         status = STATUSES[delivery.kind]
         error = EXPIRED if status is Status.FAILED else None
         for message_id in subjects(delivery):

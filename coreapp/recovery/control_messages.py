@@ -14,7 +14,7 @@ from coreapp.media.preparation_queue import PreparationQueue
 from coreapp.sending.encryption import RENEW, Encryption
 from coreapp.statuses.tracker import StatusTracker
 from tidings.storage.business.jobs import Job, State
-from tidings.wire import device as frames
+from tidings.wire import device
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class ControlMessage:
 
 
 class ControlMessages:
-    """Sends letters for one account."""
+    """Control messages of one account, on their way."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class ControlMessages:
 
     def enter(self, job: Job, content: bytes) -> None:
         """Start a `NEW` job that is counted and held, of whichever kind, on its way."""
-        if job.kind == frames.RETRY or (job.kind == RENEW and not ids.is_repetition(job.id)):
-            self._encryption.enter_lane(job, content)
+        if job.kind == device.RETRY or (job.kind == RENEW and not ids.is_repetition(job.id)):
+            self._encryption.enqueue(job, content)
         else:
             self._preparation.resume(job, content)

@@ -20,7 +20,7 @@ from tidings import e2ee
 from tidings.client import sessions
 from tidings.storage.business import messages
 from tidings.storage.business.messages import Status
-from tidings.wire import device as frames
+from tidings.wire import device
 from tidings.wire.device import Deliver
 
 log = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ class Resending:
         asked = {
             ref
             for delivery in deliveries
-            if delivery.kind == frames.RETRY
+            if delivery.kind == device.RETRY
             for ref in delivery.refs[: sessions.MAX_REFS]
         }
         if asked:
@@ -75,7 +75,7 @@ class Resending:
             self._kept = {row.id: (row, Kept.decode(row.kept)) for row in rows}
 
     def answer(self, delivery: Deliver, repetitions: Repetitions) -> None:
-        """Send again what was sent to this very peer and is not delivered; the lane asks whether it may have it."""
+        """Send again what was sent to this very peer and is not delivered; encryption asks whether it may."""
         for message_id in delivery.refs[: sessions.MAX_REFS]:
             outcome = self._answer(message_id, delivery, repetitions)
             RESENT.labels(outcome).inc()
@@ -92,7 +92,7 @@ class Resending:
             return "answered"
         if kept.attempts >= sessions.MAX_ATTEMPTS:
             return "given up"
-        record = self._sessions.at_hand(delivery.sender)
+        record = self._sessions.in_memory(delivery.sender)
         renews = self._renews(delivery.sender, record, kept)
         if renews is None:
             return "put off"
@@ -113,13 +113,13 @@ class Resending:
         return peer in self._renewing or self._encryption.is_renewing(peer)
 
     def _renews(self, peer: str, record: e2ee.SessionRecord | None, kept: Kept) -> bool | None:
-        """Has it to go on another session than the one at hand, which it was encrypted in? `None`: but not now."""
+        """Has it to go on another session than the one in memory, which it was encrypted in? `None`: but not now."""
         if record is None or self._is_renewing(peer):
             return False
         if kept.is_session_known:
             same = kept.session == sessions.tag_of(record)
         else:
-            # It went through the lane. A session that was answered on since is not the one that failed.
+            # It waited for a session. A session that was answered on since is not the one that failed.
             same = record.unacknowledged and not self._budget.renewals.used(peer)
         if not same:
             return False

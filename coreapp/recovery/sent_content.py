@@ -3,8 +3,8 @@
     kept: attempts (1), session (8), asked by (8), then the message's id, a zero and the content, sealed for this
           account and recipient; with the id in the context sealing would take half as long again
 
-session: of the latest attempt, the first bytes of its base key, zeros when that is not known: the message went through
-the lane. asked by: a digest of the envelope that asked last. Neither is a secret.
+session: of the latest attempt, the first bytes of its base key, zeros when that is not known: the message waited
+for a session. asked by: a digest of the envelope that asked last. Neither is a secret.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ class SentContents:
         self._store = store
 
     def keep(self, message_id: str, peer: str, content: bytes, *, encrypted: bool) -> bytes | None:
-        """What to store of a new message; encrypted: in the session at hand, and nothing was since."""
+        """What to store of a new message; encrypted: in the session in memory, and nothing was since."""
         if len(content) > MAX_CONTENT:
             return None
-        record = self._store.at_hand(peer) if encrypted else None
+        record = self._store.in_memory(peer) if encrypted else None
         labelled = message_id.encode() + b"\0" + content
         sealed = self._device.sealer.seal(labelled, context=(self._device.number, peer, "kept"))
         return _HEAD.pack(0, sessions.tag_of(record), _NONE) + sealed

@@ -19,7 +19,7 @@ from tidings import e2ee
 from tidings.client import sessions
 from tidings.runtime.allowance import Allowance
 from tidings.runtime.clock import Clock
-from tidings.wire import device as frames
+from tidings.wire import device
 from tidings.wire.content import NULL_CONTENT
 
 log = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ class Budget:
 
 
 class Renewals(Protocol):
-    """The lane, as far as sessions are replaced in it."""
+    """Encryption, as far as it replaces sessions."""
 
     def is_renewing(self, peer: str) -> bool: ...
 
@@ -81,11 +81,11 @@ class SessionRepair:
                 letters.append(ControlMessage(self._ids.new(), peer, RENEW, NULL_CONTENT))
             for start in range(0, len(message_ids), sessions.MAX_REFS):
                 body = msgspec.json.encode(message_ids[start : start + sessions.MAX_REFS])
-                letters.append(ControlMessage(self._ids.new(), peer, frames.RETRY, body))
+                letters.append(ControlMessage(self._ids.new(), peer, device.RETRY, body))
         return letters
 
     def _renews(self, peer: str) -> bool:
-        record = self._sessions.at_hand(peer)
+        record = self._sessions.in_memory(peer)
         if self._encryption.is_renewing(peer):
             return False
         if record is not None and record.unacknowledged and self._budget.renewals.used(peer):

@@ -1,7 +1,7 @@
-"""Making ciphertexts: at once where the session is at hand, otherwise in a lane of its own.
+"""Ciphertexts: made at once where the session is in memory, otherwise after a queue for sessions.
 
 A session set-up costs as much CPU as thirty messages and a round trip to the servers, so messages that need one wait
-in the lane, and those that do not pass them by. Messages to one peer stay in order.
+in that queue, and those that do not pass them by. Messages to one peer stay in order.
 """
 
 from __future__ import annotations
@@ -25,18 +25,17 @@ from tidings.runtime import crashpoints, service
 from tidings.runtime.batcher import Batcher, BatcherClosed
 from tidings.storage.business.jobs import Job, State
 from tidings.storage.business.sessions import SendingHalf, Session
-from tidings.wire import addresses, codes
-from tidings.wire import device as frames
+from tidings.wire import addresses, codes, device
 
 log = logging.getLogger(__name__)
 
 SET_UPS = Counter("tidings_session_setups_total", "Sessions opened by us", ["version"])
 WAITING = Gauge("tidings_session_setups_waiting", "Recipients whose session is being loaded or opened")
 
-MAX_FETCH = 100  # recipients in one round of the lane
+MAX_FETCH = 100  # recipients in one round of set-ups
 YIELD_EVERY = 4  # set-ups between two turns of the event loop: about 2 ms
 RETRY_SECONDS = 0.5
-RENEW = "renew"  # kind of a job that is `NEW` and has to go on another session than the one at hand when it enters
+RENEW = "renew"  # kind of a job that is `NEW` and has to go on another session than the one in memory when it enters
 
 # Of a recipient whose keys are others than before, until the business has taken them.
 CHANGED = (codes.USER_CHANGED, "the recipient's identity has changed and is not acknowledged")
@@ -54,14 +53,43 @@ class Outlet(Protocol):
     def settle(self, jobs: Sequence[Job]) -> None: ...
 
 
-class Lane(Protocol):
+class GroupQueue(Protocol):
     """Where jobs wait to be encrypted."""
 
-    def enter_lane(self, job: Job, content: bytes) -> None: ...
+    def enqueue(self, job: Job, content: bytes) -> None: ...
+
+
+@dataclasses.dataclass(slots=True)
+class _Round:
+    """What one round of set-ups has made and is to be committed.
+
+    jobs: encrypted; whole, halves: of new sessions, and of those that were there; learnt: about identities.
+    """
+
+    account: str
+    jobs: list[Job] = dataclasses.field(default_factory=list)
+    whole: list[Session] = dataclasses.field(default_factory=list)
+    halves: list[SendingHalf] = dataclasses.field(default_factory=list)
+    learnt: Learnt = dataclasses.field(default_factory=Learnt)
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.jobs and not self.learnt.rows and not self.learnt.kyber
+
+    def change(self) -> Change:
+        return Change(
+            self.account,
+            enqueued_jobs=self.jobs,
+            whole_sessions=self.whole,
+            sending_halves=self.halves,
+            learnt_identities=self.learnt.rows,
+            kyber_identities=self.learnt.kyber,
+            new_callbacks=self.learnt.callbacks,
+        )
 
 
 class Encryption:
-    """Encrypts the jobs of one account."""
+    """Encryption of one account's jobs."""
 
     def __init__(
         self,
@@ -78,22 +106,22 @@ class Encryption:
         self._store = sessions
         self._identities = identities
         self._outlet = outlet
-        # Jobs whose recipient is in the lane, by recipient, with their contents. Bounded by the job queue's limit.
+        # Jobs whose recipient waits for a session, by recipient, with their contents. Bounded by the job queue's limit.
         self._waiting: dict[str, list[tuple[Job, bytes]]] = {}
         # Of those recipients whose session is to be replaced: its base key, `None` for whichever there is.
         self._outdated: dict[str, bytes | None] = {}
-        self._lane: Batcher[str, None] = Batcher("session-lane", self._round, max_size=MAX_FETCH, max_in_flight=2)
+        self._set_ups: Batcher[str, None] = Batcher("session-lane", self._round, max_size=MAX_FETCH, max_in_flight=2)
         self._closing = asyncio.Event()
-        self._groups: Lane | None = None
+        self._groups: GroupQueue | None = None
 
-    def serve_groups(self, lane: Lane) -> None:
+    def encrypt_groups_with(self, queue: GroupQueue) -> None:
         """Say who encrypts messages to groups; before the first of them enters."""
-        self._groups = lane
+        self._groups = queue
 
     def encrypt_now(self, job: Job, content: bytes) -> SendingHalf | None:
-        """Turn a new job into an encrypted one, when its session is at hand and nobody is queued before it.
+        """Turn a new job into an encrypted one, when its session is in memory and nobody is queued before it.
 
-        A recipient whose identity waits to be acknowledged is for the lane to refuse.
+        A recipient whose identity waits to be acknowledged is refused in the queue.
 
         Returns what must be committed with the job (and `hold` must be called with that commit), or `None` with the
         job as it was. Nothing may run between this and the journal's `put`: commits must be in the order of keys.
@@ -102,7 +130,7 @@ class Encryption:
             return None
         if not self._identities.is_complete or self._identities.blocks(job.peer):
             return None
-        record = self._store.at_hand(job.peer)
+        record = self._store.in_memory(job.peer)
         if record is None:
             return None
         return self._encrypt(job, content, record)
@@ -120,7 +148,7 @@ class Encryption:
         """The content of a job that is `NEW`. Raises `e2ee.CorruptState`."""
         return self._device.sealer.open(job.body, (job.account, "", "job", job.id))
 
-    def enter_lane(self, job: Job, content: bytes) -> None:
+    def enqueue(self, job: Job, content: bytes) -> None:
         """Queue a job for a session; it is on disk as `NEW`, or in the journal already.
 
         It must enter before anything else is accepted, so that later messages to its peer line up behind it. One of the
@@ -130,11 +158,11 @@ class Encryption:
         if self._closing.is_set():
             return
         if job.kind == RENEW and job.peer not in self._outdated:
-            record = self._store.at_hand(job.peer)
+            record = self._store.in_memory(job.peer)
             self._outdated[job.peer] = record.base_key if record is not None else None
         if addresses.names_group(job.peer):
-            assert self._groups is not None, "serve_groups() comes first"
-            self._groups.enter_lane(job, content)
+            assert self._groups is not None, "encrypt_groups_with() comes first"
+            self._groups.enqueue(job, content)
             return
         waiting = self._waiting.get(job.peer)
         if waiting is not None:
@@ -160,17 +188,17 @@ class Encryption:
             WAITING.set(len(self._waiting))
 
     async def close(self) -> None:
-        """Leave what is in the lane to the next owner: it is on disk."""
+        """Leave what waits to the next owner: it is on disk."""
         self._closing.set()
         self._waiting.clear()
-        await self._lane.close()
+        await self._set_ups.close()
         WAITING.set(0)
 
     def _line_up(self, peer: str) -> None:
-        self._lane.put(peer).add_done_callback(self._round_done)
+        self._set_ups.put(peer).add_done_callback(self._round_done)
 
     def _round_done(self, done: asyncio.Future[None]) -> None:
-        """A round that failed leaves its messages nowhere but on disk: the shard has to be opened anew."""
+        """A round that failed leaves its messages nowhere but on disk: the shard has to be opened again."""
         if not done.cancelled() and (error := done.exception()) is not None and not isinstance(error, BatcherClosed):
             self._journal.fail(error)
 
@@ -179,14 +207,14 @@ class Encryption:
         return self._store.seal_sending(job.peer, record)
 
     def _encrypt_job(self, job: Job, content: bytes, record: e2ee.SessionRecord) -> None:
-        if job.kind == frames.RETRY:
+        if job.kind == device.RETRY:
             job.state, job.body = State.ENCRYPTED, content
             return
         kind, body = record.encrypt(content)
         job.state, job.kind, job.body = State.ENCRYPTED, sessions.KINDS[kind], body
 
     def _take(self, peer: str) -> Sequence[tuple[Job, bytes]]:
-        """Take what waits for a peer out of the lane."""
+        """Take what waits for a peer out of the queue."""
         self._outdated.pop(peer, None)
         return self._waiting.pop(peer, [])
 
@@ -209,40 +237,24 @@ class Encryption:
     async def _serve(self, peers: Sequence[str]) -> None:
         drops = {peer: self._store.drops(peer) for peer in peers}
         await self._store.load(peers)
-        missing = [peer for peer in peers if (r := self._store.at_hand(peer)) is None or self._is_outdated(peer, r)]
+        missing = [peer for peer in peers if (r := self._store.in_memory(peer)) is None or self._is_outdated(peer, r)]
         await self._identities.load(missing if self._identities.is_complete else peers)
         bundles = await self._fetch(missing) if missing else {}
-        asked = set(missing)
-        opened: dict[str, e2ee.SessionRecord] = {}
-        weaker: set[str] = set()
-        for count, peer in enumerate(missing, 1):
-            bundle = bundles.get(peer)
-            if bundle and not bundle.has_kyber and self._identities.is_downgrade(peer, bundle.identity_key):
-                log.error("session.downgraded", extra={"peer": peer})
-                weaker.add(peer)
-                continue
-            fresh = self._open_session(peer, bundle)
-            if fresh is not None:
-                opened[peer] = fresh
-            if count % YIELD_EVERY == 0:
-                await asyncio.sleep(0)
+        opened, weaker = await self._open_sessions(missing, bundles)
         # From here to the journal nothing else runs: what is encrypted first is committed and sent first.
-        jobs: list[Job] = []
-        learnt = Learnt()
-        whole: list[Session] = []
-        halves: list[SendingHalf] = []
+        made = _Round(self._device.number)
         for peer in peers:
-            record = before = self._store.at_hand(peer)
+            record = before = self._store.in_memory(peer)
             is_new = before is None or self._is_outdated(peer, before)
             if is_new:
-                if self._store.drops(peer) != drops[peer] or peer not in asked:
-                    # The peer registered anew while we asked: what we have may be made with its old keys. Or we have
+                if self._store.drops(peer) != drops[peer] or peer not in opened:
+                    # The peer registered again while we asked: what we have may be made with its old keys. Or we have
                     # not asked, since only now the session is to be replaced.
                     self._again(peer)
                     continue
-                fresh = opened.get(peer)
+                fresh = opened[peer]
                 if fresh is not None:
-                    record = self._replaced(peer, before, fresh, learnt)
+                    record = self._replaced(peer, before, fresh, made.learnt)
                 else:
                     # An outdated session is better than none.
                     is_new = False
@@ -251,39 +263,48 @@ class Encryption:
                 continue
             if self._identities.blocks(peer):
                 self._outlet.fail([job for job, _ in waiting], *CHANGED)
-                continue
-            if record is None and peer in weaker:
+            elif record is None and peer in weaker:
                 self._outlet.fail([job for job, _ in waiting], *WEAKER)
-                continue
-            if record is None:
+            elif record is None:
                 self._give_up(peer, waiting, bundles)
-                continue
-            self._store.keep(peer, record)
-            jobs += self._encrypt_all(waiting, record)
-            if is_new:
-                whole.append(self._store.seal_whole(peer, record))
             else:
-                halves.append(self._store.seal_sending(peer, record))
+                self._store.keep(peer, record)
+                made.jobs += self._encrypt_all(waiting, record)
+                if is_new:
+                    made.whole.append(self._store.seal_whole(peer, record))
+                else:
+                    made.halves.append(self._store.seal_sending(peer, record))
         WAITING.set(len(self._waiting))
-        if not jobs and not learnt.rows and not learnt.kyber:
-            return
+        if not made.is_empty:
+            await self._commit(made)
+
+    async def _open_sessions(
+        self, peers: Sequence[str], bundles: Mapping[str, e2ee.PreKeyBundle | None]
+    ) -> tuple[dict[str, e2ee.SessionRecord | None], set[str]]:
+        """A session with each of these, `None` where its bundle allows none; and those whose bundle is a downgrade."""
+        opened: dict[str, e2ee.SessionRecord | None] = {}
+        weaker: set[str] = set()
+        for count, peer in enumerate(peers, 1):
+            bundle = bundles.get(peer)
+            if bundle and not bundle.has_kyber and self._identities.is_downgrade(peer, bundle.identity_key):
+                log.error("session.downgraded", extra={"peer": peer})
+                weaker.add(peer)
+                opened[peer] = None
+                continue
+            opened[peer] = self._open_session(peer, bundle)
+            if count % YIELD_EVERY == 0:
+                await asyncio.sleep(0)
+        return opened, weaker
+
+    async def _commit(self, made: _Round) -> None:
+        """Commit a round, then send it."""
         crashpoints.reach(crashpoints.AFTER_SEAL_BEFORE_COMMIT)
-        committed = self._journal.put(
-            Change(
-                self._device.number,
-                enqueued_jobs=jobs,
-                whole_sessions=whole,
-                sending_halves=halves,
-                learnt_identities=learnt.rows,
-                kyber_identities=learnt.kyber,
-                new_callbacks=learnt.callbacks,
-            )
-        )
-        self._identities.announce(learnt, committed)
-        for peer in [session.peer for session in whole] + [half.peer for half in halves]:
+        committed = self._journal.put(made.change())
+        self._identities.announce(made.learnt, committed)
+        for peer in [session.peer for session in made.whole] + [half.peer for half in made.halves]:
             self._store.hold(peer, committed)
         await committed
-        self._outlet.offer(jobs)
+        self._outlet.offer(made.jobs)
 
     def _encrypt_all(self, waiting: Sequence[tuple[Job, bytes]], record: e2ee.SessionRecord) -> list[Job]:
         """Encrypted copies: the jobs themselves may still wait in the journal to be committed as `NEW`."""

@@ -12,8 +12,7 @@ from coreapp.sending.read_receipts import MAX_REFS, ReadReceipts, Receipt
 from tidings.storage.business import messages, service_windows
 from tidings.storage.business.messages import Status
 from tidings.storage.database import Database
-from tidings.wire import codes, core
-from tidings.wire import device as frames
+from tidings.wire import codes, core, device
 
 
 class GroupMarks(Protocol):
@@ -49,6 +48,6 @@ class ReadMarks:
             return
         fresh = [message_id for message_id in unread if not self._receipts.is_marked(message_id)]
         if fresh:
-            receipt = Receipt(peer, frames.READ, msgspec.json.encode(fresh))
+            receipt = Receipt(peer, device.READ, msgspec.json.encode(fresh))
             self._receipts.send([receipt], fresh, question.request_id, read_messages={peer: fresh})
         await self._receipts.committed(unread)

@@ -95,7 +95,7 @@ class Transmitter:
         """Jobs that were sent and have no answer."""
         return len(self._unanswered)
 
-    def serve_groups(self, groups: GroupJobs) -> None:
+    def encrypt_groups_with(self, groups: GroupJobs) -> None:
         """Say whose the jobs of groups are; before the first of them is offered."""
         self._groups = groups
 

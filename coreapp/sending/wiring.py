@@ -25,7 +25,7 @@ class Sending:
 
 
 def wire_sending(context: ShardContext, webhook: Webhook, statuses: Statuses, *, peers: Peers) -> Sending:
-    """Whoever sends to groups makes itself known by `serve_groups`."""
+    """Whoever sends to groups makes itself known by `encrypt_groups_with`."""
     admission = Admission(
         jobs=CapacityGate("job", context.settings.job_queue_limit),
         count_jobs=context.count,

@@ -21,7 +21,7 @@ from tidings.runtime.batcher import BatcherClosed, BatcherFull
 from tidings.storage import outages
 from tidings.storage.business.shards import LeaseLost
 from tidings.wire import codes, core
-from tidings.wire import connection as wire
+from tidings.wire.connection import Connection
 
 log = logging.getLogger(__name__)
 
@@ -51,10 +51,10 @@ class LinkHandler:
         self._trusted = False
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def opened(self, connection: wire.Connection) -> None:
+    def opened(self, connection: Connection) -> None:
         """Nothing is said before the `Hello`."""
 
-    def received(self, connection: wire.Connection, frame: Any) -> None:
+    def received(self, connection: Connection, frame: Any) -> None:
         if isinstance(frame, core.Hello):
             self._trusted = hmac.compare_digest(frame.key.encode(), self._key)
             if self._trusted:
@@ -71,11 +71,11 @@ class LinkHandler:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    def closed(self, connection: wire.Connection, reason: str) -> None:
+    def closed(self, connection: Connection, reason: str) -> None:
         """Questions in flight run on: what they commit stays committed, only nobody hears of it."""
         log.info("link.closed", extra={"peer": connection.peer, "reason": reason})
 
-    async def _answer(self, connection: wire.Connection, question: Any) -> None:
+    async def _answer(self, connection: Connection, question: Any) -> None:
         started = time.perf_counter()
         answer = await self._try(question)
         result = str(answer.code) if isinstance(answer, core.Refused) else "ok"

@@ -58,7 +58,9 @@ class Node:
         secrets = settings.secrets
         self._registrar = Registrar(network, secrets.registration_key, secrets.master_key)
         self.databases = Databases(database, network)
-        self.desk = AccountRequests(database, self._registrar, settings.account, auto_register=settings.auto_register)
+        self.requests = AccountRequests(
+            database, self._registrar, settings.account, auto_register=settings.auto_register
+        )
 
     async def run(self, stop: asyncio.Event) -> None:
         await self._database.persist(
@@ -73,11 +75,11 @@ class Node:
                 if not outages.is_outage(error):
                     raise
                 log.warning("lease.unreachable", extra={"error": repr(error)})
-                self.desk.abandon()
+                self.requests.abandon()
                 await service.wait_for(stop, RETRY_SECONDS)
                 continue
             if lease is None:
-                self.desk.abandon()
+                self.requests.abandon()
                 await service.wait_for(stop, self._settings.heartbeat_seconds)
                 continue
             log.info("lease.claimed", extra={"shard": lease.shard, "epoch": lease.epoch, "node": self._settings.node})
@@ -93,10 +95,10 @@ class Node:
                 log.warning("shard.left", extra={"shard": lease.shard, "error": repr(error)})
                 await service.wait_for(stop, RETRY_SECONDS)
                 continue
-            # A shard that is to be opened anew stays ours meanwhile.
-            if stop.is_set() or not self.desk.reopen.is_set():
+            # A shard that is to be opened again stays ours meanwhile.
+            if stop.is_set() or not self.requests.reopen.is_set():
                 await self._release(lease)
-        self.desk.abandon()
+        self.requests.abandon()
 
     async def _claim(self) -> Lease | None:
         settings = self._settings
@@ -106,7 +108,7 @@ class Node:
             )
 
     async def _serve(self, lease: Lease, asked: float, stop: asyncio.Event) -> None:
-        """One term. Ends at `stop`, or when the shard is to be opened anew; raises `LeaseLost`.
+        """One term. Ends at `stop`, or when the shard is to be opened again; raises `LeaseLost`.
 
         asked: the loop's time when the lease was asked for.
         """
@@ -132,20 +134,20 @@ class Node:
     def _disown(self) -> None:
         self.shard = None
         self.owned.clear()
-        self.desk.term_ended()
+        self.requests.term_ended()
 
     async def _reopen(self) -> None:
-        await self.desk.reopen.wait()
+        await self.requests.reopen.wait()
 
     async def _work(self, lease: Lease, ended: asyncio.Event) -> None:
-        device = await self.desk.device(lease, ended)
+        device = await self.requests.device(lease, ended)
         if device is None:
             return
         self.shard = shard = await open_shard(
             self._settings, self._database, lease, device=device, network=self._network, clock=self._clock
         )
         self.owned.set()
-        self.desk.term_opened()
+        self.requests.term_opened()
         await shard.run(ended)
 
     async def _keep(self, lease: Lease, asked: float, ended: asyncio.Event) -> None:

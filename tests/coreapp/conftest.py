@@ -147,7 +147,7 @@ class World:
             0,
             core.Question,
             lambda: LinkHandler(
-                LINK_KEY, chosen.node, lambda: node.shard, requests=node.desk, databases=node.databases
+                LINK_KEY, chosen.node, lambda: node.shard, requests=node.requests, databases=node.databases
             ),
         )
         stop = asyncio.Event()

@@ -64,7 +64,7 @@ class Keyring:
     def from_master(cls, master_key: bytes, key_id: int) -> Self:
         """A ring of one data key that is derived from the master key and the id: the same at every start.
 
-        For an installation that stores no wrapped keys; its master key cannot change without sealing anew.
+        For an installation that stores no wrapped keys; its master key cannot change without sealing again.
         """
         _check_key(master_key)
         return cls({key_id: kdf.hkdf(kdf.ZERO_SALT, master_key, _DERIVED_INFO + _head(key_id), KEY_LENGTH)})

@@ -27,7 +27,7 @@ PASSWORD = "under seal"
 
 
 async def until_unregistered(running: Running) -> None:
-    await soon(lambda: running.node.desk.waits_for_code)
+    await soon(lambda: running.node.requests.waits_for_code)
     assert (await running.client.ask(core.GetHealth)).gateway_status == "unregistered"
 
 
@@ -258,7 +258,7 @@ async def test_a_coreapp_that_does_not_own_the_shard_says_so(world: World) -> No
 async def test_a_restoration_that_the_end_of_the_process_overtakes_is_refused(world: World) -> None:
     running = await world.start()
     data = await export(running)
-    desk = running.node.desk
+    desk = running.node.requests
     asking = asyncio.create_task(desk.restore_keys(BUSINESS, PASSWORD, data))
     await desk.reopen.wait()
     running.stop.set()

@@ -89,7 +89,7 @@ async def test_a_registration_by_a_code_that_dies_before_its_commit_needs_no_oth
     caplog.set_level("INFO")
     async with real_network(world, database_factory, tmp_path) as network:
         first = await start(world, network, owned=False, auto_register=False)
-        while not first.node.desk.waits_for_code:  # noqa: ASYNC110
+        while not first.node.requests.waits_for_code:  # noqa: ASYNC110
             await asyncio.sleep(0)
         await first.client.ask(lambda n: core.RequestCode(n, BUSINESS))
         code = next(record.__dict__["code"] for record in caplog.records if record.message == "code.issued")
@@ -105,7 +105,7 @@ async def test_a_wrong_code_leaves_nothing_behind(
 ) -> None:
     async with real_network(world, database_factory, tmp_path) as network:
         running = await start(world, network, owned=False, auto_register=False)
-        while not running.node.desk.waits_for_code:  # noqa: ASYNC110
+        while not running.node.requests.waits_for_code:  # noqa: ASYNC110
             await asyncio.sleep(0)
         answer = await running.client.ask(lambda n: core.VerifyCode(n, BUSINESS, "000000"))
         assert answer.code == 1009

@@ -192,7 +192,7 @@ async def test_marking_a_group_message_as_read_tells_each_author(scene: Scene) -
 async def test_a_participant_with_a_new_device_is_given_the_key_again(scene: Scene) -> None:
     group, (ann, ben) = await talking(scene, ANN, BEN)
     ann.disconnect()
-    holders = scene.running.shard.groups.events.own.at_hand(group).holders
+    holders = scene.running.shard.groups.events.own.in_memory(group).holders
     assert holders[ANN] == sender_keys.GIVEN
     again = await scene.member(ANN)
     await soon(lambda: holders[ANN] == sender_keys.LACKS)

@@ -113,7 +113,7 @@ async def test_texts_wait_behind_an_image_of_the_same_recipient_and_no_other(wor
     kinds = [content.get("text", {}).get("body") or content["type"] for content in inbox.contents[NUMBER]]
     assert kinds == ["hello", "before", "image", "between", "image", "after"]
     assert world.network.blobs.read(inbox.contents[NUMBER][4]["image"]) == scene.PNG + b"2"
-    # The lane is empty: the next text takes the fast path again.
+    # The queue is empty: the next text takes the fast path again.
     await running.client.send(NUMBER, "fast")
     await inbox.until(9)
 
@@ -301,7 +301,7 @@ async def test_after_a_kill_the_message_goes_once_and_in_order(world: World, win
         elif window == "after the upload, before its row":
             patch.setattr(uploader, "_try", until_stored)
         else:
-            # The message has left the lane of files, and waits for its session as it does on disk: not encrypted.
+            # The message has left the queue of files, and waits for its session as it does on disk: not encrypted.
             patch.setattr(encryption, "_serve", unserved)
         answer = await scene.send_image(running, NUMBER, medium.id)
         await running.client.send(NUMBER, "after")

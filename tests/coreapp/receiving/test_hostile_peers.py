@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from coreapp.journal import Change
+from coreapp.receiving import inbox
 from coreapp.recovery import session_repair
 from tests.coreapp.conftest import BUSINESS, Killed, World
 from tests.coreapp.phones import KINDS, Phone
@@ -73,7 +74,7 @@ async def test_300_first_messages_far_ahead_leave_a_small_row_and_an_honest_mess
     world.network.deliver(NUMBER, kind, id="honest", body=body)
     await world.sink.signals.until(lambda: ("honest", "received") in world.sink.labels())
     # A record that long is not kept in memory.
-    assert running.shard.receiving._sessions.at_hand(NUMBER) is None
+    assert running.shard.receiving._sessions.in_memory(NUMBER) is None
     await running.stopped()
 
     again = await world.start(node="second")
@@ -158,7 +159,7 @@ async def jobs_left(connection: AsyncConnection) -> int:
 async def test_a_batch_that_takes_long_is_committed_and_acknowledged_in_parts_in_order(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(events, "TURN_SECONDS", 0.0)
+    monkeypatch.setattr(inbox, "TURN_SECONDS", 0.0)
     running = await world.start()
     await world.connected(running)
     phones = world.add_phones(NUMBER, OTHER)
@@ -213,7 +214,7 @@ async def test_a_batch_that_takes_long_is_committed_and_acknowledged_in_parts_in
 async def test_what_was_not_handled_when_the_owner_was_killed_comes_again(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(events, "TURN_SECONDS", 0.0)
+    monkeypatch.setattr(inbox, "TURN_SECONDS", 0.0)
     running = await world.start()
     await world.connected(running)
     (phone,) = world.add_phones(NUMBER)

@@ -98,7 +98,7 @@ async def test_messages_line_up_behind_those_that_wait_for_a_session(world: Worl
 
     await send_all(running, [(phone.number, "1"), (phone.number, "2")])
     await world.network.signals.until(lambda: len(world.network.fetches) == 1)
-    # While the lane waits for keys, the recipient opens a session by itself.
+    # While the queue waits for keys, the recipient opens a session by itself.
     kind, body = phone.write(b'{"type":"text","text":{"body":"me first"}}', world.network.business_bundle())
     world.network.deliver(phone.number, kind, id="in-1", body=body)
     await world.network.signals.until(lambda: world.network.acknowledged == ["in-1"])
