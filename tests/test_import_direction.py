@@ -25,7 +25,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "tidings.client": ("tidings.wire", "tidings.e2ee", "tidings.media", "tidings.runtime"),
     "tidings.egress": ("tidings.runtime",),
     "tidings.media": ("tidings.runtime",),
-    "tidings.storage": ("tidings.runtime", "migrations"),
+    "tidings.storage": ("tidings.runtime",),
     "cli": ("tidings", *PROCESSES),
     "migrations": ("tidings.storage",),
     "harness": ("tidings",),
@@ -113,7 +113,7 @@ def test_there_is_a_product_to_look_at() -> None:
         ("tidings.client.connection", "from tidings.storage import schema", "may import only tidings.wire"),
         ("tidings.client.connection", "import coreapp.shard", "may import only tidings.wire"),
         ("tidings.media.files", "from tidings.storage import media", "may import only tidings.runtime"),
-        ("tidings.storage.jobs", "from tidings import wire", "may import only tidings.runtime, migrations"),
+        ("tidings.storage.jobs", "from tidings import wire", "may import only tidings.runtime"),
         ("tidings.storage.jobs", "from tests import conftest", "may import only"),
         (
             "tidings.runtime.lru",
@@ -131,7 +131,7 @@ def test_a_violation_is_caught(module: str, source: str, word: str) -> None:
     [
         ("webapp.routes", "import asyncio\nfrom tidings.wire import core\nfrom webapp import schemas"),
         ("cli.main", "import coreapp.services\nfrom tidings.storage import schema"),
-        ("tidings.storage.schema", "import migrations\nimport alembic.config\nfrom tidings.storage import database"),
+        ("tidings.storage.schema", "import alembic.config\nfrom tidings.storage import database"),
         ("tidings.e2ee.ratchet", "from tidings.e2ee import keys\nfrom . import curve"),
         ("migrations.business.0001", "import sqlalchemy as sa\nfrom tidings.storage import types"),
     ],

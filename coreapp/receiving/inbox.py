@@ -45,7 +45,7 @@ _MESSAGES = (device.PREKEY, device.MESSAGE, device.GROUP)
 Handler = Callable[[Deliver, Consequences], None]
 
 
-class Events:
+class Inbox:
     """The inbound side of one shard."""
 
     def __init__(

@@ -21,7 +21,7 @@ from coreapp.groups.wiring import Groups, wire_groups
 from coreapp.journal import Journal
 from coreapp.media.wiring import Media, wire_media
 from coreapp.peers.wiring import Peers, wire_peers
-from coreapp.receiving.inbox import Events
+from coreapp.receiving.inbox import Inbox
 from coreapp.recovery.wiring import Recovery, wire_recovery
 from coreapp.sending.network_link import NetworkLink
 from coreapp.sending.wiring import Sending, wire_sending
@@ -55,7 +55,7 @@ class Shard:
     groups: Groups
     recovery: Recovery
     accepting: Accepting
-    receiving: Events
+    receiving: Inbox
     prekey_upkeep: PreKeyUpkeep
     garbage: GarbageCollector
 
@@ -123,7 +123,7 @@ async def open_shard(
     accepting = wire_accepting(
         context, webhook, statuses, peers=peers, sending=sending, media=media, groups=groups, recovery=recovery
     )
-    receiving = Events(context, webhook, statuses, peers=peers, media=media, groups=groups, recovery=recovery)
+    receiving = Inbox(context, webhook, statuses, peers=peers, media=media, groups=groups, recovery=recovery)
     upkeep = PreKeyUpkeep(database, lease, device, network=network, clock=clock)
     link.listen(sends=sending.transmitter, deliveries=receiving, prekeys_low=upkeep.low)
     link.on_connect(groups.replicas.sync_soon)

@@ -19,7 +19,6 @@ import alembic.script
 import pytest
 import sqlalchemy as sa
 
-import migrations
 from harness.mariadb import MariaDB
 from tidings.runtime.settings import DatabaseSettings
 from tidings.storage import migration_steps, schema
@@ -101,20 +100,20 @@ def synthetic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     folder = tmp_path / "migrations"
     (folder / "business").mkdir(parents=True)
     for name in ("env.py", "script.py.mako"):
-        shutil.copyfile(Path(migrations.__path__[0]) / name, folder / name)
+        shutil.copyfile(schema.MIGRATIONS / name, folder / name)
     before = None
     for revision, body in SYNTHETIC.items():
         text = f"import sqlalchemy as sa\nfrom alembic import op\nrevision = {revision!r}\ndown_revision = {before!r}\n"
         text += "def upgrade():\n" + textwrap.indent(textwrap.dedent(body), "    ")
         (folder / "business" / f"{revision}_synthetic.py").write_text(text)
         before = revision
-    monkeypatch.setattr(migrations, "__path__", [str(folder)])
+    monkeypatch.setattr(schema, "MIGRATIONS", folder)
     return list(SYNTHETIC)
 
 
 def revisions(family: str) -> list[str]:
     """All of one family, the oldest first."""
-    folder = Path(migrations.__path__[0])
+    folder = schema.MIGRATIONS
     script = alembic.script.ScriptDirectory(str(folder), version_locations=[str(folder / family)])
     return [found.revision for found in reversed(list(script.walk_revisions()))]
 

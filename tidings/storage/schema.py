@@ -14,13 +14,14 @@ import alembic.script
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import create_async_engine
 
-import migrations
 from tidings.storage import migration_steps
 from tidings.storage.database import Database
 
 log = logging.getLogger(__name__)
 
 FAMILIES = ("business", "network", "handset")
+# Scripts that Alembic runs: a folder beside this package, and no import of it, for they stand on it.
+MIGRATIONS = Path(__file__).parents[2] / "migrations"
 
 
 class PendingMigrations(Exception):
@@ -39,11 +40,10 @@ def _config(
 ) -> alembic.config.Config:
     if family not in FAMILIES:
         raise ValueError(f"no family of tables {family!r}")
-    folder = Path(migrations.__path__[0])
     config = alembic.config.Config()
-    config.set_main_option("script_location", str(folder))
+    config.set_main_option("script_location", str(MIGRATIONS))
     config.set_main_option("path_separator", "os")
-    config.set_main_option("version_locations", str(folder / family))
+    config.set_main_option("version_locations", str(MIGRATIONS / family))
     config.attributes.update(
         connection=connection, version_table=version_table(family), on_version_apply=on_version_apply
     )
