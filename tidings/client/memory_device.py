@@ -1,0 +1,122 @@
+"""A whole device whose keys and sessions live in memory: for tools, trials and first steps.
+
+What it had is gone when its process ends. A device that must not lose anything keeps identity, keys and token on its
+disk before it registers, each session before a ciphertext of it leaves or its delivery is acknowledged, and what it
+sends until that is accepted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Sequence
+
+from tidings import e2ee
+from tidings.client import keys, sessions, transports
+from tidings.client.connection import DeviceConnection
+from tidings.client.errors import NetworkRefusal
+from tidings.client.http import NetworkApi
+from tidings.client.listener import DeviceListener
+from tidings.wire import content, device
+
+log = logging.getLogger(__name__)
+
+ONE_TIME_KEYS = 100  # enough for as many who write first; the lasting keys serve whoever comes after them
+
+
+class MemoryDevice(DeviceListener[str]):
+    """One number on one connection. Derive from it and define `received`, and what else of a listener is of interest.
+
+    Messages between people only: what comes for a group is acknowledged and passed over.
+    """
+
+    def __init__(self, url: str, number: str) -> None:
+        """url: of the network's HTTP API; number: digits with the country code."""
+        self.number = number
+        self._url = url
+        self._identity = e2ee.IdentityKeyPair.generate()
+        self._own, _ = keys.generate(self._identity, 1, one_time=ONE_TIME_KEYS, lasting=True)
+        signed = {key.key_id: key for key in (self._own.signed,) if key is not None}
+        kyber = {key.key_id: key for key in (self._own.kyber_last,) if key is not None}
+        self._one_time = {key.key_id: key for key in self._own.one_time}
+        self._prekeys = sessions.PreKeys(signed.get, self._one_time.get, kyber.get)
+        self._registration_id = keys.generate_registration_id()
+        self._sessions: dict[str, e2ee.SessionRecord] = {}
+        # Sent and not answered, by id, in order: sent again after each login, always with the same bytes.
+        self._unanswered: dict[str, device.Send] = {}
+        self._connection = DeviceConnection[str](transports.over_http(url))
+
+    async def register(self, registration_key: str) -> None:
+        """Make the number this device's. Raises `ClientError`."""
+        async with NetworkApi(self._url) as api:
+            body = self._own.registration(self.number, self._registration_id, self._identity.public)
+            token = await api.register(body, registration_key=registration_key)
+        self._connection.log_in(self.number, token)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Stay connected until `stop`."""
+        await self._connection.run(self, stop)
+
+    async def send(self, peer: str, plaintext: bytes) -> str:
+        """The id of a message to `peer`, on its way. Raises `ClientError` and `e2ee.E2EEError`."""
+        if peer not in self._sessions:
+            bundle = (await self._connection.fetch(self.number, [peer])).get(peer)
+            if bundle is None:
+                raise NetworkRefusal(device.NO_SUCH_NUMBER, f"{peer} is not registered")
+            if peer not in self._sessions:  # they have not written meanwhile
+                self._sessions[peer] = sessions.initiate(self._identity, self._registration_id, bundle)
+        return self.reply(peer, plaintext)
+
+    def reply(self, peer: str, plaintext: bytes) -> str:
+        """The id of a message to somebody who wrote before, on its way. Raises `e2ee.NoSession`."""
+        if peer not in self._sessions:
+            raise e2ee.NoSession(f"no session with {peer}")
+        kind, body = self._sessions[peer].encrypt(plaintext)
+        envelope = device.Send(0, self.number, peer, secrets.token_hex(8), sessions.KINDS[kind], body)
+        self._unanswered[envelope.id] = envelope
+        self._connection.send(envelope, envelope.id)
+        return envelope.id
+
+    def received(self, peer: str, plaintext: bytes) -> None:
+        """Somebody wrote: JSON, see `tidings.wire.content`. Null messages have been left out."""
+
+    def unreadable(self, peer: str, error: Exception) -> None:
+        """A message could not be decrypted, or has no content."""
+        log.warning("message.unreadable", extra={"number": self.number, "from": peer, "error": str(error)})
+
+    # What the connection tells.
+
+    def attached(self, number: str) -> None:
+        for envelope in list(self._unanswered.values()):
+            self._connection.send(envelope, envelope.id)
+
+    def accepted(self, sent: Sequence[str]) -> None:
+        for envelope_id in sent:
+            self._unanswered.pop(envelope_id, None)
+
+    def refused(self, sent: str, reason: str, detail: str) -> None:
+        if reason != device.OVERLOADED:
+            self._unanswered.pop(sent, None)
+
+    def delivered(self, delivery: device.Deliver) -> None:
+        if delivery.kind in (device.PREKEY, device.MESSAGE):
+            try:
+                plaintext = self._read(delivery)
+                if content.decode(plaintext).type != content.NULL:
+                    self.received(delivery.sender, plaintext)
+            except (e2ee.E2EEError, content.UnreadableContent) as error:
+                self.unreadable(delivery.sender, error)
+        self._connection.acknowledge([delivery])
+
+    def _read(self, delivery: device.Deliver) -> bytes:
+        record = self._sessions.get(delivery.sender)
+        if delivery.kind == device.MESSAGE:
+            record, plaintext = sessions.read(record, delivery.body)
+        else:
+            first = e2ee.PreKeySignalMessage.parse(delivery.body)
+            record, plaintext = sessions.read_first(record, self._identity, first, delivery.body, self._prekeys)
+            if first.prekey_id is not None:
+                self._one_time.pop(first.prekey_id, None)
+        self._sessions[delivery.sender] = record
+        return plaintext
