@@ -39,7 +39,7 @@ async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[Addresse
     """
     log.info("coreapp.starting", extra=printable(settings))
     database = Database(settings.database, "business", idle_timeout=settings.lease_seconds)
-    network = NetworkApi(settings.network_http)
+    network = NetworkApi(settings.network_http, transfers=2 * settings.media_transfers)
     server: asyncio.Server | None = None
     try:
         await schema.prepare(database, migrate=settings.embedded)

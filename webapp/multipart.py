@@ -11,6 +11,7 @@ from tidings.wire.codes import INVALID_REQUEST, PARAMETER_MISSING
 from webapp.errors import InvalidRequest
 
 _FORM = "multipart/form-data"
+_MAX_BOUNDARY = 70  # RFC 2046, section 5.1.1
 
 
 def is_multipart(content_type: bytes) -> bool:
@@ -21,8 +22,8 @@ def is_multipart(content_type: bytes) -> bool:
 def take_file(content_type: bytes, body: bytes, field: str) -> bytes:
     """The content of the field, whose name is compared without regard to case. Raises `InvalidRequest`."""
     boundary = parse_options_header(content_type)[1].get(b"boundary")
-    if not boundary:
-        raise InvalidRequest.because(INVALID_REQUEST, "the Content-Type names no boundary")
+    if not boundary or len(boundary) > _MAX_BOUNDARY:
+        raise InvalidRequest.because(INVALID_REQUEST, "the Content-Type names no boundary of at most 70 characters")
     # What stands before the first boundary is not part of the form.
     _, delimiter, parts = (b"\r\n" + body).partition(b"\r\n--" + boundary)
     if parts.startswith(b"--") or b"\r\n--" + boundary + b"--" not in parts:

@@ -78,6 +78,21 @@ async def test_a_detached_device_hears_no_late_answer_and_is_logged_in_again(scr
     assert client.count("refused") == 0
 
 
+async def test_the_refusal_of_an_earlier_login_leaves_a_later_one_in_force(scripted: ScriptedNetwork) -> None:
+    client = await client_of(scripted, ANN)
+    async with client.running(ready=False):
+        (first,) = await scripted.until_sent(device.Login, 1)
+        client.connection.log_in(ANN, "a newer token")
+        _, second = await scripted.until_sent(device.Login, 2)
+        scripted.say(device.Failed(first.n, device.UNAUTHORIZED))
+        scripted.say(device.Ok(second.n))
+        await client.until_heard("attached", ANN)
+        scripted.answer = welcome
+        scripted.connections[-1].close("the connection breaks")
+        await client.until(lambda: client.count("attached") == 2)
+    assert client.count("detached") == 0
+
+
 async def test_a_login_that_was_put_off_is_tried_again_on_the_same_connection(scripted: ScriptedNetwork) -> None:
     answers: Iterator[Any] = iter([lambda n: device.Failed(n, device.OVERLOADED), device.Ok])
     scripted.answer = lambda frame: next(answers)(frame.n) if isinstance(frame, device.Login) else None

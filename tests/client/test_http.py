@@ -15,7 +15,7 @@ from tests.network.support import REGISTRATION_KEY, Network
 from tidings import e2ee
 from tidings.client import errors, keys
 from tidings.client.groups import GroupApi
-from tidings.client.http import CHUNK, CONNECTIONS, MAX_BULK, NetworkApi
+from tidings.client.http import CALLS, CHUNK, MAX_BULK, TRANSFERS, NetworkApi
 from tidings.wire import groups
 from tidings.wire.device import Login
 from tidings.wire.registration import DeviceRegistration
@@ -257,11 +257,11 @@ async def test_what_is_no_answer_is_told_without_the_token(answer: bytes) -> Non
 
 async def test_many_calls_share_few_connections(network: Network, api: NetworkApi) -> None:
     device = await register(api, ADA)
-    await asyncio.gather(*(api.count_keys(device) for _ in range(4 * CONNECTIONS)))
+    await asyncio.gather(*(api.count_keys(device) for _ in range(4 * (CALLS + TRANSFERS))))
     text = await (await network.http.get("/metrics")).text()
     (opened,) = [line for line in text.splitlines() if line.startswith("tidings_network_http_connections ")]
     # With the test's own.
-    assert float(opened.split()[1]) <= CONNECTIONS + 1
+    assert float(opened.split()[1]) <= CALLS + TRANSFERS + 1
 
 
 async def test_the_environments_proxies_are_not_used(api: NetworkApi, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -269,3 +269,22 @@ async def test_the_environments_proxies_are_not_used(api: NetworkApi, monkeypatc
         monkeypatch.setenv(name, "http://127.0.0.1:1")
     async with NetworkApi(api.url) as another:
         assert (await another.health(seconds=5))["database"] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "kind"),
+    [
+        (429, "rate_limited", errors.TooSoon),
+        (429, "", errors.NetworkAway),
+        (429, "slow_down", errors.NetworkAway),
+        (503, "", errors.NetworkAway),
+        (507, "", errors.NetworkFull),
+        (403, "", errors.Unauthorized),
+        (404, "no_such_group", errors.NoSuchGroup),
+        (413, "too_large", errors.NetworkRefusal),
+    ],
+)
+def test_what_a_proxy_puts_off_is_asked_again_and_what_the_network_refuses_is_not(
+    status: int, reason: str, kind: type[errors.ClientError]
+) -> None:
+    assert type(errors.of_answer(status, reason, "")) is kind

@@ -112,6 +112,12 @@ def test_encryption_that_is_asked_for_and_not_there_is_a_mistake(tmp_path: Path,
         databases(tmp_path, WA_DB_ENGINE="MYSQL", **{variable: "/some/file.pem"})
 
 
+def test_variables_of_the_original_that_are_not_needed_are_not_looked_at(tmp_path: Path) -> None:
+    ours = {f"TIDINGS_{family}_DB_URL": "mysql+aiomysql://me@db/x" for family in ("BUSINESS", "NETWORK")}
+    found = databases(tmp_path, **ours, WA_DB_ENGINE="PGSQL", WA_DB_PORT="none")
+    assert found.business.engine == "mysql"
+
+
 def test_an_address_of_its_own_wins_and_an_unknown_kind_is_refused_without_its_password(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="postgresql://db/x") as caught:
         databases(tmp_path, TIDINGS_NETWORK_DB_URL="postgresql://me:secret@db/x", WA_DB_ENGINE="MYSQL")

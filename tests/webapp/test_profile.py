@@ -93,6 +93,7 @@ async def test_a_large_photo_is_refused(api: Served) -> None:
         ("multipart/form-data", b"", 1025),
         ("multipart/form-data; boundary=x", b"", 1025),
         ("multipart/form-data; boundary=x", b"--x\r\n\r\n", 1025),
+        ("multipart/form-data; boundary=" + "x" * 257, b"--" + b"x" * 257 + b"\r\n\r\n--" + b"x" * 257 + b"--", 1025),
         ("multipart/form-data; boundary=x", b"--x--\r\n", 1025),
         ("multipart/form-data; boundary=x", b'--x\r\nContent-Disposition: form-data; name="a"\r\n\r\nb\r\n--x--', 1008),
         ('multipart/form-data; boundary="x y"', b"--x y\r\nname=File\r\n--x y--", 1008),

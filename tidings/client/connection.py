@@ -275,12 +275,17 @@ class DeviceConnection(Reconnecting, Generic[Sent]):
             self._listener.attached(login.number)
         else:
             self._observed("login", answer.reason, started)
-            self._off(login.number, answer.reason, answer.detail)
+            self._off(login.number, answer.reason, answer.detail, login)
         self._send_logins()
 
-    def _off(self, number: str, reason: str, detail: str) -> None:
-        """A device is not logged in. What it sent is not answered any more, whatever the network still says of it."""
+    def _off(self, number: str, reason: str, detail: str, refused: _Login | None = None) -> None:
+        """A device is not logged in. What it sent is not answered any more, whatever the network still says of it.
+
+        refused: the login that this answers; a later one of the same device stands.
+        """
         login = self._devices.get(number)
+        if refused is not None and login is not refused:
+            return
         if number in self._attached:
             self._attached.discard(number)
             self._in_flight = {n: entry for n, entry in self._in_flight.items() if entry[0] != number}

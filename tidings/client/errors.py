@@ -85,20 +85,22 @@ class NotAdmin(NetworkRefusal):
 
 _BY_REASON: dict[str, type[NetworkRefusal]] = {
     "wrong_code": WrongCode,
+    "rate_limited": TooSoon,
     "stale_epoch": StaleEpoch,
     groups.NO_SUCH_GROUP: NoSuchGroup,
     groups.NO_SUCH_INVITE: NoSuchGroup,
     groups.NOT_PARTICIPANT: NoSuchGroup,
     groups.NOT_ADMIN: NotAdmin,
 }
-_BY_STATUS: dict[int, type[NetworkRefusal]] = {401: Unauthorized, 403: Unauthorized, 429: TooSoon}
+_BY_STATUS: dict[int, type[NetworkRefusal]] = {401: Unauthorized, 403: Unauthorized}
 
 
 def of_answer(status: int, reason: str, detail: str) -> ClientError:
     """The error for an answer over HTTP that is no success."""
     if status == 507:
         return NetworkFull(detail or "the network has no room")
-    if status >= 500 or status in (408, 425):
+    # 429 without the network's own reason is a proxy's: whatever was asked is as right later.
+    if status >= 500 or status in (408, 425) or (status == 429 and reason not in _BY_REASON):
         return NetworkAway(f"the network is busy: {detail or f'HTTP {status}'}")
     kind = _BY_REASON.get(reason) or _BY_STATUS.get(status, NetworkRefusal)
     return kind(reason, detail, status=status)

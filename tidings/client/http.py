@@ -22,7 +22,8 @@ from tidings.wire.registration import DeviceRegistration, KeysLeft, KeyUpload
 
 MAX_BULK = registration.MAX_BULK
 CHUNK = 256 * 1024  # bytes of a blob that are handed out at once
-CONNECTIONS = 32  # one more call waits for one of them
+CALLS = 16  # at once; one more waits for one of them
+TRANSFERS = 16  # of blobs, at once, beside the calls: by default
 # Seconds.
 CONNECT_SECONDS = 5.0
 CALL_SECONDS = 40.0  # for a call in all; the network itself gives up after 30
@@ -73,12 +74,15 @@ class NetworkApi:
     Every call raises `NetworkAway` and, but for `health`, `NetworkRefusal`: see `tidings.client.errors`.
     """
 
-    def __init__(self, url: str, *, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self, url: str, *, tls: ssl.SSLContext | None = None, transfers: int = TRANSFERS) -> None:
         """url: of the network, `http://127.0.0.1:9095`; tls: how it is checked, by default by the system's authorities.
+
+        transfers: of blobs that may be on their way at once, beside which there is always a connection for calls.
 
         The environment's proxies are not used.
         """
         self.url = url.rstrip("/")
+        connections = CALLS + transfers
         secure = self.url.startswith("https:")
         self._client = httpx.AsyncClient(
             verify=(tls or ssl.create_default_context()) if secure else False,
@@ -87,7 +91,7 @@ class NetworkApi:
             headers={"User-Agent": "tidings", "Accept-Encoding": "identity"},
             timeout=httpx.Timeout(SILENCE_SECONDS, connect=CONNECT_SECONDS),
             limits=httpx.Limits(
-                max_connections=CONNECTIONS, max_keepalive_connections=CONNECTIONS, keepalive_expiry=KEPT_SECONDS
+                max_connections=connections, max_keepalive_connections=connections, keepalive_expiry=KEPT_SECONDS
             ),
         )
 

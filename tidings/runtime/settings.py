@@ -75,11 +75,16 @@ def describe_url(url: str) -> str:
     return scheme + separator + rest.rpartition("@")[2]
 
 
-class _DatabaseVariables(env.Variables):
-    """The original's variables of the database, and ours that all families share."""
+class _PoolVariables(env.Variables):
+    """Variables that the databases of all families share."""
 
     pool_size: Annotated[int, env.integer(1, 1000)] = env.variable("TIDINGS_DB_POOL_SIZE", 10)
     commit_delay: Annotated[float, env.number(unit=0.001)] = env.variable("TIDINGS_DB_COMMIT_DELAY_MS", 0.0)
+
+
+class _OriginalDatabase(env.Variables):
+    """The original's variables of the database, which nobody looks at where ours name one."""
+
     engine: Annotated[str, env.choice("SQLITE", "MYSQL")] = env.variable("WA_DB_ENGINE", "SQLITE")
     username: str = env.variable("WA_DB_USERNAME", "root")
     password: str = env.variable("WA_DB_PASSWORD")
@@ -109,12 +114,12 @@ def read_database(variables: Mapping[str, str], data_dir: Path, family: str) -> 
     `TIDINGS_<FAMILY>_DB_URL` wins; then the original's `WA_DB_*`; with neither, SQLite in the data directory.
     The MySQL schema is `WA_DB_NAME_PREFIX` (default `tidings_`) + family.
     """
-    found = _DatabaseVariables(variables=variables)
+    pool = _PoolVariables(variables=variables)
     url = variables.get(f"TIDINGS_{family.upper()}_DB_URL")
-    if not url and found.engine == "MYSQL":
-        url = found.mysql_url(family)
+    if not url and (original := _OriginalDatabase(variables=variables)).engine == "MYSQL":
+        url = original.mysql_url(family)
     url = check_database_url(url or f"sqlite+aiosqlite:///{data_dir / f'{family}.db'}")
-    return DatabaseSettings(url=url, pool_size=found.pool_size, commit_delay=found.commit_delay)
+    return DatabaseSettings(url=url, pool_size=pool.pool_size, commit_delay=pool.commit_delay)
 
 
 def database(family: str) -> PlainValidator:
