@@ -84,7 +84,11 @@ async def enqueue(connection: AsyncConnection, jobs: Sequence[Job]) -> None:
 async def finish(connection: AsyncConnection, ids: Sequence[str]) -> None:
     """Delete jobs that are safe on the network, or failed for good."""
     for page in pages(ids):
-        await connection.execute(_FINISH, {"ids": page})
+        deleted = await connection.execute(_FINISH, {"ids": page})
+        if deleted.rowcount < len(page):
+            # In a transaction that is tried again they may be gone. But MariaDB also reports success, with nothing
+            # deleted, for a statement that was killed while it read the list.
+            await connection.execute(_FINISH, {"ids": page})
 
 
 async def list_jobs(connection: AsyncConnection, shard: int) -> Sequence[Job]:
