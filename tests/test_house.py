@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
-from tests.test_import_direction import ROOT, module_name
+from tests.test_import_direction import ROOT, all_imports, module_name
 
 PRODUCT = ("cli", "webapp", "coreapp", "network", "handset", "tidings")
 MOST_ARGUMENTS = 8
@@ -26,16 +26,11 @@ def room(module: str) -> str:
     return ".".join(parts[:3]) if parts[:2] == ["tidings", "storage"] and len(parts) > 3 else ".".join(parts[:2])
 
 
-def imports_of(tree: ast.Module, modules: Mapping[str, object]) -> set[str]:
-    found = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            found |= {
-                name if (name := f"{node.module}.{alias.name}") in modules else node.module for alias in node.names
-            }
-    return found & set(modules)
+def imports_of(tree: ast.Module, module: str, modules: Mapping[str, object]) -> set[str]:
+    """The modules of the product that a module imports, whether it names them or what is in them."""
+    is_package = (ROOT / module.replace(".", "/")).is_dir()
+    names = {name for _, name in all_imports(tree, module, is_package)}
+    return {name if name in modules else name.rpartition(".")[0] for name in names} & (modules.keys() - {module})
 
 
 def circles(imports: Imports) -> list[list[str]]:
@@ -93,7 +88,7 @@ def trees() -> dict[str, ast.Module]:
 
 @pytest.fixture(scope="module")
 def imports(trees: dict[str, ast.Module]) -> dict[str, set[str]]:
-    return {module: imports_of(tree, trees) - {module} for module, tree in trees.items()}
+    return {module: imports_of(tree, module, trees) for module, tree in trees.items()}
 
 
 def test_no_modules_import_each_other(imports: dict[str, set[str]]) -> None:

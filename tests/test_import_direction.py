@@ -38,7 +38,7 @@ def within(module: str, package: str) -> bool:
     return module == package or module.startswith(package + ".")
 
 
-def imports(tree: ast.Module, module: str, is_package: bool) -> Iterator[tuple[int, str]]:
+def all_imports(tree: ast.Module, module: str, is_package: bool) -> Iterator[tuple[int, str]]:
     """Line and absolute name of everything that is imported, anywhere in the module."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -58,7 +58,7 @@ def violations(source: str, module: str, *, is_package: bool = False) -> list[st
     part = max((name for name in ALLOWED if within(module, name)), key=len)
     allowed = (*ALLOWED[part], part)
     found = []
-    for line, name in imports(tree, module, is_package):
+    for line, name in all_imports(tree, module, is_package):
         where = f"{module}:{line} imports {name}"
         if name.split(".")[0] in OURS and not any(within(name, package) for package in allowed):
             found.append(f"{where}; {part} may import only {', '.join(ALLOWED[part]) or 'nothing of ours'}")

@@ -231,12 +231,17 @@ class ScriptedNetwork:
 
     async def _send_code(self, request: web.Request) -> web.Response:
         self.codes.append((await request.json())["number"])
-        return web.json_response({}, status=self.statuses.get("codes", 202))
+        return self._status_answer("codes", 202)
+
+    def _status_answer(self, call: str, status: int = 200) -> web.Response:
+        status = self.statuses.get(call, status)
+        error = {"reason": "rate_limited"} if status == 429 else {}
+        return web.json_response({"error": error}, status=status)
 
     async def _register(self, request: web.Request) -> web.Response:
         body = await request.json()
         if "registrations" in self.statuses:
-            return web.json_response({}, status=self.statuses["registrations"])
+            return self._status_answer("registrations")
         proofs = ("code" in body) + ("Authorization" in request.headers)
         if not proofs and all(body["token"] != made["token"] for made in self.registrations):
             return web.json_response({}, status=401)

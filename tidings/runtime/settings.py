@@ -82,8 +82,8 @@ class _PoolVariables(env.Variables):
     commit_delay: Annotated[float, env.number(unit=0.001)] = env.variable("TIDINGS_DB_COMMIT_DELAY_MS", 0.0)
 
 
-class _OriginalDatabase(env.Variables):
-    """The original's variables of the database, which nobody looks at where ours name one."""
+class _OriginalVariables(_PoolVariables):
+    """The original's variables of the database too, which nobody looks at where ours name one."""
 
     engine: Annotated[str, env.choice("SQLITE", "MYSQL")] = env.variable("WA_DB_ENGINE", "SQLITE")
     username: str = env.variable("WA_DB_USERNAME", "root")
@@ -114,12 +114,14 @@ def read_database(variables: Mapping[str, str], data_dir: Path, family: str) -> 
     `TIDINGS_<FAMILY>_DB_URL` wins; then the original's `WA_DB_*`; with neither, SQLite in the data directory.
     The MySQL schema is `WA_DB_NAME_PREFIX` (default `tidings_`) + family.
     """
-    pool = _PoolVariables(variables=variables)
-    url = variables.get(f"TIDINGS_{family.upper()}_DB_URL")
-    if not url and (original := _OriginalDatabase(variables=variables)).engine == "MYSQL":
-        url = original.mysql_url(family)
-    url = check_database_url(url or f"sqlite+aiosqlite:///{data_dir / f'{family}.db'}")
-    return DatabaseSettings(url=url, pool_size=pool.pool_size, commit_delay=pool.commit_delay)
+    pool: _PoolVariables
+    if url := variables.get(f"TIDINGS_{family.upper()}_DB_URL"):
+        pool = _PoolVariables(variables=variables)
+    else:
+        pool = original = _OriginalVariables(variables=variables)
+        of_sqlite = f"sqlite+aiosqlite:///{data_dir / f'{family}.db'}"
+        url = original.mysql_url(family) if original.engine == "MYSQL" else of_sqlite
+    return DatabaseSettings(url=check_database_url(url), pool_size=pool.pool_size, commit_delay=pool.commit_delay)
 
 
 def database(family: str) -> PlainValidator:

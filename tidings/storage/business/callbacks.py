@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage import types
 from tidings.storage.business.tables import metadata
-from tidings.storage.database import any_of, insert_or_ignore, insert_or_update, pages
+from tidings.storage.database import any_of, delete_listed, insert_or_ignore, insert_or_update, pages
 
 
 class State(enum.IntEnum):
@@ -87,8 +87,7 @@ async def enqueue(connection: AsyncConnection, callbacks: Sequence[Callback]) ->
 
 async def finish(connection: AsyncConnection, seqs: Sequence[int]) -> None:
     """Delete callbacks that the webhook acknowledged."""
-    for page in pages(seqs):
-        await connection.execute(_FINISH, {"seqs": page})
+    await delete_listed(connection, _FINISH, "seqs", seqs)
 
 
 async def reschedule(connection: AsyncConnection, callbacks: Sequence[Callback]) -> None:

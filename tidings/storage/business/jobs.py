@@ -15,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage import types
 from tidings.storage.business.tables import metadata
-from tidings.storage.database import any_of, insert_or_update, pages
+from tidings.storage.database import any_of, delete_listed, insert_or_update
 
 
 class State(enum.IntEnum):
@@ -83,12 +83,7 @@ async def enqueue(connection: AsyncConnection, jobs: Sequence[Job]) -> None:
 
 async def finish(connection: AsyncConnection, ids: Sequence[str]) -> None:
     """Delete jobs that are safe on the network, or failed for good."""
-    for page in pages(ids):
-        deleted = await connection.execute(_FINISH, {"ids": page})
-        if deleted.rowcount < len(page):
-            # In a transaction that is tried again they may be gone. But MariaDB also reports success, with nothing
-            # deleted, for a statement that was killed while it read the list.
-            await connection.execute(_FINISH, {"ids": page})
+    await delete_listed(connection, _FINISH, "ids", ids)
 
 
 async def list_jobs(connection: AsyncConnection, shard: int) -> Sequence[Job]:

@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage import types
 from tidings.storage.business.tables import metadata
-from tidings.storage.database import any_of, insert_or_ignore, pages
+from tidings.storage.database import any_of, delete_listed, insert_or_ignore
 
 table = sa.Table(
     "media_downloads",
@@ -82,8 +82,7 @@ async def reschedule(connection: AsyncConnection, downloads: Sequence[Download])
 
 async def finish(connection: AsyncConnection, ids: Sequence[str]) -> None:
     """Delete downloads whose callback is written."""
-    for page in pages(ids):
-        await connection.execute(_FINISH, {"ids": page})
+    await delete_listed(connection, _FINISH, "ids", ids)
 
 
 async def list_downloads(connection: AsyncConnection, shard: int, *, limit: int) -> Sequence[Download]:

@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage import types
 from tidings.storage.business.tables import metadata
-from tidings.storage.database import any_of, insert_or_ignore, pages
+from tidings.storage.database import any_of, delete_listed, insert_or_ignore
 
 table = sa.Table(
     "undecrypted_messages",
@@ -64,8 +64,7 @@ async def add(connection: AsyncConnection, messages: Sequence[Undecrypted]) -> N
 
 async def delete(connection: AsyncConnection, ids: Sequence[str]) -> None:
     """Forget those that came, or were reported to the webhook."""
-    for page in pages(ids):
-        await connection.execute(_DELETE, {"ids": page})
+    await delete_listed(connection, _DELETE, "ids", ids)
 
 
 async def list_all(connection: AsyncConnection, shard: int) -> Sequence[Undecrypted]:

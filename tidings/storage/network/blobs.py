@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage import types
-from tidings.storage.database import any_of, insert_or_ignore, pages
+from tidings.storage.database import any_of, delete_listed, insert_or_ignore, pages
 from tidings.storage.network.tables import metadata
 
 table = sa.Table(
@@ -75,8 +75,7 @@ async def list_expired(connection: AsyncConnection, *, now: int, limit: int) -> 
 
 async def delete(connection: AsyncConnection, ids: Sequence[str]) -> None:
     """Remove rows; those that are not there are passed over."""
-    for page in pages(ids):
-        await connection.execute(_DELETE, {"ids": list(page)})
+    await delete_listed(connection, _DELETE, "ids", ids)
 
 
 async def list_files(connection: AsyncConnection, files: Sequence[str]) -> set[str]:

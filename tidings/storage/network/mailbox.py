@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage import types
-from tidings.storage.database import any_of, insert_or_ignore
+from tidings.storage.database import any_of, delete_listed, insert_or_ignore
 from tidings.storage.network.tables import metadata
 
 # Rows in one IN (…).
@@ -99,8 +99,7 @@ _DELETE = table.delete().where(table.c.seq.in_(any_of("seqs")))
 
 async def delete(connection: AsyncConnection, seqs: Sequence[int]) -> None:
     """Remove envelopes; those that are gone already are no matter."""
-    for start in range(0, len(seqs), CHUNK):
-        await connection.execute(_DELETE, {"seqs": seqs[start : start + CHUNK]})
+    await delete_listed(connection, _DELETE, "seqs", seqs)
 
 
 async def list_page(
