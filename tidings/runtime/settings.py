@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import ipaddress
 import json
 import os
 import secrets
@@ -14,7 +15,7 @@ from urllib.parse import quote
 
 from pydantic import PlainValidator
 
-from tidings.runtime import env
+from tidings.runtime import env, strangers
 
 DEFAULT_NUMBER = "15550000000"
 
@@ -37,6 +38,19 @@ def _business_number(value: str) -> str:
     return digits
 
 
+def _networks(value: str) -> tuple[strangers.Network, ...]:
+    found: list[strangers.Network] = []
+    wrong: list[str] = []
+    for part in filter(None, map(str.strip, value.split(","))):
+        try:
+            found.append(ipaddress.ip_network(part))
+        except ValueError:
+            wrong.append(f"{part!r} in TIDINGS_TRUSTED_PROXIES is no network like 10.0.0.0/8, nor an address")
+    if wrong:
+        raise env.mistake("; ".join(wrong))
+    return tuple(found)
+
+
 def below_data_dir(name: str) -> PlainValidator:
     """A path with a variable; by default this one in the data directory."""
     return env.made(lambda data: data["data_dir"] / name, env.parse_path)
@@ -45,6 +59,9 @@ def below_data_dir(name: str) -> PlainValidator:
 # Made when it is not there. Whether it can be written is for those to say who write.
 DataDir = Annotated[Path, env.text(_data_dir)]
 BusinessNumber = Annotated[str, env.text(_business_number)]
+# Proxies that speak for others; what these may cost is not counted for the proxy's address.
+TrustedProxies = Annotated[tuple[strangers.Network, ...], env.text(_networks)]
+TRUSTED_PROXIES: Any = env.variable("TIDINGS_TRUSTED_PROXIES", ())
 LogLevel = Annotated[str, env.choice("debug", "info", "warning", "error")]
 BUSINESS_NUMBER: Any = env.variable("TIDINGS_BUSINESS_NUMBER", DEFAULT_NUMBER)
 

@@ -1,0 +1,179 @@
+"""What addresses may have before anybody logs in: places for connections, and tokens for what is done for them."""
+
+from __future__ import annotations
+
+import ipaddress
+
+import pytest
+
+from tidings.runtime import strangers
+from tidings.runtime.clock import ManualClock
+from tidings.runtime.env import SettingsError, Variables
+from tidings.runtime.settings import TRUSTED_PROXIES, TrustedProxies
+from tidings.runtime.strangers import ADDRESS, ALL, Bounds, Refusal, Stranger, Strangers
+
+PROXY = ipaddress.ip_network("10.0.0.0/8")
+OPEN = Bounds(connections=100, rate=0, burst=0)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+class Door:
+    """Connections, by name, as a server would hold them."""
+
+    def __init__(self, table: Strangers) -> None:
+        self.table = table
+        self.closed: list[str] = []
+
+    def enter(self, host: str, name: str = "") -> Stranger:
+        found = self.table.enter(host, lambda: self.closed.append(name))
+        assert isinstance(found, Stranger)
+        return found
+
+    def refusal(self, host: str) -> str:
+        found = self.table.enter(host, lambda: None)
+        assert isinstance(found, Refusal)
+        assert found.retry_after > 0
+        return found.reason
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("192.0.2.1", "192.0.2.2", False),
+        ("192.0.2.1", "::ffff:192.0.2.1", True),
+        ("2001:db8:1:2::1", "2001:db8:1:2:ffff::", True),
+        ("2001:db8:1:2::1", "2001:DB8:1:2:0:0:0:1", True),
+        ("2001:db8:1:2::1", "2001:db8:1:3::1", False),
+        ("fe80::1%eth0", "fe80::2%eth1", True),
+        ("", "192.0.2.1", False),
+    ],
+)
+def test_an_address_is_one_of_ipv4_or_a_64_of_ipv6(one: str, other: str, same: bool) -> None:
+    assert (strangers.key_of(one) == strangers.key_of(other)) is same
+
+
+def test_each_address_has_its_own_places(clock: ManualClock) -> None:
+    door = Door(Strangers(clock, each=Bounds(2, 0, 0), together=OPEN))
+    first, _ = door.enter("192.0.2.1"), door.enter("::ffff:192.0.2.1")
+    assert door.refusal("192.0.2.1") == ADDRESS
+    door.enter("192.0.2.2")
+    door.table.left(first)
+    door.table.left(first)
+    door.enter("192.0.2.1")
+    assert door.refusal("192.0.2.1") == ADDRESS
+    assert len(door.table) == 3
+
+
+def test_who_has_logged_in_takes_no_place_and_its_address_is_known_for_an_hour(clock: ManualClock) -> None:
+    door = Door(Strangers(clock, each=Bounds(1, 0, 0), together=Bounds(3, 0, 0)))
+    door.table.proved(door.enter("192.0.2.1"))
+    assert len(door.table) == 0
+    held = [door.enter("192.0.2.1") for _ in range(3)]
+    assert door.refusal("192.0.2.1") == ALL
+    for one in held:
+        door.table.left(one)
+    clock.advance(strangers.KNOWN)
+    door.enter("192.0.2.1")
+    assert door.refusal("192.0.2.1") == ADDRESS
+
+
+def test_when_all_places_are_used_the_oldest_that_is_not_busy_makes_room(clock: ManualClock) -> None:
+    door = Door(Strangers(clock, each=OPEN, together=Bounds(3, 0, 0)))
+    door.enter("192.0.2.1", "busy").busy = True
+    door.enter("192.0.2.2", "oldest")
+    clock.advance(strangers.GRACE / 2)
+    door.enter("192.0.2.3", "young")
+    assert door.refusal("192.0.2.4") == ALL
+    clock.advance(strangers.GRACE / 2)
+    door.enter("192.0.2.4")
+    assert door.closed == ["oldest"]
+    assert door.refusal("192.0.2.5") == ALL
+    assert len(door.table) == 3
+
+
+def test_connections_of_a_trusted_proxy_are_counted_for_all_only(clock: ManualClock) -> None:
+    door = Door(Strangers(clock, each=Bounds(1, 0, 0), together=Bounds(2, 0, 0), trusted=[PROXY]))
+    door.enter("10.0.0.1")
+    door.enter("10.0.0.1")
+    assert door.refusal("10.0.0.1") == ALL
+
+
+def test_tokens_are_those_of_the_address_and_of_all(clock: ManualClock) -> None:
+    table = Strangers(clock, each=Bounds(9, 1, 2), together=Bounds(9, 1, 3))
+    assert [table.take("192.0.2.1"), table.take("192.0.2.1")] == [None, None]
+    assert table.take("192.0.2.1") == Refusal(ADDRESS, 1.0)
+    # What was refused cost nothing.
+    assert table.take("192.0.2.2") is None
+    assert table.take("192.0.2.2") == Refusal(ALL, 1.0)
+    clock.advance(1.0)
+    assert table.take("192.0.2.1") is None
+    assert table.take("192.0.2.2") == Refusal(ALL, 1.0)
+    table.give_back("192.0.2.1")
+    assert table.take("192.0.2.2") is None
+
+
+def test_who_reserves_waits_behind_those_before(clock: ManualClock) -> None:
+    table = Strangers(clock, each=Bounds(9, 1, 2), together=Bounds(9, 10, 20))
+    assert [table.reserve("192.0.2.1") for _ in range(5)] == pytest.approx([0.0, 0.0, 1.0, 2.0, 3.0])
+    assert table.reserve("192.0.2.2") == 0.0
+    clock.advance(3.0)
+    assert table.reserve("192.0.2.1") == pytest.approx(1.0)
+
+
+def test_a_rate_of_zero_is_no_bound(clock: ManualClock) -> None:
+    table = Strangers(clock, each=OPEN, together=OPEN)
+    assert table.take("192.0.2.1", 1e9) is None
+    assert table.reserve("192.0.2.1", 1e9) == 0.0
+
+
+def test_more_than_the_bucket_holds_is_done_when_it_is_full(clock: ManualClock) -> None:
+    table = Strangers(clock, each=Bounds(9, 1, 2), together=Bounds(9, 1, 2))
+    assert table.take("192.0.2.1", 5.0) is None
+    assert table.take("192.0.2.1") == Refusal(ADDRESS, 4.0)
+
+
+def test_no_more_addresses_are_remembered_than_that_and_all_together_stay_bounded(clock: ManualClock) -> None:
+    table = Strangers(clock, each=Bounds(9, 1, 1), together=Bounds(9, 1, 50), remembered=10)
+    refused = [table.take(f"192.0.2.{n}") for n in range(100)]
+    assert refused.count(None) == 50
+    assert {one.reason for one in refused if one is not None} == {ALL}
+    assert len(table._of_each._full_at) == 10
+
+
+@pytest.mark.parametrize(
+    ("peer", "header", "whose"),
+    [
+        ("192.0.2.1", b"198.51.100.1", "192.0.2.1"),
+        ("10.0.0.1", None, "10.0.0.1"),
+        ("10.0.0.1", b"198.51.100.1", "198.51.100.1"),
+        ("10.0.0.1", b"203.0.113.9, 198.51.100.1, 10.0.0.2", "198.51.100.1"),
+        ("10.0.0.1", b"198.51.100.1, nonsense", "10.0.0.1"),
+        ("10.0.0.1", b"[2001:db8::1]", "2001:db8::1"),
+        ("10.0.0.1", b"[2001:db8::1]:443", "2001:db8::1"),
+        ("10.0.0.1", b"198.51.100.1:50000", "198.51.100.1"),
+        ("10.0.0.1", b"10.0.0.3", "10.0.0.3"),
+        ("10.0.0.1", b"", "10.0.0.1"),
+        ("10.0.0.1", b"," * 60_000 + b"198.51.100.1", "198.51.100.1"),
+    ],
+)
+def test_a_trusted_proxy_speaks_for_the_last_address_that_is_no_proxys(
+    clock: ManualClock, peer: str, header: bytes | None, whose: str
+) -> None:
+    table = Strangers(clock, each=OPEN, together=OPEN, trusted=[PROXY])
+    assert table.speaks_for(peer, header) == whose
+
+
+class Settings(Variables):
+    proxies: TrustedProxies = TRUSTED_PROXIES
+
+
+def test_trusted_proxies_are_networks_or_addresses() -> None:
+    assert Settings.read({}).proxies == ()
+    found = Settings.read({"TIDINGS_TRUSTED_PROXIES": "10.0.0.0/8, 192.0.2.1,::1"}).proxies
+    assert [str(network) for network in found] == ["10.0.0.0/8", "192.0.2.1/32", "::1/128"]
+    with pytest.raises(SettingsError, match="'proxy' in TIDINGS_TRUSTED_PROXIES is no network"):
+        Settings.read({"TIDINGS_TRUSTED_PROXIES": "proxy"})

@@ -1,0 +1,251 @@
+"""Bounds on what those who have not logged in may have: one address, and all addresses together."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import ipaddress
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+
+from tidings.runtime.clock import Clock
+from tidings.runtime.lru import LRU
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+# Which bound was the reason of a refusal.
+ADDRESS, ALL = "address", "all"
+# Addresses that are remembered: their token buckets, and that one of their connections has logged in.
+REMEMBERED = 10_000
+# Seconds that an address stays known after a login.
+KNOWN = 3600.0
+# Seconds that a connection has to prove something before another may have its place.
+GRACE = 1.0
+# Addresses of a list of forwarders that are looked at, from the end.
+_MAX_HOPS = 16
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Bounds:
+    """connections: open at a time that have proved nothing; rate: tokens a second, 0 is unlimited; burst: at once."""
+
+    connections: int
+    rate: float
+    burst: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Refusal:
+    """reason: `ADDRESS` or `ALL`; retry_after: seconds."""
+
+    reason: str
+    retry_after: float
+
+
+class Stranger:
+    """One open connection that has proved nothing.
+
+    busy: something that it asked for is under way, so its place is not given to another.
+    """
+
+    __slots__ = ("_close", "busy", "counted", "key", "since")
+
+    def __init__(self, key: str, *, counted: bool, since: float, close: Callable[[], None]) -> None:
+        self.key = key
+        self.counted = counted
+        self.since = since
+        self.busy = False
+        self._close = close
+
+    def close(self) -> None:
+        self._close()
+
+
+class _Buckets:
+    """A token bucket for each key: the moment at which it will be full again. Of a forgotten key it is full."""
+
+    def __init__(self, clock: Clock, bounds: Bounds, remembered: int) -> None:
+        self._clock = clock
+        self._rate = bounds.rate
+        self._filling = max(bounds.burst, 1.0) / bounds.rate if bounds.rate else 0.0
+        self._full_at: LRU[str, float] = LRU(remembered)
+
+    def wait(self, key: str, cost: float) -> float:
+        """Seconds until there are so many tokens."""
+        if not self._rate:
+            return 0.0
+        now = self._clock.monotonic()
+        full_at = max(now, self._full_at.get(key) or 0.0) + cost / self._rate
+        # More than the bucket ever has is there when it is full.
+        return max(0.0, full_at - now - max(self._filling, cost / self._rate))
+
+    def add(self, key: str, cost: float) -> None:
+        """Take tokens, also such as are not there yet; a negative cost gives them back."""
+        if self._rate:
+            now = self._clock.monotonic()
+            self._full_at.put(key, max(now, self._full_at.get(key) or 0.0) + cost / self._rate)
+
+
+class Strangers:
+    """Connections that have proved nothing, and token buckets of what is done for them.
+
+    An address is one of IPv4 or a /64 of IPv6. Once one of its connections has logged in it is known for an hour: its
+    other connections are counted for all only, as those of trusted proxies are. When all places are used up, the
+    oldest connection of a stranger makes room for the next, unless all of them are busy or younger than a second.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        each: Bounds,
+        together: Bounds,
+        trusted: Sequence[Network] = (),
+        remembered: int = REMEMBERED,
+    ) -> None:
+        """each: of one address; together: of all; trusted: proxies that speak for others."""
+        self._clock = clock
+        self._each = each
+        self._together = together
+        self._trusted = tuple(trusted)
+        self._of_each = _Buckets(clock, each, remembered)
+        self._of_all = _Buckets(clock, together, 1)
+        self._present: OrderedDict[Stranger, None] = OrderedDict()
+        self._counts: dict[str, int] = {}
+        self._known: LRU[str, float] = LRU(remembered)
+
+    def __len__(self) -> int:
+        return len(self._present)
+
+    def enter(self, host: str, close: Callable[[], None]) -> Stranger | Refusal:
+        """A place for a connection, until `proved` or `left`.
+
+        close: called when the place is given to another; the stranger has left by then.
+        """
+        key = key_of(host)
+        counted = not (self.is_trusted(host) or self.is_known(host))
+        if counted and self._counts.get(key, 0) >= self._each.connections:
+            return Refusal(ADDRESS, GRACE)
+        if len(self._present) >= self._together.connections:
+            oldest = self._replaceable()
+            if oldest is None:
+                return Refusal(ALL, GRACE)
+            self.left(oldest)
+            oldest.close()
+        stranger = Stranger(key, counted=counted, since=self._clock.monotonic(), close=close)
+        self._present[stranger] = None
+        if counted:
+            self._counts[key] = self._counts.get(key, 0) + 1
+        return stranger
+
+    def proved(self, stranger: Stranger) -> None:
+        """The connection has logged in; it is no stranger's any more, and its address is known."""
+        self.left(stranger)
+        self._known.put(stranger.key, self._clock.monotonic() + KNOWN)
+
+    def left(self, stranger: Stranger) -> None:
+        """The connection is closed. Without effect on one that has left before."""
+        if stranger not in self._present:
+            return
+        del self._present[stranger]
+        if stranger.counted:
+            count = self._counts[stranger.key] - 1
+            if count:
+                self._counts[stranger.key] = count
+            else:
+                del self._counts[stranger.key]
+
+    def take(self, host: str, cost: float = 1.0) -> Refusal | None:
+        """Take tokens for something that is to be done now; none are taken when there are too few."""
+        key = self._counted_key(host)
+        if key is not None and (wait := self._of_each.wait(key, cost)):
+            return Refusal(ADDRESS, wait)
+        if wait := self._of_all.wait(ALL, cost):
+            return Refusal(ALL, wait)
+        self._add(key, cost)
+        return None
+
+    def reserve(self, host: str, cost: float = 1.0) -> float:
+        """Take tokens in any case; returns the seconds to wait until it may be done.
+
+        For what each connection does one at a time: only so many can be waiting, so none waits for long.
+        """
+        key = self._counted_key(host)
+        wait = self._of_all.wait(ALL, cost)
+        if key is not None:
+            wait = max(wait, self._of_each.wait(key, cost))
+        self._add(key, cost)
+        return wait
+
+    def give_back(self, host: str, cost: float = 1.0) -> None:
+        """Undo a `take` or `reserve`: whoever asked has logged in."""
+        self._add(self._counted_key(host), -cost)
+
+    def is_known(self, host: str) -> bool:
+        """Has a connection of this address logged in within the hour?"""
+        until = self._known.get(key_of(host))
+        return until is not None and self._clock.monotonic() < until
+
+    def is_trusted(self, host: str) -> bool:
+        """Is this a proxy that speaks for others?"""
+        return bool(self._trusted) and _is_within(host, self._trusted)
+
+    def speaks_for(self, host: str, forwarded: bytes | None) -> str:
+        """Whose request it is: the peer's own, or, if that is a trusted proxy, the last address of `X-Forwarded-For`
+        that is none. The proxy's where it does not say."""
+        if forwarded is None or not self.is_trusted(host):
+            return host
+        for raw in reversed(forwarded.decode("latin-1").rsplit(",", _MAX_HOPS)[-_MAX_HOPS:]):
+            hop = raw.strip()
+            if hop.count(":") == 1 or hop.startswith("["):
+                # With a port, or as it stands in a URL.
+                hop = hop.removeprefix("[").partition("]" if hop.startswith("[") else ":")[0]
+            if _parse(hop) is None:
+                return host
+            if not self.is_trusted(hop):
+                return hop
+            host = hop
+        return host
+
+    def _replaceable(self) -> Stranger | None:
+        limit = self._clock.monotonic() - GRACE
+        for stranger in self._present:
+            if stranger.since > limit:
+                return None
+            if not stranger.busy:
+                return stranger
+        return None
+
+    def _counted_key(self, host: str) -> str | None:
+        return None if self.is_trusted(host) else key_of(host)
+
+    def _add(self, key: str | None, cost: float) -> None:
+        self._of_all.add(ALL, cost)
+        if key is not None:
+            self._of_each.add(key, cost)
+
+
+@functools.lru_cache(1024)
+def key_of(host: str) -> str:
+    """What counts as one address: an IPv4 address, also one that is written as IPv6, or a /64 of IPv6.
+
+    What is no address is a key of its own.
+    """
+    address = _parse(host)
+    if isinstance(address, ipaddress.IPv6Address):
+        return str(ipaddress.IPv6Network((int(address) >> 64 << 64, 64)))
+    return str(address or host[:64])
+
+
+def _parse(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return None
+    return getattr(address, "ipv4_mapped", None) or address
+
+
+@functools.lru_cache(1024)
+def _is_within(host: str, networks: tuple[Network, ...]) -> bool:
+    address = _parse(host)
+    return address is not None and any(address in network for network in networks)
