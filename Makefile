@@ -1,7 +1,7 @@
 # The commands of the project; `make` alone lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo migrate test check test-crash interop fuzz bench compare lock clean services
+.PHONY: help up demo migrate test check test-crash test-security interop fuzz bench compare lock clean services
 
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -9,7 +9,7 @@ LOCK   := $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-heade
           --no-emit-find-links --python-version 3.11 $(if $(UPGRADE),--upgrade)
 
 help:  ## list the commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 up: $(VENV)/.runtime  ## start everything and stay until Ctrl-C
 	@exec $(BIN)/tidings up
@@ -29,6 +29,9 @@ check: $(VENV)/.dev  ## style, types, imports, known vulnerabilities
 
 test-crash: services  ## kill every process under load and reconcile the ledgers
 	@exec $(BIN)/python -m pytest -s tests/crash
+
+test-security: services  ## attack real processes, at length; figures of memory, CPU and delay
+	@exec $(BIN)/python -m pytest -s --long -o faulthandler_timeout=300 tests/security
 
 interop: $(VENV)/.dev  ## converse with devices of official Signal releases (needs Node 20 and npm)
 	@npm ci --silent --ignore-scripts --prefix tests/interop

@@ -130,8 +130,12 @@ class Business:
             status, answer = await self.call("POST", "/v1/users/login", change, authorization=_basic("secret"))
         if status != 200:
             raise Unexpected(f"login: {status} {answer}")
-        self.token = answer["users"][0]["token"]
-        self._authorization = f"Bearer {self.token}".encode()
+        self.use(answer["users"][0]["token"])
+
+    def use(self, token: str) -> None:
+        """Go on with a token that somebody else has got."""
+        self.token = token
+        self._authorization = f"Bearer {token}".encode()
 
     async def call(
         self, method: str, path: str, body: Any = None, *, authorization: bytes | None = None

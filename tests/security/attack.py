@@ -1,0 +1,144 @@
+"""What an attack costs: measured from its beginning to its end, written down, and held against the limits."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import psutil
+
+from harness import measure
+from harness.processes import usage
+from tests.security.bystanders import Waited
+from tests.security.figures import Figures, Form
+from tests.security.scene import Target
+
+MIB = 2**20
+# What somebody who is not logged in may cost a process, and others.
+MEMORY_MIB = 64.0
+CPU_PERCENT = 5.0
+DELAY_S = 1.0
+# In the short form: what is paid once, in CPU seconds.
+ONCE_S = 0.25
+# The longest that an attack may last.
+SECONDS = 180.0
+
+
+class Strike:
+    """One attack that goes on, and after its end what it cost.
+
+    memory_mib: growth of the resident memory to its peak; cpu_percent: of one core, beyond what `waited` costs by
+    itself; waited: by the kind of bystander.
+    """
+
+    def __init__(self, name: str, figures: Figures) -> None:
+        self.name = name
+        self.memory_mib = 0.0
+        self.cpu_percent = 0.0
+        self.seconds = 0.0
+        self.waited: dict[str, Waited] = {}
+        self._figures = figures
+        self._started = time.perf_counter()
+
+    async def last(self, seconds: float) -> None:
+        """Returns when the attack has lasted so long."""
+        await asyncio.sleep(self._started + seconds - time.perf_counter())
+
+    def figure(
+        self, what: str, measured: float, limit: float | None, unit: str = "", *, at_least: bool = False
+    ) -> None:
+        """Another figure of this attack. Raises `AssertionError` when it is beyond the limit."""
+        self._figures.record(self.name, what, measured, limit, unit, at_least=at_least)
+
+
+class Attack:
+    """Call it for an attack on one of the processes of a target."""
+
+    def __init__(self, target: Target, figures: Figures, form: Form) -> None:
+        self._target = target
+        self._figures = figures
+        self._form = form
+
+    @contextlib.asynccontextmanager
+    async def __call__(
+        self,
+        name: str,
+        *,
+        on: str,
+        others: Sequence[str],
+        memory: float | None = MEMORY_MIB,
+        cpu: float | None = CPU_PERCENT,
+        delay: float | None = DELAY_S,
+        refusals: int | None = 0,
+    ) -> AsyncIterator[Strike]:
+        """Raises `AssertionError` at the end when it cost more than it may, or the process is not the same any more."""
+        pid = self._target.pid(on)
+        base = await self._baseline(on, tuple(others))
+        bystanders = self._target.bystanders
+        if self._form.long:
+            print(f"\n{name}, on {on} ...", flush=True)
+        strike = Strike(name, self._figures)
+        _forget_peak(pid)
+        resident, before = psutil.Process(pid).memory_info().rss, usage(pid)
+        await asyncio.to_thread(bystanders.begin, others)
+        strike._started = started = time.perf_counter()
+        try:
+            async with asyncio.timeout(SECONDS):
+                yield strike
+        finally:
+            strike.seconds = time.perf_counter() - started
+            strike.waited = await asyncio.to_thread(bystanders.end)
+        seconds = time.perf_counter() - started
+        assert self._target.pid(on) == pid
+        after = usage(pid)
+        strike.memory_mib = (after.peak_rss - resident) / MIB
+        strike.cpu_percent = max(0.0, (after.cpu - before.cpu) / seconds - base) * 100
+        self._note(strike, on, memory, cpu, delay, refusals)
+
+    def _note(
+        self,
+        strike: Strike,
+        on: str,
+        memory: float | None,
+        cpu: float | None,
+        delay: float | None,
+        refusals: int | None,
+    ) -> None:
+        note, name = self._figures.note, strike.name
+        if cpu is not None and not self._form.long:
+            cpu += ONCE_S / strike.seconds * 100
+        noted = [
+            note(name, f"memory of {on}", strike.memory_mib, memory, "MiB"),
+            note(name, f"CPU of {on}", strike.cpu_percent, cpu, "%"),
+        ]
+        for kind, waited in strike.waited.items():
+            slowest = measure.percentiles(waited.took)
+            noted.append(note(name, f"longest wait of {kind}", slowest["max"], delay, "s"))
+            noted.append(note(name, f"refusals of {kind}", len(waited.refusals), refusals))
+        beyond = [str(figure) for figure in noted if not figure.is_within]
+        said = [text for waited in strike.waited.values() for text in waited.refusals[:3]]
+        assert not beyond, "\n".join([*beyond, *said])
+
+    async def _baseline(self, on: str, others: tuple[str, ...]) -> float:
+        """CPU seconds a second that these cost without an attack."""
+        baselines = self._target.baselines
+        if (on, others) not in baselines:
+            bystanders, pid = self._target.bystanders, self._target.pid(on)
+            # What is done once for each kind (sessions, imports) is done before.
+            for seconds in (0.25, self._form.pick(short=0.5, long=3.0)):
+                started, before = time.perf_counter(), usage(pid).cpu
+                await asyncio.to_thread(bystanders.begin, others)
+                await asyncio.sleep(seconds)
+                await asyncio.to_thread(bystanders.end)
+                share = (usage(pid).cpu - before) / (time.perf_counter() - started)
+            baselines[on, others] = share
+        return baselines[on, others]
+
+
+def _forget_peak(pid: int) -> None:
+    """Have the kernel's peak of the resident memory begin again; where it cannot, an older peak counts too."""
+    with contextlib.suppress(OSError):
+        Path(f"/proc/{pid}/clear_refs").write_text("5")

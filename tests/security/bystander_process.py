@@ -1,0 +1,65 @@
+"""Starts the process of the bystanders and asks it questions; blocking, and bound to no event loop."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import msgspec
+
+from harness import spawn
+from tests.security.bystanders import Waited
+
+ROOT = Path(__file__).parents[2]
+SECONDS = 90.0
+
+
+class BystanderProcess:
+    """A context manager."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        ours, theirs = socket.socketpair()
+        with theirs, (self._directory / "bystanders.log").open("ab") as log:
+            command = [sys.executable, "-m", "tests.security.bystanders", f"--control-fd={theirs.fileno()}"]
+            self._process = spawn.start(command, cwd=ROOT, stdout=log, stderr=log, pass_fds=(theirs.fileno(),))
+        ours.settimeout(SECONDS)
+        self._socket = ours
+        self._lines = ours.makefile("rb")
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        assert self._process is not None
+        self._lines.close()
+        self._socket.close()
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def open(self, where: Mapping[str, Any]) -> str:
+        """Get ready; the URL that callbacks are to go to."""
+        return str(self._ask("open", where=where))
+
+    def begin(self, kinds: Sequence[str]) -> None:
+        """Use the installation from now on, each kind at its pace."""
+        self._ask("begin", kinds=kinds)
+
+    def end(self) -> dict[str, Waited]:
+        """Stop when what is under way has ended: how long each kind has waited."""
+        return msgspec.convert(self._ask("end"), dict[str, Waited])
+
+    def _ask(self, what: str, **details: Any) -> Any:
+        self._socket.sendall(json.dumps({"do": what, **details}).encode() + b"\n")
+        line = self._lines.readline()
+        assert line, f"the bystanders are gone: {(self._directory / 'bystanders.log').read_text()[-2000:]}"
+        return json.loads(line)

@@ -1,0 +1,77 @@
+"""The target of the attacks, their figures, and how long they last."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from tests.security import scene
+from tests.security.attack import Attack
+from tests.security.figures import FILE, Figures, Form
+from tests.security.scene import Target
+
+_FIGURES = pytest.StashKey[Figures]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("security")
+    group.addoption("--long", action="store_true", help="the attacks as long as they are for the record")
+    group.addoption("--database", choices=("sqlite", "mariadb"), help="of the installation that is attacked")
+
+
+@pytest.fixture(scope="session")
+def form(pytestconfig: pytest.Config) -> Form:
+    """Long for `make test-security`."""
+    return Form(bool(pytestconfig.getoption("--long", default=False)))
+
+
+@pytest.fixture(scope="session")
+def _figures(form: Form, pytestconfig: pytest.Config) -> Figures:
+    pytestconfig.stash[_FIGURES] = Figures(form)
+    return pytestconfig.stash[_FIGURES]
+
+
+@pytest.fixture
+def figures(_figures: Figures, request: pytest.FixtureRequest) -> Figures:
+    """Those of the session, each under the name of its test."""
+    _figures.test = f"{request.path.relative_to(request.config.rootpath)}::{request.node.name}"
+    return _figures
+
+
+@pytest.fixture(scope="session")
+def _shared_target(
+    tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config, request: pytest.FixtureRequest
+) -> Iterator[Target]:
+    mariadb = None
+    if pytestconfig.getoption("--database", default=None) == "mariadb":
+        mariadb = request.getfixturevalue("mariadb")
+    # A loop of its own, which rests while the tests run on theirs: nothing of the target is bound to it.
+    with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
+        running = scene.running(tmp_path_factory.mktemp("attacked"), mariadb)
+        target = runner.run(running.__aenter__())
+        try:
+            yield target
+        finally:
+            runner.run(running.__aexit__(None, None, None))
+
+
+@pytest.fixture
+async def target(_shared_target: Target) -> AsyncIterator[Target]:
+    """What was dialled is hung up after the test."""
+    yield _shared_target
+    _shared_target.hang_up()
+
+
+@pytest.fixture
+def attack(target: Target, figures: Figures, form: Form) -> Attack:
+    """On the shared target."""
+    return Attack(target, figures, form)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    figures = config.stash.get(_FIGURES, None)
+    if figures is not None and figures.all:
+        terminalreporter.write_sep("=", f"figures, also in {FILE.relative_to(config.rootpath)}")
+        terminalreporter.write_line(figures.table())

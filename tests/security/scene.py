@@ -1,0 +1,111 @@
+"""An installation to be attacked, and those who use it meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import os
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+
+from harness import measure
+from harness.client import Business
+from harness.installation import Installation
+from harness.mariadb import MariaDB
+from tests.security.bystander_process import BystanderProcess
+
+REGISTRATION_KEY = "the registration key of these attacks"
+ENVIRONMENT = {
+    "TIDINGS_ROBOTS_KINDS": "11,14",
+    "TIDINGS_ROBOTS_PER_KIND": "20",
+    "TIDINGS_REGISTRATION_KEY": REGISTRATION_KEY,
+}
+READERS = tuple(f"1555011{index:04d}" for index in range(20))
+# Whom the bystanders write to; the rest is for tests.
+BYSTANDERS_READERS = READERS[:10]
+
+_strangers = itertools.count(1)
+
+
+class Target:
+    """places: the addresses of `webapp`, `network` (HTTP), `connections` (TCP) and `link` (of the Coreapp).
+    baselines: CPU seconds a second of a process while bystanders of these kinds use it and nobody attacks.
+    """
+
+    def __init__(self, installation: Installation, business: Business, bystanders: BystanderProcess) -> None:
+        self.installation = installation
+        self.business = business
+        self.bystanders = bystanders
+        self.baselines: dict[tuple[str, tuple[str, ...]], float] = {}
+        common = installation.common
+        self.places = {
+            place: (host, int(port))
+            for place, variable in (
+                ("webapp", "TIDINGS_API_ADDRESS"),
+                ("network", "TIDINGS_NETWORK_HTTP_ADDRESS"),
+                ("connections", "TIDINGS_NETWORK_TCP_ADDRESS"),
+                ("link", "TIDINGS_COREAPP_ADDRESS"),
+            )
+            for host, port in [common[variable].rsplit(":", 1)]
+        }
+        self.network_url = common["TIDINGS_NETWORK_HTTP_URL"]
+        self.registration_key = REGISTRATION_KEY
+        self._dialled: list[asyncio.StreamWriter] = []
+
+    def stranger(self) -> str:
+        """A loopback address that this session has not used before, and hardly any other."""
+        number = next(_strangers)
+        return f"127.{1 + os.getpid() % 250}.{number // 250}.{1 + number % 250}"
+
+    async def dial(self, place: str, address: str | None = None) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """A raw connection from this address, or from a new one; closed after the test. Raises `OSError`."""
+        host, port = self.places[place]
+        reader, writer = await asyncio.open_connection(host, port, local_addr=(address or self.stranger(), 0))
+        self._dialled.append(writer)
+        return reader, writer
+
+    def hang_up(self) -> None:
+        """Close every raw connection."""
+        for writer in self._dialled:
+            writer.transport.abort()
+        self._dialled.clear()
+
+    def pid(self, process: str) -> int:
+        """Raises `AssertionError` when it has ended."""
+        pid = self.installation.processes[process].pid
+        assert pid is not None, f"{process} has ended: {self.installation.processes[process].last_words()}"
+        return pid
+
+    async def metric(self, process: str, name: str, labels: str = "") -> float:
+        """The sum of a metric of `webapp`, `coreapp` or `network` over the labels that contain these; 0 for none."""
+        texts = await asyncio.to_thread(self.installation.metrics)
+        return measure.metric(texts[process], name, labels)
+
+
+@contextlib.asynccontextmanager
+async def running(
+    directory: Path, mariadb: MariaDB | None = None, environment: Mapping[str, str] | None = None
+) -> AsyncIterator[Target]:
+    """Takes some six seconds to start."""
+    async with Installation(directory, mariadb, {**ENVIRONMENT, **(environment or {})}) as installation:
+        await installation.start()
+        business = await installation.business()
+        await business.check_contacts(BYSTANDERS_READERS)
+        with BystanderProcess(directory) as bystanders:
+            webhook = await asyncio.to_thread(
+                bystanders.open,
+                {
+                    "api_port": installation.api_port,
+                    "token": business.token,
+                    "network_url": installation.common["TIDINGS_NETWORK_HTTP_URL"],
+                    "registration_key": REGISTRATION_KEY,
+                    "readers": BYSTANDERS_READERS,
+                },
+            )
+            await business.set_webhook(webhook)
+            target = Target(installation, business, bystanders)
+            try:
+                yield target
+            finally:
+                target.hang_up()
