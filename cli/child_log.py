@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import re
 import time
 from collections.abc import Callable
 from pathlib import Path
+
+from tidings.runtime import private_files
 
 # Both styles of `tidings.runtime.log`.
 _WORTH_REPEATING = re.compile(
@@ -48,7 +51,7 @@ class ChildLog:
         self._missing: int | None = None
         self._retry_at = 0.0
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            private_files.make_directory(path.parent)
             if path.exists():
                 self._put_aside()
             self._open()
@@ -102,7 +105,8 @@ class ChildLog:
         self._size += len(chunk)
 
     def _open(self) -> None:
-        self._file = self.path.open("ab", buffering=0)
+        descriptor = private_files.opener(str(self.path), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        self._file = io.FileIO(descriptor, "ab")
         self._size = self._file.tell()
 
     def _put_aside(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from typing import Protocol, cast
@@ -36,6 +37,8 @@ class Command(Protocol):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the result is the exit status: 0 done, 1 failed, 2 wrong use or settings, 130 interrupted."""
+    # What no code of ours makes by mode, a library's temporary file say, is private too.
+    os.umask(0o077)
     words = list(sys.argv[1:] if arguments is None else arguments)
     listing = "\n".join(f"  {name:<9} {line}" for name, line in COMMANDS.items())
     parser = argparse.ArgumentParser(

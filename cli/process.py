@@ -15,7 +15,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
-from tidings.runtime import crashpoints, log, sampling, service
+from tidings.runtime import crashpoints, log, private_files, sampling, service
 from tidings.runtime.settings import LogSettings, ProcessSettings
 
 try:
@@ -59,6 +59,7 @@ def run(
         die_with(options.lifeline_fd)
     settings = read(os.environ)
     configure_logging(name, settings)
+    private_files.mend(settings.data_dir)
     crashpoints.arm(os.environ.get("TIDINGS_CRASH_AT"))
     with sampling.profiling(settings.profile):
         run_loop(_serve(name, settings, serve, options.ready_fd))

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from handset.application import ReceivedMessage
+from tidings.runtime import private_files
 from tidings.runtime.clock import Clock
 
 LIMIT = 16 * 1024 * 1024
@@ -39,7 +40,7 @@ class ShownLog:
 
     def __init__(self, path: Path, clock: Clock, *, limit: int = LIMIT) -> None:
         """limit: bytes; 0 for none."""
-        path.parent.mkdir(parents=True, exist_ok=True)
+        private_files.make_directory(path.parent)
         self._path = path
         self._before = path.with_name(path.name + ".1")
         self._clock = clock
@@ -48,7 +49,7 @@ class ShownLog:
         _remove_torn_line(self._file)
 
     def _open(self) -> int:
-        return os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        return os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, private_files.FILE_MODE)
 
     def append(self, messages: Sequence[ReceivedMessage]) -> None:
         now = round(self._clock.now(), 3)

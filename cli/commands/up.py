@@ -15,6 +15,7 @@ import tidings
 from cli import process
 from cli.console import Console
 from cli.installation import ADMINISTRATOR, FIRST_PASSWORD, Installation, Where
+from tidings.runtime import private_files
 from tidings.runtime.settings import LogSettings
 
 NEW_PASSWORD = "Tidings-2026!"  # noqa: S105
@@ -45,6 +46,7 @@ def run(options: argparse.Namespace) -> int:
         level = os.environ.get("TIDINGS_LOG_LEVEL") or "warning"
         process.configure_logging("up", LogSettings.read({"TIDINGS_LOG_LEVEL": level}), console.say)
         installation = Installation(os.environ, console.say)
+        private_files.mend(installation.data_dir)
         installation.read()
         asyncio.run(_stay(installation, console.say))
     finally:

@@ -26,6 +26,7 @@ from tidings.client.errors import FileChanged, FileLost
 from tidings.client.http import NetworkApi
 from tidings.media import kinds
 from tidings.media.errors import UnusableType
+from tidings.runtime import private_files
 from tidings.wire import media_objects
 
 VOICE = "voice"
@@ -161,7 +162,7 @@ def _open(path: Path) -> IO[bytes]:
 
 
 def _begin(folder: Path) -> tuple[IO[bytes], Path]:
-    folder.mkdir(parents=True, exist_ok=True)
+    private_files.make_directory(folder)
     descriptor, unfinished = tempfile.mkstemp(prefix=".", suffix=".part", dir=folder)
     return os.fdopen(descriptor, "wb"), Path(unfinished)
 

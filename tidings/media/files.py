@@ -18,6 +18,7 @@ from typing import BinaryIO, TypeVar
 from prometheus_client import Counter
 
 from tidings.media.errors import DiskFull, FileEmpty, FileGone, FileTooLarge
+from tidings.runtime import private_files
 
 WRITTEN = Counter("tidings_media_written_bytes_total", "Bytes of files that were kept")
 
@@ -52,8 +53,13 @@ class Files:
         self._reserve = reserve
 
     def prepare(self) -> None:
-        """Make the directory when it is not there. Raises `OSError`."""
-        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        """Make the directory when it is not there. Raises `OSError`.
+
+        One that is there may have been made for several users: its group may do with the
+        files in it what it may do with it.
+        """
+        private_files.make_directory(self.directory)
+        private_files.warn_of_strangers(self.directory)
 
     def free(self) -> int:
         """Bytes that may still be written. Raises `OSError`."""
@@ -179,6 +185,8 @@ class Draft:
             if self._file is None:
                 descriptor = os.open(self._unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
                 self._file = os.fdopen(descriptor, "wb", buffering=0)
+                # Whatever the umask is.
+                os.fchmod(descriptor, private_files.shared_mode(self._files.directory))
             view = memoryview(self._block)
             try:
                 self._hash.update(view)

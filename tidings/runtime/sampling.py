@@ -10,8 +10,9 @@ import collections
 import contextlib
 import signal
 from collections.abc import Iterator
-from pathlib import Path
 from types import FrameType
+
+from tidings.runtime import private_files
 
 INTERVAL = 0.001  # seconds of CPU time of the whole process
 MAX_DEPTH = 100
@@ -40,4 +41,5 @@ def profiling(path: str) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.signal(signal.SIGPROF, earlier)
-        Path(path).write_text("".join(f"{';'.join(stack)} {count}\n" for stack, count in stacks.most_common()))
+        with open(path, "w", opener=private_files.opener) as file:
+            file.writelines(f"{';'.join(stack)} {count}\n" for stack, count in stacks.most_common())

@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from pydantic import PlainValidator
 
-from tidings.runtime import env, strangers
+from tidings.runtime import env, private_files, strangers
 
 DEFAULT_NUMBER = "15550000000"
 
@@ -23,7 +23,7 @@ DEFAULT_NUMBER = "15550000000"
 def _data_dir(value: str) -> Path:
     path = env.parse_path(value)
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        private_files.make_directory(path)
     except OSError as error:
         raise env.mistake(f"data directory {path}: {error.strerror}") from None
     if not os.access(path, os.X_OK):

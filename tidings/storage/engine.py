@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 import math
+import os
 import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import aiomysql
@@ -13,8 +18,11 @@ import sqlalchemy as sa
 from pymysql.constants import CR
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
+from tidings.runtime import private_files
 from tidings.runtime.settings import DatabaseSettings
 from tidings.storage import sqlite_driver
+
+log = logging.getLogger(__name__)
 
 # Seconds until a server has greeted and let us in.
 CONNECT_SECONDS = 5.0
@@ -30,6 +38,7 @@ def make(settings: DatabaseSettings, idle_timeout: float | None) -> AsyncEngine:
             pool_reset_on_return=None,
             connect_args={"timeout": 30},
         )
+        sa.event.listen(engine.sync_engine, "do_connect", _make_private)
         sa.event.listen(engine.sync_engine, "connect", _set_up_sqlite)
         sa.event.listen(engine.sync_engine, "begin", _begin_sqlite)
         return engine
@@ -49,6 +58,20 @@ def make(settings: DatabaseSettings, idle_timeout: float | None) -> AsyncEngine:
     if idle_timeout is not None:
         _end_when_idle(engine, idle_timeout)
     return engine
+
+
+def _make_private(dialect: Any, record: Any, arguments: Sequence[Any], named: Mapping[str, Any]) -> None:
+    """The database's file, made so that only its owner reads it; SQLite gives its log and index the same mode."""
+    if arguments[0] in ("", ":memory:"):
+        return
+    path = Path(arguments[0])
+    # What cannot be made or changed is for the first connection to say.
+    with contextlib.suppress(OSError):
+        os.close(os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, private_files.FILE_MODE))
+    for part in (path, path.with_name(path.name + "-wal"), path.with_name(path.name + "-shm")):
+        with contextlib.suppress(OSError):
+            if private_files.restrict(part):
+                log.warning("permissions.mended", extra={"path": str(part)})
 
 
 async def _connect_mysql(**arguments: Any) -> aiomysql.Connection:

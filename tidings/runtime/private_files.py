@@ -1,0 +1,93 @@
+"""Files and directories that nobody but their owner may read, made so whatever the umask is.
+
+Those that are looser, of an earlier release or by somebody's hand, are mended at start.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+log = logging.getLogger(__name__)
+
+FILE_MODE = 0o600
+DIRECTORY_MODE = 0o700
+_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+# Folders of the data directory that are ours to the last file, with few files in them.
+_WHOLE = ("logs", "secrets")
+_FOLDERS = (*_WHOLE, "media", "blobs", "files")
+_OURS = (".db", ".db-wal", ".db-shm", ".jsonl", ".jsonl.1", ".lock", ".json")
+
+
+def opener(path: str, flags: int) -> int:
+    """For `open`: a new file is private."""
+    return os.open(path, flags | os.O_CLOEXEC, FILE_MODE)
+
+
+def make_directory(path: Path) -> None:
+    """A private directory, and parents as the umask says; one that is there stays as it is. Raises `OSError`."""
+    try:
+        path.mkdir(mode=DIRECTORY_MODE)
+    except FileNotFoundError:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.mkdir(mode=DIRECTORY_MODE, exist_ok=True)
+    except FileExistsError:
+        if not path.is_dir():
+            raise
+
+
+def restrict(path: Path) -> bool:
+    """Take what others may do with a file or directory from them; was there anything? Raises `OSError`.
+
+    Only permissions of what is no link and no directory that everybody shares (`/tmp`) are changed.
+    """
+    found = path.lstat().st_mode
+    if not found & _OTHERS or stat.S_ISLNK(found) or (stat.S_ISDIR(found) and found & stat.S_ISVTX):
+        return False
+    path.chmod(stat.S_IMODE(found) & ~_OTHERS)
+    return True
+
+
+def mend(data_dir: Path) -> None:
+    """Make the data directory, and what we keep in it, private where it is not; a warning says what was not."""
+    for path in _kept(data_dir):
+        try:
+            if restrict(path):
+                log.warning("permissions.mended", extra={"path": str(path)})
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            log.warning("permissions.loose", extra={"path": str(path), "error": error.strerror})
+
+
+def _kept(data_dir: Path) -> Iterator[Path]:
+    yield data_dir
+    try:
+        entries = sorted(data_dir.iterdir())
+    except OSError:
+        return
+    for entry in entries:
+        if entry.name.endswith(_OURS) or entry.name in _FOLDERS:
+            yield entry
+            if entry.name in _WHOLE and entry.is_dir():
+                yield from sorted(entry.iterdir())
+
+
+def shared_mode(directory: Path) -> int:
+    """Mode of new files in a directory that an operator may have made for several users: its group may do with them
+    what it may do with the directory, everybody else nothing. Raises `OSError`."""
+    found = directory.stat().st_mode
+    return FILE_MODE | (stat.S_IRGRP if found & stat.S_IRGRP else 0) | (stat.S_IWGRP if found & stat.S_IWGRP else 0)
+
+
+def warn_of_strangers(directory: Path) -> None:
+    """A warning for a directory that everybody may look into, which is not ours to change."""
+    try:
+        loose = directory.stat().st_mode & stat.S_IRWXO
+    except OSError:
+        return
+    if loose:
+        log.warning("permissions.loose", extra={"path": str(directory), "error": "every user may look into it"})
