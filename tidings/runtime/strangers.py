@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 from tidings.runtime.clock import Clock
 from tidings.runtime.lru import LRU
+from tidings.runtime.token_buckets import TokenBuckets
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -61,31 +62,6 @@ class Stranger:
         self._close()
 
 
-class _Buckets:
-    """A token bucket for each key: the moment at which it will be full again. Of a forgotten key it is full."""
-
-    def __init__(self, clock: Clock, bounds: Bounds, remembered: int) -> None:
-        self._clock = clock
-        self._rate = bounds.rate
-        self._filling = max(bounds.burst, 1.0) / bounds.rate if bounds.rate else 0.0
-        self._full_at: LRU[str, float] = LRU(remembered)
-
-    def wait(self, key: str, cost: float) -> float:
-        """Seconds until there are so many tokens."""
-        if not self._rate:
-            return 0.0
-        now = self._clock.monotonic()
-        full_at = max(now, self._full_at.get(key) or 0.0) + cost / self._rate
-        # More than the bucket ever has is there when it is full.
-        return max(0.0, full_at - now - max(self._filling, cost / self._rate))
-
-    def add(self, key: str, cost: float) -> None:
-        """Take tokens, also such as are not there yet; a negative cost gives them back."""
-        if self._rate:
-            now = self._clock.monotonic()
-            self._full_at.put(key, max(now, self._full_at.get(key) or 0.0) + cost / self._rate)
-
-
 class Strangers:
     """Connections that have proved nothing, and token buckets of what is done for them.
 
@@ -108,8 +84,8 @@ class Strangers:
         self._each = each
         self._together = together
         self._trusted = tuple(trusted)
-        self._of_each = _Buckets(clock, each, remembered)
-        self._of_all = _Buckets(clock, together, 1)
+        self._of_each: TokenBuckets[str] = TokenBuckets(clock, rate=each.rate, burst=each.burst, remembered=remembered)
+        self._of_all: TokenBuckets[str] = TokenBuckets(clock, rate=together.rate, burst=together.burst, remembered=1)
         self._present: OrderedDict[Stranger, None] = OrderedDict()
         self._counts: dict[str, int] = {}
         self._known: LRU[str, float] = LRU(remembered)

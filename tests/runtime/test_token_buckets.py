@@ -1,0 +1,39 @@
+"""Token buckets: a burst at once, then a rate, each key by itself."""
+
+from __future__ import annotations
+
+import pytest
+
+from tidings.runtime.clock import ManualClock
+from tidings.runtime.token_buckets import TokenBuckets
+
+
+def test_a_burst_passes_at_once_and_then_tokens_come_at_their_rate() -> None:
+    clock = ManualClock()
+    buckets: TokenBuckets[str] = TokenBuckets(clock, rate=2.0, burst=3, remembered=10)
+    assert [buckets.take("a") for _ in range(3)] == [0.0, 0.0, 0.0]
+    assert buckets.take("a") == pytest.approx(0.5)
+    assert buckets.take("b") == 0.0, "another key has a bucket of its own"
+    clock.advance(0.5)
+    assert buckets.take("a") == 0.0
+    assert buckets.take("a") == pytest.approx(0.5), "what was refused has taken nothing"
+
+
+def test_a_cost_above_the_burst_passes_when_the_bucket_is_full() -> None:
+    clock = ManualClock()
+    buckets: TokenBuckets[str] = TokenBuckets(clock, rate=1.0, burst=10, remembered=10)
+    assert buckets.take("a", 30) == 0.0
+    assert buckets.take("a", 1) == pytest.approx(21.0), "and is paid for"
+
+
+def test_a_rate_of_nothing_is_no_limit() -> None:
+    buckets: TokenBuckets[str] = TokenBuckets(ManualClock(), rate=0.0, burst=1, remembered=10)
+    assert [buckets.take("a", 1000) for _ in range(100)] == [0.0] * 100
+    assert len(buckets) == 0
+
+
+def test_only_so_many_keys_are_remembered() -> None:
+    buckets: TokenBuckets[int] = TokenBuckets(ManualClock(), rate=1.0, burst=1, remembered=5)
+    for key in range(20):
+        buckets.take(key)
+    assert len(buckets) == 5

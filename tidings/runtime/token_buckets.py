@@ -1,0 +1,50 @@
+"""Token buckets, one for each of many keys."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Generic, TypeVar
+
+from tidings.runtime.clock import Clock
+from tidings.runtime.lru import LRU
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+class TokenBuckets(Generic[Key]):
+    """A token bucket for each key: the moment at which it will be full again, which is all that there is to know.
+
+    The last `remembered` keys are known, about 200 bytes each; of a forgotten key the bucket is full.
+    """
+
+    def __init__(self, clock: Clock, *, rate: float, burst: float, remembered: int) -> None:
+        """rate: tokens a second, 0 is unlimited; burst: tokens of a full bucket."""
+        self._clock = clock
+        self._rate = rate
+        self._filling = max(burst, 1.0) / rate if rate else 0.0
+        self._full_at: LRU[Key, float] = LRU(remembered)
+
+    def __len__(self) -> int:
+        return len(self._full_at)
+
+    def wait(self, key: Key, cost: float = 1.0) -> float:
+        """Seconds until there are so many tokens."""
+        if not self._rate:
+            return 0.0
+        now = self._clock.monotonic()
+        full_at = max(now, self._full_at.get(key) or 0.0) + cost / self._rate
+        # More than the bucket ever has is there when it is full.
+        return max(0.0, full_at - now - max(self._filling, cost / self._rate))
+
+    def add(self, key: Key, cost: float = 1.0) -> None:
+        """Take tokens, also such as are not there yet; a negative cost gives them back."""
+        if self._rate:
+            now = self._clock.monotonic()
+            self._full_at.put(key, max(now, self._full_at.get(key) or 0.0) + cost / self._rate)
+
+    def take(self, key: Key, cost: float = 1.0) -> float:
+        """Take tokens if they are there, and return 0; else the seconds until they are."""
+        wait = self.wait(key, cost)
+        if not wait:
+            self.add(key, cost)
+        return wait
