@@ -9,13 +9,14 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 # Decisions stay as they were taken, and the changelog tells of the past.
-DOCUMENTS = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+DOCUMENTS = (ROOT / "README.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md")))
 FOLDERS = (
     "tidings", "webapp", "coreapp", "network", "handset", "cli", "migrations", "harness", "tests", "benchmarks", "docs"
 )  # fmt: skip
 # A path from the root of the repository; the name of a module alone.
 PATH = re.compile(rf"(?<![\w./:-])((?:{'|'.join(FOLDERS)})/[\w./-]*\w)")
 MODULE = re.compile(r"`([a-z_0-9/]+\.py)`")
+TEST = re.compile(r"(tests/[\w/]+\.py)::(\w+)")
 
 
 @pytest.fixture(scope="module")
@@ -33,3 +34,22 @@ def test_every_file_that_a_document_names_is_there(document: Path, present: set[
     modules = MODULE.findall(text) if document.name == "architecture.md" else []
     gone += [name for name in modules if not any(f"/{path}".endswith(f"/{name}") for path in present)]
     assert gone == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_every_test_that_a_document_names_is_there(document: Path) -> None:
+    named = TEST.findall(document.read_text(encoding="utf-8"))
+    gone = [f"{file}::{test}" for file, test in named if not _has(ROOT / file, test)]
+    assert gone == []
+
+
+def test_a_test_that_is_not_there_is_missed() -> None:
+    here = Path(__file__)
+    assert _has(here, "test_a_test_that_is_not_there_is_missed")
+    assert not _has(here, "test_a_test_that_is_not_there")
+    assert not _has(ROOT / "tests" / "test_nothing.py", "test_nothing")
+
+
+def _has(file: Path, test: str) -> bool:
+    text = file.read_text(encoding="utf-8") if file.exists() else ""
+    return re.search(rf"^(async )?def {test}\(", text, re.MULTILINE) is not None
