@@ -1,7 +1,7 @@
 # The commands of the project; `make` alone lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo migrate test check test-crash test-security interop fuzz bench compare lock clean services
+.PHONY: help up demo migrate test check test-crash test-security interop fuzz bench compare sbom lock clean services
 
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -23,9 +23,10 @@ migrate: $(VENV)/.runtime  ## bring the tables of the database to this version
 test: services  ## all tests but the long ones (under 15 minutes)
 	@exec $(BIN)/python -m pytest -n 2 --dist loadfile --durations=10 --ignore=tests/crash --ignore=tests/interop -o faulthandler_timeout=300
 
-check: $(VENV)/.dev  ## style, types, imports, known vulnerabilities
+check: $(VENV)/.dev  ## style, types, imports, licences, known vulnerabilities
 	@.ci/check
-	@$(BIN)/python .ci/audit.py requirements.lock requirements-dev.lock
+	@$(BIN)/python .ci/supply_chain.py licences requirements.lock requirements-dev.lock
+	@$(BIN)/python .ci/supply_chain.py audit requirements.lock requirements-dev.lock
 
 test-crash: services  ## kill every process under load and reconcile the ledgers
 	@exec $(BIN)/python -m pytest -s tests/crash
@@ -45,6 +46,9 @@ bench: services  ## measure the whole system; results land in benchmarks/results
 
 compare: services  ## measure this tree against an earlier one (BASE=revision)
 	@exec $(BIN)/python -m benchmarks.compare $(BASE)
+
+sbom: $(VENV)/.dev  ## write the bill of materials (CycloneDX) of what the locks install: build/sbom.cdx.json
+	@$(BIN)/python .ci/supply_chain.py sbom build/sbom.cdx.json
 
 lock: $(VENV)/.dev  ## pin the dependencies of pyproject.toml (UPGRADE=1 takes newer ones)
 	@echo 'setuptools>=80' | $(LOCK) pyproject.toml - --output-file requirements.lock >/dev/null

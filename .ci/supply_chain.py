@@ -1,0 +1,283 @@
+"""The supply chain: known flaws of the locked packages, their licences, and a bill of materials made from the locks."""
+
+# ruff: noqa: T201
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import importlib.metadata
+import json
+import re
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from cyclonedx.contrib.license.factories import LicenseFactory
+from cyclonedx.model import HashAlgorithm, HashType
+from cyclonedx.model.bom import Bom
+from cyclonedx.model.component import Component, ComponentScope, ComponentType
+from cyclonedx.output import make_outputter
+from cyclonedx.schema import OutputFormat, SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+from license_expression import get_spdx_licensing
+from packageurl import PackageURL
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+ROOT = Path(__file__).parents[1]
+SNAPSHOT = ROOT / ".ci" / "advisories.json"
+RUNTIME = "requirements.lock"
+# All of them let others use, change and sell what is built on the package; MPL-2.0 asks only for changes of itself.
+PERMITTED = {
+    "0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "BlueOak-1.0.0", "CC0-1.0", "HPND", "ISC", "MIT", "MIT-0",
+    "MIT-CMU", "MPL-2.0", "PSF-2.0", "Python-2.0", "Unlicense", "Zlib",
+}  # fmt: skip
+# What packages say in older forms of their metadata.
+SPDX_OF = {
+    "MIT License": "MIT",
+    "Apache Software License": "Apache-2.0",
+    "BSD License": "BSD-3-Clause",
+    "Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0",
+    "Python Software Foundation License": "PSF-2.0",
+}
+# Looked up by hand: of packages that are not installed everywhere.
+OTHERS = {"colorama": "BSD-3-Clause"}
+FIRST_LINE = re.compile(r"([A-Za-z0-9._-]+)==([^\s;\\]+)")
+HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
+
+
+@dataclasses.dataclass(frozen=True)
+class Package:
+    """One line of a lock: a name, a version and the SHA-256 of every file that may be installed for it."""
+
+    name: str
+    version: str
+    hashes: tuple[str, ...]
+
+
+def locked(path: Path) -> list[Package]:
+    """The packages of a lock, in its order."""
+    found: list[Package] = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if first := FIRST_LINE.match(line):
+            found.append(Package(canonicalize_name(first[1]), first[2], ()))
+        if digest := HASH.search(line):
+            found[-1] = dataclasses.replace(found[-1], hashes=(*found[-1].hashes, digest[1]))
+    return found
+
+
+def every_package(locks: Iterable[Path]) -> list[Package]:
+    """The packages of several locks, each version once."""
+    return list({(package.name, package.version): package for path in locks for package in locked(path)}.values())
+
+
+# --- known flaws ---
+
+
+def asked_of_service(locks: Sequence[Path]) -> list[dict[str, Any]]:
+    """What the vulnerability service knows of the locked packages; empty where it cannot be reached."""
+    command = [sys.executable, "-m", "pip_audit", "--disable-pip", "--require-hashes", "--format", "json"]
+    command += ["--progress-spinner", "off", "--timeout", "10"]
+    for lock in locks:
+        command += ["--requirement", str(lock)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300)  # noqa: S603
+        packages: list[dict[str, Any]] = json.loads(done.stdout)["dependencies"]
+    except (subprocess.TimeoutExpired, ValueError, KeyError):
+        return []
+    return [package for package in packages if "vulns" in package]
+
+
+def is_affected(version: str, ranges: Iterable[Sequence[str | None]]) -> bool:
+    """Whether a version is in one of the ranges: from the first of a pair on, below the second if there is one."""
+    here = Version(version)
+    return any(Version(first or "0") <= here and (fixed is None or here < Version(fixed)) for first, fixed in ranges)
+
+
+def flaws_of(packages: Iterable[Package], advisories: Mapping[str, Any]) -> Iterator[str]:
+    """A line for each advisory of the snapshot that concerns a locked version."""
+    for package in packages:
+        for advisory in advisories["packages"].get(package.name, ()):
+            if is_affected(package.version, advisory["ranges"]):
+                fixed = ", ".join(sorted({fixed for _, fixed in advisory["ranges"] if fixed})) or "nothing yet"
+                yield f"{package.name} {package.version}: {advisory['id']}, fixed in {fixed}"
+
+
+def audit(locks: Sequence[Path], snapshot: Path = SNAPSHOT) -> int:
+    """Ask the service; where it cannot be reached, look into the snapshot that the project keeps, and say its date."""
+    print("asking for known vulnerabilities ...", flush=True)
+    if asked := asked_of_service(locks):
+        found = [
+            f"{package['name']} {package['version']}: {flaw['id']}, fixed in {', '.join(flaw['fix_versions'])}"
+            for package in asked
+            for flaw in package["vulns"]
+        ]
+        print(f"{len(asked)} packages asked for")
+    else:
+        advisories = json.loads(snapshot.read_text(encoding="utf-8"))
+        covered = [lock for lock in locks if lock.name in advisories["locks"]]
+        packages = every_package(covered)
+        found = list(flaws_of(packages, advisories))
+        count = sum(map(len, advisories["packages"].values()))
+        print(
+            f"the vulnerability service cannot be reached from here: the {len(packages)} packages of "
+            f"{', '.join(lock.name for lock in covered) or 'no lock'} were compared with {count} advisories as they "
+            f"were known on {advisories['taken']}; nothing is said of later ones"
+        )
+    for line in found:
+        print(line)
+    print(f"{len(found)} findings")
+    return 1 if found else 0
+
+
+def advisory_of(text: str) -> tuple[str, dict[str, Any]] | None:
+    """The facts of an advisory in the Open Source Vulnerability format: package, identifiers, affected ranges."""
+    entry = yaml.safe_load(text)
+    if not entry or "withdrawn" in entry:
+        return None
+    [affected] = [one for one in entry["affected"] if one["package"]["ecosystem"] == "PyPI"]
+    ranges: list[list[str | None]] = []
+    for kind in affected.get("ranges", ()):
+        if kind["type"] != "ECOSYSTEM":
+            continue
+        for event in kind["events"]:
+            if "introduced" in event:
+                ranges.append([event["introduced"], None])
+            elif "fixed" in event:
+                ranges[-1][1] = event["fixed"]
+    facts = {"id": entry["id"], "aliases": sorted(entry.get("aliases", ())), "ranges": ranges}
+    return canonicalize_name(affected["package"]["name"]), facts
+
+
+def snapshot(database: Path, taken: str, locks: Sequence[Path], target: Path = SNAPSHOT) -> int:
+    """Keep what a checkout of the PyPA's advisory database says of the locked packages."""
+    wanted = {package.name for package in every_package(locks)}
+    kept: dict[str, list[dict[str, Any]]] = {}
+    for path in sorted((database / "vulns").glob("*/PYSEC-*.yaml")):
+        if canonicalize_name(path.parent.name) in wanted and (found := advisory_of(path.read_text(encoding="utf-8"))):
+            kept.setdefault(found[0], []).append(found[1])
+    source = "PyPA advisory database, CC-BY-4.0: identifiers and affected ranges"
+    packages = ",\n".join(
+        f"  {json.dumps(name)}: [\n" + ",\n".join(f"   {json.dumps(advisory)}" for advisory in those) + "\n  ]"
+        for name, those in sorted(kept.items())
+    )
+    head = {"taken": taken, "source": source, "locks": [lock.name for lock in locks]}
+    lines = [f" {json.dumps(key)}: {json.dumps(value)}" for key, value in head.items()]
+    lines.append(f' "packages": {{\n{packages}\n }}')
+    target.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+    print(f"kept {sum(map(len, kept.values()))} advisories of {len(kept)} packages in {target.name}")
+    return 0
+
+
+# --- licences ---
+
+
+def licence_of(name: str) -> str:
+    """An SPDX expression from the installed package's metadata; empty if it says nothing that we understand."""
+    try:
+        metadata = importlib.metadata.metadata(name)
+    except importlib.metadata.PackageNotFoundError:
+        return OTHERS.get(name, "")
+    if expression := metadata.get("License-Expression"):
+        return str(expression)
+    said = (metadata.get("License") or "").strip()
+    if said in PERMITTED:
+        return str(said)
+    classifiers = [line.rpartition("::")[2].strip() for line in metadata.get_all("Classifier") or ()]
+    return " OR ".join(SPDX_OF[line] for line in classifiers if line in SPDX_OF)
+
+
+def is_permitted(expression: str) -> bool:
+    """Whether the licences allowed here suffice to use something: all of an AND, one of an OR."""
+    parsed = get_spdx_licensing().parse(expression)
+    if parsed is None:
+        return False
+    values = {symbol: get_spdx_licensing().TRUE if str(symbol) in PERMITTED else get_spdx_licensing().FALSE
+              for symbol in parsed.symbols}  # fmt: skip
+    return bool(parsed.subs(values).simplify() == get_spdx_licensing().TRUE)
+
+
+def licences(locks: Sequence[Path]) -> int:
+    """Refuse packages whose licence is not known, or asks more of us than to be named."""
+    packages = every_package(locks)
+    refused = []
+    for package in packages:
+        expression = licence_of(package.name)
+        if not is_permitted(expression):
+            refused.append(f"{package.name} {package.version}: {expression or 'no licence that is understood'}")
+    for line in refused:
+        print(line)
+    print(f"{len(packages)} packages, {len(refused)} without a licence that is permitted")
+    return 1 if refused else 0
+
+
+# --- bill of materials ---
+
+
+def bill(runtime: Sequence[Package], version: str) -> str:
+    """A CycloneDX document of everything that is installed to run Tidings. The same locks give the same text."""
+    factory = LicenseFactory()
+    bom = Bom(serial_number=uuid.uuid5(uuid.NAMESPACE_URL, repr(runtime)))
+    bom.metadata.component = Component(
+        name="tidings", version=version, type=ComponentType.APPLICATION, bom_ref=f"tidings@{version}"
+    )
+    bom.metadata.timestamp = None  # type: ignore[assignment]
+    components = []
+    for package in runtime:
+        url = PackageURL("pypi", name=package.name, version=package.version)
+        expression = licence_of(package.name)
+        components.append(
+            Component(
+                name=package.name,
+                version=package.version,
+                type=ComponentType.LIBRARY,
+                scope=ComponentScope.REQUIRED,
+                purl=url,
+                bom_ref=url.to_string(),
+                licenses=[factory.make_from_string(expression)] if expression else [],
+                hashes=[HashType(alg=HashAlgorithm.SHA_256, content=digest) for digest in package.hashes],
+            )
+        )
+    bom.components.update(components)
+    bom.register_dependency(bom.metadata.component, components)
+    return make_outputter(bom, OutputFormat.JSON, SchemaVersion.V1_6).output_as_string(indent=1)
+
+
+def write_bill(target: Path) -> int:
+    text = bill(locked(ROOT / RUNTIME), importlib.metadata.version("tidings"))
+    if flaw := JsonStrictValidator(SchemaVersion.V1_6).validate_str(text):
+        print(f"the bill of materials is not valid: {flaw.data.message}", file=sys.stderr)
+        return 1
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(text + "\n", encoding="utf-8")
+    print(f"wrote {target}")
+    return 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name in ("audit", "licences"):
+        commands.add_parser(name).add_argument("locks", nargs="+", type=Path)
+    keep = commands.add_parser("snapshot")
+    keep.add_argument("database", type=Path, help="a checkout of the PyPA's advisory database")
+    keep.add_argument("taken", help="its date, YYYY-MM-DD")
+    keep.add_argument("locks", nargs="+", type=Path)
+    commands.add_parser("sbom").add_argument("target", type=Path)
+    given = parser.parse_args()
+    if given.command == "audit":
+        return audit(given.locks)
+    if given.command == "licences":
+        return licences(given.locks)
+    if given.command == "snapshot":
+        return snapshot(given.database, given.taken, given.locks)
+    return write_bill(given.target)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

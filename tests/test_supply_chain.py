@@ -1,0 +1,130 @@
+"""Known flaws, licences and the bill of materials are read from the locks as they are."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+
+ROOT = Path(__file__).parents[1]
+LOCKS = [ROOT / "requirements.lock", ROOT / "requirements-dev.lock"]
+ADVISORY = """
+id: PYSEC-2099-1
+aliases: [CVE-2099-1]
+affected:
+- package: {name: MarkupSafe, ecosystem: PyPI}
+  ranges:
+  - type: GIT
+    events: [{introduced: "0"}, {fixed: abc}]
+  - type: ECOSYSTEM
+    events: [{introduced: "1.0"}, {fixed: "1.2"}, {introduced: "3.0"}]
+"""
+
+
+@pytest.fixture(scope="module")
+def supply_chain() -> Any:
+    spec = importlib.util.spec_from_file_location("supply_chain", ROOT / ".ci" / "supply_chain.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["supply_chain"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def unreachable(supply_chain: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supply_chain, "asked_of_service", lambda locks: [])
+
+
+def test_every_locked_package_has_a_version_and_hashes(supply_chain: Any) -> None:
+    for path in LOCKS:
+        packages = supply_chain.locked(path)
+        lines = path.read_text().splitlines()
+        assert len(packages) == sum("==" in line for line in lines)
+        assert sum(len(package.hashes) for package in packages) == sum("--hash=" in line for line in lines)
+        assert all(package.hashes for package in packages)
+
+
+def test_the_licence_of_every_locked_package_is_permitted(supply_chain: Any) -> None:
+    assert supply_chain.licences(LOCKS) == 0
+
+
+@pytest.mark.parametrize(
+    ("expression", "permitted"),
+    [
+        ("MIT", True),
+        ("Apache-2.0 OR GPL-3.0-only", True),
+        ("MIT AND PSF-2.0", True),
+        ("MIT AND GPL-3.0-only", False),
+        ("AGPL-3.0-only", False),
+        ("Apache-2.0 WITH LLVM-exception", False),
+        ("LicenseRef-Ours", False),
+        ("", False),
+    ],
+)
+def test_a_licence_is_permitted_when_what_it_asks_for_is(supply_chain: Any, expression: str, permitted: bool) -> None:
+    assert supply_chain.is_permitted(expression) is permitted
+
+
+def test_a_package_without_a_known_licence_is_refused_by_name(
+    supply_chain: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lock = tmp_path / "other.lock"
+    lock.write_text("nobody-has-this==1.0 \\\n    --hash=sha256:" + "0" * 64 + "\n")
+    assert supply_chain.licences([lock]) == 1
+    assert "nobody-has-this 1.0: no licence that is understood" in capsys.readouterr().out
+
+
+def test_the_bill_of_materials_names_what_the_lock_installs_and_is_the_same_each_time(supply_chain: Any) -> None:
+    packages = supply_chain.locked(LOCKS[0])
+    text = supply_chain.bill(packages, "1.2.3")
+    assert text == supply_chain.bill(packages, "1.2.3")
+    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
+    document = json.loads(text)
+    assert document["metadata"]["component"]["version"] == "1.2.3"
+    listed = {(one["name"], one["version"]): len(one["hashes"]) for one in document["components"]}
+    assert listed == {(package.name, package.version): len(package.hashes) for package in packages}
+    assert all(one["licenses"] for one in document["components"])
+
+
+@pytest.mark.usefixtures("unreachable")
+def test_without_the_service_the_snapshot_is_looked_into_and_its_date_is_said(
+    supply_chain: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert supply_chain.audit(LOCKS) == 0
+    said = capsys.readouterr().out
+    assert "2024-07-11" in said
+    assert "packages of requirements.lock" in said
+
+
+@pytest.mark.usefixtures("unreachable")
+def test_a_locked_version_that_an_advisory_affects_fails_the_audit(
+    supply_chain: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "vulns" / "markupsafe"
+    folder.mkdir(parents=True)
+    (folder / "PYSEC-2099-1.yaml").write_text(ADVISORY)
+    (folder / "PYSEC-2099-2.yaml").write_text(ADVISORY + "withdrawn: 2099-01-01\n")
+    kept = tmp_path / "advisories.json"
+    assert supply_chain.snapshot(tmp_path, "2099-01-01", [LOCKS[0]], kept) == 0
+    assert supply_chain.audit(LOCKS, kept) == 1
+    assert "PYSEC-2099-1, fixed in 1.2" in capsys.readouterr().out
+    assert not supply_chain.is_affected("1.2", [["1.0", "1.2"]])
+    assert supply_chain.is_affected("1.1.9", [["1.0", "1.2"]])
+
+
+def test_the_snapshot_in_the_project_is_written_as_the_command_writes_it(supply_chain: Any) -> None:
+    advisories = json.loads(supply_chain.SNAPSHOT.read_text())
+    names = {package.name for package in supply_chain.locked(LOCKS[0])}
+    assert advisories["packages"].keys() <= names
+    for those in advisories["packages"].values():
+        for advisory in those:
+            assert advisory["id"].startswith("PYSEC-")
+            assert all(first and (fixed is None or fixed) for first, fixed in advisory["ranges"])
