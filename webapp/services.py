@@ -118,7 +118,7 @@ def assemble(settings: Settings, database: Database, shard_map: ShardMap, hasher
             Messages(
                 links,
                 templates=templates,
-                media=References(database, clock),
+                media=References(database, safe, clock),
                 first_answers=FirstAnswers(database, clock),
             ),
         ],

@@ -29,6 +29,7 @@ from tidings.e2ee.installation_secrets import SecretSealer, UnreadableSecret, pr
 from tidings.egress import urls
 from tidings.egress.download import Downloader, DownloadTooLarge
 from tidings.egress.guard import Forbidden
+from tidings.egress.providers import ProviderConfig
 from tidings.media import kinds
 from tidings.media.errors import DiskFull, FileEmpty, FileTooLarge, UnusableType
 from tidings.media.files import Files, Stored
@@ -81,7 +82,7 @@ class LinkedMedia:
 
     async def find(self, source: Source) -> Found:
         """The pointer of a link's file; waits while the network or the disk is away. Raises `SourceFailed`."""
-        headers = await self._credentials(source.provider) if source.provider else {}
+        headers = await self._credentials(source) if source.provider else {}
         delay = FIRST_WAIT_SECONDS
         while True:
             try:
@@ -140,8 +141,12 @@ class LinkedMedia:
             # Without a row it is an orphan, which the collector removes.
             log.error("media.not_deleted", extra={"file": stored.name, "error": repr(error)})
 
-    async def _credentials(self, name: str) -> Mapping[str, str]:
-        """The header that a provider's configuration says."""
+    async def _credentials(self, source: Source) -> Mapping[str, str]:
+        """The header that a provider's configuration says, for its hosts alone. Raises `SourceFailed`.
+
+        A provider without hosts is used by administrators only, which the Webapp sees to: they know the credentials.
+        """
+        name = source.provider
         found = await self._database.query(
             lambda connection: media_providers.find_provider(connection, self._account, name)
         )
@@ -149,15 +154,15 @@ class LinkedMedia:
             raise SourceFailed(codes.NOT_FOUND, "provider.name", "there is no media provider of this name")
         try:
             opened = self._safe.open(self._account, provider_label(name), found.config)
-            config = msgspec.json.decode(opened, type=_Config)
+            config = msgspec.json.decode(opened, type=ProviderConfig)
         except (UnreadableSecret, ValueError) as error:
             log.error("providers.unreadable", extra={"error": str(error)})
             raise SourceFailed(
                 codes.MESSAGE_FAILED, "provider.name", "the provider's credentials cannot be read: set them again"
             ) from None
-        if config.basic is not None:
-            return {"Authorization": urls.basic(f"{config.basic.username}:{config.basic.password}")}
-        return {"Authorization": f"Bearer {config.bearer}"} if config.bearer else {}
+        if config.hosts and not config.is_for(source.link):
+            raise SourceFailed(codes.PARAMETER_INVALID, "link", "its host is none that the provider is bound to")
+        return {"Authorization": config.authorization} if config.authorization else {}
 
     async def _fetch(self, source: Source, headers: Mapping[str, str]) -> tuple[Stored, str]:
         """The file, on our disk, and its type; counted and logged."""
@@ -231,18 +236,6 @@ class LinkedMedia:
             return await self._files.write(chunks, limit=limit, check=check)
         except (DiskFull, OSError) as error:
             raise DiskAway(str(error) or repr(error)) from error
-
-
-class _Basic(msgspec.Struct):
-    username: str
-    password: str
-
-
-class _Config(msgspec.Struct):
-    """The API's `config` of a media provider."""
-
-    basic: _Basic | None = None
-    bearer: str | None = None
 
 
 class _Real:

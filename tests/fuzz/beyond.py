@@ -187,7 +187,7 @@ KNOWN: tuple[Known, ...] = (
     ),
     _rejected(
         "POST /v1/settings/application/media/providers",
-        "(should have printable characters only|two providers have|has two )",
+        "(should have printable characters only|should be a host, host:port|two providers have|has two )",
         _WORDS,
         "tests/webapp/test_media_providers.py",
     ),

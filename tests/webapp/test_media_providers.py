@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from tests.webapp.conftest import Serve, Served, body, check_headers, code, errors, make_secrets
-from tests.webapp.roles import check_is_for_administrators
+from tests.webapp.fake_coreapp import FakeCoreapp
+from tests.webapp.roles import check_is_for_administrators, ordinary
 from tidings.storage.business import media_providers
 from tidings.storage.database import Database
+from tidings.wire import core
 
 PATH = "/v1/settings/application/media/providers"
 META = {"version": "2.57.2", "api_status": "stable"}
@@ -95,3 +97,39 @@ async def test_a_reset_of_the_settings_keeps_providers(api: Served) -> None:
 @pytest.mark.parametrize(("method", "path"), [("GET", PATH), ("POST", PATH), ("DELETE", f"{PATH}/files")])
 async def test_providers_are_for_administrators(api: Served, method: str, path: str) -> None:
     await check_is_for_administrators(api, method, path)
+
+
+def linked(link: str) -> dict[str, Any]:
+    media = {"link": link, "provider": {"name": "files"}}
+    return {"to": "15550110001", "type": "image", "image": media}
+
+
+async def test_only_administrators_use_credentials_that_are_bound_to_no_hosts(
+    api: Served, coreapp: FakeCoreapp
+) -> None:
+    """They can read them anyway. Another user could have them sent to a host of his own."""
+    await api.http.post(PATH, json=[{"name": "files", "type": "www", "config": {"bearer": "secret"}}])
+    message = linked("https://files.example.com/a.png")
+    answer = await api.http.post("/v1/messages", json=message, headers=await ordinary(api))
+    assert code(answer) == (403, 1005)
+    assert "bound to no hosts" in errors(answer)[0]["details"]
+    assert not coreapp.asked(core.AcceptMessage)
+    assert (await api.http.post("/v1/messages", json=message)).status_code == 201
+
+
+async def test_credentials_that_are_bound_go_to_their_hosts_whoever_asks(api: Served, coreapp: FakeCoreapp) -> None:
+    entry = {
+        "name": "files",
+        "type": "www",
+        "config": {"bearer": "secret", "hosts": ["files.example.com", "*.cdn.net"]},
+    }
+    assert (await api.http.post(PATH, json=[entry])).status_code == 200
+    assert await current(api) == [entry]
+    for headers in (await ordinary(api), {}):
+        for link in ("https://evil.example.com/a.png", "https://files.example.com:8443/a.png"):
+            answer = await api.http.post("/v1/messages", json=linked(link), headers=headers)
+            assert code(answer) == (400, 1009)
+            assert errors(answer)[0]["details"] == "image.link: its host is none that the provider is bound to"
+        for link in ("https://files.example.com/a.png", "https://a.cdn.net/a.png"):
+            answer = await api.http.post("/v1/messages", json=linked(link), headers=headers)
+            assert answer.status_code == 201, answer.text

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 
+import msgspec
+
+from tidings.e2ee.installation_secrets import SecretSealer, UnreadableSecret, provider_label
+from tidings.egress.providers import ProviderConfig
 from tidings.media import kinds
 from tidings.runtime.batcher import Batcher, BatcherFull
 from tidings.runtime.clock import Clock
 from tidings.storage.business import media, media_providers
 from tidings.storage.business.media import Media
+from tidings.storage.business.media_providers import MediaProvider
 from tidings.storage.database import Connection, Database
-from tidings.wire.codes import MEDIA_FORMAT, NOT_FOUND, PARAMETER_INVALID
+from tidings.wire.codes import ACCESS_DENIED, MEDIA_FORMAT, NOT_FOUND, PARAMETER_INVALID
 from webapp.errors import InvalidRequest, Overloaded, Problem
 from webapp.media import schemas
 from webapp.media.service import TOUCH_AFTER_MS
 from webapp.messages.attachments import Attachment
 from webapp.tokens import Caller
+
+log = logging.getLogger(__name__)
 
 
 class References:
@@ -24,8 +32,9 @@ class References:
     At most 10,000 wait to be looked up; one more message is refused with 503.
     """
 
-    def __init__(self, database: Database, clock: Clock) -> None:
+    def __init__(self, database: Database, safe: SecretSealer, clock: Clock) -> None:
         self._database = database
+        self._safe = safe
         self._clock = clock
         self._reads: Batcher[str, Media | None] = Batcher("media-read", self._read, max_size=500, max_pending=10_000)
 
@@ -45,14 +54,23 @@ class References:
         for provider in _once(a.provider for a in attachments if a.provider):
             async with self._database.reading() as connection:
                 known = await media_providers.find_provider(connection, caller.account, provider)
-            if known is None:
-                problems += [
-                    Problem(PARAMETER_INVALID, f"{a.field}.provider.name: there is no media provider of this name")
-                    for a in attachments
-                    if a.provider == provider
-                ]
+            config = None if known is None else self._open(known)
+            problems += [
+                problem
+                for a in attachments
+                if a.provider == provider and (problem := judge_provider(a, config, caller)) is not None
+            ]
         if problems:
             raise InvalidRequest(problems)
+
+    def _open(self, provider: MediaProvider) -> ProviderConfig:
+        """An empty one where it cannot be read: then nobody can have its credentials, as the Coreapp will say."""
+        try:
+            opened = self._safe.open(provider.account, provider_label(provider.name), provider.config)
+            return msgspec.json.decode(opened, type=ProviderConfig)
+        except (UnreadableSecret, ValueError) as error:
+            log.warning("providers.unreadable", extra={"error": str(error)})
+            return ProviderConfig()
 
     async def _find(self, caller: Caller, media_id: str) -> Media | None:
         if not schemas.is_id(media_id):
@@ -99,6 +117,22 @@ def judge(attachment: Attachment, found: Media | None) -> Problem | None:
         return Problem(
             PARAMETER_INVALID, f"{field}: has {found.size} bytes, the limit is {kinds.LIMITS[attachment.kind]}"
         )
+    return None
+
+
+def judge_provider(attachment: Attachment, config: ProviderConfig | None, caller: Caller) -> Problem | None:
+    """The problem of a provider in its field, if any; config: `None` where there is no provider of its name.
+
+    Its credentials go to the hosts that an administrator bound them to. Bound to none, only administrators may say
+    where they go: they can read them anyway.
+    """
+    field = f"{attachment.field}.provider.name"
+    if config is None:
+        return Problem(PARAMETER_INVALID, f"{field}: there is no media provider of this name")
+    if not config.hosts and not caller.is_admin and config.authorization:
+        return Problem(ACCESS_DENIED, f"{field}: is bound to no hosts, so only administrators may use it")
+    if config.hosts and not config.is_for(attachment.link):
+        return Problem(PARAMETER_INVALID, f"{attachment.field}.link: its host is none that the provider is bound to")
     return None
 
 

@@ -6,12 +6,14 @@ from typing import Annotated, Literal, Self
 
 import pydantic
 
+from tidings.egress import providers
 from tidings.wire.codes import PARAMETER_INVALID
 from webapp.bodies import Body, refusal
 from webapp.constraints import either
 from webapp.openapi import Meta
 
 MAX_PROVIDERS = 100
+MAX_HOSTS = 100  # of one provider
 
 
 def _is_word(text: str) -> str:
@@ -26,6 +28,15 @@ def _fits_a_header(text: str) -> str:
     return text
 
 
+def _is_host(text: str) -> str:
+    try:
+        providers.check_host(text)
+    except ValueError as error:
+        raise refusal(PARAMETER_INVALID, str(error)) from None
+    return text
+
+
+Host = Annotated[str, pydantic.Field(max_length=255, examples=["files.example.com"]), pydantic.AfterValidator(_is_host)]
 Secret = Annotated[
     str, pydantic.Field(max_length=4096, examples=["Tidings-2026!"]), pydantic.AfterValidator(_fits_a_header)
 ]
@@ -41,12 +52,13 @@ class BasicCredentials(Body):
 
 
 class ProviderConfig(Body):
-    """One of the two."""
+    """Either basic or bearer, and the hosts whose links may have it; without hosts administrators alone may use it."""
 
     model_config = pydantic.ConfigDict(json_schema_extra=either("basic", "bearer"))
 
     basic: BasicCredentials | None = None
     bearer: Secret | None = pydantic.Field(default=None, examples=["a token"])
+    hosts: Annotated[list[Host], pydantic.Field(min_length=1, max_length=MAX_HOSTS)] | None = None
 
     @pydantic.model_validator(mode="after")
     def _has_one(self) -> Self:

@@ -21,11 +21,12 @@ from webapp.messages.template import Part
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Attachment:
-    """One media object. field: its path in the request; kind: `image` say; id or provider may be empty."""
+    """One media object. field: its path in the request; kind: `image` say; id, link or provider may be empty."""
 
     field: str
     kind: str
     id: str
+    link: str
     provider: str
     in_template: bool = False
 
@@ -60,4 +61,4 @@ def _of(where: str, parts: Sequence[Part]) -> Iterator[Attachment]:
 
 def _attachment(field: str, kind: str, media: Media, in_template: bool = False) -> Attachment:
     provider = media.provider.name if media.provider is not None else ""
-    return Attachment(field, kind, media.id or "", provider, in_template)
+    return Attachment(field, kind, media.id or "", media.link or "", provider, in_template)

@@ -113,6 +113,13 @@ async def test_one_fetch_serves_all_messages_of_ten_minutes(world: World, server
     assert len(server.requests) == 2
 
 
+async def keep_provider(world: World, config: dict[str, Any]) -> None:
+    safe = SecretSealer(world.settings.secrets.master_key)
+    sealed = safe.seal(BUSINESS, provider_label("files"), json.dumps(config).encode())
+    async with world.database.transaction() as connection:
+        await media_providers.save_providers(connection, [MediaProvider(BUSINESS, "files", "www", sealed)])
+
+
 @pytest.mark.parametrize(
     ("config", "header"),
     [
@@ -123,10 +130,7 @@ async def test_one_fetch_serves_all_messages_of_ten_minutes(world: World, server
 async def test_a_provider_lends_its_credentials(
     world: World, server: Server, config: dict[str, Any], header: str
 ) -> None:
-    safe = SecretSealer(world.settings.secrets.master_key)
-    sealed = safe.seal(BUSINESS, provider_label("files"), json.dumps(config).encode())
-    async with world.database.transaction() as connection:
-        await media_providers.save_providers(connection, [MediaProvider(BUSINESS, "files", "www", sealed)])
+    await keep_provider(world, config)
     running, inbox = await begin(world)
     await send_link(running, server.url, provider={"name": "files"})
     await inbox.until(1)
@@ -135,6 +139,27 @@ async def test_a_provider_lends_its_credentials(
     await send_link(running, server.url)
     await inbox.until(2)
     assert "Authorization" not in server.requests[1].headers
+
+
+@pytest.mark.parametrize("host", ["files.example.com", "127.0.0.1", "127.0.0.1:1"])
+async def test_credentials_go_to_no_host_that_the_provider_is_not_bound_to(
+    world: World, server: Server, host: str
+) -> None:
+    await keep_provider(world, {"bearer": "a token", "hosts": [host]})
+    running, _ = await begin(world)
+    message = await send_link(running, server.url, provider={"name": "files"})
+    error = await scene.failure(world, message)
+    assert (error["code"], error["details"]) == (1009, "image.link: its host is none that the provider is bound to")
+    assert not server.requests
+
+
+async def test_credentials_go_to_the_host_that_the_provider_is_bound_to(world: World, server: Server) -> None:
+    host = server.url.split("/")[2]
+    await keep_provider(world, {"bearer": "a token", "hosts": ["files.example.com", host]})
+    running, inbox = await begin(world)
+    await send_link(running, server.url, provider={"name": "files"})
+    await inbox.until(1)
+    assert server.requests[0].headers["Authorization"] == "Bearer a token"
 
 
 async def test_an_unknown_provider_fails_the_message(world: World, server: Server) -> None:
