@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -79,3 +81,31 @@ async def test_a_connection_whose_end_is_cancelled_twice_ends_all_the_same(tmp_p
     closing.cancel()
     done, _ = await asyncio.wait([closing], timeout=10)
     assert done
+
+
+async def test_another_process_that_leaves_takes_no_log_away_from_our_connections(tmp_path: Path) -> None:
+    path = tmp_path / "shared.db"
+    ours = Database(DatabaseSettings(f"sqlite+aiosqlite:///{path}", pool_size=3), "handset")
+    try:
+        async with ours.engine.begin() as connection:
+            await connection.run_sync(table.metadata.create_all)
+        # Connections that begin while others are there.
+        async with ours.transaction() as first, ours.reading() as second:
+            await first.execute(table.insert(), {"name": "a"})
+            await second.execute(sa.select(table))
+        log = path.with_name(path.name + "-wal").stat().st_ino
+        look = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute('SELECT * FROM things'); c.close()"
+        await asyncio.to_thread(subprocess.run, [sys.executable, "-c", look, path], check=True)
+        assert path.with_name(path.name + "-wal").stat().st_ino == log
+        async with ours.transaction() as connection:
+            await connection.execute(table.insert(), {"name": "b"})
+        # Past every connection of ours: what is committed is where others find it.
+        read = (
+            "import sqlite3, sys; print(len(sqlite3.connect(sys.argv[1]).execute('SELECT * FROM things').fetchall()))"
+        )
+        done = await asyncio.to_thread(
+            subprocess.run, [sys.executable, "-c", read, path], check=True, capture_output=True, text=True
+        )
+        assert done.stdout == "2\n"
+    finally:
+        await ours.close()

@@ -65,9 +65,12 @@ def _make_private(dialect: Any, record: Any, arguments: Sequence[Any], named: Ma
     if arguments[0] in ("", ":memory:"):
         return
     path = Path(arguments[0])
-    # What cannot be made or changed is for the first connection to say.
+    # What cannot be made or changed is for the first connection to say. A file that is there is never opened here: with
+    # the first descriptor that a process closes all its POSIX locks on the file are gone, those of SQLite's connections
+    # too, and the next process that leaves takes the log away from under them.
     with contextlib.suppress(OSError):
-        os.close(os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, private_files.FILE_MODE))
+        flags = os.O_RDONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        os.close(os.open(path, flags, private_files.FILE_MODE))
     for part in (path, path.with_name(path.name + "-wal"), path.with_name(path.name + "-shm")):
         with contextlib.suppress(OSError):
             if private_files.restrict(part):
