@@ -314,7 +314,8 @@ async def measure(options: argparse.Namespace) -> dict[str, float]:
                 require_pq=False,
                 media_dir=Path(folder) / "media",
                 status_delay=options.status_delay,
-                outgoing=OutgoingSettings(addresses.LOOPBACK),
+                outgoing_webhooks=OutgoingSettings(addresses.LOOPBACK),
+                reengagement_window=False,
             )
             network_api = NetworkApi(settings.network_http)
             node = Node(settings, database, network_api, clock=SystemClock(), address=lambda: "127.0.0.1:0")

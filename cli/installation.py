@@ -12,12 +12,19 @@ from typing import Any
 from cli import guard, tables
 from cli.settings import WholeSettings
 from cli.supervisor import STOP_SECONDS, Child, Supervisor
+from tidings.runtime import env
 from tidings.runtime.settings import DatabaseSettings
 from tidings.storage.business import accounts, users
 from tidings.storage.database import Database
 
 ADMINISTRATOR = "admin"
 FIRST_PASSWORD = "secret"  # noqa: S105
+# What the README's commands need, on loopback alone: `tidings listen` on this machine, and texts to robots that never
+# wrote before. Not set where these variables, or those behind them, are.
+ON_LOOPBACK = {
+    "TIDINGS_OUTGOING_ALLOW_WEBHOOKS": ("127.0.0.0/8,::1", "TIDINGS_OUTGOING_ALLOW"),
+    "TIDINGS_REENGAGEMENT_WINDOW": ("0", ""),
+}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -54,6 +61,8 @@ class Installation:
         }
         # The secrets are made here, before several children could each want to.
         self._settings = WholeSettings.read(self._variables)
+        self.opened = opened(variables, self._settings.api_address[0])
+        self._variables |= self.opened
         self.data_dir = self._settings.data_dir
         self._say = say
         self._lock = -1
@@ -119,6 +128,17 @@ class Installation:
     async def _start_robots(self, variables: Mapping[str, str]) -> Mapping[str, Any] | None:
         self._say("starting robots ...")
         return await self.supervisor.start_or_keep_trying(Child("robots", {**self._variables, **variables}))
+
+
+def opened(variables: Mapping[str, str], host: str) -> dict[str, str]:
+    """Variables that `tidings up` sets because the API listens on loopback only."""
+    if not env.is_loopback(host):
+        return {}
+    return {
+        name: value
+        for name, (value, general) in ON_LOOPBACK.items()
+        if not (variables.get(name) or variables.get(general))
+    }
 
 
 async def password_changed(where: DatabaseSettings) -> bool:

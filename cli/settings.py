@@ -27,6 +27,7 @@ class BusinessSettings(TableSettings):
 
 
 class WholeSettings(BusinessSettings):
-    """With the secrets, which are made when they are not there."""
+    """With the secrets, which are made when they are not there, and the API's address."""
 
+    api_address: env.Address = env.variable("TIDINGS_API_ADDRESS", "127.0.0.1:9090")
     secrets: settings.InstallationSecrets = env.MADE

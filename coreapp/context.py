@@ -35,7 +35,8 @@ class ShardContext:
     bodies: BodySealer
     upstream: Upstream
     network: NetworkApi
-    guard: EgressGuard
+    webhook_guard: EgressGuard
+    media_guard: EgressGuard
     clock: Clock
     count: JobCount
 

@@ -13,7 +13,7 @@ import pydantic
 
 from coreapp import signature
 from coreapp.conversations import Names
-from tidings.egress.settings import Outgoing
+from tidings.egress.settings import OutgoingMedia, OutgoingWebhooks
 from tidings.runtime import env, settings
 from tidings.runtime.settings import DatabaseSettings
 
@@ -62,7 +62,7 @@ class Settings(settings.ProcessSettings):
     conversations:       what the conversations in statuses are named after.
     accept_any_2xx:      take every 2xx of a webhook for success, not only 200.
     allow_pq_downgrade:  go on with recipients whose keys had post-quantum protection and have none any more.
-    outgoing:            where webhooks and media links may lead.
+    outgoing_webhooks, outgoing_media: where webhooks and links of media may lead.
     media_dir:           of files, the same for every Webapp and Coreapp; media_reserve: bytes that stay free there.
     media_transfers:     uploads to the network, and downloads from it, at the same time.
     media_days, unread_days, dead_callback_days: that unused files, unread messages and dead letters are kept; 0 is for
@@ -98,9 +98,7 @@ class Settings(settings.ProcessSettings):
     require_pq: env.Flag = env.variable("TIDINGS_REQUIRE_PQ", False)
     allow_pq_downgrade: env.Flag = env.variable("TIDINGS_ALLOW_PQ_DOWNGRADE", False)
     media_dir: Annotated[Path, settings.below_data_dir("media")] = env.variable("TIDINGS_MEDIA_DIR", None)
-    reengagement_window: Annotated[bool, env.made(lambda data: not data["embedded"], env.parse_flag)] = env.variable(
-        "TIDINGS_REENGAGEMENT_WINDOW", None
-    )
+    reengagement_window: env.Flag = env.variable("TIDINGS_REENGAGEMENT_WINDOW", True)
     blocked_is_sent: Annotated[bool, _is("sent", "failed")] = env.variable("TIDINGS_BLOCKED_STATUS", False)
     check_unknown: env.Flag = env.variable("TIDINGS_CHECK_UNKNOWN_CONTACTS", True)
     unregistered_seconds: Annotated[float, env.number(0.0, 604_800.0)] = env.variable(
@@ -110,7 +108,8 @@ class Settings(settings.ProcessSettings):
     refuses_unheard: Annotated[bool, _is("refuse", "drop")] = env.variable("TIDINGS_WITHOUT_WEBHOOK", False)
     status_delay: Annotated[float, env.integer(high=60_000, unit=0.001)] = env.variable("TIDINGS_STATUS_DELAY_MS", 1.0)
     auto_register: env.Flag = env.variable("TIDINGS_AUTO_REGISTER", True)
-    outgoing: Outgoing = env.MADE
+    outgoing_webhooks: OutgoingWebhooks = env.MADE
+    outgoing_media: OutgoingMedia = env.MADE
     media_reserve: Annotated[int, env.integer(unit=env.MIB)] = env.variable("TIDINGS_MEDIA_RESERVE_MB", "100")
     media_transfers: Annotated[int, env.integer(1, 64)] = env.variable("TIDINGS_MEDIA_TRANSFERS", 4)
     media_days: Annotated[int, env.integer(high=36_500)] = env.variable("TIDINGS_MEDIA_DAYS", 90)

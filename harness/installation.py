@@ -70,6 +70,8 @@ class Installation:
             "TIDINGS_COREAPP_METRICS_ADDRESS": f"127.0.0.1:{ports[3]}",
             "COREAPP_HOSTNAME": "coreapp",
             "TIDINGS_EMBEDDED": "1",
+            "TIDINGS_OUTGOING_ALLOW": "127.0.0.0/8,::1",
+            "TIDINGS_REENGAGEMENT_WINDOW": "0",
             "TIDINGS_STATUS_DELAY_MS": "0",
         }
         for family in FAMILIES if mariadb is not None else ():

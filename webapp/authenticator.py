@@ -11,12 +11,23 @@ from fastapi.openapi import models
 from fastapi.security.base import SecurityBase
 from prometheus_client import Counter
 
+from tidings.runtime.clock import Clock
+from tidings.runtime.lru import LRU
+from tidings.runtime.strangers import key_of
+from tidings.runtime.token_buckets import TokenBuckets
 from webapp import dependencies, headers, ratelimit
 from webapp.errors import AdministratorRequired, RateLimitExceeded, Unauthenticated
 from webapp.ratelimit import TokenBucket
 from webapp.settings import ApiKey
 from webapp.tokens import Caller, Tokens
 
+# Wrong API keys of one address, a second and at once. To compare one costs nothing, so this is for guessing alone.
+WRONG_KEYS, WRONG_KEYS_BURST = 1.0, 30
+_ADDRESSES = 1_000
+
+LIMITED_KEYS = Counter(
+    "tidings_api_keys_limited_total", "API keys that were not compared, or wrong, after too many wrong ones"
+)
 LIMITED = Counter("tidings_api_rate_limited_total", "Calls refused by a rate limit", ["endpoint"])
 
 
@@ -48,9 +59,14 @@ class RateLimits:
 class Authenticator:
     """Checks the `Authorization` header."""
 
-    def __init__(self, tokens: Tokens, api_key: ApiKey) -> None:
+    def __init__(self, tokens: Tokens, api_key: ApiKey, clock: Clock) -> None:
         self._tokens = tokens
         self._api_key = api_key.encode()
+        # Wrong API keys of each address, and the addresses that had the right one.
+        self._wrong_keys: TokenBuckets[str] = TokenBuckets(
+            clock, rate=WRONG_KEYS, burst=WRONG_KEYS_BURST, remembered=_ADDRESSES
+        )
+        self._monitors: LRU[str, bool] = LRU(_ADDRESSES)
 
     async def caller(self, request: Request) -> Caller:
         """The caller that the request's token belongs to. Raises `Unauthenticated`."""
@@ -67,18 +83,41 @@ class Authenticator:
         return caller
 
     async def monitor(self, request: Request) -> None:
-        """The API key or a token. Raises `Unauthenticated`."""
+        """The API key or a token. Raises `Unauthenticated`, `RateLimitExceeded` for too many wrong keys."""
         header = authorization(request)
         if header[:7].lower() == b"apikey ":
-            if not self._api_key or not hmac.compare_digest(header[7:].strip(), self._api_key):
-                raise Unauthenticated("wrong API key")
+            self._check_key(header[7:].strip(), key_of(address_of(request)))
             return
         await self.caller(request)
+
+    def _check_key(self, key: bytes, address: str) -> None:
+        wait = self._wrong_keys.wait(address)
+        # Whoever is behind the same address as a monitor cannot keep it out.
+        if wait and address not in self._monitors:
+            LIMITED_KEYS.inc()
+            raise RateLimitExceeded(
+                "too many wrong API keys from this address", retry_after=ratelimit.retry_after(wait)
+            )
+        if self._api_key and hmac.compare_digest(key, self._api_key):
+            self._monitors.put(address, True)
+            return
+        if wait:
+            LIMITED_KEYS.inc()
+            raise RateLimitExceeded(
+                "too many wrong API keys from this address", retry_after=ratelimit.retry_after(wait)
+            )
+        self._wrong_keys.add(address)
+        raise Unauthenticated("wrong API key")
 
     async def monitor_if_keyed(self, request: Request) -> None:
         """As `monitor` where there is an API key; everybody where there is none. Raises `Unauthenticated`."""
         if self._api_key:
             await self.monitor(request)
+
+
+def address_of(request: Request) -> str:
+    """Where the request comes from, as far as is known."""
+    return request.client.host if request.client else ""
 
 
 def authorization(request: Request) -> bytes:

@@ -9,6 +9,7 @@
     │   └── IdempotencyKeyReused  422: the idempotency key was used for another request
     ├── Unauthenticated           401: no token, or none that is valid (any more)
     ├── AdministratorRequired     403: the token's user may not do this
+    ├── WrongPassword             403: the old password of the caller itself, who has a token
     ├── NameTaken                 500, as the original has it: there is a user of that name
     ├── PasswordChangeRequired    403: log in again with `new_password`
     ├── RateLimitExceeded         429
@@ -125,6 +126,13 @@ class Unauthenticated(APIError):
 
 class AdministratorRequired(APIError):
     """The token's user may not do this."""
+
+    def __init__(self, details: str) -> None:
+        super().__init__([Problem(codes.ACCESS_DENIED, details)])
+
+
+class WrongPassword(APIError):
+    """The caller's token is good, the password that was asked for besides is not."""
 
     def __init__(self, details: str) -> None:
         super().__init__([Problem(codes.ACCESS_DENIED, details)])

@@ -51,10 +51,9 @@ from webapp.support.service import Support
 from webapp.templates.service import Templates
 from webapp.tls import ServerTLS
 from webapp.tokens import RevocationWatch, Tokens
-from webapp.users.credentials import Credentials
-from webapp.users.guessing import Guessing
+from webapp.users import wiring
 from webapp.users.passwords import Hasher
-from webapp.users.service import Users
+from webapp.users.wiring import Logins
 
 log = logging.getLogger(__name__)
 
@@ -79,9 +78,8 @@ class Parts:
     links: CoreappLinks
     tokens: Tokens
     watch: RevocationWatch
+    logins: Logins
     templates: Templates
-    users: Users
-    credentials: Credentials
     hasher: Hasher
     tls: ServerTLS | None
     metrics: ProcessMetrics
@@ -96,8 +94,7 @@ def assemble(settings: Settings, database: Database, shard_map: ShardMap, hasher
         patience=settings.coreapp_patience,
         timeout=settings.coreapp_timeout,
     )
-    credentials = Credentials(database, hasher, Guessing(clock), clock=clock)
-    users = Users(database, settings.account, tokens=tokens, credentials=credentials, hasher=hasher, clock=clock)
+    logins = wiring.wire(database, settings.account, tokens=tokens, hasher=hasher, clock=clock)
     templates = Templates(database, settings.account, clock)
     safe = SecretSealer(settings.secrets.master_key)
     tls = None
@@ -106,10 +103,10 @@ def assemble(settings: Settings, database: Database, shard_map: ShardMap, hasher
     metrics = ProcessMetrics(clock, backlog=server.BACKLOG)
     app = webapp.app.create(
         [
-            Authenticator(tokens, settings.api_key),
+            Authenticator(tokens, settings.api_key, clock),
             _rate_limits(settings, clock),
             BodyLimit(settings.max_body),
-            users,
+            logins.users,
             templates,
             metrics,
             Certificates(database, links, safe=safe, server=tls, clock=clock),
@@ -125,9 +122,7 @@ def assemble(settings: Settings, database: Database, shard_map: ShardMap, hasher
         max_requests=settings.max_requests,
         open_metrics=not settings.api_key,
     )
-    return Parts(
-        app, links, tokens, RevocationWatch(tokens, clock), templates, users, credentials, hasher, tls, metrics
-    )
+    return Parts(app, links, tokens, RevocationWatch(tokens, clock), logins, templates, hasher, tls, metrics)
 
 
 def _rate_limits(settings: Settings, clock: Clock) -> RateLimits:
@@ -142,7 +137,7 @@ def _resources(
     settings: Settings, database: Database, links: CoreappLinks, safe: SecretSealer, clock: Clock
 ) -> list[object]:
     """Services of resources that nothing else needs."""
-    guard = EgressGuard(settings.outgoing)
+    guard = EgressGuard(settings.outgoing_webhooks)
     files = Files(settings.media_dir, reserve=settings.media_reserve)
     return [
         ContactChecks(links),
@@ -187,8 +182,7 @@ async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[Any], No
         prepare_media(settings.media_dir)
         shard_map = FixedShardMap(*settings.coreapp) if settings.coreapp else DatabaseShardMap(database)
         parts = assemble(settings, database, shard_map, hasher, SystemClock())
-        await parts.credentials.start()
-        await parts.users.ensure_administrator()
+        await parts.logins.start()
         host, port = listener.getsockname()[:2]
         if parts.tls is not None:
             await parts.tls.load()
@@ -201,7 +195,7 @@ async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[Any], No
 
         http = server.HTTPServer(parts.app, [listener], started, tls=parts.tls.context if parts.tls else None)
         parts.metrics.watch(http.load)
-        services: list[service.Service] = [parts.links, parts.watch, parts.templates]
+        services: list[service.Service] = [parts.links, parts.watch, parts.logins.upkeep, parts.templates]
         if parts.tls is not None:
             services.append(parts.tls)
         await service.run_services([*services, http], stop)

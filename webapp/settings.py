@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import ipaddress
 import socket
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-from tidings.egress.settings import Outgoing
+from tidings.egress.settings import OutgoingWebhooks
 from tidings.runtime import env, settings
 from tidings.runtime.settings import DatabaseSettings, Secrets
 from webapp import pem
@@ -45,14 +44,7 @@ def _burst(rate: str) -> Any:
 
 
 def _needs_tls(data: Mapping[str, Any]) -> bool:
-    return not (data["embedded"] or _is_loopback(data["address"][0]))
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+    return not (data["embedded"] or env.is_loopback(data["address"][0]))
 
 
 def _tls_names(data: Mapping[str, Any]) -> tuple[str, ...]:
@@ -94,7 +86,7 @@ class Settings(settings.ProcessSettings):
     max_body:         bytes of a JSON body.
     max_requests:     requests in progress at the same time.
     tls:              speak HTTPS; tls_names: host names and addresses for a certificate that is made here.
-    outgoing:         where webhooks and media links may lead.
+    outgoing_webhooks: where webhooks may lead.
     media_dir:        of files, the same for every Webapp and Coreapp; media_reserve: bytes that stay free there.
     max_uploads:      uploads of files in progress at the same time.
     """
@@ -115,7 +107,7 @@ class Settings(settings.ProcessSettings):
     max_requests: Annotated[int, env.integer(1)] = env.variable("TIDINGS_MAX_REQUESTS", 10_000)
     tls: Annotated[bool, env.made(_needs_tls, env.parse_flag)] = env.variable("TIDINGS_API_TLS", None)
     tls_names: Annotated[tuple[str, ...], env.made(_tls_names)] = env.MADE
-    outgoing: Outgoing = env.MADE
+    outgoing_webhooks: OutgoingWebhooks = env.MADE
     media_dir: Annotated[Path, settings.below_data_dir("media")] = env.variable("TIDINGS_MEDIA_DIR", None)
     media_reserve: Annotated[int, env.integer(unit=env.MIB)] = env.variable("TIDINGS_MEDIA_RESERVE_MB", "100")
     max_uploads: Annotated[int, env.integer(1, 1000)] = env.variable("TIDINGS_MAX_UPLOADS", 16)

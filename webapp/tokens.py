@@ -42,7 +42,7 @@ REVOKED = Counter("tidings_tokens_revoked_total", "Tokens revoked, here or by an
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Caller:
-    """Whom a token speaks for. mark: of its user, see `mark_of`; expires_at: Unix seconds."""
+    """Whom a token speaks for. mark: of its user's tokens, see `mark_of`; expires_at: Unix seconds."""
 
     username: str
     account: str
@@ -57,8 +57,12 @@ class Caller:
 
 
 def mark_of(user: User) -> str:
-    """A mark that all tokens of a user share, and no token of another user who had or will have the same name."""
-    return "user-" + hashlib.sha256(f"{user.created_at} {user.username}".encode()).hexdigest()[:27]
+    """A mark that all tokens of a user share that were issued since they were all ended, if they ever were.
+
+    No other token has it, those of another user who had or will have the same name included.
+    """
+    ended = f" {user.generation}" if user.generation else ""
+    return "user-" + hashlib.sha256(f"{user.created_at} {user.username}{ended}".encode()).hexdigest()[:27]
 
 
 class Tokens:
@@ -105,7 +109,8 @@ class Tokens:
         self._learn(caller.jti)
 
     def revocation_of(self, user: User) -> tokens.Revocation:
-        """A revocation that ends every token of a user once it is stored: in other Webapps within `POLL` seconds."""
+        """A revocation that ends every token of a user of this generation once it is stored: in other Webapps within
+        `POLL` seconds."""
         now = self._milliseconds()
         return tokens.Revocation(mark_of(user), now + LIFETIME * 1000, now)
 
@@ -136,8 +141,9 @@ class Tokens:
         async with self._database.reading() as connection:
             user = await users.find_user(connection, claims["user"])
             revoked = user is None or await tokens.is_revoked(connection, [jti, mark_of(user)])
-        # Another user may have the name by now.
-        if user is None or revoked or claims.get("mark") not in (None, mark_of(user)):
+        # Another user may have the name by now, or the user's tokens were all ended. Those of the first generation had
+        # no mark once.
+        if user is None or revoked or claims.get("mark", mark_of(_first(user))) != mark_of(user):
             raise Unauthenticated("the token was revoked")
         caller = Caller(user.username, claims["account"], user.role, jti, mark_of(user), expires_at)
         self._remember(token, caller)
@@ -167,6 +173,10 @@ class Tokens:
 
     def _milliseconds(self) -> int:
         return int(self._clock.now() * 1000)
+
+
+def _first(user: User) -> User:
+    return dataclasses.replace(user, generation=0)
 
 
 class RevocationWatch:

@@ -111,6 +111,7 @@ def describe(where: Where, installation: Installation, seconds: float) -> str:
     chosen = {"TIDINGS_DATA_DIR": str(installation.data_dir), "TIDINGS_NETWORK_HTTP_URL": where.network_url}
     defaults = {str(Path("data").absolute()), "http://127.0.0.1:9095"}
     variables = "".join(f"{name}={value} " for name, value in chosen.items() if value not in defaults)
+    opened = ", ".join(f"{name}={value}" for name, value in installation.opened.items())
     return f"""
 Tidings {tidings.__version__} is up, after {seconds:.1f} s. Ctrl-C stops it.
 
@@ -120,6 +121,7 @@ Tidings {tidings.__version__} is up, after {seconds:.1f} s. Ctrl-C stops it.
   network        {where.network_url}  (devices, HTTP and WebSocket), {where.network_tcp}  (TCP)
   coreapp        {where.coreapp_link}, {where.coreapp_metrics}
   robots' log    {where.robots_log or "none: the robots do not run yet"}
+  for trying     {opened or "nothing is set"}
   data, logs     {installation.data_dir}, {installation.data_dir / "logs"}
 
   Robots:

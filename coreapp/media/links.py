@@ -68,7 +68,7 @@ class LinkedMedia:
     ) -> None:
         self._database = context.database
         self._safe = SecretSealer(context.settings.secrets.master_key)
-        self._downloader = Downloader(context.guard)
+        self._downloader = Downloader(context.media_guard)
         self._clock = context.clock
         self._account = context.account
         self._files = files

@@ -110,7 +110,8 @@ async def open_shard(
         bodies=bodies,
         upstream=link,
         network=network,
-        guard=EgressGuard(settings.outgoing),
+        webhook_guard=EgressGuard(settings.outgoing_webhooks),
+        media_guard=EgressGuard(settings.outgoing_media),
         clock=clock,
         count=JobCount(),
     )

@@ -24,7 +24,7 @@ import pytest
 from cli import demonstration, supervisor
 from cli.commands import up
 from cli.demonstration import Demonstration
-from cli.installation import Installation, Where
+from cli.installation import Installation, Where, opened
 from harness.mariadb import MariaDB
 from tests.cli.terminal import open_terminal
 from tidings.runtime.env import SettingsError
@@ -58,6 +58,16 @@ class Console:
 @pytest.fixture
 def console() -> Console:
     return Console()
+
+
+def test_webhooks_reach_this_machine_and_texts_anybody_only_while_the_api_listens_on_loopback() -> None:
+    on_loopback = {"TIDINGS_OUTGOING_ALLOW_WEBHOOKS": "127.0.0.0/8,::1", "TIDINGS_REENGAGEMENT_WINDOW": "0"}
+    assert opened({}, "127.0.0.1") == opened({}, "::1") == opened({}, "localhost") == on_loopback
+    for host in ("0.0.0.0", "::", "192.0.2.1", "tidings.example"):
+        assert opened({}, host) == {}
+    chosen = {"TIDINGS_OUTGOING_ALLOW": "10.0.0.0/8", "TIDINGS_REENGAGEMENT_WINDOW": "1"}
+    assert opened(chosen, "127.0.0.1") == {}
+    assert opened({"TIDINGS_OUTGOING_ALLOW_WEBHOOKS": "none"}, "127.0.0.1") == {"TIDINGS_REENGAGEMENT_WINDOW": "0"}
 
 
 Make = Callable[[dict[str, str]], Awaitable[Installation]]

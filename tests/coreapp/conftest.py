@@ -224,7 +224,9 @@ def make_settings(tmp_path: Path, database: Database, network: ScriptedNetwork) 
         media_dir=tmp_path / "media",
         media_reserve=0,
         status_delay=0.0,
-        outgoing=OutgoingSettings(addresses.LOOPBACK),
+        outgoing_webhooks=OutgoingSettings(addresses.LOOPBACK),
+        outgoing_media=OutgoingSettings(addresses.LOOPBACK),
+        reengagement_window=False,
     )
 
 

@@ -169,7 +169,7 @@ async def test_the_proxy_is_told_the_checked_address_and_not_the_name(
 ) -> None:
     listener.answer = b"HTTP/1.1 200 Connection established\r\n\r\n"
     monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
-    proxied = settings.read({"TIDINGS_OUTGOING_PROXY": f"http://user:p%40ss@127.0.0.1:{listener.port}"}, loopback=False)
+    proxied = settings.read({"TIDINGS_OUTGOING_PROXY": f"http://user:p%40ss@127.0.0.1:{listener.port}"}, "webhooks")
     assert not [secret for secret in ("p%40ss", "p@ss", "cEBzcw") if secret in repr(proxied)]
     sock = await EgressGuard(proxied, Names(["93.184.216.34"])).connect("example.com", 443)
     assert listener.heard[0].split(b"\r\n") == [
@@ -200,17 +200,25 @@ async def test_proxies_of_the_environment_are_not_used(listener: Listener, monke
     sock.close()
 
 
-def test_only_the_public_internet_is_allowed_by_default_and_loopback_where_all_is_embedded() -> None:
-    assert settings.read({}, loopback=False) == ONLY_PUBLIC
-    assert settings.read({}, loopback=True) == LOOPBACK
-    assert settings.read({"TIDINGS_OUTGOING_ALLOW": "none"}, loopback=True) == ONLY_PUBLIC
-    chosen = settings.read({"TIDINGS_OUTGOING_ALLOW": "10.0.0.0/8, fd00::/8,192.168.1.7"}, loopback=True)
+def test_only_the_public_internet_is_allowed_by_default_embedded_or_not() -> None:
+    for variables in ({}, {"TIDINGS_EMBEDDED": "1"}, {"TIDINGS_OUTGOING_ALLOW": "none"}):
+        found = Process.read(variables)
+        assert (found.outgoing_webhooks, found.outgoing_media) == (ONLY_PUBLIC, ONLY_PUBLIC)
+    chosen = settings.read({"TIDINGS_OUTGOING_ALLOW": "10.0.0.0/8, fd00::/8,192.168.1.7"}, "media")
     assert [str(network) for network in chosen.allowed] == ["10.0.0.0/8", "fd00::/8", "192.168.1.7/32"]
 
 
+def test_webhooks_and_links_of_media_have_lists_of_their_own() -> None:
+    found = Process.read({"TIDINGS_OUTGOING_ALLOW_WEBHOOKS": "127.0.0.0/8,::1"})
+    assert (found.outgoing_webhooks, found.outgoing_media) == (LOOPBACK, ONLY_PUBLIC)
+    both = {"TIDINGS_OUTGOING_ALLOW": "127.0.0.0/8,::1"}
+    assert Process.read({**both, "TIDINGS_OUTGOING_ALLOW_MEDIA": "none"}).outgoing_media == ONLY_PUBLIC
+    assert Process.read(both).outgoing_media == LOOPBACK
+
+
 class Process(env.Variables):
-    embedded: env.Flag = env.variable("TIDINGS_EMBEDDED", False)
-    outgoing: settings.Outgoing = env.MADE
+    outgoing_webhooks: settings.OutgoingWebhooks = env.MADE
+    outgoing_media: settings.OutgoingMedia = env.MADE
 
 
 @pytest.mark.parametrize(
@@ -219,6 +227,7 @@ class Process(env.Variables):
         {"TIDINGS_OUTGOING_ALLOW": "10.0.0.1/8"},
         {"TIDINGS_OUTGOING_ALLOW": "internal.example"},
         {"TIDINGS_OUTGOING_ALLOW": "169.254.169.254"},
+        {"TIDINGS_OUTGOING_ALLOW_MEDIA": "169.254.169.254"},
         {"TIDINGS_OUTGOING_PROXY": "proxy:3128"},
         {"TIDINGS_OUTGOING_PROXY": "https://proxy:3128"},
         {"TIDINGS_OUTGOING_PROXY": "socks5://proxy:3128"},

@@ -22,7 +22,8 @@ from tests.fuzz.rig import PARTICIPANTS, UNKNOWN
 from webapp.groups.schemas import MAX_WA_IDS
 
 BASE_URL = os.environ["FUZZ_URL"]
-ADMIN_TOKEN = os.environ["FUZZ_TOKEN"]
+# The administrator's token, the latest one last: a new password ends those before.
+ADMIN_TOKENS = [os.environ["FUZZ_TOKEN"]]
 ADMIN, ADMIN_PASSWORD = "admin", os.environ["FUZZ_PASSWORD"]
 # A line for each call: method, path template and status; and one for each failure that is explained.
 TALLY = Path(os.environ["FUZZ_TALLY"]).open("a", buffering=1)  # noqa: SIM115 (until this process ends)
@@ -31,6 +32,7 @@ INBOUND = os.environ["FUZZ_INBOUND"]
 GROUP = os.environ["FUZZ_GROUP"]
 # Who logs out; deleted or changed by other calls at times, then made again.
 LEAVER, LEAVER_PASSWORD = "leaver", "Tidings-2026!"
+USER = "/v1/users/{username}"
 LOGIN, LOGOUT, MESSAGES, GROUPS = "/v1/users/login", "/v1/users/logout", "/v1/messages", "/v1/groups"
 IDEMPOTENCY_KEY = re.compile("[!-~]{1,200}")
 WA_ID = re.compile(r"\+?[0-9]{5,20}")
@@ -53,9 +55,9 @@ def _leaver_token() -> str:
     authorization = _basic(LEAVER, LEAVER_PASSWORD)
     answer = _call("POST", LOGIN, authorization)
     if answer.status_code != 200:
-        _call("DELETE", f"/v1/users/{LEAVER}", f"Bearer {ADMIN_TOKEN}")
+        _call("DELETE", f"/v1/users/{LEAVER}", f"Bearer {ADMIN_TOKENS[-1]}")
         user = {"username": LEAVER, "password": LEAVER_PASSWORD}
-        _call("POST", "/v1/users", f"Bearer {ADMIN_TOKEN}", user).raise_for_status()
+        _call("POST", "/v1/users", f"Bearer {ADMIN_TOKENS[-1]}", user).raise_for_status()
         answer = _call("POST", LOGIN, authorization)
     token: str = answer.json()["users"][0]["token"]
     return token
@@ -83,10 +85,10 @@ class ByTokenOfItsOwn(_Provider):
         return f"Bearer {_leaver_token()}"
 
 
-@schemathesis.auth().skip_for(path=[LOGIN, LOGOUT])
+@schemathesis.auth(refresh_interval=None).skip_for(path=[LOGIN, LOGOUT])
 class ByToken(_Provider):
     def get(self, case: schemathesis.Case, context: schemathesis.AuthContext) -> str:
-        return f"Bearer {ADMIN_TOKEN}"
+        return f"Bearer {ADMIN_TOKENS[-1]}"
 
 
 @schemathesis.hook
@@ -98,14 +100,19 @@ def before_call(context: schemathesis.HookContext, case: schemathesis.Case, kwar
 
 @schemathesis.hook
 def after_call(context: schemathesis.HookContext, case: schemathesis.Case, response: schemathesis.Response) -> None:
-    """Keep count, and put the administrator's password back when a call has changed it."""
-    print(case.method, case.operation.path, response.status_code, file=TALLY)
-    changed = case.operation.path == LOGIN or (case.method == "PUT" and case.operation.path == "/v1/users/{username}")
-    if changed and response.status_code == 200 and isinstance(case.body, dict):
-        new = case.body.get("new_password" if case.operation.path == LOGIN else "password")
-        if new is not None and response.json()["users"][0].get("username", ADMIN) == ADMIN:
-            body = {"password": ADMIN_PASSWORD}
-            _call("PUT", f"/v1/users/{ADMIN}", f"Bearer {ADMIN_TOKEN}", body).raise_for_status()
+    """Keep count, and put the administrator's password and token back when a call has changed or ended them."""
+    path = case.operation.path
+    print(case.method, path, response.status_code, file=TALLY)
+    changes = {("POST", LOGIN): "new_password", ("PUT", USER): "password", ("DELETE", f"{USER}/tokens"): ""}
+    field = changes.get((case.method, path))
+    if field is None or response.status_code != 200 or response.json()["users"][0].get("username", ADMIN) != ADMIN:
+        return
+    password = case.body.get(field) if field and isinstance(case.body, dict) else None
+    if password is not None or not field:
+        body = {"new_password": ADMIN_PASSWORD}
+        answer = _call("POST", LOGIN, _basic(ADMIN, password or ADMIN_PASSWORD), body)
+        answer.raise_for_status()
+        ADMIN_TOKENS[:] = [answer.json()["users"][0]["token"]]
 
 
 def _is_wa_id(value: object) -> bool:

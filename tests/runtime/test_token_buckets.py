@@ -32,6 +32,15 @@ def test_a_rate_of_nothing_is_no_limit() -> None:
     assert len(buckets) == 0
 
 
+def test_what_others_took_counts_and_is_never_less_than_what_is_known() -> None:
+    buckets: TokenBuckets[str] = TokenBuckets(ManualClock(), rate=0.5, burst=3, remembered=10)
+    buckets.learn("a", 4)
+    assert buckets.take("a") == 0.0
+    assert buckets.take("a") == pytest.approx(2.0)
+    buckets.learn("a", 0)
+    assert buckets.take("a") == pytest.approx(2.0)
+
+
 def test_only_so_many_keys_are_remembered() -> None:
     buckets: TokenBuckets[int] = TokenBuckets(ManualClock(), rate=1.0, burst=1, remembered=5)
     for key in range(20):

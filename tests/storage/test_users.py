@@ -12,6 +12,7 @@ from tidings.storage.business.users import User
 from tidings.storage.database import Database
 
 ADMIN = User("admin", "15550000000", users.ADMIN, "$argon2id$first", True, 1_700_000_000_000)
+SUCCESSOR = dataclasses.replace(ADMIN, password_hash="$argon2id$second", must_change_password=False, generation=1)
 
 
 @pytest.fixture
@@ -50,11 +51,10 @@ async def test_only_exactly_this_name_is_this_user(database: Database, other: st
 async def test_a_password_is_changed_only_from_the_one_that_was_read(database: Database) -> None:
     await add(database, ADMIN)
     async with database.transaction() as connection:
-        assert await users.change_password(connection, ADMIN, "$argon2id$second")
+        assert await users.replace(connection, ADMIN, SUCCESSOR)
     async with database.transaction() as connection:
-        assert not await users.change_password(connection, ADMIN, "$argon2id$third")
-    expected = dataclasses.replace(ADMIN, password_hash="$argon2id$second", must_change_password=False)
-    assert await find(database, "admin") == expected
+        assert not await users.replace(connection, ADMIN, SUCCESSOR)
+    assert await find(database, "admin") == SUCCESSOR
 
 
 def test_a_user_is_printed_without_its_hash() -> None:

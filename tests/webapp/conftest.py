@@ -113,7 +113,7 @@ def make_settings(database: Database, **changes: Any) -> Settings:
         messages_burst=80,
         contacts_rate=0,
         contacts_burst=40,
-        outgoing=OutgoingSettings(addresses.LOOPBACK),
+        outgoing_webhooks=OutgoingSettings(addresses.LOOPBACK),
         media_dir=media_dir,
         media_reserve=0,
     )
@@ -153,8 +153,7 @@ async def serve(coreapp: FakeCoreapp, database: Database) -> AsyncIterator[Serve
             stack.callback(hasher.close)
             shard_map = shard_map or FixedShardMap("127.0.0.1", coreapp.port)
             parts = services.assemble(settings, database, shard_map, hasher, clock or SystemClock())
-            await parts.credentials.start()
-            await parts.users.ensure_administrator()
+            await parts.logins.start()
             running: list[service.Service] = [parts.links]
             transport: httpx.AsyncBaseTransport = httpx.ASGITransport(parts.app)
             port = 0

@@ -383,7 +383,7 @@ def test_whatever_is_in_a_backup_is_refused_or_right(parts: dict[str, Any], docu
 
 
 async def test_a_backup_with_a_wrong_part_changes_nothing(serve: Serve, coreapp: FakeCoreapp) -> None:
-    api = await serve(outgoing=ONLY_PUBLIC)
+    api = await serve(outgoing_webhooks=ONLY_PUBLIC)
     await api.log_in()
     await fill(api)
     before = await everything(api)

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 
 import httpx
 import pytest
 
-from tests.webapp.conftest import PASSWORD, Serve, basic, code
+from tests.webapp.conftest import PASSWORD, Serve, Served, basic, code
 from tidings.runtime.clock import ManualClock
 from tidings.storage.business import users
 from tidings.storage.business.users import User
 from tidings.storage.database import Database
+from webapp.authenticator import WRONG_KEYS_BURST
 from webapp.errors import Overloaded, RateLimitExceeded, Unauthenticated
-from webapp.users import guessing, passwords
+from webapp.settings import ApiKey
+from webapp.users import passwords
 from webapp.users.credentials import BELIEVED, REMEMBERED, Credentials
-from webapp.users.guessing import Guessing
+from webapp.users.guessing import STRANGER, STRANGERS, Guessing
 from webapp.users.passwords import Hasher
 
 
@@ -44,7 +47,7 @@ class Checks:
         self.database = database
         self.clock = ManualClock()
         self.hasher = CountingHasher()
-        self.guessing = Guessing(self.clock)
+        self.guessing = Guessing(database, self.clock)
         self.credentials = Credentials(database, self.hasher, self.guessing, clock=self.clock)
 
     async def start(self) -> None:
@@ -77,10 +80,33 @@ async def test_a_right_password_costs_argon2_once_and_then_nothing_for_a_while(c
     assert checks.hasher.verified == 2
 
 
-async def test_a_wrong_password_costs_argon2_each_time(checks: Checks) -> None:
-    for _ in range(3):
-        await checks.wrong(address="192.0.2.9")
+async def test_a_client_that_goes_on_logging_in_never_costs_argon2_again(checks: Checks) -> None:
+    for _ in range(5):
+        await checks.right()
+        checks.clock.advance(REMEMBERED - 1)
+    assert checks.hasher.verified == 1
+
+
+async def test_another_wrong_password_costs_argon2_and_the_same_one_does_not(checks: Checks) -> None:
+    for number in range(3):
+        await checks.wrong(password=f"wrong {number}")
     assert checks.hasher.verified == 3
+    for _ in range(50):
+        await checks.wrong(password="wrong 1")
+        await checks.wrong(user="nobody")
+    assert checks.hasher.verified == 4
+    await checks.wrong(password="wrong 1", address="192.0.2.10")
+    assert checks.hasher.verified == 5, "what one address tried says nothing to another"
+
+
+async def test_a_wrong_password_that_has_become_the_right_one_is_right(checks: Checks) -> None:
+    await checks.wrong(password="Another-2026!")
+    user = await checks.right()
+    async with checks.database.transaction() as connection:
+        new = dataclasses.replace(user, password_hash=await checks.hasher.hash("Another-2026!"))
+        assert await users.replace(connection, user, new)
+    checks.clock.advance(BELIEVED + 0.1)
+    assert (await checks.credentials.check("admin", "Another-2026!", "192.0.2.9")).username == "admin"
 
 
 async def test_an_unknown_user_costs_what_a_wrong_password_costs(checks: Checks) -> None:
@@ -96,7 +122,8 @@ async def test_the_same_login_many_times_at_once_is_checked_once(checks: Checks)
 async def test_a_remembered_password_ends_with_the_hash_it_matched(checks: Checks) -> None:
     user = await checks.right()
     async with checks.database.transaction() as connection:
-        assert await users.change_password(connection, user, await checks.hasher.hash("Another-2026!"))
+        new = dataclasses.replace(user, password_hash=await checks.hasher.hash("Another-2026!"))
+        assert await users.replace(connection, user, new)
     checks.clock.advance(BELIEVED + 0.1)
     await checks.wrong(password=PASSWORD)
 
@@ -116,53 +143,40 @@ async def test_a_hash_that_is_none_matches_nothing() -> None:
     hasher.close()
 
 
-def test_wrong_passwords_are_answered_later_and_later_and_then_forgotten() -> None:
-    clock = ManualClock()
-    slowed = Guessing(clock)
-    delays = [slowed.failed("admin", "192.0.2.9") for _ in range(12)]
-    assert delays == [0, 0, 0, 0.25, 0.5, 1, 2, 4, 5, 5, 5, 5]
-    # Neither another address nor another account escapes.
-    assert slowed.failed("admin", "192.0.2.10") == 5
-    assert slowed.failed("other", "192.0.2.9") == 5
-    clock.advance(guessing.MEMORY + 1)
-    assert slowed.failed("admin", "192.0.2.9") == 0
+async def test_a_client_that_logs_in_before_every_request_is_not_limited(checks: Checks) -> None:
+    await asyncio.gather(*(checks.right() for _ in range(500)))
+    # Nor one that was left with an old password.
+    await asyncio.gather(*(checks.wrong(address="192.0.2.1") for _ in range(500)))
+    await checks.right()
+    assert checks.hasher.verified == 2
 
 
-def test_an_address_with_many_open_guesses_waits_unless_it_has_logged_in_as_that_user() -> None:
-    slowed = Guessing(ManualClock())
-    slowed.succeeded("admin", "192.0.2.9")
-    slowed.failed("root", "192.0.2.9")
-    for _ in range(guessing.MAX_OPEN):
-        assert slowed.begin("root", "192.0.2.9")
-    assert not slowed.begin("root", "192.0.2.9")
-    assert slowed.begin("admin", "192.0.2.9")
-    assert slowed.begin("root", "192.0.2.10")
-    slowed.end("192.0.2.9")
-    slowed.end("192.0.2.9")
-    assert slowed.begin("root", "192.0.2.9")
+async def test_many_clients_that_start_at_once_with_one_password_cost_one_hash(checks: Checks) -> None:
+    await asyncio.gather(*(checks.right(f"192.0.2.{number}") for number in range(100)))
+    assert checks.hasher.verified == 1
 
 
-def test_logins_at_the_same_time_are_not_limited_before_there_was_a_wrong_one() -> None:
-    slowed = Guessing(ManualClock())
-    assert all(slowed.begin("admin", "192.0.2.9") for _ in range(100))
+async def test_guesses_are_counted_before_they_are_hashed(checks: Checks) -> None:
+    async def guess(number: int) -> Exception:
+        with pytest.raises((Unauthenticated, RateLimitExceeded)) as caught:
+            await checks.credentials.check("admin", f"wrong {number}", f"192.0.2.{number % 50}")
+        return caught.value
+
+    raised = await asyncio.gather(*(guess(number) for number in range(200)))
+    hashed = sum(isinstance(error, Unauthenticated) for error in raised)
+    assert hashed == checks.hasher.verified <= STRANGERS.burst
+    assert all(error.retry_after >= 1 for error in raised if isinstance(error, RateLimitExceeded))
 
 
-async def test_a_right_password_gets_in_at_once_while_its_address_and_account_are_being_guessed(checks: Checks) -> None:
-    await checks.right("192.0.2.9")
-    for _ in range(10):
-        checks.guessing.failed("admin", "192.0.2.9")
-    checks.hasher.wanted = 1 + guessing.MAX_OPEN
-    held = [asyncio.create_task(checks.wrong(password=f"wrong {n}")) for n in range(guessing.MAX_OPEN)]
-    await checks.hasher.enough.wait()
+async def test_whoever_joins_a_check_that_is_refused_is_judged_by_its_own_address(checks: Checks) -> None:
+    for number in range(round(STRANGER.burst)):
+        checks.clock.advance(1)
+        await checks.wrong(user=f"user {number}", address="192.0.2.9")
+    refused = asyncio.create_task(checks.credentials.check("admin", PASSWORD, "192.0.2.9"))
+    joined = asyncio.create_task(checks.right("192.0.2.10"))
+    assert (await joined).username == "admin"
     with pytest.raises(RateLimitExceeded):
-        await checks.credentials.check("root", "x", "192.0.2.9")
-    async with asyncio.timeout(1):
-        await checks.right("192.0.2.9")
-        checks.clock.advance(REMEMBERED + 1)
-        await checks.right("192.0.2.9")
-    for task in held:
-        task.cancel()
-    await asyncio.gather(*held, return_exceptions=True)
+        await refused
 
 
 @pytest.mark.parametrize("password", ["Abcdef1!", "A1!" + "a" * 61])
@@ -172,20 +186,34 @@ def test_the_rule_takes_8_to_64_characters(password: str) -> None:
     assert passwords.weakness(password + "a" * 60) is not None
 
 
-async def test_too_many_open_guesses_are_answered_with_429(serve: Serve) -> None:
-    api = await serve()
-    await api.log_in()
+async def test_too_many_guesses_are_answered_with_429_and_the_administrator_still_gets_in(api: Served) -> None:
+    answers = [
+        await api.http.post("/v1/users/login", headers=basic("other", f"x{number}"))
+        for number in range(round(STRANGER.burst) + 1)
+    ]
+    assert code(answers[0]) == (401, 1005)
+    assert code(answers[-1]) == (429, 1015)
+    assert 1 <= int(answers[-1].headers["Retry-After"]) <= STRANGER.interval
+    assert (await api.http.post("/v1/users/login", headers=basic("admin", PASSWORD))).status_code == 200
+    assert code(await api.http.post("/v1/users/login", headers=basic("admin", "x"))) == (401, 1005)
 
-    async def guess() -> httpx.Response:
-        return await api.http.post("/v1/users/login", headers=basic("other", "x"))
 
-    assert (await guess()).status_code == 401
-    guesses = [asyncio.create_task(guess()) for _ in range(guessing.MAX_OPEN + 1)]
-    # The answers to the others are held back.
-    [refused], held = await asyncio.wait(guesses, return_when=asyncio.FIRST_COMPLETED)
-    answer = refused.result()
-    assert code(answer) == (429, 1015)
-    assert answer.headers["Retry-After"] == "5"
-    for task in held:
-        task.cancel()
-    await asyncio.gather(*held, return_exceptions=True)
+async def test_wrong_api_keys_are_limited_for_each_address_and_shut_no_monitor_out(serve: Serve) -> None:
+    key = "a key of the tests"
+    api = await serve(api_key=ApiKey(key))
+
+    async def ask(client: httpx.AsyncClient, key: str) -> httpx.Response:
+        return await client.get("/v1/health", headers={"Authorization": f"Apikey {key}"})
+
+    def at(address: str) -> httpx.AsyncClient:
+        transport = httpx.ASGITransport(api.parts.app, client=(address, 1))
+        return httpx.AsyncClient(base_url="http://127.0.0.1", transport=transport)
+
+    async with at("192.0.2.1") as monitor, at("192.0.2.2") as thief:
+        assert (await ask(monitor, key)).status_code == 200
+        for client in (monitor, thief):
+            for number in range(WRONG_KEYS_BURST):
+                assert code(await ask(client, f"guess {number}")) == (401, 1005)
+            assert code(await ask(client, "another guess")) == (429, 1015)
+        assert (await ask(monitor, key)).status_code == 200
+        assert code(await ask(thief, key)) == (429, 1015)

@@ -119,10 +119,11 @@ async def test_a_new_password_that_is_no_string_is_refused(fresh: Served) -> Non
     assert code(await fresh.http.post(LOGIN, headers=basic("admin", "secret"), content=b"{")) == (400, 1025)
 
 
-async def test_a_later_change_of_password_keeps_the_tokens_that_are_out(api: Served) -> None:
+async def test_a_later_change_of_password_ends_the_tokens_that_are_out(api: Served) -> None:
     old = token(await login(api, "admin", PASSWORD))
-    token(await login(api, "admin", PASSWORD, {"new_password": "Another-2026!"}))
-    assert await works(api, old)
+    new = token(await login(api, "admin", PASSWORD, {"new_password": "Another-2026!"}))
+    assert not await works(api, old)
+    assert await works(api, new)
     assert code(await login(api, "admin", PASSWORD)) == (401, 1005)
     token(await login(api, "admin", "Another-2026!"))
 

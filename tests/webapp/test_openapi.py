@@ -34,6 +34,7 @@ ENDPOINTS = {
     ("get", "/v1/users/{username}"),
     ("put", "/v1/users/{username}"),
     ("delete", "/v1/users/{username}"),
+    ("delete", "/v1/users/{username}/tokens"),
     ("post", "/v1/account"),
     ("post", "/v1/account/verify"),
     ("get", "/v1/account/shards"),

@@ -11,6 +11,7 @@ from tests.webapp.conftest import PASSWORD, Serve, Served, basic, body, check_he
 from tests.webapp.roles import check_is_for_administrators, check_takes_a_token, ordinary
 from tidings.storage.business import tokens, users
 from tidings.storage.database import Database
+from webapp.users.guessing import FAMILIAR, STRANGER
 
 USERS = "/v1/users"
 OTHER_PASSWORD = "Another-2026!"
@@ -42,6 +43,16 @@ async def test_a_new_user_logs_in_and_is_an_ordinary_one(api: Served) -> None:
     found = await api.http.get(f"{USERS}/observer")
     assert found.status_code == 200
     assert found.json() == {"users": [{"ROLES": "ROLE_USER", "username": "observer"}], "meta": META}
+
+
+async def test_who_was_just_given_a_password_logs_in_with_it_whatever_others_try_meanwhile(api: Served) -> None:
+    for number in range(round(STRANGER.burst) + 1):
+        guess = await api.http.post("/v1/users/login", headers=basic("observer", f"guess {number}"))
+    assert code(guess) == (429, 1015)
+    await make(api)
+    assert await can_log_in(api, "observer", PASSWORD)
+    assert (await api.http.put(f"{USERS}/observer", json={"password": OTHER_PASSWORD})).status_code == 200
+    assert await can_log_in(api, "observer", OTHER_PASSWORD)
 
 
 async def test_the_built_in_user_is_an_administrator(api: Served) -> None:
@@ -116,7 +127,8 @@ async def test_an_ordinary_user_sees_and_changes_itself_only(api: Served) -> Non
 
 async def test_a_password_is_changed_by_its_user_and_by_an_administrator(api: Served) -> None:
     own = await ordinary(api)
-    answer = await api.http.put(f"{USERS}/observer", headers=own, json={"password": OTHER_PASSWORD})
+    both = {"password": OTHER_PASSWORD, "old_password": PASSWORD}
+    answer = await api.http.put(f"{USERS}/observer", headers=own, json=both)
     assert answer.status_code == 200
     assert answer.json() == {"users": [{"username": "observer"}], "meta": META}
     assert await can_log_in(api, "observer", OTHER_PASSWORD)
@@ -125,10 +137,72 @@ async def test_a_password_is_changed_by_its_user_and_by_an_administrator(api: Se
     assert await can_log_in(api, "observer", PASSWORD)
 
 
-async def test_a_change_of_password_ends_no_token(api: Served) -> None:
-    own = await ordinary(api)
-    await api.http.put(f"{USERS}/observer", json={"password": OTHER_PASSWORD})
+@pytest.mark.parametrize("name", ["observer", "admin"])
+async def test_ones_own_password_is_changed_with_the_old_one_only(api: Served, name: str) -> None:
+    own = await ordinary(api) if name == "observer" else {"Authorization": api.http.headers["Authorization"]}
+    path, new = f"{USERS}/{name}", {"password": OTHER_PASSWORD}
+    assert code(await api.http.put(path, headers=own, json=new)) == (400, 1008)
+    assert code(await api.http.put(path, headers=own, json={**new, "old_password": "x"})) == (403, 1005)
+    assert await can_log_in(api, name, PASSWORD)
     assert await opens(api, own)
+    assert (await api.http.put(path, headers=own, json={**new, "old_password": PASSWORD})).status_code == 200
+    assert await can_log_in(api, name, OTHER_PASSWORD)
+    assert not await opens(api, own)
+
+
+async def test_the_old_password_cannot_be_guessed_with_a_token(api: Served) -> None:
+    own = await ordinary(api)
+    for number in range(round(FAMILIAR.burst)):
+        guess = {"password": OTHER_PASSWORD, "old_password": f"wrong {number}"}
+        answer = await api.http.put(f"{USERS}/observer", headers=own, json=guess)
+        if answer.status_code == 429:
+            break
+        assert code(answer) == (403, 1005)
+    answer = await api.http.put(f"{USERS}/observer", headers=own, json=guess | {"old_password": "another"})
+    assert code(answer) == (429, 1015)
+    assert await can_log_in(api, "observer", PASSWORD)
+
+
+async def test_a_change_of_password_ends_the_tokens_of_its_user_on_every_webapp(api: Served, serve: Serve) -> None:
+    other, own = await serve(), await ordinary(api)
+    await other.parts.tokens.poll()
+    assert await opens(other, own)
+    await api.http.put(f"{USERS}/observer", json={"password": OTHER_PASSWORD})
+    assert not await opens(api, own)
+    assert await other.parts.tokens.poll() == 1
+    assert not await opens(other, own)
+    assert not await opens(await serve(), own)
+    assert await opens(api, {"Authorization": api.http.headers["Authorization"]}), "the administrator's stays"
+    assert await can_log_in(api, "observer", OTHER_PASSWORD)
+
+
+async def test_all_tokens_of_a_user_can_be_ended_and_later_ones_are_good(api: Served, serve: Serve) -> None:
+    other = await serve()
+    for by_user in (True, False):
+        first, second = await ordinary(api), await ordinary(api)
+        assert await opens(other, second)
+        headers = first if by_user else {}
+        answer = await api.http.delete(f"{USERS}/observer/tokens", headers=headers)
+        assert answer.status_code == 200
+        assert answer.json() == {"users": [{"username": "observer"}], "meta": META}
+        await other.parts.tokens.poll()
+        later = await ordinary(api)
+        for webapp in (api, other, await serve()):
+            assert not await opens(webapp, first)
+            assert not await opens(webapp, second)
+            assert await opens(webapp, later)
+    own = await ordinary(api)
+    assert code(await api.http.delete(f"{USERS}/admin/tokens", headers=own)) == (403, 1005)
+    assert code(await api.http.delete(f"{USERS}/nobody/tokens")) == (404, 1006)
+    await check_takes_a_token(api, "DELETE", f"{USERS}/observer/tokens")
+
+
+async def test_of_changes_of_one_user_at_the_same_time_the_last_one_stands(api: Served) -> None:
+    await ordinary(api)
+    passwords = [f"Another-{number}!" for number in range(3)]
+    answers = await asyncio.gather(*(api.http.put(f"{USERS}/observer", json={"password": new}) for new in passwords))
+    assert [answer.status_code for answer in answers] == [200, 200, 200]
+    assert sum([await can_log_in(api, "observer", new) for new in passwords]) == 1
 
 
 @pytest.mark.parametrize(
@@ -176,6 +250,7 @@ async def test_a_new_user_of_the_name_of_a_deleted_one_does_not_revive_its_token
 async def test_another_webapp_learns_of_a_deletion_with_its_next_look(api: Served, serve: Serve) -> None:
     """It looks once a second."""
     other = await serve()
+    await other.parts.tokens.poll()
     token = await ordinary(api)
     assert await opens(other, token)
     await api.http.delete(f"{USERS}/observer")
@@ -213,6 +288,6 @@ async def test_the_revocation_of_a_deleted_user_is_kept_as_long_as_its_tokens_wo
     await ordinary(api)
     await api.http.delete(f"{USERS}/observer")
     async with database.reading() as connection:
-        [kept] = await tokens.list_revoked_since(connection, 0)
+        kept = (await tokens.list_revoked_since(connection, 0))[-1]
     assert kept.jti.startswith("user-")
     assert kept.expires_at - kept.revoked_at == 7 * 24 * 3600 * 1000

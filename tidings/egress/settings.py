@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 import ipaddress
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Literal
 
 from tidings.egress import addresses, urls
 from tidings.egress.addresses import Network
 from tidings.runtime import env
 
 NONE = "none"
+Purpose = Literal["webhooks", "media"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -28,23 +29,25 @@ class OutgoingSettings:
 ONLY_PUBLIC = OutgoingSettings()
 
 
-def read(variables: Mapping[str, str], *, loopback: bool) -> OutgoingSettings:
-    """`TIDINGS_OUTGOING_ALLOW` and `TIDINGS_OUTGOING_PROXY`. Raises `env.mistake`.
+def read(variables: Mapping[str, str], purpose: Purpose) -> OutgoingSettings:
+    """`TIDINGS_OUTGOING_ALLOW_WEBHOOKS` or `…_MEDIA`, else `TIDINGS_OUTGOING_ALLOW`; `TIDINGS_OUTGOING_PROXY`.
 
-    loopback: this machine is allowed unless the first is set.
+    Raises `env.mistake`.
     """
     wrong: list[str] = []
-    raw = variables.get("TIDINGS_OUTGOING_ALLOW") or ("127.0.0.0/8,::1" if loopback else NONE)
+    names = (f"TIDINGS_OUTGOING_ALLOW_{purpose.upper()}", "TIDINGS_OUTGOING_ALLOW")
+    name = next((name for name in names if variables.get(name)), names[-1])
+    raw = variables.get(name) or NONE
     allowed: list[Network] = []
     for part in (part.strip() for part in raw.split(",")):
         if part and part.lower() != NONE:
             try:
                 allowed.append(ipaddress.ip_network(part))
             except ValueError:
-                wrong.append(f"{part!r} in TIDINGS_OUTGOING_ALLOW is no network like 10.0.0.0/8, nor an address")
+                wrong.append(f"{part!r} in {name} is no network like 10.0.0.0/8, nor an address")
     for address in addresses.METADATA:
         if any(network.num_addresses == 1 and address in network for network in allowed):
-            wrong.append(f"{address} in TIDINGS_OUTGOING_ALLOW is a metadata address, which is never called")
+            wrong.append(f"{address} in {name} is a metadata address, which is never called")
     proxy = None
     where = variables.get("TIDINGS_OUTGOING_PROXY")
     if where:
@@ -59,5 +62,5 @@ def read(variables: Mapping[str, str], *, loopback: bool) -> OutgoingSettings:
     return OutgoingSettings(tuple(allowed), proxy)
 
 
-# For the field of a process that may be `embedded`.
-Outgoing = Annotated[OutgoingSettings, env.made(lambda data: read(data["variables"], loopback=data["embedded"]))]
+OutgoingWebhooks = Annotated[OutgoingSettings, env.made(lambda data: read(data["variables"], "webhooks"))]
+OutgoingMedia = Annotated[OutgoingSettings, env.made(lambda data: read(data["variables"], "media"))]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -168,6 +169,14 @@ def parse_address(value: str) -> tuple[str, int]:
     if not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
         raise wrong("is not host:port")
     return host.strip("[]"), int(port)
+
+
+def is_loopback(host: str) -> bool:
+    """Is what listens on this host reached from this machine alone?"""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def parse_path(value: str) -> Path:

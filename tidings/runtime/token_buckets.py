@@ -42,6 +42,11 @@ class TokenBuckets(Generic[Key]):
             now = self._clock.monotonic()
             self._full_at.put(key, max(now, self._full_at.get(key) or 0.0) + cost / self._rate)
 
+    def learn(self, key: Key, full_after: float) -> None:
+        """Others took tokens of the same bucket: it is full after so many seconds, or later by what is known here."""
+        full_at = self._clock.monotonic() + full_after
+        self._full_at.put(key, max(full_at, self._full_at.get(key) or 0.0))
+
     def take(self, key: Key, cost: float = 1.0) -> float:
         """Take tokens if they are there, and return 0; else the seconds until they are."""
         wait = self.wait(key, cost)

@@ -9,10 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 import argon2
+from prometheus_client import Counter
 
 from webapp.errors import Overloaded
 
 Value = TypeVar("Value")
+
+CHECKS = Counter("tidings_password_checks_total", "Passwords that were hashed to compare them")
 
 MIN_LENGTH, MAX_LENGTH = 8, 64
 
@@ -56,6 +59,7 @@ class Hasher:
 
     async def verify(self, password_hash: str, password: str) -> bool:
         """Is it the password of this hash? Raises `Overloaded`."""
+        CHECKS.inc()
         return await self._run(lambda: self._matches(password_hash, password))
 
     def close(self) -> None:

@@ -11,7 +11,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Request, Response
 
 from webapp import answers
-from webapp.authenticator import BASIC, Administrator, AnyCaller, authorization
+from webapp.authenticator import BASIC, Administrator, AnyCaller, address_of, authorization
 from webapp.bodies import json_body
 from webapp.dependencies import part
 from webapp.errors import Unauthenticated
@@ -52,8 +52,7 @@ async def login(
     credentials: Credentials, body: Annotated[schemas.Login, json_body(schemas.Login)], users: Service, request: Request
 ) -> Response:
     username, password = credentials
-    address = request.client.host if request.client else ""
-    issued = await users.log_in(username, password, body.new_password, address)
+    issued = await users.log_in(username, password, body.new_password, address_of(request))
     expires = datetime.datetime.fromtimestamp(issued.expires_at, datetime.UTC)
     user = {"token": issued.token, "expires_after": expires.isoformat(sep=" ")}
     return answers.answer({"users": [user]}, meta=answers.LOGIN_META)
@@ -63,6 +62,12 @@ async def login(
 async def logout(caller: AnyCaller, users: Service) -> Response:
     await users.log_out(caller)
     return answers.answer({})
+
+
+@router.delete("/v1/users/{username}/tokens", summary="End all tokens of a user", response_model=schemas.UserNameAnswer)
+async def end_tokens(caller: AnyCaller, users: Service, username: str) -> Response:
+    await users.end_tokens(caller, username)
+    return answers.answer({"users": [{"username": username}]})
 
 
 @router.post("/v1/users", summary="Make an ordinary user", status_code=201, response_model=schemas.UserNameAnswer)
@@ -85,14 +90,18 @@ async def get_user(caller: AnyCaller, users: Service, username: str) -> Response
     return answers.answer({"users": [schemas.entry(user)]})
 
 
-@router.put("/v1/users/{username}", summary="Change a password", response_model=schemas.UserNameAnswer)
+@router.put(
+    "/v1/users/{username}", summary="Change a password and end the user's tokens", response_model=schemas.UserNameAnswer
+)
 async def change_password(
     caller: AnyCaller,
     body: Annotated[schemas.NewPassword, json_body(schemas.NewPassword)],
     users: Service,
+    request: Request,
     username: str,
 ) -> Response:
-    await users.set_password(caller, username, body.password)
+    address = address_of(request)
+    await users.set_password(caller, username, body.password, old_password=body.old_password, address=address)
     return answers.answer({"users": [{"username": username}]})
 
 

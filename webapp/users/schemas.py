@@ -23,6 +23,9 @@ Password = Annotated[
 ]
 
 
+OldPassword = Annotated[str, pydantic.Field(examples=["Tidings-2026!"], json_schema_extra={"format": "password"})]
+
+
 def _as_nothing(schema: JsonDict) -> None:
     schema |= {"type": ["object", "array", "string", "null"], "maxItems": 0, "maxLength": 0}
 
@@ -81,9 +84,10 @@ class NewUser(Body):
 
 
 class NewPassword(Body):
-    """In place of the present one."""
+    """In place of the present one, which `old_password` repeats where a user changes its own."""
 
     password: Password
+    old_password: Maybe[OldPassword] = None
 
 
 class UserName(pydantic.BaseModel):

@@ -9,25 +9,31 @@ from collections.abc import Sequence
 from prometheus_client import Counter
 
 from tidings.runtime.clock import Clock
-from tidings.storage.business import users
+from tidings.storage.business import login_origins, users
 from tidings.storage.business.tokens import revoke
 from tidings.storage.business.users import User
 from tidings.storage.database import Database
-from tidings.wire.codes import NOT_FOUND, PARAMETER_INVALID
+from tidings.wire.codes import NOT_FOUND, PARAMETER_INVALID, PARAMETER_MISSING
 from webapp.errors import (
     AdministratorRequired,
     APIError,
     InvalidRequest,
     NameTaken,
+    Overloaded,
     PasswordChangeRequired,
     Unauthenticated,
+    WrongPassword,
 )
 from webapp.tokens import Caller, Tokens
 from webapp.users import passwords
 from webapp.users.credentials import Credentials
 from webapp.users.passwords import Hasher
+from webapp.users.refusals import Refusals
 
 log = logging.getLogger(__name__)
+
+# Changes of one user that meet each other.
+_TRIES = 5
 
 DEFAULT_USER, DEFAULT_PASSWORD = "admin", "secret"
 
@@ -53,6 +59,7 @@ class Users:
         tokens: Tokens,
         credentials: Credentials,
         hasher: Hasher,
+        refusals: Refusals,
         clock: Clock,
     ) -> None:
         self._database = database
@@ -60,6 +67,7 @@ class Users:
         self._tokens = tokens
         self._credentials = credentials
         self._hasher = hasher
+        self._refusals = refusals
         self._clock = clock
 
     async def ensure_administrator(self) -> None:
@@ -92,7 +100,8 @@ class Users:
                 raise PasswordChangeRequired
         except APIError as error:
             LOGINS.labels(_RESULTS.get(type(error), "refused")).inc()
-            log.info("user.login_refused", extra={"username": username[:64], "address": address, "reason": str(error)})
+            known = username if self._credentials.is_known(username) else None
+            self._refusals.note(known, address, str(error))
             raise
         LOGINS.labels("ok").inc()
         return IssuedToken(*self._tokens.issue(user))
@@ -100,6 +109,14 @@ class Users:
     async def log_out(self, caller: Caller) -> None:
         """End the caller's token; the user's other tokens stay."""
         await self._tokens.revoke(caller)
+
+    async def end_tokens(self, caller: Caller, username: str) -> None:
+        """End all tokens of a user: here at once, in other Webapps within a second.
+
+        Raises `AdministratorRequired`, `InvalidRequest`.
+        """
+        await self._replace_any(caller, username)
+        log.info("user.tokens_ended", extra={"username": username, "by": caller.username})
 
     async def list(self, caller: Caller) -> Sequence[User]:
         """Every user of the caller's account. Raises `AdministratorRequired`."""
@@ -132,17 +149,26 @@ class Users:
             added = await users.add_user(connection, user)
         if not added:
             raise NameTaken
+        self._credentials.learn(user, password)
         log.info("user.created", extra={"username": username, "role": user.role, "by": caller.username})
 
-    async def set_password(self, caller: Caller, username: str, password: str) -> None:
-        """A new password; tokens stay. Raises `AdministratorRequired`, `InvalidRequest`, `Overloaded`."""
-        await self.get(caller, username)
+    async def set_password(
+        self, caller: Caller, username: str, password: str, *, old_password: str | None, address: str
+    ) -> None:
+        """A new password, which ends all tokens of the user; one's own takes the old one.
+
+        Raises `AdministratorRequired`, `InvalidRequest`, `WrongPassword`, `RateLimitExceeded`, `Overloaded`.
+        """
+        user = await self.get(caller, username)
         _check_password("password", password)
-        new_hash = await self._hasher.hash(password)
-        await self._database.persist(
-            lambda connection: users.set_password(connection, username, new_hash), patience=5.0
-        )
-        self._credentials.forget(username)
+        if username == caller.username:
+            user = await self._check_old_password(username, old_password, address)
+            changed = await self._replace(user, await self._hasher.hash(password))
+            if changed is None:
+                raise WrongPassword("old_password: was changed at the same time")
+        else:
+            changed = await self._replace_any(caller, username, await self._hasher.hash(password))
+        self._credentials.learn(changed, password)
         log.info("user.password_changed", extra={"username": username, "by": caller.username})
 
     async def delete(self, caller: Caller, username: str) -> None:
@@ -158,22 +184,56 @@ class Users:
             deleted = await users.delete_user(connection, user)
             if deleted:
                 await revoke(connection, revocation)
+                await login_origins.delete_of(connection, username)
         if not deleted:
             raise _unknown(username)
         self._tokens.learn(revocation)
         self._credentials.forget(username)
         log.info("user.deleted", extra={"username": username, "by": caller.username})
 
+    async def _check_old_password(self, username: str, old_password: str | None, address: str) -> User:
+        if old_password is None:
+            raise InvalidRequest.because(PARAMETER_MISSING, "old_password: is needed to change one's own password")
+        try:
+            return await self._credentials.check(username, old_password, address)
+        except Unauthenticated:
+            raise WrongPassword("old_password: is wrong") from None
+
     async def _change_password(self, user: User, new_password: str) -> User:
         _check_password("new_password", new_password)
-        new_hash = await self._hasher.hash(new_password)
-        async with self._database.transaction() as connection:
-            changed = await users.change_password(connection, user, new_hash)
-        self._credentials.forget(user.username)
-        if not changed:
+        changed = await self._replace(user, await self._hasher.hash(new_password))
+        if changed is None:
             raise Unauthenticated("the password was changed at the same time", scheme="Basic")
+        self._credentials.learn(changed, new_password)
         log.info("user.password_changed", extra={"username": user.username})
-        return dataclasses.replace(user, password_hash=new_hash, must_change_password=False)
+        return changed
+
+    async def _replace_any(self, caller: Caller, username: str, password_hash: str = "") -> User:
+        """As `_replace`, of the user as it is: of several changes at the same time the last one stands."""
+        for _ in range(_TRIES):
+            changed = await self._replace(await self.get(caller, username), password_hash)
+            if changed is not None:
+                return changed
+        raise Overloaded("the user is being changed by others")
+
+    async def _replace(self, user: User, password_hash: str = "") -> User | None:
+        """End all tokens of a user, and replace the password if there is another.
+
+        The user as it is then; `None` when it was changed since it was read.
+        """
+        successor = dataclasses.replace(user, generation=user.generation + 1)
+        if password_hash:
+            successor = dataclasses.replace(successor, password_hash=password_hash, must_change_password=False)
+        revocation = self._tokens.revocation_of(user)
+        async with self._database.transaction() as connection:
+            replaced = await users.replace(connection, user, successor)
+            if replaced:
+                await revoke(connection, revocation)
+        self._credentials.forget(user.username)
+        if not replaced:
+            return None
+        self._tokens.learn(revocation)
+        return successor
 
 
 def _check_access(caller: Caller, username: str) -> None:

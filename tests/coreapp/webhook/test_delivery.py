@@ -203,7 +203,7 @@ async def test_a_webhook_that_must_not_be_called_is_a_failed_attempt_with_that_e
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = ManualClock()
-    running = await running_with(world, 1, clock=clock, outgoing=ONLY_PUBLIC)
+    running = await running_with(world, 1, clock=clock, outgoing_webhooks=ONLY_PUBLIC)
     await running.client.send(NUMBERS[0])
 
     async def attempted(level: int, count: int) -> list[logging.LogRecord]:

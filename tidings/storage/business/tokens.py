@@ -1,4 +1,4 @@
-"""The tokens of the v1 API that were revoked before they expired: by their id, or all of a user by its mark."""
+"""The tokens of the v1 API that were revoked before they expired: by their id, or all of a user by their mark."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ table = sa.Table(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Revocation:
-    """One revoked token, or all tokens of a deleted user.
+    """One revoked token, or all tokens of a user up to then.
 
-    jti: the token's id or the user's mark; times are Unix milliseconds by the clock of the Webapp that revoked it.
+    jti: the token's id or the mark of all; times are Unix milliseconds by the clock of the Webapp that revoked it.
     """
 
     jti: str

@@ -24,6 +24,7 @@ table = sa.Table(
     sa.Column("password_hash", types.key(255), nullable=False),
     sa.Column("must_change_password", sa.Boolean, nullable=False),
     sa.Column("created_at", types.milliseconds(), nullable=False),
+    sa.Column("generation", sa.Integer, nullable=False, server_default="0"),
     mysql_engine="InnoDB",
 )
 
@@ -36,6 +37,7 @@ class User:
     role:          `admin` or `user`.
     password_hash: in argon2's own text form, parameters included.
     created_at:    Unix milliseconds.
+    generation:    of the tokens that are good: counted up, it ends those that are out.
     """
 
     username: str
@@ -44,6 +46,7 @@ class User:
     password_hash: str
     must_change_password: bool
     created_at: int
+    generation: int = 0
 
     def __repr__(self) -> str:
         return f"User({self.username!r}, role={self.role!r})"
@@ -87,20 +90,23 @@ async def delete_user(connection: AsyncConnection, user: User) -> bool:
     return deleted.rowcount == 1
 
 
-async def set_password(connection: AsyncConnection, username: str, password_hash: str) -> None:
-    """Replace the password, whatever it was."""
-    await connection.execute(
-        table.update()
-        .where(table.c.username == username)
-        .values(password_hash=password_hash, must_change_password=False)
-    )
+async def replace(connection: AsyncConnection, user: User, successor: User) -> bool:
+    """Write password and generation of `successor` unless those of `user` were changed since it was read.
 
-
-async def change_password(connection: AsyncConnection, user: User, password_hash: str) -> bool:
-    """Replace the password of `user` unless it was changed since `user` was read; true when it was replaced."""
+    True when they were written; the two must not be equal.
+    """
     changed = await connection.execute(
         table.update()
-        .where(table.c.username == user.username, table.c.password_hash == user.password_hash)
-        .values(password_hash=password_hash, must_change_password=False)
+        .where(
+            table.c.username == user.username,
+            table.c.created_at == user.created_at,
+            table.c.password_hash == user.password_hash,
+            table.c.generation == user.generation,
+        )
+        .values(
+            password_hash=successor.password_hash,
+            must_change_password=successor.must_change_password,
+            generation=successor.generation,
+        )
     )
     return changed.rowcount == 1

@@ -1,0 +1,165 @@
+"""Token buckets of logins: who shares which, and who is not held up by others."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from tidings.runtime.clock import ManualClock
+from tidings.storage.business import login_buckets, login_origins
+from tidings.storage.database import Database
+from webapp.errors import RateLimitExceeded
+from webapp.users.guessing import FAMILIAR, LIMIT, REMEMBERED, STRANGER, STRANGERS, Guessing
+from webapp.users.refusals import BURST as LINES
+from webapp.users.refusals import Refusals
+from webapp.users.upkeep import LoginUpkeep
+
+BURST = round(STRANGER.burst)
+
+
+class Scene:
+    """Webapps that share a database and a clock."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self.clock = ManualClock()
+
+    def webapp(self) -> Guessing:
+        return Guessing(self.database, self.clock)
+
+    async def count(self, guessing: Guessing, username: str, address: str, *, tries: int = 100) -> int:
+        """How many checks at once are let through."""
+        for number in range(tries):
+            try:
+                await guessing.admit(username, address)
+            except RateLimitExceeded as error:
+                self.refusal = error
+                return number
+        return tries
+
+
+@pytest.fixture
+def scene(database: Database) -> Scene:
+    return Scene(database)
+
+
+async def test_an_account_has_one_bucket_for_all_addresses_and_webapps(scene: Scene) -> None:
+    one, other = scene.webapp(), scene.webapp()
+    assert await scene.count(one, "admin", "192.0.2.1", tries=6) == 6
+    assert await scene.count(other, "admin", "192.0.2.2") == BURST - 6
+    assert scene.refusal.retry_after == STRANGER.interval
+    scene.clock.advance(STRANGER.interval)
+    assert await scene.count(one, "admin", "192.0.2.3") == 1
+    assert await scene.count(other, "admin", "192.0.2.4") == 0
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "shared"),
+    [
+        ("192.0.2.1", "192.0.2.1", True),
+        ("192.0.2.1", "192.0.2.2", False),
+        ("2001:db8::1", "2001:db8:0:0:ffff::2", True),
+        ("2001:db8::1", "2001:db8:0:1::1", False),
+        ("::ffff:192.0.2.1", "192.0.2.1", True),
+    ],
+)
+async def test_an_address_has_one_bucket_for_all_accounts_and_webapps(
+    scene: Scene, first: str, second: str, shared: bool
+) -> None:
+    one, other = scene.webapp(), scene.webapp()
+    for number in range(BURST):
+        await one.admit(f"user {number}", first)
+    assert await scene.count(other, "another", second, tries=1) == (0 if shared else 1)
+
+
+async def test_strangers_together_cost_a_webapp_no_more_than_their_share(scene: Scene) -> None:
+    guessing = scene.webapp()
+    admitted = 0
+    for second in range(60):
+        for number in range(50):
+            admitted += await scene.count(guessing, f"user {second} {number}", f"192.0.{second}.{number}", tries=1)
+        scene.clock.advance(1)
+    assert admitted <= STRANGERS.burst + 60 * STRANGERS.per_second
+
+
+async def test_a_flood_costs_no_statement_for_each_refusal(scene: Scene) -> None:
+    one, other = scene.webapp(), scene.webapp()
+    await scene.count(one, "admin", "192.0.2.1")
+    assert await scene.count(other, "admin", "192.0.2.1") == 0
+    await scene.database.close()
+    async with scene.database.transaction() as connection:
+        await connection.execute(login_buckets.table.delete())
+    for _ in range(100):
+        for webapp in (one, other):
+            with pytest.raises(RateLimitExceeded):
+                await webapp.admit("admin", "192.0.2.1")
+    async with scene.database.reading() as connection:
+        assert (await connection.execute(login_buckets.table.select())).first() is None
+
+
+async def test_whoever_logged_in_before_is_not_held_up_by_strangers(scene: Scene) -> None:
+    guessing, other = scene.webapp(), scene.webapp()
+    await guessing.admit("admin", "198.51.100.1")
+    await guessing.succeeded("admin", "198.51.100.1")
+    for number in range(100):
+        await scene.count(guessing, "admin", f"192.0.2.{number}", tries=1)
+        await scene.count(guessing, f"user {number}", "198.51.100.1", tries=1)
+    assert await scene.count(guessing, "admin", "192.0.2.200") == 0
+    assert await scene.count(guessing, "admin", "198.51.100.1") == FAMILIAR.burst
+    await other.poll()
+    assert await scene.count(other, "admin", "198.51.100.1") == FAMILIAR.burst
+    assert not other.is_familiar("another", "198.51.100.1")
+
+
+async def test_what_is_familiar_outlives_a_restart_for_90_days_from_the_last_login(scene: Scene) -> None:
+    guessing = scene.webapp()
+    await guessing.succeeded("admin", "198.51.100.1")
+    await guessing.succeeded("admin", "198.51.100.2")
+    scene.clock.advance(REMEMBERED - 10)
+    await guessing.succeeded("admin", "198.51.100.2")
+    scene.clock.advance(20)
+    again = scene.webapp()
+    await again.poll()
+    assert not guessing.is_familiar("admin", "198.51.100.1")
+    assert not again.is_familiar("admin", "198.51.100.1")
+    assert guessing.is_familiar("admin", "198.51.100.2")
+    assert again.is_familiar("admin", "198.51.100.2")
+
+
+async def test_the_tables_stay_short(scene: Scene) -> None:
+    guessing = scene.webapp()
+    upkeep = LoginUpkeep(guessing, scene.clock)
+    async with scene.database.transaction() as connection:
+        now = int(scene.clock.now() * 1000)
+        rows = [{"username": "admin", "origin": str(n), "seen_at": now + n} for n in range(LIMIT + 100)]
+        await connection.execute(login_origins.table.insert(), rows)
+    await scene.count(guessing, "admin", "192.0.2.1")
+    scene.clock.advance(STRANGER.filling + 60)
+    await upkeep.run_once()
+    async with scene.database.reading() as connection:
+        assert not (await connection.execute(login_buckets.table.select())).all()
+        kept = await login_origins.list_since(connection, 0, limit=2 * LIMIT)
+    assert len(kept) == LIMIT
+    assert kept[-1].origin == "100"
+
+
+async def test_a_bucket_that_a_wrong_clock_has_written_shuts_nobody_out(scene: Scene) -> None:
+    ahead = Scene(scene.database)
+    ahead.clock.advance(3600)
+    await ahead.count(ahead.webapp(), "admin", "192.0.2.1")
+    assert await scene.count(scene.webapp(), "admin", "192.0.2.2") == BURST
+
+
+def test_refused_logins_are_logged_at_a_bounded_rate_and_by_names_that_exist(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    clock = ManualClock()
+    refusals = Refusals(clock)
+    for _ in range(1000):
+        refusals.note(None, "192.0.2.1", "wrong")
+    assert len(caplog.records) == LINES
+    assert not hasattr(caplog.records[0], "username")
+    clock.advance(1)
+    refusals.note("admin", "192.0.2.1", "wrong")
+    last = caplog.records[-1]
+    assert (last.message, last.username, last.left_out) == ("user.login_refused", "admin", 1000 - LINES)  # type: ignore[attr-defined]

@@ -1,0 +1,62 @@
+"""Addresses from which users have logged in."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from tidings.storage import types
+from tidings.storage.business.tables import metadata
+from tidings.storage.database import save_rows
+
+table = sa.Table(
+    "login_origins",
+    metadata,
+    sa.Column("username", types.text(64), primary_key=True),
+    sa.Column("origin", types.key(64), primary_key=True),
+    sa.Column("seen_at", types.milliseconds(), nullable=False),
+    sa.Index("login_origins_by_time", "seen_at"),
+    mysql_engine="InnoDB",
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Origin:
+    """origin: an IPv4 address or a /64 of IPv6; seen_at: Unix milliseconds of a login, to within a day."""
+
+    username: str
+    origin: str
+    seen_at: int
+
+
+async def save(connection: AsyncConnection, origin: Origin) -> None:
+    """Keep one, or its later time."""
+    await save_rows(connection, table, ("username", "origin"), ("seen_at",), [origin])
+
+
+async def list_since(connection: AsyncConnection, since: int, *, limit: int) -> Sequence[Origin]:
+    """Those seen at `since` (Unix milliseconds) or later: the `limit` latest, the latest first."""
+    rows = await connection.execute(
+        sa.select(table.c.username, table.c.origin, table.c.seen_at)
+        .where(table.c.seen_at >= since)
+        .order_by(table.c.seen_at.desc())
+        .limit(limit)
+    )
+    return [Origin(*row) for row in rows]
+
+
+async def delete_of(connection: AsyncConnection, username: str) -> None:
+    """Forget those of a user."""
+    await connection.execute(table.delete().where(table.c.username == username))
+
+
+async def delete_old(connection: AsyncConnection, before: int, *, keep: int) -> int:
+    """Forget those seen before that time, and all but the `keep` latest; returns how many."""
+    oldest_kept = await connection.execute(
+        sa.select(table.c.seen_at).order_by(table.c.seen_at.desc()).offset(keep - 1).limit(1)
+    )
+    deleted = await connection.execute(table.delete().where(table.c.seen_at < max(before, oldest_kept.scalar() or 0)))
+    return deleted.rowcount
