@@ -107,14 +107,17 @@ class Arrivals:
         self._asked: list[str] = []
         self._late: list[str] = []
 
-    def decrypt(self, delivery: Deliver) -> bytes:
-        """The plaintext of a group message. Raises `e2ee.E2EEError`; a key that is lacking will be asked for."""
+    def decrypt(self, delivery: Deliver, spend: e2ee.Spend) -> bytes:
+        """The plaintext of a group message. Raises `e2ee.E2EEError`; a key that is lacking will be asked for.
+
+        spend: asked before more is done than nearly every message needs.
+        """
         group_id, sender = delivery.group, delivery.sender
         record = self._records.get(sender, {}).get(group_id)
         if not group_id:
             raise e2ee.InvalidMessage("a group message of no group")
         try:
-            plaintext = sender_keys.read(record, delivery.body)
+            plaintext = sender_keys.read(record, delivery.body, spend)
         except (e2ee.NoSession, e2ee.TooFarAhead):
             self._lacking.append((group_id, sender))
             raise

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+
 from coreapp.account.own_device import OwnDevice
 from coreapp.peers.sessions import SessionStore
 from coreapp.receiving.consequences import Consequences
 from coreapp.receiving.key_changes import KeyChanges
+from coreapp.receiving.work_budget import WorkBudget
 from tidings import e2ee
 from tidings.client import sessions
 from tidings.client.sessions import PreKeys
@@ -15,10 +18,13 @@ from tidings.wire.device import PREKEY, Deliver
 class Decryption:
     """Decrypts for one account. The senders' sessions must be pinned and loaded."""
 
-    def __init__(self, device: OwnDevice, store: SessionStore, key_changes: KeyChanges) -> None:
+    def __init__(
+        self, device: OwnDevice, store: SessionStore, key_changes: KeyChanges, *, work_budget: WorkBudget
+    ) -> None:
         self._device = device
         self._store = store
         self._key_changes = key_changes
+        self._work_budget = work_budget
         self._prekeys = PreKeys(device.signed_prekeys.get, device.prekeys.get, device.kyber_prekeys.get)
 
     def decrypt(self, delivery: Deliver, consequences: Consequences) -> bytes:
@@ -30,7 +36,7 @@ class Decryption:
         if delivery.kind == PREKEY:
             record, plaintext = self._read_first(before, delivery, consequences)
         else:
-            record, plaintext = sessions.read(before, delivery.body)
+            record, plaintext = sessions.read(before, delivery.body, self.spend_of(delivery.sender))
         consequences.records[delivery.sender] = record
         self._store.keep(delivery.sender, record)
         if delivery.kind == PREKEY or consequences.security:
@@ -39,6 +45,10 @@ class Decryption:
                 delivery, record.remote_identity, consequences, before=identity, kyber=record.version >= e2ee.VERSION_4
             )
         return plaintext
+
+    def spend_of(self, sender: str) -> e2ee.Spend:
+        """What is asked before more is done for this sender than nearly every message needs."""
+        return functools.partial(self._work_budget.spend, sender)
 
     def _read_first(
         self, before: e2ee.SessionRecord | None, delivery: Deliver, consequences: Consequences
@@ -54,6 +64,7 @@ class Decryption:
             delivery.body,
             self._prekeys,
             allow_downgrade=self._key_changes.allow_downgrade,
+            spend=self.spend_of(delivery.sender),
         )
         if sets_up and first.prekey_id is not None:
             consequences.used_prekeys.append(first.prekey_id)

@@ -61,7 +61,7 @@ class InboundMessages:
             return
         try:
             if delivery.kind == device.GROUP:
-                plaintext = consequences.arrivals.decrypt(delivery)
+                plaintext = consequences.arrivals.decrypt(delivery, self._decryption.spend_of(delivery.sender))
             else:
                 plaintext = self._decryption.decrypt(delivery, consequences)
         except e2ee.DuplicateMessage:

@@ -1,8 +1,9 @@
 """What arrives from the servers: receipts, inbound messages, notices. On our disk first, then acknowledged.
 
 Deliveries that come while one batch is being committed make up the next. A batch that takes long is committed in
-parts, so that heartbeats and questions have their turns. A delivery that was handled before is recognised (receipts by
-message and status, messages by id) and only acknowledged.
+parts, so that heartbeats and questions have their turns; from then on senders take turns, too, with those whose
+deliveries come meanwhile. A delivery that was handled before is recognised (receipts by message and status, messages by
+id) and only acknowledged.
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ from coreapp.context import ShardContext
 from coreapp.groups.wiring import Groups
 from coreapp.media.wiring import Media
 from coreapp.peers.wiring import Peers
-from coreapp.receiving import inspection
+from coreapp.receiving import inspection, turns
 from coreapp.receiving.consequences import Consequences
 from coreapp.receiving.decryption import Decryption
 from coreapp.receiving.group_notices import GroupNotices
 from coreapp.receiving.inbound_messages import InboundMessages
 from coreapp.receiving.key_changes import KeyChanges
 from coreapp.receiving.receipts import Receipts
+from coreapp.receiving.work_budget import WorkBudget
 from coreapp.recovery.wiring import Recovery
 from coreapp.statuses.wiring import Statuses
 from coreapp.webhook.wiring import Webhook
@@ -36,9 +38,10 @@ from tidings.wire.device import Deliver
 log = logging.getLogger(__name__)
 
 # A batch is committed as far as it has come once it has kept the event loop to itself for so long. What a hostile peer
-# makes dearest, a message far ahead in its session, is some 0.1 s more.
-TURN_SECONDS = 0.25
+# makes dearest, a message far ahead in its session, is some 0.1 s more, and its work budget allows one.
+TURN_SECONDS = 0.1
 PAUSE_SECONDS = 0.02  # of others, between two such parts
+FEW_REFS = 20  # what is left of the ids in an envelope of a sender whose work budget is used up
 _MESSAGES = (device.PREKEY, device.MESSAGE, device.GROUP)
 
 # What follows from one delivery. It goes into the consequences of the batch, and nothing waits.
@@ -69,10 +72,11 @@ class Inbox:
         self._downloads = media.downloads
         self._groups = groups.events
         self._recovery = recovery
+        self._work_budget = WorkBudget(context.clock)
         key_changes = KeyChanges(peers.sessions, peers.identities)
         inbound = InboundMessages(
             context,
-            Decryption(context.device, peers.sessions, key_changes),
+            Decryption(context.device, peers.sessions, key_changes, work_budget=self._work_budget),
             peers.identities,
             downloads=media.downloads,
             recovery=recovery,
@@ -87,7 +91,7 @@ class Inbox:
         }
         # Bounded by the window that the network keeps for unacknowledged deliveries.
         self._batcher: Batcher[Deliver, None] = Batcher("events", self._flush, max_size=500, max_in_flight=1)
-        # Of the batch that is being handled, what is not on disk yet.
+        # What batches have begun with and is not on disk yet, in the order in which it will be.
         self._in_flight: Sequence[Deliver] = ()
         # Counted when somebody asks, not with each message.
         statistics.PENDING.set_function(self._count_pending)
@@ -98,6 +102,10 @@ class Inbox:
 
     def delivered(self, delivery: Deliver) -> None:
         """Take one delivery; it is acknowledged once its consequences are on disk."""
+        if len(delivery.refs) > FEW_REFS and self._work_budget.is_used_up(delivery.sender):
+            # This sender has named very many messages that there are not.
+            inspection.count(delivery, "cut")
+            del delivery.refs[FEW_REFS:]
         self._batcher.put(delivery).add_done_callback(self._handled)
 
     async def close(self) -> None:
@@ -111,14 +119,21 @@ class Inbox:
             self._journal.fail(error)
 
     async def _flush(self, deliveries: Sequence[Deliver]) -> Sequence[None]:
-        self._in_flight = deliveries
-        try:
-            while self._in_flight:
-                self._in_flight = self._in_flight[await self._take(self._in_flight) :]
-                if self._in_flight:
-                    await asyncio.sleep(PAUSE_SECONDS)
-        finally:
-            self._in_flight = ()
+        """Handle these with what the batch before had no time for, until nothing is left or others have come, which
+        make up the next batch. Raises what broke; nothing is handled then any more."""
+        behind, self._in_flight = self._in_flight, ()
+        waiting = turns.arrange([*behind, *deliveries]) if behind else deliveries
+        while waiting:
+            self._in_flight = waiting
+            try:
+                waiting = waiting[await self._take(turns.part(waiting)) :]
+            finally:
+                self._in_flight = ()
+            if waiting:
+                waiting = self._in_flight = turns.arrange(waiting)
+                await asyncio.sleep(PAUSE_SECONDS)
+                if self._batcher.pending:
+                    break
         return [None] * len(deliveries)
 
     async def _take(self, deliveries: Sequence[Deliver]) -> int:
@@ -129,6 +144,7 @@ class Inbox:
         self._sessions.pin(senders)
         try:
             await self._load_statuses(about)
+            self._charge(deliveries)
             await self._sessions.load(senders)
             await self._recovery.resending.load(deliveries)
             arrivals = await self._groups.open(deliveries)
@@ -165,6 +181,14 @@ class Inbox:
                     lambda connection: messages.list_progress(connection, self._context.account, missing)
                 )
             )
+
+    def _charge(self, deliveries: Sequence[Deliver]) -> None:
+        """What was looked up in vain is work that its sender has caused."""
+        for delivery in deliveries:
+            if len(delivery.refs) > FEW_REFS:
+                unknown = sum(message_id not in self._tracker for message_id in inspection.subjects(delivery))
+                if unknown:
+                    self._work_budget.charge(delivery.sender, unknown)
 
     async def _handle(self, deliveries: Sequence[Deliver], consequences: Consequences) -> int:
         """How many there was time for; all that follows from them is on disk. Nothing else runs before the journal has

@@ -100,6 +100,8 @@ class Resending:
             content = self._contents.open(row, kept)
         except e2ee.CorruptState:
             return "unreadable"
+        if not self._budget.answers.take(delivery.sender):
+            return "too many"
         kept = kept.after(None if self._is_renewing(delivery.sender) else record, delivery.id)
         self._kept[message_id] = (row, kept)
         repetitions.kept[message_id] = kept.encode()

@@ -30,6 +30,7 @@ ASKED = Counter("tidings_messages_asked_again_total", "Messages that could not b
 PERIOD = 3600.0  # seconds
 MAX_RENEWALS = 3  # of one peer in a period: each takes a bundle, one of its one-time pre-keys, and a set-up
 MAX_ASKED = 500  # messages of one peer in a period
+MAX_ANSWERED = 5_000  # messages that one peer gets again in a period; a quarter of the job queue
 MAX_UNDER_WAY = 1_000  # renewals of all peers; one more is not begun, and the peer's next message tries again
 REMEMBERED = 10_000  # peers; whoever is forgotten may cost as much again
 
@@ -37,12 +38,14 @@ REMEMBERED = 10_000  # peers; whoever is forgotten may cost as much again
 class Budget:
     """What peers may cost with messages that nobody can read, be they broken or forged.
 
-    renewals: of the session with a peer; requests: messages that a peer is asked for.
+    renewals: of the session with a peer; requests: messages that a peer is asked for; answers: messages that a peer
+    asks for and gets.
     """
 
     def __init__(self, clock: Clock) -> None:
         self.renewals: Allowance[str] = Allowance(clock, limit=MAX_RENEWALS, period=PERIOD, remembered=REMEMBERED)
         self.requests: Allowance[str] = Allowance(clock, limit=MAX_ASKED, period=PERIOD, remembered=REMEMBERED)
+        self.answers: Allowance[str] = Allowance(clock, limit=MAX_ANSWERED, period=PERIOD, remembered=REMEMBERED)
 
 
 class Renewals(Protocol):

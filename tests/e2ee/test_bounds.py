@@ -8,7 +8,7 @@ import pytest
 
 from tests.e2ee import groups, parties
 from tidings import e2ee
-from tidings.e2ee import chains, curve, messages, pq_ratchet, ratchet, sender_keys
+from tidings.e2ee import chains, curve, messages, pq_ratchet, ratchet, sender_keys, work
 from tidings.e2ee import record as record_module
 
 
@@ -253,3 +253,62 @@ def test_a_member_with_a_chain_after_another_does_not_make_their_record_long() -
         groups.skip(sender, 2_000)
         member.decrypt(sender.encrypt(b"2,000 ahead"))
         assert len(member.to_bytes()) < sender_keys.MAX_STATES * (2_000 * chains.STORED_LENGTH + 100)
+
+
+def refuses(_steps: int) -> bool:
+    """A budget with nothing in it."""
+    return False
+
+
+@pytest.mark.parametrize("version", parties.VERSIONS)
+def test_where_nothing_more_may_be_spent_garbage_costs_next_to_nothing(version: int, steps: Steps) -> None:
+    _, bobs, sessions = staged(version)
+    before = parties.blobs(bobs)
+    keys = [ratchet_key(session) for session in sessions] + [curve.KeyPair.generate().public]
+    for key in keys:
+        for counter in (5, 2_000, 25_000):
+            steps.made = 0
+            with pytest.raises(e2ee.InvalidMessage):
+                bobs.decrypt(e2ee.MESSAGE, garbage(version, key, counter, counter), refuses)
+            assert steps.made <= 2 * 2 * (work.FREE_STEPS + 1)
+    assert parties.blobs(bobs) == before
+
+
+@pytest.mark.parametrize("version", parties.VERSIONS)
+def test_the_budget_is_asked_for_a_long_jump_and_an_untried_session_and_for_nothing_ordinary(version: int) -> None:
+    asked: list[int] = []
+
+    def noted(steps: int) -> bool:
+        asked.append(steps)
+        return True
+
+    _, bobs, sessions = staged(version, 3)
+    # In order, a few passed over, in an archived session, late: all ordinary.
+    late = sessions[-1].encrypt(b"late")
+    for _ in range(work.FREE_STEPS - 1):
+        sessions[-1].encrypt(b"lost")
+    for kind, body in (sessions[-1].encrypt(b"after"), late, sessions[0].encrypt(b"archived")):
+        assert bobs.decrypt(kind, body, noted)
+    assert asked == []
+    jump(sessions[0], 1_000)
+    assert bobs.decrypt(*sessions[0].encrypt(b"far"), noted) == b"far"
+    assert asked == [1_000] * (2 if version == 4 else 1)
+    asked.clear()
+    with pytest.raises(e2ee.InvalidMessage):
+        bobs.decrypt(e2ee.MESSAGE, garbage(version, curve.KeyPair.generate().public, 0, 1_100), noted)
+    assert asked.count(work.ARCHIVED_STEPS) == 2
+
+
+def test_a_long_jump_of_a_group_is_followed_as_far_as_the_budget_says() -> None:
+    group = sender_keys.SenderKeyRecord.create()
+    member = sender_keys.SenderKeyRecord(group.distribution_id)
+    member.process(group.distribution())
+    groups.skip(group, work.FREE_STEPS)
+    assert member.decrypt(group.encrypt(b"near"), refuses) == b"near"
+    groups.skip(group, work.FREE_STEPS + 1)
+    far = group.encrypt(b"far")
+    before = member.to_bytes()
+    with pytest.raises(e2ee.OverBudget):
+        member.decrypt(far, refuses)
+    assert member.to_bytes() == before
+    assert member.decrypt(far) == b"far"

@@ -14,7 +14,7 @@ from tidings import e2ee
 ASK_SECONDS = 3600.0
 
 
-def read(record: e2ee.SenderKeyRecord | None, body: bytes) -> bytes:
+def read(record: e2ee.SenderKeyRecord | None, body: bytes, spend: e2ee.Spend = e2ee.unlimited) -> bytes:
     """The plaintext of an envelope of the kind `group`; record: what its sender has given for this group.
 
     Raises `e2ee.NoSession` when that is nothing, or another key: ask the sender for it; and as
@@ -24,7 +24,7 @@ def read(record: e2ee.SenderKeyRecord | None, body: bytes) -> bytes:
         raise e2ee.NoSession("no sender key")
     if e2ee.GroupMessage.parse(body).distribution_id != record.distribution_id:
         raise e2ee.NoSession("another sender key")
-    return record.decrypt(body)
+    return record.decrypt(body, spend)
 
 
 def take_up(record: e2ee.SenderKeyRecord | None, distribution: bytes) -> e2ee.SenderKeyRecord:

@@ -28,14 +28,18 @@ class PreKeys:
     kyber: Callable[[int], e2ee.KyberPreKey | None]
 
 
-def read(record: e2ee.SessionRecord | None, body: bytes) -> tuple[e2ee.SessionRecord, bytes]:
+def read(
+    record: e2ee.SessionRecord | None, body: bytes, spend: e2ee.Spend = e2ee.unlimited
+) -> tuple[e2ee.SessionRecord, bytes]:
     """(record, plaintext) of an envelope of the kind `message`; the record is the one given, and has changed.
+
+    spend: asked before more is done for this sender than nearly every message needs.
 
     Raises `e2ee.NoSession` when there is no record, and as `SessionRecord.decrypt`, with nothing changed.
     """
     if record is None:
         raise e2ee.NoSession("a message without a session")
-    return record, record.decrypt(e2ee.MESSAGE, body)
+    return record, record.decrypt(e2ee.MESSAGE, body, spend)
 
 
 def read_first(
@@ -46,8 +50,10 @@ def read_first(
     prekeys: PreKeys,
     *,
     allow_downgrade: bool = False,
+    spend: e2ee.Spend = e2ee.unlimited,
 ) -> tuple[e2ee.SessionRecord, bytes]:
-    """(record, plaintext) of an envelope of the kind `prekey`; body: its bytes; first: what they were parsed to.
+    """(record, plaintext) of an envelope of the kind `prekey`; body: its bytes; first: what they were parsed to;
+    spend: as of `read`, a set-up included.
 
     Another record than the one given was set up by this message: keep it in the other's place, and delete the one-time
     pre-keys that `first` names. Another identity than the record's is trusted, and its sessions are given up: tell
@@ -58,9 +64,11 @@ def read_first(
     changed then.
     """
     if needs_setup(record, first):
+        if not spend(e2ee.SETUP_STEPS):
+            raise e2ee.OverBudget("one more session")
         record = _respond(record, own, first, prekeys, allow_downgrade=allow_downgrade)
     assert record is not None
-    return record, record.decrypt(e2ee.PREKEY, body)
+    return record, record.decrypt(e2ee.PREKEY, body, spend)
 
 
 def needs_setup(record: e2ee.SessionRecord | None, first: e2ee.PreKeySignalMessage) -> bool:

@@ -28,6 +28,7 @@ from tidings.e2ee.errors import (
     InvalidMessage,
     InvalidSignature,
     NoSession,
+    OverBudget,
     PostQuantumRequired,
     TooFarAhead,
     UnknownPreKey,
@@ -49,11 +50,13 @@ from tidings.e2ee.prekeys import (
 from tidings.e2ee.record import SessionRecord
 from tidings.e2ee.sealing import Keyring, Sealer, generate_data_key, wrap_data_key
 from tidings.e2ee.sender_keys import SenderKeyRecord
+from tidings.e2ee.work import SETUP_STEPS, Spend, unlimited
 
 __all__ = [
     "MAX_KEY_ID",
     "MESSAGE",
     "PREKEY",
+    "SETUP_STEPS",
     "VERSION_4",
     "CorruptState",
     "DistributionMessage",
@@ -67,6 +70,7 @@ __all__ = [
     "Keyring",
     "KyberPreKey",
     "NoSession",
+    "OverBudget",
     "PostQuantumRequired",
     "PreKey",
     "PreKeyBundle",
@@ -76,6 +80,7 @@ __all__ = [
     "SessionRecord",
     "SignalMessage",
     "SignedPreKey",
+    "Spend",
     "TooFarAhead",
     "UnknownPreKey",
     "UnknownSealingKey",
@@ -84,5 +89,6 @@ __all__ = [
     "check_downgrade",
     "free_key_ids",
     "generate_data_key",
+    "unlimited",
     "wrap_data_key",
 ]

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from tidings.e2ee import errors, kdf
+from tidings.e2ee import errors, kdf, work
 
 MAX_FORWARD_JUMP: Final = 25_000  # messages
 MAX_STORED_KEYS: Final = 2_000  # in each chain; the oldest is dropped
@@ -49,10 +49,12 @@ class ReceivingChain:
         self.next_index = next_index
         self.stored = stored
 
-    def look(self, index: int, advance: Step, limit: int = MAX_FORWARD_JUMP) -> Look:
+    def look(
+        self, index: int, advance: Step, limit: int = MAX_FORWARD_JUMP, spend: work.Spend = work.unlimited
+    ) -> Look:
         """The key at `index`, at most `limit` ahead, with nothing changed. It takes `limit` + 1 steps at most.
 
-        Raises DuplicateMessage when it was taken or dropped before, TooFarAhead beyond the limit.
+        Raises DuplicateMessage when it was taken or dropped before, TooFarAhead beyond the limit, OverBudget.
         """
         chain_key, next_index = self.chain_key, self.next_index
         if index < next_index:
@@ -62,6 +64,8 @@ class ReceivingChain:
             return Look(stored, index, None, [])
         if index - next_index > limit:
             raise errors.TooFarAhead(f"message {index}, when {next_index} is next")
+        if index - next_index > work.FREE_STEPS and not spend(index - next_index):
+            raise errors.OverBudget(f"message {index}, when {next_index} is next")
         skipped: list[tuple[int, bytes]] = []
         for passed in range(next_index, index):
             chain_key, key = advance(chain_key, passed)

@@ -2,7 +2,8 @@
 
 E2EEError
 ├── InvalidMessage            drop it; nothing has changed
-│   └── TooFarAhead           drop it; if they keep coming, start a new session
+│   ├── TooFarAhead           drop it; if they keep coming, start a new session
+│   └── OverBudget            the same: on a new session it is cheap
 ├── DuplicateMessage          acknowledge it again, show nothing
 ├── NoSession                 set a session up first; for a group, get or make a sender key
 │   └── UnknownPreKey         our private pre-key is gone: answer with a session of our own
@@ -25,6 +26,10 @@ class InvalidMessage(E2EEError):
 
 class TooFarAhead(InvalidMessage):
     """The message is further ahead than a chain is followed. No state has changed."""
+
+
+class OverBudget(InvalidMessage):
+    """The message asks for more work than its sender may still cause. No state has changed."""
 
 
 class DuplicateMessage(E2EEError):

@@ -2,7 +2,7 @@
 
 from typing import Final, NamedTuple
 
-from tidings.e2ee import cbc, chains, curve, errors, kdf, messages, pq_ratchet, session_setup, state
+from tidings.e2ee import cbc, chains, curve, errors, kdf, messages, pq_ratchet, session_setup, state, work
 
 MAX_CHAINS: Final = 5  # receiving chains; the oldest is dropped
 MAX_COUNTER: Final = 2**32 - 1
@@ -134,13 +134,17 @@ def knows(receiving: state.ReceivingHalf, message: messages.SignalMessage) -> bo
 
 
 def decrypt(
-    sending: state.SendingHalf, receiving: state.ReceivingHalf, message: messages.SignalMessage, reach: Reach = FULL
+    sending: state.SendingHalf,
+    receiving: state.ReceivingHalf,
+    message: messages.SignalMessage,
+    reach: Reach = FULL,
+    spend: work.Spend = work.unlimited,
 ) -> tuple[bytes, bool]:
     """RatchetDecrypt of Double Ratchet section 3.5; both halves change, and only once the message has authenticated.
 
     Returns the plaintext, and whether the receiving half may have become longer.
 
-    Raises InvalidMessage (TooFarAhead among them) and DuplicateMessage.
+    Raises InvalidMessage (TooFarAhead and OverBudget among them) and DuplicateMessage.
     """
     if message.version != sending.version:
         raise errors.InvalidMessage("the message is of another version than the session")
@@ -149,8 +153,8 @@ def decrypt(
     if chain is None:
         new_root_key, chain_key = _receiving_step(receiving, message.ratchet_key)
         chain, limit = chains.ReceivingChain(chain_key, 0, {}), reach.new
-    look = chain.look(message.counter, chains.step, limit)
-    pq_look = _look_up_pq(receiving, message, limit)
+    look = chain.look(message.counter, chains.step, limit, spend)
+    pq_look = _look_up_pq(receiving, message, limit, spend)
 
     keys = kdf.hkdf(pq_look.key if pq_look else kdf.ZERO_SALT, look.key, _KEYS_INFO, 80)
     message.authenticate(keys[32:64], sending.remote_identity, receiving.local_identity)
@@ -191,7 +195,9 @@ def _find_chain(receiving: state.ReceivingHalf, ratchet_key: bytes) -> chains.Re
     return None
 
 
-def _look_up_pq(receiving: state.ReceivingHalf, message: messages.SignalMessage, limit: int) -> chains.Look | None:
+def _look_up_pq(
+    receiving: state.ReceivingHalf, message: messages.SignalMessage, limit: int, spend: work.Spend
+) -> chains.Look | None:
     """The salt of the message; None (salt zero) in a session without the post-quantum ratchet.
 
     Also None for a message from before the ratchet was negotiated, which can only be on the peer's first chain.
@@ -207,7 +213,7 @@ def _look_up_pq(receiving: state.ReceivingHalf, message: messages.SignalMessage,
             raise errors.InvalidMessage("the peer has left the post-quantum ratchet again")
         return None
     try:
-        return receiving.pq_chain.look(index, pq_ratchet.step, limit)
+        return receiving.pq_chain.look(index, pq_ratchet.step, limit, spend)
     except errors.DuplicateMessage as error:
         # Indices start at 1 in every session, so this may be a message of another one. A true duplicate has been
         # recognised by its ratchet key and counter already.

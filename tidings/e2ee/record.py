@@ -6,7 +6,7 @@ import struct
 from collections.abc import Iterator
 from typing import Final
 
-from tidings.e2ee import curve, errors, identity, messages, prekeys, ratchet, session_setup, state
+from tidings.e2ee import curve, errors, identity, messages, prekeys, ratchet, session_setup, state, work
 
 MAX_ARCHIVED: Final = 10  # sessions; the oldest is dropped
 MAX_LENGTH: Final = 256 * 1024  # bytes of a receiving half; stored keys are dropped, the oldest first
@@ -222,25 +222,26 @@ class SessionRecord:
         """False when the base key is already known, so that no pre-key need be loaded."""
         return all(base_key != message.base_key for base_key in self._base_keys())
 
-    def decrypt(self, kind: int, body: bytes) -> bytes:
+    def decrypt(self, kind: int, body: bytes, spend: work.Spend = work.unlimited) -> bytes:
         """The plaintext of a message of kind MESSAGE or PREKEY. Nothing changes unless it is returned.
 
         The current session is tried first, then the archived ones, newest first; one that decrypts becomes current. No
         more are tried after the one that knows the message's ratchet key. What does not authenticate has cost at most
-        2 x 25,001 steps of chains, be it made for that: as many as an honest message after a long silence.
+        2 x 25,001 steps of chains, be it made for that: as many as an honest message after a long silence. `spend` is
+        asked before more is done than nearly every message needs.
 
-        Raises InvalidMessage (TooFarAhead among them); DuplicateMessage; NoSession for a first message that `respond`
-        has not seen; UntrustedIdentity for a first message of another identity; CorruptState.
+        Raises InvalidMessage (TooFarAhead and OverBudget among them); DuplicateMessage; NoSession for a first message
+        that `respond` has not seen; UntrustedIdentity for a first message of another identity; CorruptState.
         """
         receiving = self._decode()
         if kind == messages.MESSAGE:
             message = messages.SignalMessage.parse(body)
             try:
-                plaintext, has_grown = ratchet.decrypt(self._sending, receiving, message)
+                plaintext, has_grown = ratchet.decrypt(self._sending, receiving, message, spend=spend)
             except errors.InvalidMessage as failure:
                 if ratchet.knows(receiving, message):
                     raise
-                return self._try_archived(message, failure)
+                return self._try_archived(message, failure, spend)
             self._keep_in_bounds(has_grown)
             return plaintext
         if kind != messages.PREKEY:
@@ -251,8 +252,10 @@ class SessionRecord:
         for position, base_key in enumerate(self._base_keys(), -1):
             if base_key == first.base_key:
                 if position >= 0:
-                    return self._decrypt_archived(position, self._archived_at(position), first.message, ratchet.FULL)
-                plaintext, has_grown = ratchet.decrypt(self._sending, receiving, first.message)
+                    return self._decrypt_archived(
+                        position, self._archived_at(position), first.message, ratchet.FULL, spend
+                    )
+                plaintext, has_grown = ratchet.decrypt(self._sending, receiving, first.message, spend=spend)
                 self._keep_in_bounds(has_grown)
                 return plaintext
         raise errors.NoSession("a first message that has not been responded to")
@@ -320,23 +323,33 @@ class SessionRecord:
         sending, receiving = self._archived[position]
         return state.SendingHalf.decode(sending), state.ReceivingHalf.decode(receiving)[0]
 
-    def _try_archived(self, message: messages.SignalMessage, failure: errors.InvalidMessage) -> bytes:
+    def _try_archived(
+        self, message: messages.SignalMessage, failure: errors.InvalidMessage, spend: work.Spend
+    ) -> bytes:
         """Decrypt with the archived session that can, else raise `failure`, or that of the session it belongs to."""
-        for position in range(len(self._archived)):
+        for position, (_, blob) in enumerate(self._archived):
+            if not state.may_have_chain(blob, message.ratchet_key) and not spend(work.ARCHIVED_STEPS):
+                failure = errors.OverBudget("a message that would begin a chain")
+                continue
             session = self._archived_at(position)
             try:
-                return self._decrypt_archived(position, session, message, ratchet.SHORT)
+                return self._decrypt_archived(position, session, message, ratchet.SHORT, spend)
             except errors.InvalidMessage:
                 if ratchet.knows(session[1], message):
                     raise
         raise failure
 
     def _decrypt_archived(
-        self, position: int, session: _Session, message: messages.SignalMessage, reach: ratchet.Reach
+        self,
+        position: int,
+        session: _Session,
+        message: messages.SignalMessage,
+        reach: ratchet.Reach,
+        spend: work.Spend,
     ) -> bytes:
         """Decrypt with an archived session, which becomes current only on success."""
         sending, receiving = session
-        plaintext, _ = ratchet.decrypt(sending, receiving, message, reach)
+        plaintext, _ = ratchet.decrypt(sending, receiving, message, reach, spend)
         others = self._archived[:position] + self._archived[position + 1 :]
         self._archived = [(self._sending.encode(), self._decode().encode()), *others]
         self._sending, self._receiving = sending, receiving

@@ -15,7 +15,7 @@ import uuid
 from dataclasses import dataclass
 from typing import Final
 
-from tidings.e2ee import cbc, chains, curve, errors, group_messages, kdf, protobuf, xeddsa
+from tidings.e2ee import cbc, chains, curve, errors, group_messages, kdf, protobuf, work, xeddsa
 
 MAX_STATES: Final = 5  # chains; the oldest is dropped
 RECORD_VERSION: Final = 1
@@ -134,11 +134,11 @@ class SenderKeyRecord:
         chain.next_index = iteration + 1
         return body
 
-    def decrypt(self, body: bytes) -> bytes:
+    def decrypt(self, body: bytes, spend: work.Spend = work.unlimited) -> bytes:
         """The plaintext of a group message. Nothing changes unless it is returned.
 
-        Raises InvalidMessage (TooFarAhead among them: ask for the distribution message again); DuplicateMessage;
-        NoSession for a chain that no distribution message has told of.
+        Raises InvalidMessage (TooFarAhead among them: ask for the distribution message again; OverBudget, when `spend`
+        has refused the steps to it); DuplicateMessage; NoSession for a chain that no distribution message has told of.
         """
         message = group_messages.GroupMessage.parse(body)
         if message.distribution_id != self._distribution_id:
@@ -147,7 +147,7 @@ class SenderKeyRecord:
         if state is None:
             raise errors.NoSession(f"no chain {message.chain_id}")
         message.authenticate(state.signing_key)
-        look = state.chain.look(message.iteration, chains.step)
+        look = state.chain.look(message.iteration, chains.step, spend=spend)
         key, iv = _message_keys(look.key)
         plaintext = cbc.decrypt(key, iv, message.ciphertext)
         state.chain.take(look)

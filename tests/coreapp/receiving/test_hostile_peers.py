@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from coreapp.journal import Change
-from coreapp.receiving import inbox
+from coreapp.receiving import inbox, work_budget
 from coreapp.recovery import session_repair
 from tests.coreapp.conftest import BUSINESS, Killed, World
 from tests.coreapp.phones import KINDS, Phone
@@ -58,7 +58,11 @@ async def row_of(world: World, peer: str) -> sessions.Session:
     return await world.database.query(read)
 
 
-async def test_300_first_messages_far_ahead_leave_a_small_row_and_an_honest_message_is_read(world: World) -> None:
+async def test_300_first_messages_far_ahead_leave_a_small_row_and_an_honest_message_is_read(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(work_budget, "BURST", 10_000_000)
+    monkeypatch.setattr(work_budget, "COMMON_BURST", 10_000_000)
     running = await world.start()
     await world.connected(running)
     (phone,) = world.add_phones(NUMBER)

@@ -90,6 +90,31 @@ async def test_a_message_on_a_session_that_we_lost_is_asked_for_again_and_posted
     await running.stopped()
 
 
+async def test_a_peer_gets_so_many_messages_again_in_an_hour_and_more_after_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_repair, "MAX_ANSWERED", 2)
+    clock = ManualClock()
+    running, phone, first = await with_session(world, clock=clock)
+    await settled(world, running, phone)
+    ids = [first, *[(await running.client.send(NUMBER)).id for _ in range(2)]]
+    await world.network.signals.until(lambda: len(world.network.sends) == 3)
+
+    def repeated() -> set[str]:
+        return {send.refs[0] for send in world.network.sends if send.refs}
+
+    world.network.deliver(NUMBER, frames.RETRY, id="all", refs=ids)
+    await acknowledged(world, "all")
+    await world.network.signals.until(lambda: len(repeated()) == 2)
+    world.network.deliver(NUMBER, frames.RETRY, id="again", refs=ids)
+    await acknowledged(world, "again")
+    assert len(repeated()) == 2
+    clock.advance(session_repair.PERIOD + 1)
+    world.network.deliver(NUMBER, frames.RETRY, id="later", refs=ids[2:])
+    await world.network.signals.until(lambda: repeated() == set(ids))
+    await running.stopped()
+
+
 @pytest.mark.parametrize("moment", ["before the request is answered", "after the message came again"])
 async def test_whoever_is_killed_meanwhile_the_message_is_posted_once(world: World, moment: str) -> None:
     running, phone, _ = await with_session(world)

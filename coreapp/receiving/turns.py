@@ -1,0 +1,63 @@
+"""Which deliveries are handled next: as they came, and once there is no time for all of them, by turns of senders."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+from coreapp.groups import notices
+from tidings.wire import device
+from tidings.wire.device import Deliver
+
+MAX_DELIVERIES = 500  # in one part
+# Ids that are looked up for one part. Those of a request to send again are looked up with their contents, of up to
+# 32 KiB each.
+MAX_IDS = 4_000
+_IDS_OF_REQUEST = 10
+
+
+def part(deliveries: Sequence[Deliver]) -> Sequence[Deliver]:
+    """As many of the first of them, at least one, as their database look-ups allow."""
+    ids = 0
+    for position, delivery in enumerate(deliveries[:MAX_DELIVERIES]):
+        ids += len(delivery.refs) * (_IDS_OF_REQUEST if delivery.kind == device.RETRY else 1)
+        if ids > MAX_IDS:
+            return deliveries[: max(1, position)]
+    return deliveries[:MAX_DELIVERIES]
+
+
+def arrange(deliveries: Sequence[Deliver]) -> Sequence[Deliver]:
+    """The same, one of each sender after the other; those of each sender in order, as is all that a notice of a group
+    may change the meaning of: messages to the group, and whatever comes from those whom the notice names."""
+    together = _Together()
+    changed = {delivery.group for delivery in deliveries if delivery.kind == device.GROUP_CHANGED}
+    for delivery in deliveries:
+        if delivery.kind == device.GROUP_CHANGED:
+            notice = notices.read(delivery.body)
+            for number in notice.numbers if notice is not None else ():
+                together.join(delivery.group, number)
+        elif delivery.kind == device.GROUP and delivery.group in changed:
+            together.join(delivery.group, delivery.sender)
+    queues: dict[str, list[Deliver]] = {}
+    for delivery in deliveries:
+        own = delivery.group if delivery.kind == device.GROUP_CHANGED else delivery.sender
+        queues.setdefault(together.find(own), []).append(delivery)
+    rounds = itertools.zip_longest(*queues.values())
+    return [delivery for each in rounds for delivery in each if delivery is not None]
+
+
+class _Together:
+    """Senders and groups whose deliveries make one queue, each named by one of them."""
+
+    def __init__(self) -> None:
+        self._above: dict[str, str] = {}
+
+    def find(self, name: str) -> str:
+        while name in self._above:
+            name = self._above[name]
+        return name
+
+    def join(self, one: str, other: str) -> None:
+        above, below = self.find(one), self.find(other)
+        if above != below:
+            self._above[below] = above

@@ -1,0 +1,143 @@
+"""What a sender may cost: walks, set-ups and look-ups in vain are paid from a budget; nobody else waits for them."""
+
+from __future__ import annotations
+
+from prometheus_client import REGISTRY
+
+from coreapp.receiving import inbox, work_budget
+from coreapp.receiving.work_budget import WorkBudget
+from coreapp.recovery import session_repair
+from tests.coreapp.conftest import World
+from tests.coreapp.phones import Phone
+from tests.coreapp.receiving.forging import FAR, forged
+from tests.coreapp.receiving.test_events import acknowledged, with_session
+from tests.coreapp.receiving.test_hostile_peers import first_message
+from tidings.e2ee import chains, pq_ratchet
+from tidings.runtime.clock import ManualClock
+from tidings.wire import device as frames
+
+NUMBER = "15550110001"
+OTHER = "15550110002"
+TEXT = b'{"type":"text","text":{"body":"hi"}}'
+
+
+def work() -> float:
+    """Steps that were taken so far beyond the ordinary."""
+    return REGISTRY.get_sample_value("tidings_peer_work_steps_total", {"outcome": "taken"}) or 0.0
+
+
+def pass_over(phone: Phone, messages: int) -> None:
+    """As if so many had been written and lost."""
+    assert phone.record is not None, "no session"
+    sending = phone.record._sending
+    assert sending.pq_chain_key is not None
+    for _ in range(messages):
+        sending.chain_key, _ = chains.step(sending.chain_key, sending.counter)
+        sending.pq_chain_key, _ = pq_ratchet.step(sending.pq_chain_key, sending.pq_index)
+        sending.counter += 1
+        sending.pq_index += 1
+
+
+def test_a_sender_has_a_burst_and_then_what_comes_in_with_time() -> None:
+    clock = ManualClock()
+    budget = WorkBudget(clock)
+    assert budget.spend(NUMBER, 25_000)
+    assert budget.spend(NUMBER, 25_000)
+    assert not budget.spend(NUMBER, 25_000)
+    # A refusal costs nothing, and what is left may be spent.
+    assert budget.spend(NUMBER, 10_000)
+    assert not budget.spend(NUMBER, 1)
+    clock.advance(10)
+    assert not budget.spend(NUMBER, int(10 * work_budget.RATE) + 1)
+    assert budget.spend(NUMBER, int(10 * work_budget.RATE))
+    # Another is not concerned.
+    assert budget.spend(OTHER, 25_000)
+
+
+def test_long_walks_of_all_senders_share_a_budget_and_short_ones_do_not() -> None:
+    budget = WorkBudget(ManualClock())
+    walked = [budget.spend(f"1555011{n:04}", 25_000) for n in range(100)]
+    assert sum(walked) * 25_000 <= work_budget.COMMON_BURST
+    assert all(budget.spend(f"1555011{n:04}", work_budget.LONG - 1) for n in range(100))
+
+
+def test_a_sender_who_is_forgotten_begins_again_and_no_more_are_remembered_than_there_is_room_for() -> None:
+    budget = WorkBudget(ManualClock(), remembered=1)
+    budget.charge(NUMBER, 10 * work_budget.BURST)
+    assert budget.is_used_up(NUMBER)
+    budget.charge(OTHER, 1)
+    assert not budget.is_used_up(NUMBER)
+
+
+async def test_300_forged_messages_cost_the_budget_once_and_honest_ones_of_their_sender_are_read(
+    world: World,
+) -> None:
+    running, phone, _ = await with_session(world, clock=ManualClock())
+    message = (await running.client.send(OTHER)).id
+    kind, body = phone.write(TEXT)
+    world.network.deliver(NUMBER, kind, id="before", body=body)
+    await acknowledged(world, "before")
+    # With a new session after each of the first three, forged messages would be of an old one, and cheap.
+    for _ in range(session_repair.MAX_RENEWALS):
+        assert running.shard.recovery.session_repair._budget.renewals.take(NUMBER)
+    taken = work()
+    for n in range(300):
+        world.network.deliver(NUMBER, frames.MESSAGE, id=f"forged-{n}", body=forged(phone, strange=n % 3 == 2))
+    world.network.deliver(OTHER, frames.READ, id="read", refs=[message])
+    await acknowledged(world, "read", "forged-299")
+    # Two walks of one message, not of 200; the clock stands still.
+    assert 2 * FAR <= work() - taken <= work_budget.BURST
+    kind, body = phone.write(TEXT)
+    world.network.deliver(NUMBER, kind, id="after", body=body)
+    await world.sink.signals.until(lambda: ("after", "received") in world.sink.labels())
+
+
+async def test_an_honest_jump_over_a_full_chain_is_read_and_the_next_one_is_asked_for_again(world: World) -> None:
+    running, phone, _ = await with_session(world)
+    for id, ahead in (("begins", 0), ("far", FAR), ("farther", FAR)):
+        pass_over(phone, ahead)
+        kind, body = phone.write(TEXT)
+        world.network.deliver(NUMBER, kind, id=id, body=body)
+        await acknowledged(world, id)
+    await world.sink.signals.until(lambda: {("begins", "received"), ("far", "received")} <= set(world.sink.labels()))
+    await world.network.signals.until(
+        lambda: any(send.kind == frames.RETRY and send.refs == ["farther"] for send in world.network.sends)
+    )
+    await running.stopped()
+
+
+async def test_a_sender_of_very_many_set_ups_is_not_set_up_any_more_until_time_has_passed(world: World) -> None:
+    clock = ManualClock()
+    running, phone, _ = await with_session(world, clock=clock)
+    business = world.network.business_bundle(one_time=None)
+    running.shard.receiving._work_budget.charge(NUMBER, work_budget.BURST)
+    world.network.deliver(NUMBER, frames.PREKEY, id="refused", body=first_message(phone, business, 0))
+    await acknowledged(world, "refused")
+    assert phone.record is not None
+    refused = phone.record.base_key
+    kept = running.shard.receiving._sessions.in_memory(NUMBER)
+    assert kept is not None
+    assert kept.base_key != refused
+    clock.advance(60)
+    world.network.deliver(NUMBER, frames.PREKEY, id="set-up", body=first_message(phone, business, 0))
+    await acknowledged(world, "set-up")
+    kept = running.shard.receiving._sessions.in_memory(NUMBER)
+    assert kept is not None
+    assert kept.base_key == phone.record.base_key
+    await running.stopped()
+
+
+async def test_receipts_of_messages_that_there_are_not_use_up_the_budget_and_are_cut_then(world: World) -> None:
+    running, _, message = await with_session(world)
+    ids = [f"vain-{n}" for n in range(work_budget.BURST // 1000)]
+    for n, id in enumerate(ids):
+        world.network.deliver(NUMBER, frames.READ, id=id, refs=[f"nothing-{n}-{m}" for m in range(1000)])
+    await acknowledged(world, *ids)
+    assert running.shard.receiving._work_budget.is_used_up(NUMBER)
+    # A receipt as devices send it is whole, and what others send is.
+    world.network.deliver(NUMBER, frames.READ, id="long", refs=[*(f"n-{m}" for m in range(inbox.FEW_REFS)), message])
+    world.network.deliver(NUMBER, frames.DELIVERED, id="short", refs=[message])
+    await acknowledged(world, "long", "short")
+    await world.sink.signals.until(lambda: "delivered" in world.sink.statuses_of(message))
+    await running.stopped()
+    assert "read" not in world.sink.statuses_of(message)
