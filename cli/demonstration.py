@@ -13,8 +13,9 @@ from typing import Any
 import httpx
 
 from cli import callback_receiver, guard
-from cli.installation import ADMINISTRATOR, FIRST_PASSWORD, Where
+from cli.installation import Where
 from tidings.egress import urls
+from tidings.runtime.first_password import ADMINISTRATOR
 from tidings.runtime.settings import DatabaseSettings
 from tidings.storage.database import Database
 from tidings.storage.handset import inbox
@@ -105,7 +106,7 @@ class Demonstration:
 
     async def _send_messages(self, http: httpx.AsyncClient, callback_url: str) -> None:
         body = {"new_password": NEW_PASSWORD}
-        basic = urls.basic(f"{ADMINISTRATOR}:{FIRST_PASSWORD}")
+        basic = urls.basic(f"{ADMINISTRATOR}:{self._where.first_password}")
         answer = await self._call(http, "POST", "/v1/users/login", basic, body)
         self._say(f"logged in as {ADMINISTRATOR}, with the first password changed")
         bearer = f"Bearer {answer['users'][0]['token']}"

@@ -12,13 +12,11 @@ from typing import Any
 from cli import guard, tables
 from cli.settings import WholeSettings
 from cli.supervisor import STOP_SECONDS, Child, Supervisor
-from tidings.runtime import env
+from tidings.runtime import env, first_password
 from tidings.runtime.settings import DatabaseSettings
 from tidings.storage.business import accounts, users
 from tidings.storage.database import Database
 
-ADMINISTRATOR = "admin"
-FIRST_PASSWORD = "secret"  # noqa: S105
 # What the README's commands need, on loopback alone: `tidings listen` on this machine, and texts to robots that never
 # wrote before. Not set where these variables, or those behind them, are.
 ON_LOOPBACK = {
@@ -31,7 +29,8 @@ ON_LOOPBACK = {
 class Where:
     """Where each part serves.
 
-    robots_log: empty while the robots do not run. password_changed: the administrator has a password of their own.
+    robots_log: empty while the robots do not run. first_password: of the administrator, to be changed at the first
+    login; empty when it was, or is the environment's.
     """
 
     api_url: str
@@ -42,7 +41,7 @@ class Where:
     robots_log: str
     robots_per_kind: int
     robots_prefixes: Sequence[str]
-    password_changed: bool
+    first_password: str
 
 
 class Installation:
@@ -100,7 +99,8 @@ class Installation:
         http, tcp = _dialled(network["http"]), _dialled(network["tcp"])
         dial = {"TIDINGS_NETWORK_HTTP_URL": f"http://{http}", "TIDINGS_NETWORK_TCP_ADDRESS": tcp}
         coreapp = await self._start("coreapp", dial)
-        webapp = await self._start("webapp", {})
+        first = await self._first_password()
+        webapp = await self._start("webapp", first)
         robots = await self._start_robots(dial)
         return Where(
             api_url=f"{webapp['url'].partition(':')[0]}://{_dialled((webapp['host'], webapp['port']))}",
@@ -111,8 +111,22 @@ class Installation:
             robots_log=robots["log"] if robots else "",
             robots_per_kind=robots["per_kind"] if robots else 0,
             robots_prefixes=robots["prefixes"] if robots else (),
-            password_changed=await password_changed(self._settings.business),
+            first_password=await self._shown(first),
         )
+
+    async def _first_password(self) -> Mapping[str, str]:
+        """A variable for the Webapp, whose output is a log: where others reach the API, it is given its first password,
+        another one at each start until it is changed."""
+        if env.is_loopback(self._settings.api_address[0]) or first_password.read(self._variables):
+            return {}
+        if await password_changed(self._settings.business):
+            return {}
+        return {first_password.VARIABLE: first_password.make()}
+
+    async def _shown(self, first: Mapping[str, str]) -> str:
+        if first_password.read(self._variables) or await password_changed(self._settings.business):
+            return ""
+        return first.get(first_password.VARIABLE, first_password.DEFAULT)
 
     async def close(self, within: float = STOP_SECONDS) -> None:
         """Stop every process, in the reverse order; kill those that have not ended after so many seconds."""
@@ -146,7 +160,7 @@ async def password_changed(where: DatabaseSettings) -> bool:
     database = Database(where, "business")
     try:
         async with database.reading() as connection:
-            administrator = await users.find_user(connection, ADMINISTRATOR)
+            administrator = await users.find_user(connection, first_password.ADMINISTRATOR)
     finally:
         await database.close()
     return administrator is not None and not administrator.must_change_password

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp
 
 import webapp.account.routes
 import webapp.application_settings.routes
@@ -57,8 +58,17 @@ _ROUTERS = (
 """The busiest first."""
 
 
-def create(parts: Iterable[object], *, max_requests: int, open_metrics: bool) -> FastAPI:
-    """Serve all routes, which find `parts` by their class; open_metrics: also to callers without a token."""
+def create(
+    parts: Iterable[object],
+    *,
+    max_requests: int,
+    open_metrics: bool,
+    only_login: Callable[[ASGIApp], ASGIApp] | None = None,
+) -> FastAPI:
+    """Serve all routes, which find `parts` by their class.
+
+    open_metrics: also to callers without a token; only_login: a layer that refuses what is not to be served yet.
+    """
     app = FastAPI(
         title="Tidings",
         version=__version__,
@@ -75,6 +85,8 @@ def create(parts: Iterable[object], *, max_requests: int, open_metrics: bool) ->
     app.add_exception_handler(DatabaseError, envelope.answer_error)
     app.add_exception_handler(HTTPException, envelope.answer_http_exception)
     instrumentation.instrument(app)
+    if only_login is not None:
+        app.add_middleware(only_login)
     # Added last, so it is outside of everything else.
     app.add_middleware(envelope.Envelope, max_requests=max_requests)
     return app

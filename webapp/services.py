@@ -59,6 +59,7 @@ log = logging.getLogger(__name__)
 
 # Seconds that a request waits for the database, a connection to it included, before it is answered with 500/1023.
 DATABASE_SECONDS = 4.0
+SHOWN_ONCE = "First password of admin, to be changed at the first login and shown only now: {}"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -94,7 +95,7 @@ def assemble(settings: Settings, database: Database, shard_map: ShardMap, hasher
         patience=settings.coreapp_patience,
         timeout=settings.coreapp_timeout,
     )
-    logins = wiring.wire(database, settings.account, tokens=tokens, hasher=hasher, clock=clock)
+    logins = wiring.wire(database, settings.account, settings.first_password, tokens=tokens, hasher=hasher, clock=clock)
     templates = Templates(database, settings.account, clock)
     safe = SecretSealer(settings.secrets.master_key)
     tls = None
@@ -121,6 +122,7 @@ def assemble(settings: Settings, database: Database, shard_map: ShardMap, hasher
         ],
         max_requests=settings.max_requests,
         open_metrics=not settings.api_key,
+        only_login=logins.only_login,
     )
     return Parts(app, links, tokens, RevocationWatch(tokens, clock), logins, templates, hasher, tls, metrics)
 
@@ -167,8 +169,16 @@ def prepare_media(directory: Path) -> None:
         raise SettingsError(f"TIDINGS_MEDIA_DIR {directory}: not writable")
 
 
-async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[Any], None] | None = None) -> None:
+async def run(
+    settings: Settings,
+    stop: asyncio.Event,
+    ready: Callable[[Any], None] | None = None,
+    *,
+    show: Callable[[str], None] = lambda secret: None,
+) -> None:
     """Serve until `stop`; `ready` is called with a `Ready` once requests are taken.
+
+    show: called with a line for the terminal that no log may have.
 
     Raises `SettingsError` when the address is taken or the database is another number's, `PendingMigrations`, and
     `ServiceFailed`.
@@ -182,7 +192,9 @@ async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[Any], No
         prepare_media(settings.media_dir)
         shard_map = FixedShardMap(*settings.coreapp) if settings.coreapp else DatabaseShardMap(database)
         parts = assemble(settings, database, shard_map, hasher, SystemClock())
-        await parts.logins.start()
+        made = await parts.logins.start()
+        if made:
+            show(SHOWN_ONCE.format(made))
         host, port = listener.getsockname()[:2]
         if parts.tls is not None:
             await parts.tls.load()
@@ -195,7 +207,8 @@ async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[Any], No
 
         http = server.HTTPServer(parts.app, [listener], started, tls=parts.tls.context if parts.tls else None)
         parts.metrics.watch(http.load)
-        services: list[service.Service] = [parts.links, parts.watch, parts.logins.upkeep, parts.templates]
+        services: list[service.Service] = [parts.links, parts.watch, parts.logins.upkeep, parts.logins.first_start]
+        services.append(parts.templates)
         if parts.tls is not None:
             services.append(parts.tls)
         await service.run_services([*services, http], stop)

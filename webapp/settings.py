@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from tidings.egress.settings import OutgoingWebhooks
-from tidings.runtime import env, settings
+from tidings.runtime import env, first_password, settings
+from tidings.runtime.first_password import FirstPassword
 from tidings.runtime.settings import DatabaseSettings, Secrets
-from webapp import pem
+from webapp import password_rule, pem
 
 COREAPP_PORT = 6252
 
@@ -41,6 +42,14 @@ def _coreapp(raw: str) -> tuple[str, int]:
 
 def _burst(rate: str) -> Any:
     return env.made(lambda data: max(data[rate], 1.0), lambda value: env.parse_number(value, 1.0))
+
+
+def _first_password(data: Mapping[str, Any]) -> FirstPassword:
+    given = first_password.read(data["variables"])
+    weakness = password_rule.weakness(given) if given else None
+    if weakness:
+        raise env.mistake(f"{first_password.VARIABLE} {weakness}")
+    return FirstPassword(given, env.is_loopback(data["address"][0]))
 
 
 def _needs_tls(data: Mapping[str, Any]) -> bool:
@@ -86,6 +95,7 @@ class Settings(settings.ProcessSettings):
     max_body:         bytes of a JSON body.
     max_requests:     requests in progress at the same time.
     tls:              speak HTTPS; tls_names: host names and addresses for a certificate that is made here.
+    first_password:   of the administrator.
     outgoing_webhooks: where webhooks may lead.
     media_dir:        of files, the same for every Webapp and Coreapp; media_reserve: bytes that stay free there.
     max_uploads:      uploads of files in progress at the same time.
@@ -107,6 +117,7 @@ class Settings(settings.ProcessSettings):
     max_requests: Annotated[int, env.integer(1)] = env.variable("TIDINGS_MAX_REQUESTS", 10_000)
     tls: Annotated[bool, env.made(_needs_tls, env.parse_flag)] = env.variable("TIDINGS_API_TLS", None)
     tls_names: Annotated[tuple[str, ...], env.made(_tls_names)] = env.MADE
+    first_password: Annotated[FirstPassword, env.made(_first_password)] = env.HIDDEN
     outgoing_webhooks: OutgoingWebhooks = env.MADE
     media_dir: Annotated[Path, settings.below_data_dir("media")] = env.variable("TIDINGS_MEDIA_DIR", None)
     media_reserve: Annotated[int, env.integer(unit=env.MIB)] = env.variable("TIDINGS_MEDIA_RESERVE_MB", "100")

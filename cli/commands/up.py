@@ -14,8 +14,9 @@ from pathlib import Path
 import tidings
 from cli import process
 from cli.console import Console
-from cli.installation import ADMINISTRATOR, FIRST_PASSWORD, Installation, Where
+from cli.installation import Installation, Where
 from tidings.runtime import private_files
+from tidings.runtime.first_password import ADMINISTRATOR
 from tidings.runtime.settings import LogSettings
 
 NEW_PASSWORD = "Tidings-2026!"  # noqa: S105
@@ -101,12 +102,12 @@ def describe(where: Where, installation: Installation, seconds: float) -> str:
     reader = f"{where.robots_prefixes[0]}110001" if where.robots_prefixes else READER
     served_safely = where.api_url.startswith("https:")
     https = "as the API; POST /v1/certificates/external" if served_safely else "TIDINGS_API_TLS=1 before this command"
-    if where.password_changed:
+    if where.first_password:
+        credentials = f"{ADMINISTRATOR} / {where.first_password}, to be changed at the first login"
+        password, body = where.first_password, f'{{"new_password": "{NEW_PASSWORD}"}}'
+    else:
         credentials = f"{ADMINISTRATOR} and the password you gave it"
         password, body = "PASSWORD", "{}"
-    else:
-        credentials = f"{ADMINISTRATOR} / {FIRST_PASSWORD}, to be changed at the first login"
-        password, body = FIRST_PASSWORD, f'{{"new_password": "{NEW_PASSWORD}"}}'
     command = os.path.relpath(Path(sys.executable).with_name("tidings"))
     chosen = {"TIDINGS_DATA_DIR": str(installation.data_dir), "TIDINGS_NETWORK_HTTP_URL": where.network_url}
     defaults = {str(Path("data").absolute()), "http://127.0.0.1:9095"}

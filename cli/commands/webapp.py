@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 
 import webapp.services
 import webapp.settings
@@ -13,4 +14,10 @@ add_arguments = process.add_arguments
 
 def run(options: argparse.Namespace) -> int:
     """Serve until SIGINT or SIGTERM."""
-    return process.run("webapp", webapp.settings.Settings.read, webapp.services.run, options)
+    serve = functools.partial(webapp.services.run, show=_show)
+    return process.run("webapp", webapp.settings.Settings.read, serve, options)
+
+
+def _show(secret: str) -> None:
+    # Standard output, where no line of the log goes.
+    print(secret, flush=True)

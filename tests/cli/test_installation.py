@@ -25,7 +25,7 @@ from cli import demonstration, supervisor
 from cli.commands import up
 from cli.demonstration import Demonstration
 from cli.installation import Installation, Where, opened
-from harness.mariadb import MariaDB
+from harness.mariadb import MariaDB, free_port
 from tests.cli.terminal import open_terminal
 from tidings.runtime.env import SettingsError
 
@@ -100,11 +100,32 @@ async def test_a_message_goes_all_the_way_and_a_restart_keeps_the_password(
         variables = {"WA_DB_ENGINE": "MYSQL", "WA_DB_PORT": str(server.port), "WA_DB_NAME_PREFIX": "whole_"}
     installation = await make(variables)
     where = await installation.start()
-    assert not where.password_changed
+    assert where.first_password == "secret"
     assert await Demonstration(where, tmp_path, console.say).run(60) == []
     await installation.close()
     again = await make(variables)
-    assert (await again.start()).password_changed
+    assert not (await again.start()).first_password
+
+
+def list_files_with(directory: Path, text: bytes) -> list[Path]:
+    return [path for path in directory.rglob("*") if path.is_file() and text in path.read_bytes()]
+
+
+async def test_where_others_reach_the_api_the_first_password_is_random_and_in_no_log(
+    make: Make, console: Console, tmp_path: Path
+) -> None:
+    port = free_port()
+    everywhere = {"TIDINGS_API_ADDRESS": f"0.0.0.0:{port}", "TIDINGS_API_TLS": "1", "TIDINGS_AUTO_REGISTER": "0"}
+    installation = await make(everywhere)
+    where = await installation.start()
+    assert len(where.first_password) > 20
+    assert where.first_password in up.describe(where, installation, 1.0)
+    assert installation.opened == {}
+    await installation.close()
+    again = await make(everywhere)
+    assert (await again.start()).first_password not in ("", where.first_password)
+    assert list_files_with(tmp_path, b"process.ready")
+    assert not list_files_with(tmp_path, where.first_password.encode())
 
 
 async def test_a_number_that_waits_for_its_code_holds_up_no_start(make: Make, console: Console) -> None:
@@ -126,7 +147,7 @@ async def test_a_number_that_waits_for_its_code_holds_up_no_start(make: Make, co
 async def test_the_first_screen_says_how_to_get_https_or_a_certificate_of_ones_own(
     make: Make, api_url: str, said: str
 ) -> None:
-    where = Where(api_url, "http://127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3", "http://127.0.0.1:4", "", 0, (), False)
+    where = Where(api_url, "http://127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3", "http://127.0.0.1:4", "", 0, (), "")
     lines = up.describe(where, await make({}), 1.0).splitlines()
     assert f"  HTTPS          {said}" in lines
     assert any(api_url in line for line in lines if line.startswith("  API "))

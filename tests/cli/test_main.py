@@ -115,6 +115,34 @@ def test_wrong_settings_are_all_named_in_one_line(command: str, addresses: dict[
         assert f"{name}=" in done.stderr
 
 
+def test_the_first_password_is_printed_once_and_not_in_the_log(tmp_path: Path, addresses: dict[str, str]) -> None:
+    def start() -> tuple[str, str]:
+        read, write = os.pipe()
+        everywhere = {"TIDINGS_API_ADDRESS": "0.0.0.0:0", "TIDINGS_API_TLS": "1"}
+        clean = {name: value for name, value in os.environ.items() if not name.startswith(("TIDINGS_", "WA"))}
+        process = subprocess.Popen(
+            [sys.executable, "-m", "cli.main", "webapp", f"--ready-fd={write}"],
+            env={**clean, **addresses, **everywhere},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            pass_fds=(write,),
+            text=True,
+        )
+        os.close(write)
+        with os.fdopen(read) as ready:
+            ready.readline()
+        process.terminate()
+        return process.communicate(timeout=60)
+
+    printed, logged = start()
+    found = re.fullmatch(r"First password of admin.*: (\S+)\n", printed)
+    assert found, printed
+    assert found[1] not in logged
+    assert "process.ready" in logged
+    printed, _ = start()
+    assert printed == ""
+
+
 @pytest.mark.parametrize("command", ["webapp", "coreapp", "network"])
 def test_a_port_in_use_is_one_line_that_names_it(command: str, addresses: dict[str, str], taken: str) -> None:
     name = {"webapp": "API", "coreapp": "COREAPP", "network": "NETWORK_TCP"}[command]

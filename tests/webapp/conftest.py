@@ -19,6 +19,7 @@ from tidings.egress import addresses
 from tidings.egress.settings import OutgoingSettings
 from tidings.runtime import service
 from tidings.runtime.clock import Clock, SystemClock
+from tidings.runtime.first_password import FirstPassword
 from tidings.runtime.settings import DatabaseSettings, Secrets
 from tidings.storage.database import Database
 from webapp import server, services
@@ -74,12 +75,16 @@ def code(response: httpx.Response) -> tuple[int, int]:
 
 @dataclasses.dataclass
 class Served:
-    """One running Webapp. `http` is logged in once `log_in` was called."""
+    """One running Webapp. `http` is logged in once `log_in` was called.
+
+    first_password: one that was made at its start.
+    """
 
     parts: services.Parts
     settings: Settings
     http: httpx.AsyncClient
     port: int
+    first_password: str | None
 
     async def log_in(self) -> None:
         """Log in as the administrator, with the first change of the password where that is needed."""
@@ -113,6 +118,7 @@ def make_settings(database: Database, **changes: Any) -> Settings:
         messages_burst=80,
         contacts_rate=0,
         contacts_burst=40,
+        first_password=FirstPassword("", True),
         outgoing_webhooks=OutgoingSettings(addresses.LOOPBACK),
         media_dir=media_dir,
         media_reserve=0,
@@ -153,7 +159,7 @@ async def serve(coreapp: FakeCoreapp, database: Database) -> AsyncIterator[Serve
             stack.callback(hasher.close)
             shard_map = shard_map or FixedShardMap("127.0.0.1", coreapp.port)
             parts = services.assemble(settings, database, shard_map, hasher, clock or SystemClock())
-            await parts.logins.start()
+            made = await parts.logins.start()
             running: list[service.Service] = [parts.links]
             transport: httpx.AsyncBaseTransport = httpx.ASGITransport(parts.app)
             port = 0
@@ -177,7 +183,7 @@ async def serve(coreapp: FakeCoreapp, database: Database) -> AsyncIterator[Serve
                 httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=20, trust_env=False, transport=transport)
             )
             await started.wait()
-            return Served(parts, settings, client, port)
+            return Served(parts, settings, client, port, made)
 
         yield start
 

@@ -13,10 +13,10 @@ from tidings.runtime.clock import ManualClock
 from tidings.storage.business import users
 from tidings.storage.business.users import User
 from tidings.storage.database import Database
+from webapp import password_rule
 from webapp.authenticator import WRONG_KEYS_BURST
 from webapp.errors import Overloaded, RateLimitExceeded, Unauthenticated
 from webapp.settings import ApiKey
-from webapp.users import passwords
 from webapp.users.credentials import BELIEVED, REMEMBERED, Credentials
 from webapp.users.guessing import STRANGER, STRANGERS, Guessing
 from webapp.users.passwords import Hasher
@@ -181,9 +181,9 @@ async def test_whoever_joins_a_check_that_is_refused_is_judged_by_its_own_addres
 
 @pytest.mark.parametrize("password", ["Abcdef1!", "A1!" + "a" * 61])
 def test_the_rule_takes_8_to_64_characters(password: str) -> None:
-    assert passwords.weakness(password) is None
-    assert passwords.weakness(password[:7]) is not None
-    assert passwords.weakness(password + "a" * 60) is not None
+    assert password_rule.weakness(password) is None
+    assert password_rule.weakness(password[:7]) is not None
+    assert password_rule.weakness(password + "a" * 60) is not None
 
 
 async def test_too_many_guesses_are_answered_with_429_and_the_administrator_still_gets_in(api: Served) -> None:

@@ -1,9 +1,8 @@
-"""Passwords: the rule they obey, and hashing them with argon2 on threads of their own."""
+"""Hashing passwords with argon2 on threads of their own."""
 
 from __future__ import annotations
 
 import asyncio
-import string
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -17,27 +16,8 @@ Value = TypeVar("Value")
 
 CHECKS = Counter("tidings_password_checks_total", "Passwords that were hashed to compare them")
 
-MIN_LENGTH, MAX_LENGTH = 8, 64
-
 # OWASP's first choice for argon2id: 19 MiB, 2 passes, 1 lane; some 20 ms.
 _MEMORY_KIB, _PASSES, _LANES = 19 * 1024, 2, 1
-
-
-def weakness(password: str) -> str | None:
-    """The rule that a new password breaks; `None` when it may be used."""
-    missing = [
-        what
-        for what, is_one in (
-            ("digit", string.digits.__contains__),
-            ("upper-case letter", str.isupper),
-            ("lower-case letter", str.islower),
-            ("punctuation character", string.punctuation.__contains__),
-        )
-        if not any(is_one(character) for character in password)
-    ]
-    if not MIN_LENGTH <= len(password) <= MAX_LENGTH:
-        return f"should have {MIN_LENGTH} to {MAX_LENGTH} characters"
-    return f"should have at least one {', one '.join(missing)}" if missing else None
 
 
 class Hasher:

@@ -9,11 +9,13 @@ from collections.abc import Sequence
 from prometheus_client import Counter
 
 from tidings.runtime.clock import Clock
+from tidings.runtime.first_password import ADMINISTRATOR
 from tidings.storage.business import login_origins, users
 from tidings.storage.business.tokens import revoke
 from tidings.storage.business.users import User
 from tidings.storage.database import Database
 from tidings.wire.codes import NOT_FOUND, PARAMETER_INVALID, PARAMETER_MISSING
+from webapp import password_rule
 from webapp.errors import (
     AdministratorRequired,
     APIError,
@@ -25,7 +27,6 @@ from webapp.errors import (
     WrongPassword,
 )
 from webapp.tokens import Caller, Tokens
-from webapp.users import passwords
 from webapp.users.credentials import Credentials
 from webapp.users.passwords import Hasher
 from webapp.users.refusals import Refusals
@@ -34,8 +35,6 @@ log = logging.getLogger(__name__)
 
 # Changes of one user that meet each other.
 _TRIES = 5
-
-DEFAULT_USER, DEFAULT_PASSWORD = "admin", "secret"
 
 LOGINS = Counter("tidings_logins_total", "Calls of login", ["result"])
 
@@ -69,22 +68,6 @@ class Users:
         self._hasher = hasher
         self._refusals = refusals
         self._clock = clock
-
-    async def ensure_administrator(self) -> None:
-        """Make the built-in administrator at the first start of an installation."""
-        async with self._database.reading() as connection:
-            if await users.find_user(connection, DEFAULT_USER) is not None:
-                return
-        user = User(
-            username=DEFAULT_USER,
-            account=self._account,
-            role=users.ADMIN,
-            password_hash=await self._hasher.hash(DEFAULT_PASSWORD),
-            must_change_password=True,
-            created_at=int(self._clock.now() * 1000),
-        )
-        await self._database.persist(lambda connection: users.add_user_if_missing(connection, user))
-        log.info("user.created", extra={"username": DEFAULT_USER, "role": users.ADMIN})
 
     async def log_in(self, username: str, password: str, new_password: str | None, address: str) -> IssuedToken:
         """A token for the right password, which `new_password` replaces if given.
@@ -177,8 +160,8 @@ class Users:
         Raises `InvalidRequest`, and `AdministratorRequired` for the built-in administrator, who stays.
         """
         user = await self.get(caller, username)
-        if username == DEFAULT_USER:
-            raise AdministratorRequired(f"the user {DEFAULT_USER} cannot be deleted")
+        if username == ADMINISTRATOR:
+            raise AdministratorRequired(f"the user {ADMINISTRATOR} cannot be deleted")
         revocation = self._tokens.revocation_of(user)
         async with self._database.transaction() as connection:
             deleted = await users.delete_user(connection, user)
@@ -242,7 +225,7 @@ def _check_access(caller: Caller, username: str) -> None:
 
 
 def _check_password(field: str, password: str) -> None:
-    weakness = passwords.weakness(password)
+    weakness = password_rule.weakness(password)
     if weakness:
         raise InvalidRequest.because(PARAMETER_INVALID, f"{field}: {weakness}")
 

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+from collections.abc import Callable
+
+from starlette.types import ASGIApp
 
 from tidings.runtime.clock import Clock
+from tidings.runtime.first_password import FirstPassword
 from tidings.storage.database import Database
 from webapp.tokens import Tokens
 from webapp.users.credentials import Credentials
+from webapp.users.first_start import FirstStart, OnlyLogin
 from webapp.users.guessing import Guessing
 from webapp.users.passwords import Hasher
 from webapp.users.refusals import Refusals
@@ -23,15 +29,23 @@ class Logins:
     credentials: Credentials
     guessing: Guessing
     upkeep: LoginUpkeep
+    first_start: FirstStart
+    only_login: Callable[[ASGIApp], ASGIApp] | None
 
-    async def start(self) -> None:
-        """Read what there is, and make the built-in administrator at the first start of an installation."""
+    async def start(self) -> str | None:
+        """Read what there is, and make the built-in administrator at the first start of an installation.
+
+        The first password, if one was made for it.
+        """
         await self.credentials.start()
-        await self.users.ensure_administrator()
+        made = await self.first_start.prepare()
         await self.guessing.poll()
+        return made
 
 
-def wire(database: Database, account: str, *, tokens: Tokens, hasher: Hasher, clock: Clock) -> Logins:
+def wire(
+    database: Database, account: str, first: FirstPassword, *, tokens: Tokens, hasher: Hasher, clock: Clock
+) -> Logins:
     """Not started."""
     guessing = Guessing(database, clock)
     credentials = Credentials(database, hasher, guessing, clock=clock)
@@ -44,4 +58,8 @@ def wire(database: Database, account: str, *, tokens: Tokens, hasher: Hasher, cl
         refusals=Refusals(clock),
         clock=clock,
     )
-    return Logins(users, credentials, guessing, LoginUpkeep(guessing, clock))
+    first_start = FirstStart(database, account, first, hasher=hasher, clock=clock)
+    only_login = None
+    if not first.is_default_safe:
+        only_login = functools.partial(OnlyLogin, start=first_start, identify=tokens.identify)
+    return Logins(users, credentials, guessing, LoginUpkeep(guessing, clock), first_start, only_login)

@@ -1,0 +1,124 @@
+"""The first password: random where others reach the API, and nothing but a login until it is changed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+
+import pytest
+
+from tests.webapp.conftest import PASSWORD, Serve, Served, basic, code
+from tidings.runtime import env, first_password
+from tidings.runtime.env import SettingsError
+from tidings.runtime.first_password import FirstPassword
+from webapp import password_rule
+from webapp.settings import ApiKey, Settings
+
+ON_LOOPBACK, ELSEWHERE = FirstPassword("", True), FirstPassword("", False)
+GIVEN = FirstPassword("Given-by-2-operators", False)
+KEY = "a key of the tests"
+
+
+async def login(api: Served, password: str, new: str | None = None) -> tuple[int, str]:
+    """Status, and the token if there is one."""
+    body = {} if new is None else {"new_password": new}
+    answer = await api.http.post("/v1/users/login", headers=basic("admin", password), json=body)
+    return answer.status_code, answer.json()["users"][0]["token"] if answer.status_code == 200 else ""
+
+
+async def test_where_others_reach_the_api_the_first_password_is_random_and_made_once(
+    serve: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "webapp")
+    api = await serve(first_password=ELSEWHERE)
+    assert api.first_password
+    assert password_rule.weakness(api.first_password) is None
+    assert len(api.first_password) > 20
+    assert (await login(api, "secret"))[0] == 401
+    assert (await login(api, api.first_password))[0] == 403
+    again = await serve(first_password=ELSEWHERE)
+    assert again.first_password is None
+    assert (await login(again, api.first_password, PASSWORD))[0] == 200
+    assert (await login(again, api.first_password))[0] == 401
+    assert api.first_password not in caplog.text
+
+
+async def test_of_webapps_that_start_together_one_makes_the_password(serve: Serve) -> None:
+    webapps = await asyncio.gather(*(serve(first_password=ELSEWHERE) for _ in range(4)))
+    [made] = [api.first_password for api in webapps if api.first_password]
+    for api in webapps:
+        assert (await login(api, made))[0] == 403
+
+
+async def test_the_default_password_does_not_survive_a_start_where_others_reach_the_api(serve: Serve) -> None:
+    local = await serve(first_password=ON_LOOPBACK)
+    assert local.first_password is None
+    assert (await login(local, "secret"))[0] == 403
+    api = await serve(first_password=ELSEWHERE)
+    assert api.first_password
+    assert (await login(api, "secret"))[0] == 401
+    assert (await login(api, api.first_password))[0] == 403
+
+
+async def test_a_password_of_the_environment_is_the_first_one_until_it_is_changed(serve: Serve) -> None:
+    lost = await serve(first_password=ELSEWHERE)
+    api = await serve(first_password=GIVEN)
+    assert api.first_password is None
+    assert lost.first_password
+    assert (await login(api, lost.first_password))[0] == 401
+    assert (await login(api, GIVEN.given))[0] == 403
+    assert (await login(api, GIVEN.given, PASSWORD))[0] == 200
+    later = await serve(first_password=GIVEN)
+    assert (await login(later, GIVEN.given))[0] == 401
+    assert (await login(later, PASSWORD))[0] == 200
+
+
+async def test_nothing_but_a_login_is_answered_until_the_first_password_is_changed(serve: Serve) -> None:
+    first = await serve(first_password=ELSEWHERE, api_key=ApiKey(KEY))
+    other = await serve(first_password=ELSEWHERE, api_key=ApiKey(KEY))
+    assert first.first_password
+    by_key = {"Authorization": f"Apikey {KEY}"}
+    for path in ("/v1/health", "/metrics", "/docs", "/openapi.json", "/", "/v1/users", "/nowhere"):
+        assert code(await first.http.get(path, headers=by_key)) == (403, 1024), path
+        assert code(await first.http.get(path, headers={"Authorization": "Bearer x"})) == (401, 1005), path
+    _, token = await login(first, first.first_password, PASSWORD)
+    for api in (first, other):
+        answer = await api.http.get("/v1/users", headers={"Authorization": f"Bearer {token}"})
+        assert answer.status_code == 200, "a token shows that it was changed"
+        await api.parts.logins.first_start.run_once()
+        assert (await api.http.get("/v1/health", headers=by_key)).status_code == 200
+    assert not (await serve(first_password=ELSEWHERE)).parts.logins.first_start.is_pending
+
+
+async def test_on_loopback_nothing_else_is_held_back(serve: Serve) -> None:
+    api = await serve(first_password=ON_LOOPBACK)
+    assert (await api.http.get("/metrics")).status_code == 200
+
+
+def read(tmp_path: Path, **variables: str) -> Settings:
+    return Settings.read({"TIDINGS_DATA_DIR": str(tmp_path), **variables})
+
+
+def test_the_first_password_comes_from_the_environment_or_a_file_and_is_never_printed(tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    file.write_text(f"{PASSWORD}\n")
+    for name, value in ((first_password.VARIABLE, PASSWORD), (f"{first_password.VARIABLE}_FILE", str(file))):
+        found = read(tmp_path, **{name: value})
+        assert found.first_password == FirstPassword(PASSWORD, True)
+        assert PASSWORD not in repr(found) + str(env.printable(found))
+    assert read(tmp_path, TIDINGS_API_ADDRESS="0.0.0.0:9090").first_password == ELSEWHERE
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"TIDINGS_ADMIN_PASSWORD": "secret"},
+        {"TIDINGS_ADMIN_PASSWORD_FILE": "/nowhere"},
+        {"TIDINGS_ADMIN_PASSWORD": PASSWORD, "TIDINGS_ADMIN_PASSWORD_FILE": "/nowhere"},
+    ],
+)
+def test_a_first_password_that_cannot_be_one_stops_the_start(tmp_path: Path, variables: dict[str, str]) -> None:
+    with pytest.raises(SettingsError, match="TIDINGS_ADMIN_PASSWORD") as caught:
+        read(tmp_path, **variables)
+    assert PASSWORD not in str(caught.value)
