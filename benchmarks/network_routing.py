@@ -47,6 +47,10 @@ def serve(directory: str, profile: bool) -> None:
             "TIDINGS_REGISTRATION_KEY": KEY,
             "TIDINGS_NETWORK_HTTP_ADDRESS": "127.0.0.1:0",
             "TIDINGS_NETWORK_TCP_ADDRESS": "127.0.0.1:0",
+            # One sender sends everything, to one recipient by default.
+            "TIDINGS_NETWORK_PAIR_RATE": "0",
+            "TIDINGS_NETWORK_MAILBOX_SHARE_ENVELOPES": "1000000",
+            "TIDINGS_NETWORK_MAILBOX_SHARE_MB": "1024",
         }
     )
 

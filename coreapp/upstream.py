@@ -49,6 +49,10 @@ class SendListener(Protocol):
         """This envelope was not accepted; reason as in `tidings.wire.device`."""
         ...
 
+    def held_back(self, envelope_id: str) -> None:
+        """The servers take no more for this one's recipient for now: the upstream sends it again by itself."""
+        ...
+
 
 class DeliveryListener(Protocol):
     """Who hears what arrives. Called on the event loop, and must not block."""

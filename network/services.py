@@ -34,7 +34,9 @@ from network.groups.routes import GroupEndpoints
 from network.http_server import HttpServer
 from network.routing.expiry import Expiry
 from network.routing.mailbox import SqlMailbox
+from network.routing.mailboxes import Mailboxes
 from network.routing.notices import Notices
+from network.routing.quotas import Judge
 from network.routing.router import Router
 from network.routing.sequence import SequenceNumbers
 from network.routing.sweeper import Sweeper
@@ -104,12 +106,13 @@ async def _serve(
     limits, ttl = settings.limits, settings.message_ttl
     store, directory, delay = SqlMailbox(database), _Directory(database), Delay(*settings.delay)
     numbers = SequenceNumbers(clock, await store.last_seq())
-    router = Router(store, directory.recipients, numbers=numbers, clock=clock, limits=limits, ttl=ttl)
+    mailboxes = Mailboxes(store, settings.quotas, clock)
+    router = Router(store, directory.recipients, mailboxes, numbers=numbers, clock=clock, limits=limits, ttl=ttl)
     notices = Notices(router, clock, ttl)
     chats = Chats(database, notices, clock)
     backend = Backend(
         router=router,
-        copies=Copies(database, notices, clock, ttl=ttl),
+        copies=Copies(database, mailboxes, notices, judge=Judge(settings.quotas), clock=clock, ttl=ttl),
         logins=directory.logins,
         lookups=directory.lookups,
         bundles=directory.bundles,
@@ -144,7 +147,8 @@ async def _serve(
         log.info("network.ready", extra={"http": addresses.http, "tcp": addresses.tcp})
         if ready is not None:
             ready(addresses)
-        expiry = Expiry(database, router, notices, clock=clock, interval=settings.expiry_interval, ttl=ttl)
+        interval = settings.expiry_interval
+        expiry = Expiry(database, router, mailboxes, notices=notices, clock=clock, interval=interval, ttl=ttl)
         sweeper, blob_sweeper = Sweeper(router), BlobSweeper(database, blob_store)
         await run_services([http, tcp, sweeper, blob_sweeper, expiry, connections], stop, grace=GRACE)
     finally:

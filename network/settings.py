@@ -53,12 +53,31 @@ class Limits(env.Variables):
     transfers: Annotated[int, env.integer(1, 10_000)] = env.variable("TIDINGS_NETWORK_TRANSFERS", 100)
 
 
+class Quotas(env.Variables):
+    """What may wait in one mailbox, and how fast one device may send to one recipient; beyond it sends are refused.
+
+    mailbox:       envelopes in one mailbox.
+    mailbox_bytes: the same, by their size.
+    share:         envelopes of one sender in one mailbox; it is also at most as much as is still free.
+    share_bytes:   the same, by their size.
+    pair_rate:     envelopes a second from one sender to one recipient, or one group; 0 is unlimited.
+    pair_burst:    those that may come at once.
+    """
+
+    mailbox: Annotated[int, env.integer(1)] = env.variable("TIDINGS_NETWORK_MAILBOX_ENVELOPES", 1_000_000)
+    mailbox_bytes: Annotated[int, env.integer(1, unit=env.MIB)] = env.variable("TIDINGS_NETWORK_MAILBOX_MB", "1024")
+    share: Annotated[int, env.integer(1)] = env.variable("TIDINGS_NETWORK_MAILBOX_SHARE_ENVELOPES", 10_000)
+    share_bytes: Annotated[int, env.integer(1, unit=env.MIB)] = env.variable("TIDINGS_NETWORK_MAILBOX_SHARE_MB", "16")
+    pair_rate: Annotated[float, env.number()] = env.variable("TIDINGS_NETWORK_PAIR_RATE", 500.0)
+    pair_burst: Annotated[int, env.integer(1)] = env.variable("TIDINGS_NETWORK_PAIR_BURST", 5000)
+
+
 class Blobs(env.Variables):
     """Encrypted files that devices leave for each other.
 
-    directory: theirs alone; made when it is not there.
-    quota:     bytes of all together; one more is answered by 507.
-    ttl:       seconds that each is kept.
+    directory:    theirs alone; made when it is not there.
+    quota:        bytes of all together; one more is answered by 507.
+    ttl:          seconds that each is kept.
     """
 
     directory: Annotated[Path, env.text(env.parse_path)] = env.variable("TIDINGS_NETWORK_BLOB_DIR")
@@ -115,3 +134,4 @@ class Settings(settings.ProcessSettings):
     message_ttl: Annotated[int, env.integer(1, 365 * DAY)] = env.variable("TIDINGS_NETWORK_MESSAGE_TTL_S", 30 * DAY)
     expiry_interval: Annotated[float, env.number(0.05, 3600)] = env.variable("TIDINGS_NETWORK_EXPIRY_INTERVAL_S", 5.0)
     limits: Annotated[Limits, env.made(lambda data: Limits.part(data["variables"]))] = env.MADE
+    quotas: Annotated[Quotas, env.made(lambda data: Quotas.part(data["variables"]))] = env.MADE

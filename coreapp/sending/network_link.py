@@ -113,6 +113,9 @@ class NetworkLink(DeviceListener[str]):
     def refused(self, sent: str, reason: str, detail: str) -> None:
         self._sends.refused(sent, reason, detail)
 
+    def held_back(self, sent: str) -> None:
+        self._sends.held_back(sent)
+
     def prekeys_low(self, notice: PreKeysLow) -> None:
         self._prekeys_low()
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 import msgspec
-from prometheus_client import Counter
+from prometheus_client import Counter, Gauge
 
 from coreapp import ids
 from coreapp.context import ShardContext
@@ -29,6 +29,7 @@ from tidings.wire import codes, device
 log = logging.getLogger(__name__)
 
 SENT = Counter("tidings_messages_sent_total", "Envelopes with an answer of the servers", ["result"])
+HELD_BACK = Gauge("tidings_messages_held_back", "Envelopes to recipients for whom the servers take no more for now")
 
 _decode_refs = msgspec.json.Decoder(list[str]).decode
 
@@ -60,6 +61,7 @@ class Transmitter:
 
     At most `window` jobs and `window_bytes` are unanswered. When the servers are overloaded everything waits: what
     they refused goes out again first, so that messages to one peer keep their order, but for those that were under way.
+    When they take no more for one peer, its jobs wait with the upstream, outside of the window: nobody else is held up.
     """
 
     def __init__(
@@ -86,6 +88,9 @@ class Transmitter:
         self._unanswered_bytes = 0
         # Refused as overloaded; they keep their place in the window until they are sent again.
         self._refused: set[str] = set()
+        # Of peers for whom the servers take no more for now.
+        self._held_back: set[str] = set()
+        self._pumping = False
         # Sent by an earlier owner perhaps: what the servers made of them is not known.
         self._inherited: set[str] = set()
         self._accepted = SENT.labels("accepted")
@@ -112,7 +117,11 @@ class Transmitter:
     def connected(self) -> None:
         """Send again all that has no answer, then go on."""
         self._refused.clear()
-        for job in self._unanswered.values():
+        self._unanswered_bytes = sum(len(job.body) for job in self._unanswered.values())
+        self._held_back.clear()
+        HELD_BACK.set(0)
+        # Those that are held back again leave their places while this goes on.
+        for job in list(self._unanswered.values()):
             self._send(job)
         self._pump()
 
@@ -151,6 +160,17 @@ class Transmitter:
         else:
             self.fail([job], code, details)
         self._pump()
+
+    def held_back(self, envelope_id: str) -> None:
+        """The servers take no more for this one's peer for now; its place in the window is for others."""
+        job = self._unanswered.get(envelope_id)
+        if job is not None and envelope_id not in self._held_back:
+            self._held_back.add(envelope_id)
+            self._unanswered_bytes -= len(job.body)
+            HELD_BACK.set(len(self._held_back))
+            # Within a pump it is the next job's turn anyway.
+            if not self._pumping:
+                self._pump()
 
     def withdraw(self, peer: str) -> None:
         """The peer has new keys: what was encrypted for the old ones and never sent fails, since nobody can read it.
@@ -192,7 +212,11 @@ class Transmitter:
     def _answered(self, message_id: str) -> Job | None:
         job = self._unanswered.pop(message_id, None)
         if job is not None:
-            self._unanswered_bytes -= len(job.body)
+            if message_id in self._held_back:
+                self._held_back.discard(message_id)
+                HELD_BACK.set(len(self._held_back))
+            else:
+                self._unanswered_bytes -= len(job.body)
             self._refused.discard(message_id)
         return job
 
@@ -206,17 +230,19 @@ class Transmitter:
         self._pump()
 
     def _pump(self) -> None:
+        self._pumping = True
         while self._waiting and self._has_room() and self._upstream.connected:
             job = self._waiting.popleft()
             self._inherited.discard(job.id)
             self._unanswered[job.id] = job
             self._unanswered_bytes += len(job.body)
             self._send(job)
+        self._pumping = False
 
     def _has_room(self) -> bool:
         return (
             not self._refused
-            and len(self._unanswered) < self._window
+            and len(self._unanswered) - len(self._held_back) < self._window
             and (self._unanswered_bytes < self._window_bytes or not self._unanswered)
         )
 

@@ -277,9 +277,9 @@ class Session:
         self._transport.send(device.Accepted(n=self._accepted))
         self._accepted = []
 
-    def refused(self, n: int, reason: str, detail: str = "") -> None:
+    def refused(self, n: int, reason: str, detail: str = "", retry_after: int = 0) -> None:
         """Say so."""
-        self._transport.send(device.Refused(n=n, reason=reason, detail=detail))
+        self._transport.send(device.Refused(n=n, reason=reason, detail=detail, retry_after=retry_after))
 
     def detached(self, number: str, reason: str) -> None:
         """A device is no longer on this connection; a reason, if there is one, is sent to it."""

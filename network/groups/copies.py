@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import collections
 import dataclasses
 import functools
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from prometheus_client import Counter
 
 from network.routing import admission
 from network.routing.delivery_queue import Origin
+from network.routing.mailboxes import Mailboxes
 from network.routing.notices import Notices, Reservations
+from network.routing.quotas import Judge, Refusal, Share, Usage, refused
 from tidings.runtime import crashpoints
 from tidings.runtime.batcher import Batcher, BatcherClosed, BatcherFull
 from tidings.runtime.clock import Clock
+from tidings.runtime.lru import LRU
 from tidings.storage import outages
 from tidings.storage.database import Connection, Database
 from tidings.storage.network import directory, groups, mailbox
@@ -26,11 +30,15 @@ log = logging.getLogger(__name__)
 
 TAKEN = Counter("tidings_network_group_messages_total", "Messages to groups taken from senders")
 COPIED = Counter("tidings_network_group_copies_total", "Copies of them put into the mailbox")
+DROPPED = Counter("tidings_network_group_copies_dropped_total", "Copies of them for whose recipients there was no room")
 
 # Messages that may wait for the database; one more is refused as `overloaded`. At 128 KiB each at most 64 MiB.
 WAITING = 512
+# Pairs of sender and group whose pace is remembered.
+REMEMBERED = 10_000
 # Messages in one transaction, so up to 4,080 copies.
 BATCH = 16
+TOO_MANY_WAIT = Refusal(device.RATE_LIMITED, "too many messages of this sender to groups wait", 1)
 # Seconds for which a batch waits while the database is away; what it puts off meanwhile are the mailboxes of members.
 PATIENCE = 5.0
 
@@ -69,15 +77,24 @@ class Copies:
     """Messages to groups, each wholly copied in one transaction; its sender hears of it after the commit.
 
     Which messages were taken is stored with the copies: a repeated one is known for as long as envelopes live, also
-    after a restart.
+    after a restart. Whoever has no room for one in the mailbox gets no copy, so that nobody holds a group up.
+
+    Of the `WAITING` messages one sender has at most as many as are still free; beyond that, and beyond the pace of a
+    pair, they are refused as `rate_limited`.
     """
 
-    def __init__(self, database: Database, notices: Notices, clock: Clock, *, ttl: int) -> None:
+    def __init__(
+        self, database: Database, mailboxes: Mailboxes, notices: Notices, *, judge: Judge, clock: Clock, ttl: int
+    ) -> None:
         """ttl: seconds that a copy waits at most."""
         self._database = database
+        self._mailboxes = mailboxes
         self._notices = notices
+        self._judge = judge
         self._clock = clock
         self._ttl = ttl
+        self._shares: LRU[tuple[str, str], Share] = LRU(REMEMBERED)
+        self._waiting: collections.Counter[str] = collections.Counter()
         # One batch in flight: messages of one sender stay in order.
         self._batcher: Batcher[device.Send, tuple[str, str]] = Batcher(
             "group_messages", self._flush, max_size=BATCH, max_pending=WAITING, isolate=outages.refuses_row
@@ -85,12 +102,36 @@ class Copies:
 
     def send(self, origin: Origin, frame: device.Send) -> None:
         """Take one message, which its connection has checked for form."""
+        now = self._clock.monotonic()
+        share = self._share_of(frame)
+        refusal = self._judge.pace(share, frame.id, now)
+        if refusal is None and self._waiting[frame.sender] >= max(1, WAITING - self._waiting.total()):
+            refusal = refused(share, frame.id, TOO_MANY_WAIT, now)
+        if refusal is not None:
+            admission.refuse(origin, frame, refusal.reason, refusal.detail, refusal.retry_after)
+            return
         try:
             done = self._batcher.put(frame)
         except (BatcherFull, BatcherClosed):
             admission.refuse(origin, frame, device.OVERLOADED)
             return
-        done.add_done_callback(functools.partial(_answer, origin, frame))
+        self._judge.passed(share, now)
+        self._waiting[frame.sender] += 1
+        done.add_done_callback(functools.partial(self._answered, origin, frame))
+
+    def _share_of(self, frame: device.Send) -> Share:
+        pair = (frame.sender, frame.to)
+        share = self._shares.get(pair)
+        if share is None:
+            share = Share()
+            self._shares.put(pair, share)
+        return share
+
+    def _answered(self, origin: Origin, frame: device.Send, done: asyncio.Future[tuple[str, str]]) -> None:
+        self._waiting[frame.sender] -= 1
+        if not self._waiting[frame.sender]:
+            del self._waiting[frame.sender]
+        _answer(origin, frame, done)
 
     async def close(self) -> None:
         """Take what is pending and no more."""
@@ -98,26 +139,31 @@ class Copies:
 
     async def _flush(self, frames: Sequence[device.Send]) -> Sequence[tuple[str, str]]:
         with self._notices.reservations() as reservations:
-            answers, rows = await self._database.persist(
+            answers, rows, dropped = await self._database.persist(
                 functools.partial(self._copy, frames, reservations), patience=PATIENCE
             )
             if rows:
                 crashpoints.reach(crashpoints.AFTER_STORE_BEFORE_ACCEPTED)
+            for row in rows:
+                self._mailboxes.add(row.recipient, row.sender, mailbox.size_of(row.body, row.refs))
             reservations.stored = {row.seq: row for row in rows}
         TAKEN.inc(sum(not reason for reason, _ in answers))
         COPIED.inc(len(rows))
+        DROPPED.inc(dropped)
         return answers
 
     async def _copy(
         self, frames: Sequence[device.Send], reservations: Reservations, connection: Connection
-    ) -> tuple[list[tuple[str, str]], list[mailbox.Envelope]]:
-        """What each is answered, and the copies that were made."""
+    ) -> tuple[list[tuple[str, str]], list[mailbox.Envelope], int]:
+        """What each is answered, the copies that were made, and how many were not for want of room."""
         now = int(self._clock.now() * 1000)
         addressed = await _look_up(connection, {frame.to for frame in frames})
         taken = await groups.list_sends(connection, {(frame.sender, frame.id) for frame in frames})
         answers: list[tuple[str, str]] = []
         rows: list[mailbox.Envelope] = []
         new: list[tuple[str, str]] = []
+        dropped = 0
+        usages = await self._count(connection, addressed.values())
         for frame in frames:
             if (frame.sender, frame.id) in taken:
                 answers.append(("", ""))
@@ -129,12 +175,24 @@ class Copies:
             taken.add((frame.sender, frame.id))
             new.append((frame.sender, frame.id))
             expires_at = now + (min(frame.ttl, self._ttl) if frame.ttl else self._ttl) * 1000
-            rows += [
-                _row(frame, number, reservations.reserve(number), now, expires_at) for number in readers(frame, group)
-            ]
+            size = mailbox.size_of(frame.body, frame.refs)
+            for number in readers(frame, group):
+                if self._mailboxes.has_room(usages[number], frame.sender, size):
+                    rows.append(_row(frame, number, reservations.reserve(number), now, expires_at))
+                else:
+                    dropped += 1
         await groups.add_sends(connection, new, now)
         await mailbox.insert(connection, rows)
-        return answers, rows
+        return answers, rows, dropped
+
+    async def _count(self, connection: Connection, addressed: Iterable[AddressedGroup]) -> dict[str, Usage]:
+        """What waits for each member; nearly always known."""
+        numbers = {member.number for group in addressed for member in group.members}
+        usages = {number: usage for number in numbers if (usage := self._mailboxes.get(number)) is not None}
+        if unknown := sorted(numbers - usages.keys()):
+            found = await mailbox.list_waiting(connection, unknown, notices=device.NOTICES)
+            usages |= {number: self._mailboxes.learn(number, found.get(number, ())) for number in unknown}
+        return usages
 
 
 async def _look_up(connection: Connection, ids: set[str]) -> dict[str, AddressedGroup]:

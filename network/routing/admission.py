@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from network.routing.delivery_queue import Origin
+from network.routing.quotas import Usage
 from network.routing.undecided import REFUSED
 from tidings.runtime.batcher import BatcherFull
 from tidings.wire import device
+
+Value = TypeVar("Value")
 
 
 class Directory(Protocol):
@@ -25,11 +28,28 @@ class Directory(Protocol):
         ...
 
 
-class Admission:
-    """Admission by the directory. At most `limit` envelopes wait for its answer; more are `overloaded`."""
+class Mailboxes(Protocol):
+    """What waits for each recipient. get: from memory; `None` is no answer here."""
 
-    def __init__(self, directory: Directory, admit: Callable[[Origin, device.Send], None], limit: int) -> None:
+    get: Callable[[str], Usage | None]
+
+    def look_up(self, recipient: str) -> asyncio.Future[Usage]:
+        """Raises `BatcherFull`."""
+        ...
+
+
+Admit = Callable[[Origin, device.Send, Usage], None]
+
+
+class Admission:
+    """Admission by the directory. At most `limit` envelopes wait for its answer; more are `overloaded`.
+
+    The answer is waited for together with the count of what waits for the recipient.
+    """
+
+    def __init__(self, directory: Directory, mailboxes: Mailboxes, admit: Admit, *, limit: int) -> None:
         self._directory = directory
+        self._mailboxes = mailboxes
         self._admit = admit
         self._limit = limit
         self._asking: dict[str, list[tuple[Origin, device.Send]]] = {}
@@ -37,19 +57,19 @@ class Admission:
 
     def take(self, origin: Origin, frame: device.Send) -> None:
         """Admit one envelope or refuse it, now or when the directory has answered."""
-        blocked = self._directory.get(frame.to)
-        if blocked is None or frame.to in self._asking:
+        blocked, usage = self._directory.get(frame.to), self._mailboxes.get(frame.to)
+        if blocked is None or usage is None or frame.to in self._asking:
             self._ask(origin, frame)
         else:
-            self._judge(origin, frame, blocked)
+            self._judge(origin, frame, blocked, usage)
 
-    def _judge(self, origin: Origin, frame: device.Send, blocked: frozenset[str] | None) -> None:
+    def _judge(self, origin: Origin, frame: device.Send, blocked: frozenset[str] | None, usage: Usage) -> None:
         if blocked is None:
             refuse(origin, frame, device.NO_SUCH_NUMBER)
         elif frame.sender in blocked:
             refuse(origin, frame, device.BLOCKED)
         else:
-            self._admit(origin, frame)
+            self._admit(origin, frame, usage)
 
     def _ask(self, origin: Origin, frame: device.Send) -> None:
         if self._waiting >= self._limit:
@@ -58,27 +78,40 @@ class Admission:
         waiting = self._asking.get(frame.to)
         if waiting is None:
             try:
-                answer = self._directory.look_up(frame.to)
+                answers = self._look_up(frame.to)
             except BatcherFull:
                 refuse(origin, frame, device.OVERLOADED)
                 return
             waiting = self._asking[frame.to] = []
-            answer.add_done_callback(functools.partial(self._answered, frame.to))
+            answers.add_done_callback(functools.partial(self._answered, frame.to))
         waiting.append((origin, frame))
         self._waiting += 1
 
-    def _answered(self, number: str, answer: asyncio.Future[frozenset[str] | None]) -> None:
+    def _look_up(self, number: str) -> asyncio.Future[tuple[frozenset[str] | None, Usage]]:
+        blocked, usage = self._directory.get(number), self._mailboxes.get(number)
+        return asyncio.gather(
+            self._directory.look_up(number) if blocked is None else _resolved(blocked),
+            self._mailboxes.look_up(number) if usage is None else _resolved(usage),
+        )
+
+    def _answered(self, number: str, answers: asyncio.Future[tuple[frozenset[str] | None, Usage]]) -> None:
         waiting = self._asking.pop(number)
         self._waiting -= len(waiting)
-        failed = answer.cancelled() or answer.exception() is not None
+        failed = answers.cancelled() or answers.exception() is not None
         for origin, frame in waiting:
             if failed:
                 refuse(origin, frame, device.OVERLOADED)
             else:
-                self._judge(origin, frame, answer.result())
+                self._judge(origin, frame, *answers.result())
 
 
-def refuse(origin: Origin, frame: device.Send, reason: str, detail: str = "") -> None:
-    """Tell the sender, and count."""
+def refuse(origin: Origin, frame: device.Send, reason: str, detail: str = "", retry_after: int = 0) -> None:
+    """Tell the sender, and count. retry_after: seconds, for a reason that passes."""
     REFUSED.labels(reason).inc()
-    origin.refused(frame.n, reason, detail)
+    origin.refused(frame.n, reason, detail, retry_after)
+
+
+def _resolved(value: Value) -> asyncio.Future[Value]:
+    future: asyncio.Future[Value] = asyncio.get_running_loop().create_future()
+    future.set_result(value)
+    return future

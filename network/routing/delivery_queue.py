@@ -17,11 +17,6 @@ import msgspec
 from tidings.storage.network import mailbox
 from tidings.wire import device
 
-# Bytes that a delivery counts for beside its body: about what the rest of its frame takes, ...
-_FRAME = 256
-# ... and each character of `refs`, of which there may be 64,000: it takes up to 6 in JSON.
-_REF_CHARACTER = 4
-
 # States of a `Transit`: WAITING → STORING → STORED, and back to WAITING when the database refuses the row of one that
 # is with its device.
 WAITING = 0  # only in memory
@@ -34,7 +29,9 @@ class Origin(Protocol):
 
     def accepted(self, n: int) -> None: ...
 
-    def refused(self, n: int, reason: str, detail: str = "") -> None: ...
+    def refused(self, n: int, reason: str, detail: str = "", retry_after: int = 0) -> None:
+        """retry_after: seconds, for a reason that passes."""
+        ...
 
 
 class Transit(msgspec.Struct, eq=False):
@@ -200,7 +197,7 @@ class DeliveryQueue:
 
 
 def from_send(
-    origin: Origin, frame: device.Send, queue: DeliveryQueue, *, seq: int, now: int, ttl: int, due: float
+    origin: Origin, frame: device.Send, queue: DeliveryQueue, *, size: int, seq: int, now: int, ttl: int, due: float
 ) -> Transit:
     """An envelope that its sender has just given us. now: Unix milliseconds; ttl: seconds."""
     return Transit(
@@ -219,7 +216,7 @@ def from_send(
         ),
         queue=queue,
         expires_at=now + ttl * 1000,
-        size=_size(frame.body, frame.refs),
+        size=size,
         due=due,
         origin=origin,
         n=frame.n,
@@ -240,11 +237,5 @@ def from_row(row: mailbox.Envelope, queue: DeliveryQueue) -> Transit:
         trace=row.trace,
         group=row.group,
     )
-    return Transit(
-        seq=row.seq, frame=frame, queue=queue, expires_at=row.expires_at, size=_size(row.body, row.refs), state=STORED
-    )
-
-
-def _size(body: bytes, refs: list[str]) -> int:
-    size = _FRAME + len(body)
-    return size + _REF_CHARACTER * (len(refs) + sum(map(len, refs))) if refs else size
+    size = mailbox.size_of(row.body, row.refs)
+    return Transit(seq=row.seq, frame=frame, queue=queue, expires_at=row.expires_at, size=size, state=STORED)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from prometheus_client import Counter
 
+from network.routing.mailboxes import Mailboxes
 from network.routing.notices import Notice, Notices
 from network.routing.router import Router
 from tidings.runtime.clock import Clock
@@ -40,7 +41,15 @@ class Expiry:
     name = "expiry"
 
     def __init__(
-        self, database: Database, router: Router, notices: Notices, *, clock: Clock, interval: float, ttl: int
+        self,
+        database: Database,
+        router: Router,
+        mailboxes: Mailboxes,
+        *,
+        notices: Notices,
+        clock: Clock,
+        interval: float,
+        ttl: int,
     ) -> None:
         """interval: seconds between two passes.
 
@@ -50,6 +59,7 @@ class Expiry:
         self._forget_at = 0
         self._database = database
         self._router = router
+        self._mailboxes = mailboxes
         self._notices = notices
         self._clock = clock
         self._interval = interval
@@ -88,7 +98,7 @@ class Expiry:
     async def _remove_batch(self, now: int, after: tuple[int, int]) -> tuple[Sequence[Envelope], int]:
         with self._notices.reservations() as reservations:
 
-            async def work(connection: Connection) -> tuple[Sequence[Envelope], int]:
+            async def work(connection: Connection) -> tuple[Sequence[Envelope], Sequence[Envelope]]:
                 rows = await mailbox.list_expired(connection, now=now, after=after, limit=BATCH)
                 in_flight = {number: self._router.in_flight(number) for number in {row.recipient for row in rows}}
                 gone = [
@@ -101,6 +111,10 @@ class Expiry:
                     [Notice(device.EXPIRED, row.recipient, row.sender, [row.id]) for row in gone if row.kind in _KINDS],
                 )
                 await mailbox.delete(connection, [row.seq for row in gone])
-                return rows, len(gone)
+                return rows, gone
 
-            return await self._database.persist(work, patience=20)
+            seen, removed = await self._database.persist(work, patience=20)
+        for row in removed:
+            if row.kind not in device.NOTICES:
+                self._mailboxes.remove(row.recipient, row.sender, mailbox.size_of(row.body, row.refs))
+        return seen, len(removed)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from tidings.runtime.batcher import Batcher
 from tidings.storage.database import Connection, Database
 from tidings.storage.network import mailbox
-from tidings.storage.network.mailbox import Envelope
+from tidings.storage.network.mailbox import Envelope, Waiting
+from tidings.wire import device
 
 # Pages read at the same time; the other connections of the pool are for writers and for the directory.
 READERS = 4
@@ -33,6 +34,10 @@ class MailboxStore(Protocol):
 
     async def last_seq(self) -> int:
         """The highest `seq` that is stored."""
+        ...
+
+    async def count(self, recipients: Sequence[str]) -> Mapping[str, Sequence[Waiting]]:
+        """What waits for each of these, by sender, without the network's own notices."""
         ...
 
 
@@ -63,6 +68,13 @@ class SqlMailbox:
 
     async def last_seq(self) -> int:
         return await self._database.query(mailbox.last_seq)
+
+    async def count(self, recipients: Sequence[str]) -> Mapping[str, Sequence[Waiting]]:
+        async def work(connection: Connection) -> Mapping[str, Sequence[Waiting]]:
+            return await mailbox.list_waiting(connection, recipients, notices=device.NOTICES)
+
+        async with self._readers:
+            return await self._database.query(work, patience=math.inf)
 
     async def _have_any(self, recipients: Sequence[str]) -> Sequence[bool]:
         async def work(connection: Connection) -> set[str]:

@@ -26,6 +26,8 @@ from network.routing.delivery_queue import (
 )
 from network.routing.delivery_queues import DeliveryQueues
 from network.routing.mailbox import MailboxStore
+from network.routing.mailboxes import COUNT_AGAIN, Mailboxes
+from network.routing.quotas import Usage
 from network.routing.reader import Reader
 from network.routing.sequence import SequenceNumbers
 from network.routing.undecided import Undecided
@@ -47,14 +49,15 @@ class Router:
     """Router of envelopes between the queues of all recipients.
 
     Bounds, and what happens at them: `Limits.undecided` and `undecided_bytes` over everything, the sender is refused as
-    `overloaded`; `Windows` for each device and each connection, the rest is held; `Limits.held` for each queue, all
-    that is held is stored.
+    `overloaded`; `Quotas` for each sender and recipient, refused as `rate_limited` or `mailbox_full`; `Windows` for
+    each device and each connection, the rest is held; `Limits.held` for each queue, all that is held is stored.
     """
 
     def __init__(
         self,
         store: MailboxStore,
         directory: Directory,
+        mailboxes: Mailboxes,
         *,
         numbers: SequenceNumbers,
         clock: Clock,
@@ -62,11 +65,12 @@ class Router:
         ttl: int,
     ) -> None:
         """ttl: seconds that an envelope waits at most."""
+        self._mailboxes = mailboxes
         self._windows = Windows(limits)
         self._reader = Reader(store, clock, self._page_read)
         self._writer = Writer(store, self._stored, self._lost, room=limits.undecided)
         self._queues = DeliveryQueues(self._reader, self._writer, self._windows, limits=limits)
-        self._admission = Admission(directory, self._route, limits.undecided)
+        self._admission = Admission(directory, mailboxes, self._route, limit=limits.undecided)
         self._numbers = numbers
         self._clock = clock
         self._limits = limits
@@ -88,17 +92,25 @@ class Router:
         """Route one envelope, whose form its connection has checked."""
         self._admission.take(origin, frame)
 
-    def _route(self, origin: Origin, frame: device.Send) -> None:
+    def _route(self, origin: Origin, frame: device.Send, usage: Usage) -> None:
         if self._closed or self._undecided.is_repeat(origin, frame):
             return
         if not self._undecided.has_room(len(frame.body)):
             admission.refuse(origin, frame, device.OVERLOADED)
             return
+        moment, size = self._clock.monotonic(), mailbox.size_of(frame.body, frame.refs)
+        refusal = self._mailboxes.take(usage, frame, size, moment)
+        if refusal is COUNT_AGAIN:
+            self._admission.take(origin, frame)
+            return
+        if refusal is not None:
+            admission.refuse(origin, frame, refusal.reason, refusal.detail, refusal.retry_after)
+            return
         now = int(self._clock.now() * 1000)
         ttl = min(frame.ttl, self._ttl) if frame.ttl else self._ttl
         queue = self._queues.get(frame.to)
-        due = self._clock.monotonic() + self._limits.store_after
-        transit = from_send(origin, frame, queue, seq=self._numbers.next(), now=now, ttl=ttl, due=due)
+        due = moment + self._limits.store_after
+        transit = from_send(origin, frame, queue, size=size, seq=self._numbers.next(), now=now, ttl=ttl, due=due)
         self._undecided.add(transit)
         self._routed += 1
         if queue.session is None:
@@ -163,6 +175,9 @@ class Router:
                 continue
             transit = queue.returned(session, n)
             transit.acked = True
+            usage = self._mailboxes.get(queue.number)
+            if usage is not None and transit.frame.kind not in device.NOTICES:
+                usage.remove(transit.frame.sender, transit.size)
             if transit.state == STORED:
                 self._writer.remove(transit.seq)
             else:
@@ -258,6 +273,7 @@ class Router:
         elif transit.in_flight:
             transit.state = WAITING
         else:
+            self._mailboxes.remove(queue.number, transit.frame.sender, transit.size)
             self._undecided.refuse(transit, device.INVALID, "the mailbox cannot hold it")
         self._queues.pump(queue)
 
@@ -310,6 +326,7 @@ class Router:
         ROUTED.inc(self._routed)
         DELIVERED.inc(self._queues.delivered)
         self._routed = self._queues.delivered = 0
+        self._mailboxes.trim()
         UNDECIDED.set(len(self._undecided))
         ONLINE.set(self._online)
 

@@ -85,6 +85,9 @@ class Recorder(DeviceListener[str]):
     def refused(self, sent: str, reason: str, detail: str) -> None:
         self._heard("refused", sent, reason)
 
+    def held_back(self, sent: str) -> None:
+        self._heard("held back", sent)
+
     def prekeys_low(self, notice: device.PreKeysLow) -> None:
         self._heard("prekeys_low", notice.number, notice.remaining)
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.client.support import Recorder, ScriptedNetwork
-from tidings.client import connection
+from tidings.client import connection, held_back
 from tidings.client.errors import NetworkAway
 from tidings.wire import device
 from tidings.wire.connection import Handler
@@ -159,3 +159,60 @@ async def test_what_is_queued_is_written_before_a_stop(scripted: ScriptedNetwork
         await scripted.until_sent(device.Login, 1)
     assert [send.id for send in await scripted.until_sent(device.Send, 1)] == ["last words"]
     assert client.events[-1][0] == "lost"
+
+
+@pytest.mark.parametrize("reason", [device.MAILBOX_FULL, device.RATE_LIMITED])
+async def test_what_the_network_takes_no_more_of_goes_again_in_its_order_and_nobody_else_waits(
+    scripted: ScriptedNetwork, monkeypatch: pytest.MonkeyPatch, reason: str
+) -> None:
+    monkeypatch.setattr(held_back, "LEAST_SECONDS", 0.01)
+    taken: list[str] = []
+    refused: list[str] = []
+    full = True
+
+    def answer(frame: Any) -> Any:
+        if not isinstance(frame, device.Send):
+            return welcome(frame)
+        # Whatever is behind one that was refused is refused too, until that one comes again.
+        behind = refused and refused[-1] not in (frame.id, *taken)
+        if frame.to == BEN and (full or behind or (len(taken) % 7 == 6 and frame.id not in refused)):
+            if not behind:
+                refused.append(frame.id)
+            return device.Refused(frame.n, reason)
+        taken.append(frame.id)
+        return device.Accepted([frame.n])
+
+    scripted.answer = answer
+    async with (await client_of(scripted, ANN)).running() as client:
+        for n in range(3):
+            client.send(ANN, BEN, str(n))
+        await client.until_heard("held back", "2")
+        for n in range(3, 300):
+            client.send(ANN, BEN, str(n))
+        client.send(ANN, "15550100003", "to another")
+        await client.until_heard("accepted", "to another")
+        assert client.count("accepted") == 1
+        assert len(scripted.sent(device.Send)) < 10, "what is behind it is not even sent"
+        full = False
+        await client.until_heard("accepted", "299")
+    assert client.count("refused") == 0
+    assert len(set(refused)) > 10
+    assert [id for id in taken if id != "to another"] == [str(n) for n in range(300)]
+    assert scripted.sent(device.Send)[-1].id == "299"
+
+
+async def test_what_is_held_back_is_forgotten_with_its_connection_and_sent_anew_by_its_owner(
+    scripted: ScriptedNetwork,
+) -> None:
+    scripted.answer = lambda f: device.Refused(f.n, device.MAILBOX_FULL) if isinstance(f, device.Send) else welcome(f)
+    async with (await client_of(scripted, ANN)).running() as client:
+        client.send(ANN, BEN, "1")
+        await client.until_heard("held back", "1")
+        client.send(ANN, BEN, "2")
+        scripted.answer = lambda f: device.Accepted([f.n]) if isinstance(f, device.Send) else welcome(f)
+        scripted.connections[-1].close("the connection breaks")
+        await client.until(lambda: client.count("attached") == 2)
+        client.send(ANN, BEN, "1")
+        client.send(ANN, BEN, "2")
+        await client.until_heard("accepted", "2")
+    assert [send.id for send in scripted.sent(device.Send)] == ["1", "1", "2"]

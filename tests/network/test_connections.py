@@ -9,7 +9,7 @@ import itertools
 import msgspec
 import pytest
 
-from network.settings import Limits
+from network.settings import Limits, Quotas
 from tests.network.support import PATIENCE, REGISTRATION_KEY, Client, Network, registration
 from tests.network.test_routing import ALICE, BOB, ids, stored
 from tidings.e2ee.identity import IdentityKeyPair
@@ -203,6 +203,7 @@ async def test_one_connection_too_many_is_turned_away(network: Network) -> None:
 async def test_a_reader_that_is_too_slow_is_disconnected_and_loses_nothing(network: Network) -> None:
     await network.start(
         limits=Limits(write_buffer=1_000_000, window=100_000, window_bytes=2**40, session_bytes=2**40),
+        quotas=Quotas(share_bytes=2**40),
         clock=ManualClock(),
     )
     await network.register(ALICE, BOB)

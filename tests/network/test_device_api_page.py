@@ -19,7 +19,7 @@ import websockets
 from starlette.routing import Route, WebSocketRoute
 
 import network.app
-from network import http
+from network import http, routing
 from network.blobs import store
 from network.blobs.routes import SILENCE_SECONDS, TRANSFER_SECONDS, BlobEndpoints
 from network.connections import session, websocket
@@ -30,7 +30,7 @@ from network.devices.routes import MAX_BULK_BODY, DeviceEndpoints
 from network.directory import bundles, lookups, refills
 from network.groups import chats, copies, rules
 from network.groups.routes import GroupEndpoints
-from network.settings import Blobs, Limits, Settings
+from network.settings import Blobs, Limits, Quotas, Settings
 from tests.conftest import DatabaseFactory
 from tests.network.support import PATIENCE, REGISTRATION_KEY, Network
 from tidings import e2ee
@@ -183,7 +183,7 @@ def figures(text: str) -> list[int]:
 
 
 def test_the_limits_are_those_of_the_code() -> None:
-    limits, files = Limits(), Blobs(directory=Path("blobs"))
+    limits, files, quotas = Limits(), Blobs(directory=Path("blobs")), Quotas()
     mib = 1024 * 1024
     default_ttl = Settings.model_fields["message_ttl"].default
     expected = {
@@ -194,6 +194,9 @@ def test_the_limits_are_those_of_the_code() -> None:
         "a frame, or WebSocket message": [connection.MAX_FRAME],
         "numbers in a `check`": [lookups.MAX_NUMBERS],
         "numbers in a `fetch`": [bundles.MAX_NUMBERS],
+        "envelopes of one sender that wait for one recipient": [quotas.share, quotas.share_bytes // mib],
+        "envelopes that wait for one recipient": [quotas.mailbox, quotas.mailbox_bytes // mib],
+        "envelopes from one sender to one recipient or group": [quotas.pair_burst, int(quotas.pair_rate)],
         "requests in flight on a connection": [limits.requests],
         "unacknowledged deliveries to a device": [limits.window, limits.window_bytes // mib],
         "unacknowledged deliveries on a connection": [limits.session_bytes // mib],
@@ -229,6 +232,11 @@ def test_the_limits_are_those_of_the_code() -> None:
     assert {name: figures(limit(name)) for name in expected} == expected
     assert websocket.MAX_MESSAGE == connection.MAX_FRAME == 4_194_304
     assert default_ttl == 30 * 86_400
+    told = section("Quotas")
+    assert f"at most {quotas.share:,} envelopes and {quotas.share_bytes // mib} MiB" in told
+    assert f"senders together {quotas.mailbox:,} and {quotas.mailbox_bytes // mib:,} MiB" in told
+    assert f"go {quotas.pair_burst:,} envelopes at once and then {quotas.pair_rate:g} a second" in told
+    assert f"(or {routing.quotas.PATIENCE:g} s after its time)" in told
     assert (refills.LOW, limits.store_after) == (20, 0.5)
     assert f"fewer than {refills.LOW} ordinary" in section("`prekeys_low`")
     assert (chains.MAX_FORWARD_JUMP, chains.MAX_STORED_KEYS, ratchet.MAX_CHAINS) == (25_000, 2_000, 5)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 import pymysql
@@ -17,11 +17,13 @@ from hypothesis import strategies as st
 from harness import metrics
 from network.connections.session import MAX_BODY, MAX_ID, MAX_REFS
 from network.routing.delivery_queue import DeliveryQueue, from_send
+from network.routing.mailboxes import Mailboxes
 from network.routing.router import Router
 from network.routing.sequence import SequenceNumbers
-from network.settings import Limits
+from network.settings import Limits, Quotas
 from tidings.runtime.clock import ManualClock
-from tidings.storage.network.mailbox import Envelope
+from tidings.storage.network import mailbox
+from tidings.storage.network.mailbox import Envelope, Waiting
 from tidings.wire import device
 
 
@@ -60,6 +62,9 @@ class SlowMailbox:
     async def last_seq(self) -> int:
         return max(self.rows, default=0)
 
+    async def count(self, recipients: Sequence[str]) -> Mapping[str, Sequence[Waiting]]:
+        raise AssertionError("these mailboxes are known")
+
 
 class Everybody:
     """A directory in which all numbers are registered."""
@@ -69,6 +74,14 @@ class Everybody:
 
     def look_up(self, number: str) -> asyncio.Future[frozenset[str] | None]:
         raise AssertionError
+
+
+def known(store: SlowMailbox, quotas: Quotas | None = None, clock: ManualClock | None = None) -> Mailboxes:
+    """Mailboxes of which it is known that nothing waits in them."""
+    mailboxes = Mailboxes(store, quotas or Quotas(), clock or ManualClock())
+    for last in range(1, 10):
+        mailboxes.learn(f"1555000000{last}", ())
+    return mailboxes
 
 
 class Device:
@@ -129,7 +142,7 @@ class Sender:
     def accepted(self, n: int) -> None:
         self.accepted_numbers.append(n)
 
-    def refused(self, n: int, reason: str, detail: str = "") -> None:
+    def refused(self, n: int, reason: str, detail: str = "", retry_after: int = 0) -> None:
         self.refusals.append((n, reason))
 
 
@@ -148,7 +161,7 @@ async def test_whatever_happens_every_envelope_arrives_and_each_connection_sees_
         session_bytes=rng.choice([1, 2000, 10_000, 10_000_000]),
     )
     numbers = SequenceNumbers(clock, 0)
-    router = Router(store, Everybody(), numbers=numbers, clock=clock, limits=limits, ttl=3600)
+    router = Router(store, Everybody(), known(store), numbers=numbers, clock=clock, limits=limits, ttl=3600)
     sender = Sender()
     connections: list[Device] = []
     delivered: list[str] = []
@@ -251,7 +264,13 @@ async def test_accepted_means_acknowledged_or_stored_at_every_moment() -> None:
             super().accepted(n)
 
     router = Router(
-        store, Everybody(), numbers=SequenceNumbers(clock, 0), clock=clock, limits=Limits(window=5, held=5), ttl=3600
+        store,
+        Everybody(),
+        known(store),
+        numbers=SequenceNumbers(clock, 0),
+        clock=clock,
+        limits=Limits(window=5, held=5),
+        ttl=3600,
     )
     sender = Strict()
     connection = Device([])
@@ -283,7 +302,9 @@ async def test_devices_that_share_a_connection_take_turns_and_each_gets_everythi
         window_bytes=rng.choice([1, 2000, 10_000]),
         session_bytes=rng.choice([1, 2000, 10_000]),
     )
-    router = Router(store, Everybody(), numbers=SequenceNumbers(clock, 0), clock=clock, limits=limits, ttl=3600)
+    router = Router(
+        store, Everybody(), known(store), numbers=SequenceNumbers(clock, 0), clock=clock, limits=limits, ttl=3600
+    )
     sender = Sender()
     fleet = ["15550000002", "15550000003", "15550000004"]
     connection = Fleet(limits)
@@ -349,7 +370,9 @@ async def test_a_device_that_has_waited_for_its_turn_gets_it_before_one_that_has
     limits = Limits(window_bytes=3000, session_bytes=5024)
     store = SlowMailbox(random.Random(1))
     store.slowness = 1
-    router = Router(store, Everybody(), numbers=SequenceNumbers(clock, 0), clock=clock, limits=limits, ttl=3600)
+    router = Router(
+        store, Everybody(), known(store), numbers=SequenceNumbers(clock, 0), clock=clock, limits=limits, ttl=3600
+    )
     greedy, patient, late = "15550000002", "15550000003", "15550000004"
     connection = Fleet(limits)
     for number in (greedy, patient, late):
@@ -379,7 +402,9 @@ async def test_a_device_that_waited_on_one_connection_gets_everything_on_its_nex
     limits = Limits(session_bytes=1000)
     store = SlowMailbox(random.Random(1))
     store.slowness = 1
-    router = Router(store, Everybody(), numbers=SequenceNumbers(clock, 0), clock=clock, limits=limits, ttl=3600)
+    router = Router(
+        store, Everybody(), known(store), numbers=SequenceNumbers(clock, 0), clock=clock, limits=limits, ttl=3600
+    )
     other, moving = "15550000002", "15550000003"
     old, new = Fleet(limits), Fleet(limits)
     old.numbers = {other, moving}
@@ -422,7 +447,9 @@ async def test_a_row_that_the_mailbox_refuses_is_set_aside_alone_and_counts_as_s
     clock = ManualClock()
     store = Choosy(random.Random(1))
     store.slowness = 1
-    router = Router(store, Everybody(), numbers=SequenceNumbers(clock, 0), clock=clock, limits=Limits(), ttl=3600)
+    router = Router(
+        store, Everybody(), known(store), numbers=SequenceNumbers(clock, 0), clock=clock, limits=Limits(), ttl=3600
+    )
     sender = Sender()
     written = metrics.value("tidings_network_stored_total")
     for n, id_ in enumerate(("m1", "poison", "m2"), 1):
@@ -448,7 +475,9 @@ async def test_an_envelope_that_is_with_its_device_is_not_refused_because_the_ma
     store = Choosy(random.Random(1))
     store.slowness = 1
     limits = Limits()
-    router = Router(store, Everybody(), numbers=SequenceNumbers(clock, 0), clock=clock, limits=limits, ttl=3600)
+    router = Router(
+        store, Everybody(), known(store), numbers=SequenceNumbers(clock, 0), clock=clock, limits=limits, ttl=3600
+    )
     sender = Sender()
     connection = Device([])
     router.attach(RECIPIENT, connection)
@@ -485,7 +514,9 @@ async def test_of_a_mailbox_with_large_envelopes_little_more_is_read_than_is_del
         seq: Envelope(seq, RECIPIENT, "15550000001", f"m{seq}", "message", 0, 2**60, bytes(MAX_BODY), [])
         for seq in range(1, 1001)
     }
-    router = Router(store, Everybody(), numbers=SequenceNumbers(clock, 0), clock=clock, limits=Limits(), ttl=3600)
+    router = Router(
+        store, Everybody(), known(store), numbers=SequenceNumbers(clock, 0), clock=clock, limits=Limits(), ttl=3600
+    )
     connection = Device([])
     router.attach(RECIPIENT, connection)
     while store.rows:
@@ -511,7 +542,8 @@ def test_an_envelope_takes_less_than_twice_the_bytes_that_it_counts_for(
 ) -> None:
     number = "9" * 15
     send = device.Send(1, number, number, words or "a", device.DELIVERED, bytes(body), [ref] * refs, 0, words, "g" * 32)
-    transit = from_send(Sender(), send, DeliveryQueue(number, 1), seq=1, now=2**45, ttl=1, due=0)
+    size = mailbox.size_of(send.body, send.refs)
+    transit = from_send(Sender(), send, DeliveryQueue(number, 1), size=size, seq=1, now=2**45, ttl=1, due=0)
     transit.frame.n = 2**50
     encoder = msgspec.json.encode if as_json else msgspec.msgpack.encode
     assert 4 + len(encoder(transit.frame)) < 2 * transit.size

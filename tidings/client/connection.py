@@ -18,7 +18,9 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from tidings import e2ee
+from tidings.client import held_back
 from tidings.client.errors import NetworkAway, NetworkRefusal, NetworkSilent, NetworkUnreached
+from tidings.client.held_back import HeldBack
 from tidings.client.listener import DeviceListener
 from tidings.client.reconnecting import Reconnecting
 from tidings.client.transports import Dial
@@ -37,7 +39,7 @@ LOGIN_AGAIN_SECONDS = 1.0
 # Of a device that is refused with one of these, nothing is gained by asking again.
 _LASTING = (device.UNAUTHORIZED, device.STALE_EPOCH)
 # Reasons that say nothing of what was asked. Unauthorized: the device is not logged in on this connection any more.
-_PASSING = (device.UNAUTHORIZED, device.BUSY, device.OVERLOADED, device.SHUTDOWN)
+_PASSING = (device.UNAUTHORIZED, device.BUSY, device.OVERLOADED, device.RATE_LIMITED, device.SHUTDOWN)
 
 Answer = TypeVar("Answer", device.Checked, device.Bundles)
 Sent = TypeVar("Sent")
@@ -81,8 +83,11 @@ class DeviceConnection(Reconnecting, Generic[Sent]):
         self._to_log_in: collections.deque[_Login] = collections.deque()
         self._logins: dict[int, tuple[_Login, float]] = {}
         self._requests: dict[int, asyncio.Future[Any]] = {}
-        self._in_flight: dict[int, tuple[str, Sent]] = {}
+        self._in_flight: dict[int, tuple[device.Send, Sent]] = {}
         self._waiting: collections.deque[tuple[device.Send, Sent]] = collections.deque()
+        # Sends of which the network takes no more for now; the timer is for the next of them.
+        self._held_back: HeldBack[Sent] = HeldBack()
+        self._retry: asyncio.TimerHandle | None = None
         # Bounded by the network, which holds back what is over its window.
         self._unacknowledged: dict[int, device.Deliver] = {}
 
@@ -109,13 +114,15 @@ class DeviceConnection(Reconnecting, Generic[Sent]):
         """Send an envelope of a device on this connection; the listener hears of its fate as `sent`.
 
         It is numbered here. One that comes while its sender is not attached is dropped: `attached` is the time for it.
+        When the network takes no more for its recipient for now, it waits here until it does: `held_back` says so.
         """
         if envelope.sender not in self._attached:
             return
-        if self._waiting or len(self._in_flight) >= SENDS_IN_FLIGHT:
-            self._waiting.append((envelope, sent))
+        if self._held_back and self._held_back.holds((envelope.sender, envelope.to)):
+            self._held_back.add(envelope, sent)
+            self._listener.held_back(sent)
         else:
-            self._put(envelope, sent)
+            self._put_or_wait(envelope, sent)
 
     def acknowledge(self, deliveries: Iterable[device.Deliver]) -> None:
         """The network may forget these. What came on an earlier connection is passed over: it comes again."""
@@ -195,6 +202,7 @@ class DeviceConnection(Reconnecting, Generic[Sent]):
             self._observed("login", "away", started)
         self._in_flight.clear()
         self._waiting.clear()
+        self._held_back.drop()
         self._unacknowledged.clear()
         for future in self._requests.values():
             if not future.done():
@@ -216,10 +224,7 @@ class DeviceConnection(Reconnecting, Generic[Sent]):
         elif kind is device.Accepted:
             self._accepted(frame.n)
         elif kind is device.Refused:
-            entry = self._in_flight.pop(frame.n, None)
-            if entry is not None:
-                self._listener.refused(entry[1], frame.reason, frame.detail)
-            self._send_waiting()
+            self._refused(frame)
         elif (kind is device.Ok or kind is device.Failed) and frame.n in self._logins:
             self._logged_in(frame)
         elif kind is device.Failed or kind is device.Checked or kind is device.Bundles:
@@ -240,16 +245,57 @@ class DeviceConnection(Reconnecting, Generic[Sent]):
     def _put(self, envelope: device.Send, sent: Sent) -> None:
         self._number += 1
         envelope.n = self._number
-        self._in_flight[self._number] = (envelope.sender, sent)
+        self._in_flight[self._number] = (envelope, sent)
         assert self._transport is not None, "a device is attached"
         self._transport.send(envelope)
 
     def _accepted(self, numbers: Sequence[int]) -> None:
         in_flight = self._in_flight
-        sent = [in_flight.pop(n)[1] for n in numbers if n in in_flight]
-        if sent:
-            self._listener.accepted(sent)
+        answered = [in_flight.pop(n) for n in numbers if n in in_flight]
+        if answered:
+            self._listener.accepted([sent for _, sent in answered])
+        if self._held_back:
+            for envelope, _ in answered:
+                self._send_held_back(envelope)
         self._send_waiting()
+
+    def _refused(self, answer: device.Refused) -> None:
+        entry = self._in_flight.pop(answer.n, None)
+        if entry is not None:
+            envelope, sent = entry
+            if answer.reason in held_back.REASONS:
+                now = asyncio.get_running_loop().time()
+                self._held_back.refused(envelope, sent, now=now, seconds=answer.retry_after)
+                self._listener.held_back(sent)
+                self._set_retry()
+            else:
+                self._listener.refused(sent, answer.reason, answer.detail)
+                self._send_held_back(envelope)
+        self._send_waiting()
+
+    def _send_held_back(self, answered: device.Send) -> None:
+        for envelope, sent in self._held_back.answered(answered, asyncio.get_running_loop().time()):
+            self._put_or_wait(envelope, sent)
+
+    def _retry_held_back(self) -> None:
+        self._retry = None
+        for envelope, sent in self._held_back.due(asyncio.get_running_loop().time()):
+            self._put_or_wait(envelope, sent)
+        self._set_retry()
+
+    def _set_retry(self) -> None:
+        loop = asyncio.get_running_loop()
+        due = self._held_back.next_due(loop.time())
+        if due is not None and (self._retry is None or due < self._retry.when()):
+            if self._retry is not None:
+                self._retry.cancel()
+            self._retry = loop.call_at(due, self._retry_held_back)
+
+    def _put_or_wait(self, envelope: device.Send, sent: Sent) -> None:
+        if self._waiting or len(self._in_flight) >= SENDS_IN_FLIGHT:
+            self._waiting.append((envelope, sent))
+        else:
+            self._put(envelope, sent)
 
     def _send_waiting(self) -> None:
         while self._waiting and len(self._in_flight) < SENDS_IN_FLIGHT:
@@ -288,8 +334,9 @@ class DeviceConnection(Reconnecting, Generic[Sent]):
             return
         if number in self._attached:
             self._attached.discard(number)
-            self._in_flight = {n: entry for n, entry in self._in_flight.items() if entry[0] != number}
+            self._in_flight = {n: entry for n, entry in self._in_flight.items() if entry[0].sender != number}
             self._waiting = collections.deque(entry for entry in self._waiting if entry[0].sender != number)
+            self._held_back.drop(keep=lambda sender: sender != number)
             log.warning("device.detached", extra={"number": number, "reason": reason})
         elif reason in _LASTING:
             log.warning("login.refused", extra={"number": number, "reason": reason, "detail": detail})

@@ -42,5 +42,11 @@ class DeviceListener(Generic[Sent]):
     def refused(self, sent: Sent, reason: str, detail: str) -> None:
         """The network does not take this one; with `overloaded` it can be sent again after a while."""
 
+    def held_back(self, sent: Sent) -> None:
+        """The network takes no more for this one's recipient for now: it is sent again by itself, in its order.
+
+        It is answered in the end, unless its device is detached or the connection is lost.
+        """
+
     def prekeys_low(self, notice: device.PreKeysLow) -> None:
         """A device has few one-time pre-keys left with the network."""

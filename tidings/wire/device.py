@@ -27,12 +27,16 @@ IDENTITY = (
 )
 GROUP_CHANGED = "group_changed"  # body: JSON that says what became of a group; made by the network itself
 
+NOTICES = (EXPIRED, IDENTITY, GROUP_CHANGED)
+
 # Reasons of `Refused`.
 NO_SUCH_NUMBER = "no_such_number"
 BLOCKED = "blocked"
 TOO_LARGE = "too_large"
 INVALID = "invalid"
 OVERLOADED = "overloaded"  # send it again after a while
+MAILBOX_FULL = "mailbox_full"  # too much of this sender's waits for this recipient: send it again after `retry_after`
+RATE_LIMITED = "rate_limited"  # more than a device may ask or send: again after `retry_after`
 STALE_GROUP = "stale_group"  # `epoch` is not the group's: look who is in it and send again
 NO_SUCH_GROUP = "no_such_group"
 NOT_PARTICIPANT = "not_participant"
@@ -144,11 +148,12 @@ class Ok(Frame, tag="ok"):
 
 
 class Failed(Frame, tag="failed"):
-    """The request with this number was not done."""
+    """The request with this number was not done. retry_after: seconds; 0 where it is not known."""
 
     n: int
     reason: str
     detail: str = ""
+    retry_after: int = 0
 
 
 class Checked(Frame, tag="checked"):
@@ -188,11 +193,16 @@ class Accepted(Frame, tag="accepted"):
 
 
 class Refused(Frame, tag="refused"):
-    """This send was not taken."""
+    """This send was not taken.
+
+    retry_after: seconds, with `MAILBOX_FULL` and `RATE_LIMITED`. Until the oldest one that was refused so has come
+    again, what the sender sends to this recipient behind it is refused too.
+    """
 
     n: int
     reason: str
     detail: str = ""
+    retry_after: int = 0
 
 
 class Deliver(Frame, tag="deliver", rename={"sender": "from"}):

@@ -10,6 +10,7 @@ import pytest
 from coreapp.sending.transmission import Transmitter
 from tests.coreapp.conftest import World
 from tests.coreapp.scripted_network import HOLD
+from tidings.client import held_back
 from tidings.storage.business import jobs
 from tidings.wire import device as frames
 
@@ -128,6 +129,38 @@ async def test_overloaded_servers_are_asked_again_later_and_nothing_overtakes(wo
     ids = [(await running.client.send(NUMBER, str(n))).id for n in range(6)]
     await world.sink.signals.until(lambda: len(world.sink.taken()) == 6)
     assert accepted == ids
+    assert {label[1] for label in world.sink.labels()} == {"sent"}
+
+
+async def test_a_recipient_whose_mailbox_is_full_gets_everything_later_in_order_and_holds_nobody_up(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(Transmitter.__init__.__kwdefaults__, "window", 3)
+    monkeypatch.setattr(held_back, "LEAST_SECONDS", 0.05)
+    other = "15550110002"
+    world.add_phones(NUMBER, other)
+    full, taken = True, []
+
+    def policy(send: Any) -> str | None:
+        if send.to == NUMBER and full:
+            return frames.MAILBOX_FULL
+        taken.append(send.id)
+        return None
+
+    running = await world.start()
+    await world.connected(running)
+    await running.client.check(NUMBER)
+    await running.client.check(other)
+    world.network.policy = policy
+    waiting = [(await running.client.send(NUMBER, str(n))).id for n in range(20)]
+    sent = [(await running.client.send(other, str(n))).id for n in range(20)]
+    await world.sink.signals.until(lambda: len(world.sink.taken()) == 20)
+    assert taken == sent, "far more than the window hold nobody up"
+    async with world.database.reading() as connection:
+        assert await jobs.count(connection) == 20
+    full = False
+    await world.sink.signals.until(lambda: len(world.sink.taken()) == 40)
+    assert taken == sent + waiting
     assert {label[1] for label in world.sink.labels()} == {"sent"}
 
 

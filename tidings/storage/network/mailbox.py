@@ -11,11 +11,15 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage import types
-from tidings.storage.database import any_of, delete_listed, insert_or_ignore
+from tidings.storage.database import any_of, delete_listed, insert_or_ignore, pages
 from tidings.storage.network.tables import metadata
 
 # Rows in one IN (…).
 CHUNK = 1000
+# Bytes that an envelope counts for beside its body: about what the rest of its frame takes, ...
+_FRAME = 256
+# ... and each character of `refs`, of which there may be 64,000: it takes up to 6 in JSON.
+_REF_CHARACTER = 4
 
 table = sa.Table(
     "envelopes",
@@ -61,8 +65,23 @@ class Envelope:
     group: str = ""
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Waiting:
+    """What waits in one mailbox of one sender's. size: bytes, as by `size_of`."""
+
+    sender: str
+    envelopes: int
+    size: int
+
+
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(list[str]).decode
+
+
+def size_of(body: bytes, refs: Sequence[str]) -> int:
+    """Bytes that an envelope counts for: over half of those that it takes on any transport."""
+    size = _FRAME + len(body)
+    return size + _REF_CHARACTER * (len(refs) + sum(map(len, refs))) if refs else size
 
 
 def _envelope(row: Sequence[Any]) -> Envelope:
@@ -123,6 +142,31 @@ async def list_recipients(connection: AsyncConnection, numbers: Sequence[str]) -
             sa.select(table.c.recipient).where(table.c.recipient.in_(numbers[start : start + CHUNK])).distinct()
         )
         found.update(rows.scalars())
+    return found
+
+
+# In JSON `refs` has two characters more than none for each id, and two for the list.
+_SIZE = _FRAME + sa.func.length(table.c.body) + _REF_CHARACTER * (sa.func.length(table.c.refs) - 2)
+_WAITING = (
+    sa.select(table.c.recipient, table.c.sender, sa.func.count(), sa.func.sum(_SIZE))
+    .where(table.c.recipient.in_(any_of("recipients")), table.c.kind.not_in(any_of("notices")))
+    .group_by(table.c.recipient, table.c.sender)
+)
+
+
+async def list_waiting(
+    connection: AsyncConnection, recipients: Sequence[str], *, notices: Sequence[str]
+) -> dict[str, list[Waiting]]:
+    """What waits for each of these, by sender, without envelopes of the kinds `notices`; who has nothing is left out.
+
+    The size of receipts is a little over that of `size_of`.
+    """
+    found: dict[str, list[Waiting]] = {}
+    for page in pages(recipients, CHUNK):
+        for recipient, sender, envelopes, size in await connection.execute(
+            _WAITING, {"recipients": list(page), "notices": list(notices)}
+        ):
+            found.setdefault(recipient, []).append(Waiting(sender, envelopes, int(size)))
     return found
 
 

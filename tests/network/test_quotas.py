@@ -1,0 +1,257 @@
+"""Mailboxes have quotas and pairs a pace; what is refused for them comes later, in order, and others find room."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness import metrics
+from network.routing import mailboxes, quotas
+from network.routing.mailboxes import Mailboxes
+from network.routing.quotas import Judge, Share, Total, Usage
+from network.settings import Quotas
+from tests.network.group_support import changes, make
+from tests.network.support import Client, Network
+from tests.network.test_group_messages import group_send
+from tests.network.test_routing import ALICE, BOB, CAROL, ids, stored
+from tidings.runtime.clock import ManualClock
+from tidings.storage.database import Database
+from tidings.storage.network import mailbox
+from tidings.wire import device
+
+LIMITS = Quotas(mailbox=100, share=60, mailbox_bytes=10**9, share_bytes=10**9, pair_rate=10, pair_burst=20)
+
+
+def usage_of(**waiting: int) -> Usage:
+    usage = Usage(Total(), 0.0)
+    for sender, envelopes in waiting.items():
+        usage.put(sender, envelopes, 0)
+    return usage
+
+
+def fill(judge: Judge, usage: Usage, sender: str, size: int = 1) -> int:
+    """How many more of this sender's find room."""
+    taken = 0
+    while judge.has_room(usage, share := usage.share_of(sender, 0.0), size):
+        usage.add(share, size)
+        taken += 1
+    return taken
+
+
+def test_one_sender_gets_half_of_a_mailbox_each_of_two_a_third_and_another_always_finds_room() -> None:
+    judge, usage = Judge(LIMITS), usage_of()
+    assert fill(judge, usage, "a") == 50
+    assert fill(judge, usage, "b") == 25
+    assert fill(judge, usage, "c") == 13
+    assert fill(judge, Usage(Total(), 0.0), "x" * 15) == 50
+    strict = Judge(LIMITS.model_copy(update={"share": 10}))
+    assert fill(strict, usage_of(), "a") == 10
+
+
+@given(sizes=st.lists(st.integers(1, 400), max_size=60), quota=st.integers(1, 2000))
+def test_no_share_and_no_mailbox_has_more_bytes_than_its_quota(sizes: list[int], quota: int) -> None:
+    judge = Judge(Quotas(mailbox_bytes=2000, share_bytes=quota))
+    usage = usage_of()
+    for turn, size in enumerate(sizes):
+        share = usage.share_of(str(turn % 3), 0.0)
+        if judge.has_room(usage, share, size):
+            usage.add(share, size)
+        assert share.bytes <= quota
+    assert usage.bytes == sum(share.bytes for share in usage.shares.values()) <= 2000
+
+
+def test_a_pair_has_a_burst_and_then_a_pace_and_what_is_refused_keeps_its_place() -> None:
+    judge, share, now = Judge(LIMITS), Share(), 100.0
+    for n in range(20):
+        assert judge.pace(share, f"m{n}", now) is None
+        judge.passed(share, now)
+    refusal = judge.pace(share, "m20", now)
+    assert refusal is not None
+    assert (refusal.reason, refusal.retry_after) == (device.RATE_LIMITED, 1)
+    now += 1
+    assert judge.pace(share, "m21", now) is refusal, "m20 goes first, though there are tokens again"
+    assert judge.pace(share, "m20", now) is None
+    judge.passed(share, now)
+    assert judge.pace(share, "m21", now) is None
+
+
+def test_whoever_gives_a_refused_envelope_up_is_not_held_up_by_it_for_ever() -> None:
+    judge, share = Judge(LIMITS), Share()
+    assert judge.full(share, "given up", 0.0).reason == device.MAILBOX_FULL
+    assert judge.pace(share, "next", 14.9) is not None
+    assert judge.pace(share, "next", 15.0) is None
+
+
+def test_a_rate_of_nothing_is_no_pace() -> None:
+    judge, share = Judge(LIMITS.model_copy(update={"pair_rate": 0.0})), Share()
+    for n in range(1000):
+        assert judge.pace(share, str(n), 0.0) is None
+        judge.passed(share, 0.0)
+
+
+def test_shares_that_say_nothing_are_forgotten_and_those_that_count_are_not() -> None:
+    total = Total()
+    usage = Usage(total, 0.0)
+    waiting = usage.share_of("waiting", 0.0)
+    usage.add(waiting, 100)
+    for n in range(10_000):
+        share = usage.share_of(str(n), float(n))
+        share.full_at = n + 5.0
+    assert len(usage.shares) < 200
+    assert total.shares == len(usage.shares)
+    assert usage.shares["waiting"] is waiting
+
+
+def test_only_so_many_shares_are_in_memory_and_the_longest_unused_mailbox_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mailboxes, "MAX_SHARES", 100)
+
+    class Nothing:
+        async def count(self, recipients: object) -> dict[str, list[object]]:
+            return {}
+
+    table = Mailboxes(Nothing(), Quotas(), ManualClock())  # type: ignore[arg-type]
+    for n in range(50):
+        usage = table.learn(str(n), ())
+        for sender in range(10):
+            usage.add(usage.share_of(str(sender), 0.0), 1)
+        table.trim()
+    assert table.get("49") is not None
+    assert table.get("0") is None
+    assert metrics.value("tidings_network_mailbox_shares") == 100
+
+
+async def refusal(client: Client) -> tuple[str, int]:
+    frame = await client.next(device.Refused)
+    return frame.reason, frame.retry_after
+
+
+async def test_a_full_share_is_refused_until_its_recipient_takes_some_also_after_a_restart(
+    network: Network,
+) -> None:
+    limits = Quotas(mailbox=20, share=5)
+    await network.start(quotas=limits)
+    await network.register(ALICE, BOB, CAROL)
+    alice, carol = await network.connect(ALICE), await network.connect(CAROL)
+    for i in range(5):
+        alice.send(ALICE, BOB, f"m{i}")
+    await alice.accepted(5)
+    for id in ("m5", "m6"):
+        alice.send(ALICE, BOB, id)
+        assert await refusal(alice) == (device.MAILBOX_FULL, quotas.FULL_SECONDS)
+    # What is there already is repeated and taken, and others have room.
+    alice.send(ALICE, BOB, "m0")
+    await alice.accepted(1)
+    carol.send(CAROL, BOB, "of-carol")
+    await carol.accepted(1)
+    assert len(await stored(network)) == 6
+
+    await network.stop()
+    await network.start(quotas=limits)
+    alice = await network.connect(ALICE)
+    alice.send(ALICE, BOB, "m5")
+    assert await refusal(alice) == (device.MAILBOX_FULL, quotas.FULL_SECONDS)
+    bob = await network.connect(BOB)
+    deliveries = await bob.deliveries(6)
+    bob.ack(deliveries[0])
+    await bob.nothing_came()
+    alice.send(ALICE, BOB, "m5")
+    assert ids(await bob.deliveries(1)) == ["m5"]
+    alice.send(ALICE, BOB, "m6")
+    # The one that was accepted comes before or after the answer to this one.
+    frames = [await alice.next_frame() for _ in range(2)]
+    assert {type(frame) for frame in frames} == {device.Accepted, device.Refused}
+
+
+async def test_what_expires_makes_room(network: Network) -> None:
+    clock = ManualClock()
+    await network.start(clock=clock, quotas=Quotas(mailbox=4), expiry_interval=0.05)
+    await network.register(ALICE, BOB)
+    alice = await network.connect(ALICE)
+    for i in range(2):
+        alice.send(ALICE, BOB, f"m{i}", ttl=10)
+    await alice.accepted(2)
+    alice.send(ALICE, BOB, "m2")
+    assert (await refusal(alice))[0] == device.MAILBOX_FULL
+    clock.advance(11)
+    for notice in await alice.deliveries(2):
+        alice.ack(notice)
+    n = alice.send(ALICE, BOB, "m2")
+    assert await alice.accepted(1) == [n]
+
+
+async def test_a_count_that_is_old_is_made_again_before_it_refuses_anything(network: Network) -> None:
+    clock = ManualClock()
+    await network.start(clock=clock, quotas=Quotas(mailbox=4))
+    await network.register(ALICE, BOB)
+    alice = await network.connect(ALICE)
+    for i in range(2):
+        alice.send(ALICE, BOB, f"m{i}")
+    await alice.accepted(2)
+    alice.send(ALICE, BOB, "m2")
+    assert (await refusal(alice))[0] == device.MAILBOX_FULL
+    database = Database(network.database, "network")
+    async with database.transaction() as connection:
+        await connection.execute(mailbox.table.delete())
+    await database.close()
+    alice.send(ALICE, BOB, "m2")
+    assert (await refusal(alice))[0] == device.MAILBOX_FULL
+    clock.advance(mailboxes.COUNT_SECONDS)
+    sent = [alice.send(ALICE, BOB, f"m{i}") for i in (2, 3)]
+    assert await alice.accepted(2) == sent, "in their order, though the first waited for the count"
+
+
+async def test_the_networks_own_notices_are_never_refused_and_count_for_nobody(network: Network) -> None:
+    await network.start(quotas=Quotas(mailbox=2))
+    await network.register(ALICE, BOB)
+    group = await make(network, ALICE, BOB)
+    alice = await network.connect(ALICE)
+    await changes(alice, 2)
+    await network.stop()
+    await network.start(quotas=Quotas(mailbox=2))
+    alice = await network.connect(ALICE)
+    n = alice.send(ALICE, BOB, "m1")
+    assert await alice.accepted(1) == [n]
+    assert (await stored(network))[-1] == "m1"
+    assert group.startswith(ALICE)
+
+
+async def test_a_group_goes_on_when_a_member_has_no_room_and_only_that_one_gets_no_copy(network: Network) -> None:
+    dropped = metrics.value("tidings_network_group_copies_dropped_total")
+    await network.start(quotas=Quotas(share=3))
+    await network.register(ALICE, BOB, CAROL)
+    group = await make(network, ALICE, BOB, CAROL)
+    alice, bob = await network.connect(ALICE), await network.connect(BOB)
+    await changes(alice, 3)
+    await changes(bob, 2)
+    for i in range(5):
+        n = group_send(alice, ALICE, group, f"m{i}", 3)
+        assert await alice.accepted(1) == [n]
+        bob.ack(*(await bob.deliveries(1)))
+    await bob.nothing_came()
+    carol = await network.connect(CAROL)
+    await changes(carol, 1)
+    assert ids(await carol.deliveries(3)) == ["m0", "m1", "m2"]
+    await carol.nothing_came()
+    assert metrics.value("tidings_network_group_copies_dropped_total") == dropped + 2
+
+
+async def test_a_pair_has_a_pace_of_its_own_in_groups_too(network: Network) -> None:
+    clock = ManualClock()
+    await network.start(clock=clock, quotas=Quotas(pair_rate=1, pair_burst=3))
+    await network.register(ALICE, BOB, CAROL)
+    group = await make(network, ALICE, BOB)
+    alice = await network.connect(ALICE)
+    await changes(alice, 2)
+    for to in (BOB, CAROL):
+        sent = [alice.send(ALICE, to, f"{to}-{i}") for i in range(3)]
+        assert await alice.accepted(3) == sent
+        alice.send(ALICE, to, f"{to}-3")
+        assert await refusal(alice) == (device.RATE_LIMITED, 1)
+    sent = [group_send(alice, ALICE, group, f"g{i}", 2) for i in range(3)]
+    assert await alice.accepted(3) == sent
+    group_send(alice, ALICE, group, "g3", 2)
+    assert await refusal(alice) == (device.RATE_LIMITED, 1)
+    clock.advance(1)
+    n = group_send(alice, ALICE, group, "g3", 2)
+    assert await alice.accepted(1) == [n]
