@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from coreapp.account.own_device import OwnDevice
+from coreapp.callback_bodies import BodySealer
 from coreapp.capacity import JobCount
 from coreapp.config import Config
 from coreapp.journal import Journal
@@ -21,7 +22,8 @@ from tidings.storage.database import Database
 class ShardContext:
     """The account, its keys and settings, and what reads, writes and reaches the outside for it.
 
-    settings: of the process; config: what the business sets over the API; count: the jobs in the queue.
+    settings: of the process; config: what the business sets over the API; bodies: of callbacks in the database;
+    count: the jobs in the queue.
     """
 
     settings: Settings
@@ -30,6 +32,7 @@ class ShardContext:
     lease: Lease
     device: OwnDevice
     journal: Journal
+    bodies: BodySealer
     upstream: Upstream
     network: NetworkApi
     webhook_guard: EgressGuard

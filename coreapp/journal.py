@@ -44,6 +44,9 @@ SPACING = 0.01
 PATIENCE = 600.0  # seconds that a commit waits for a database that is away
 STALL_SECONDS = 2.0  # that a commit takes before nothing more is taken in
 
+# Makes of the bodies of callbacks what is stored, in their order.
+Seal = Callable[[Sequence[callbacks.Callback]], Sequence[bytes]]
+
 
 class _Sessions:
     """Sessions that are written, in whole or their sending halves, and those that are forgotten before that."""
@@ -109,7 +112,12 @@ class _Identities:
 
 
 class _Callbacks:
-    """Callbacks. Of one a failure always comes before its end, and the end is all that counts."""
+    """Callbacks. Of one a failure always comes before its end, and the end is all that counts.
+
+    seal: makes of bodies what is stored; given by the journal.
+    """
+
+    seal: Seal
 
     def __init__(self, changes: Sequence[Change]) -> None:
         self.new: list[callbacks.Callback] = []
@@ -132,10 +140,12 @@ class _Callbacks:
 
     async def write(self, connection: Connection) -> None:
         await self._drop_void(connection)
-        await callbacks.enqueue(connection, [callback for callback in self.new if not callback.volatile])
+        new = [callback for callback in self.new if not callback.volatile]
+        await callbacks.enqueue(connection, new, self.seal(new))
         await callbacks.finish(connection, self._finished)
-        await callbacks.reschedule(connection, list(self._failed.values()))
-        await callbacks.bury(connection, self._dead)
+        failed = list(self._failed.values())
+        await callbacks.reschedule(connection, failed, self.seal(failed))
+        await callbacks.bury(connection, self._dead, self.seal(self._dead))
 
     async def _drop_void(self, connection: Connection) -> None:
         """Callbacks about a message whose author is no longer in memory: void unless the message is their author's."""
@@ -217,13 +227,15 @@ class Journal:
         lease: shards.Lease,
         *,
         last_seq: int,
+        seal: Seal,
         max_size: int = 500,
         now_ns: Callable[[], int] = time.time_ns,
     ) -> None:
-        """last_seq: the highest callback `seq` in use; now_ns: Unix nanoseconds."""
+        """last_seq: the highest callback `seq` in use; seal: for the bodies of callbacks; now_ns: Unix nanoseconds."""
         self._database = database
         self._lease = lease
         self._last_seq = last_seq
+        self._seal = seal
         self._now_ns = now_ns
         self._listeners: list[Callable[[Sequence[callbacks.Callback]], None]] = []
         # The loop's time at the begin of the commit in flight.
@@ -268,6 +280,7 @@ class Journal:
             self.broken.result()
         batch = _MERGER.merge(changes)
         written = batch.part(_Callbacks)
+        written.seal = self._seal
         for callback in written.new:
             callback.seq = self._next_seq()
         tries = 0

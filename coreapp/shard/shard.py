@@ -13,6 +13,7 @@ from prometheus_client import Gauge
 from coreapp.accepting.wiring import Accepting, wire_accepting
 from coreapp.account.own_device import OwnDevice
 from coreapp.account.prekey_upkeep import PreKeyUpkeep
+from coreapp.callback_bodies import BodySealer
 from coreapp.capacity import JobCount
 from coreapp.config import Config
 from coreapp.context import ShardContext
@@ -93,10 +94,9 @@ async def open_shard(
     settings: Settings, database: Database, lease: Lease, *, device: OwnDevice, network: NetworkApi, clock: Clock
 ) -> Shard:
     """Read what the last owner left, and be ready to answer. Raises `LeaseLost`."""
-    async with database.reading() as connection:
-        left = await jobs.list_jobs(connection, lease.shard)
-        pending = await callbacks.count_pending(connection, lease.shard)
-        last_seq = await callbacks.highest_seq(connection)
+    bodies = BodySealer(device.sealer)
+    await bodies.seal_old(database, lease)
+    left, pending, last_seq = await _read_queues(database, lease)
     config = Config(database, device.number)
     await config.load()
     link = NetworkLink(settings.network_tcp, device, epoch=lease.epoch)
@@ -106,7 +106,8 @@ async def open_shard(
         database=database,
         lease=lease,
         device=device,
-        journal=Journal(database, lease, last_seq=last_seq),
+        journal=Journal(database, lease, last_seq=last_seq, seal=bodies.seal),
+        bodies=bodies,
         upstream=link,
         network=network,
         webhook_guard=EgressGuard(settings.outgoing_webhooks),
@@ -149,6 +150,16 @@ async def open_shard(
         prekey_upkeep=upkeep,
         garbage=wire_garbage(context, media),
     )
+
+
+async def _read_queues(database: Database, lease: Lease) -> tuple[Sequence[jobs.Job], int, int]:
+    """The jobs that were left, how many callbacks wait, and the highest `seq` of one."""
+    async with database.reading() as connection:
+        return (
+            await jobs.list_jobs(connection, lease.shard),
+            await callbacks.count_pending(connection, lease.shard),
+            await callbacks.highest_seq(connection),
+        )
 
 
 class _JournalWatch:

@@ -32,4 +32,5 @@ class DeadLetters:
         lease, now = self._context.lease, int(self._context.clock.now() * 1000)
         async with self._context.database.transaction() as connection:
             await shards.fence(connection, lease)
-            return await callbacks.take_dead(connection, lease.shard, now, seqs or None)
+            dead = await callbacks.take_dead(connection, lease.shard, now, seqs or None)
+        return self._context.bodies.open(dead)

@@ -6,7 +6,7 @@ import asyncio
 import functools
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from prometheus_client import Counter
 
@@ -119,6 +119,11 @@ class Deliveries:
         """One attempt at one callback, and what follows from it."""
         target = self._target()
         now = self._clock.now()
+        if not callback.body:
+            callback.attempt += 1
+            callback.last_error = "the stored body cannot be read"
+            self._give_up(callback, _fields(callback, callback.attempt, None, 0.0))
+            return
         headers = signature.headers(self._key, callback.event_id, int(now), callback.body)
         if callback.request_id:
             headers["X-Request-ID"] = callback.request_id
@@ -152,19 +157,23 @@ class Deliveries:
             return
         callback.attempt = attempt
         callback.last_error = error or f"HTTP {status}"
-        fields = _fields(callback, attempt, status, took) | {"error": callback.last_error}
+        fields = _fields(callback, attempt, status, took)
         if isinstance(decision, retry.GiveUp):
-            log.error("webhook.given_up", extra=fields)
-            if not callback.volatile:
-                self._journal.put(Change(callback.account, dead_callbacks=(callback,)))
-            DEAD.inc()
-            self._queue.done(callback)
+            self._give_up(callback, fields)
             return
         callback.due_at = int((now + decision.seconds) * 1000)
-        log.warning("webhook.attempted", extra=fields | {"retry_in_s": decision.seconds})
+        outcome = {"error": callback.last_error, "retry_in_s": decision.seconds}
+        log.warning("webhook.attempted", extra=fields | outcome)
         if not callback.volatile:
             self._journal.put(Change(callback.account, failed_callbacks=(callback,)))
         self._queue.retry(callback)
+
+    def _give_up(self, callback: Callback, fields: Mapping[str, object]) -> None:
+        log.error("webhook.given_up", extra={**fields, "error": callback.last_error})
+        if not callback.volatile:
+            self._journal.put(Change(callback.account, dead_callbacks=(callback,)))
+        DEAD.inc()
+        self._queue.done(callback)
 
     def _finish(self, callback: Callback) -> None:
         if not callback.volatile:

@@ -35,9 +35,10 @@ def wire_webhook(context: ShardContext) -> Webhook:
     settings, config = context.settings, context.config
 
     async def load(after: int, limit: int) -> Sequence[Callback]:
-        return await context.database.query(
+        page = await context.database.query(
             lambda connection: callbacks.list_pending(connection, context.shard, after=after, limit=limit)
         )
+        return context.bodies.open(page)
 
     delay = StatusDelay(settings.status_delay, context.clock)
     queue = CallbackQueue(settings.callback_queue_limit, context.clock, load)

@@ -28,9 +28,9 @@ def test_what_failed_and_what_was_given_up_are_listed_with_the_reason(tmp_path: 
         database = Database(DatabaseSettings(f"sqlite+aiosqlite:///{tmp_path}/business.db"), "business")
         rows = [failed(1, 0), failed(2, 3), failed(3, 12)]
         async with database.transaction() as connection:
-            await callbacks.enqueue(connection, rows)
-            await callbacks.reschedule(connection, rows[1:2])
-            await callbacks.bury(connection, rows[2:])
+            await callbacks.enqueue(connection, rows, [b"\x01"] * 3)
+            await callbacks.reschedule(connection, rows[1:2], [b"\x01"])
+            await callbacks.bury(connection, rows[2:], [b"\x01"])
         await database.close()
 
     asyncio.run(fill())

@@ -118,12 +118,12 @@ async def test_what_is_old_and_asked_for_by_nobody_goes_page_by_page_and_the_res
             await group_messages.add_unread(
                 connection, [group_messages.UnreadGroupMessage(f"g{n}", BUSINESS, "g", "1", old)]
             )
-            await callbacks.bury(connection, [Callback(n + 1, 0, BUSINESS, "m", "service", b"{}", old)])
+            await callbacks.bury(connection, [Callback(n + 1, 0, BUSINESS, "m", "service", b"{}", old)], [b"\x01"])
         await service_windows.add_unread(connection, [service_windows.Unread(BUSINESS, "1", "new", fresh)])
         await group_messages.add_unread(
             connection, [group_messages.UnreadGroupMessage("new", BUSINESS, "g", "1", fresh)]
         )
-        await callbacks.bury(connection, [Callback(99, 0, BUSINESS, "m", "service", b"{}", fresh)])
+        await callbacks.bury(connection, [Callback(99, 0, BUSINESS, "m", "service", b"{}", fresh)], [b"\x01"])
     clock = ManualClock(NOW / 1000)
     collectors = old_rows(world.database, held, clock, account=BUSINESS, unread_days=30, dead_callback_days=30, page=2)
     assert {kind: await collect() for kind, collect in collectors.items()} == {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pymysql
@@ -47,6 +47,10 @@ def a_callback(subject: str, **more: Any) -> callbacks.Callback:
     return callbacks.Callback(0, 0, ACCOUNT, subject, "status_change", b"{}", 1, **more)
 
 
+def as_they_are(found: Sequence[callbacks.Callback]) -> list[bytes]:
+    return [callback.body for callback in found]
+
+
 async def dump(database: Database) -> dict[str, list[tuple[Any, ...]]]:
     async with database.reading() as connection:
         return {
@@ -80,7 +84,7 @@ async def test_a_commit_whose_outcome_is_unknown_is_tried_again_and_changes_noth
 ) -> None:
     database = Breaking((await database_factory("business")).settings, "business")
     told: list[int] = []
-    journal = Journal(database, await a_lease(database), last_seq=0)
+    journal = Journal(database, await a_lease(database), last_seq=0, seal=as_they_are)
     journal.on_callbacks(lambda rows: told.extend(row.seq for row in rows))
     old = [a_callback(f"old-{n}") for n in range(3)]
     await journal.write(
@@ -127,7 +131,7 @@ async def test_a_commit_whose_outcome_is_unknown_is_tried_again_and_changes_noth
 
 async def test_nothing_is_written_after_the_lease_is_lost(database_factory: DatabaseFactory) -> None:
     database = await database_factory("business")
-    journal = Journal(database, await a_lease(database), last_seq=0)
+    journal = Journal(database, await a_lease(database), last_seq=0, seal=as_they_are)
     await journal.write(Change(ACCOUNT, new_messages=[a_message("m0")]))
     async with database.transaction() as connection:
         await connection.execute(shards.table.update().values(heartbeat_at=0))
@@ -160,7 +164,7 @@ async def test_a_lease_lost_after_a_commit_of_unknown_outcome_is_not_taken_for_n
             await a_lease(self, "other")
 
     database = Taken((await database_factory("business")).settings, "business")
-    journal = Journal(database, await a_lease(database), last_seq=0)
+    journal = Journal(database, await a_lease(database), last_seq=0, seal=as_they_are)
     database.breaks = 1
     with pytest.raises(OutcomeUnknown):
         await journal.write(Change(ACCOUNT, new_messages=[a_message("m1")]))
@@ -173,7 +177,7 @@ async def test_a_lease_lost_after_a_commit_of_unknown_outcome_is_not_taken_for_n
 async def test_changes_given_while_one_commit_is_in_flight_share_the_next(database_factory: DatabaseFactory) -> None:
     database = await database_factory("business")
     order: list[str] = []
-    journal = Journal(database, await a_lease(database), last_seq=0)
+    journal = Journal(database, await a_lease(database), last_seq=0, seal=as_they_are)
     journal.on_callbacks(lambda rows: order.extend(row.subject for row in rows))
     commits = metrics.value("tidings_db_commits_total", family="business")
     futures = [journal.put(Change(ACCOUNT, new_callbacks=[a_callback(f"c{n:03}")])) for n in range(300)]
@@ -198,7 +202,7 @@ async def test_seqs_grow_over_restarts_and_a_clock_that_goes_back_and_never_meet
 
     async def write(shard: int, last: int) -> None:
         mine = shards.Lease(shard, lease.owner, lease.epoch)
-        journal = Journal(database, mine, last_seq=last, now_ns=lambda: now_ns)
+        journal = Journal(database, mine, last_seq=last, seal=as_they_are, now_ns=lambda: now_ns)
         journal.on_callbacks(lambda rows: seqs.extend(row.seq for row in rows))
         await journal.write(Change(ACCOUNT, new_callbacks=[a_callback(f"{n}") for n in range(50)]))
         await journal.close()
@@ -296,7 +300,7 @@ async def test_a_batch_leaves_what_its_changes_one_by_one_would_have_left(
                     for id in ("a", "b", "c")
                 ],
             )
-    journal = Journal(database, await a_lease(database), last_seq=0)
+    journal = Journal(database, await a_lease(database), last_seq=0, seal=as_they_are)
     steps = sensible(steps)
     for step in steps:
         await journal.write(as_change("singly", step))

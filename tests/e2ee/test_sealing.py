@@ -129,3 +129,16 @@ def test_what_was_sealed_in_one_context_opens_in_no_other(contexts: list[sealing
     blob = ONE_SEALER.seal(b"state", context=contexts[0])
     with pytest.raises(e2ee.CorruptState):
         ONE_SEALER.open(blob, contexts[1])
+
+
+def test_rows_that_are_sealed_together_open_each_under_its_own_number_only() -> None:
+    context: sealing.Context = ("15550000000", 7, "callback")
+    rows = [(1, b"one"), (2**62, b"two"), (3, b"")]
+    blobs = sealer().seal_rows(rows, context=context)
+    assert len({blob[5:17] for blob in blobs}) == 3
+    for (number, plaintext), blob in zip(rows, blobs, strict=True):
+        assert sealer().open(blob, (*context, number)) == plaintext
+        assert len(blob) == len(plaintext) + sealing.OVERHEAD
+        with pytest.raises(e2ee.CorruptState):
+            sealer().open(blob, (*context, number + 1))
+    assert sealer().seal_rows([], context=context) == []

@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 from tests.conftest import DatabaseFactory
 from tidings.storage.business import callbacks
 from tidings.storage.business.callbacks import Callback
+from tidings.storage.database import Connection
 
 ME = "15550000000"
+
+
+async def enqueue(connection: Connection, found: Sequence[Callback]) -> None:
+    await callbacks.enqueue(connection, found, [row.body for row in found])
+
+
+async def bury(connection: Connection, found: Sequence[Callback]) -> None:
+    await callbacks.bury(connection, found, [row.body for row in found])
+
+
+async def reschedule(connection: Connection, found: Sequence[Callback]) -> None:
+    await callbacks.reschedule(connection, found, [row.body for row in found])
 
 
 def callback(seq: int, shard: int = 0) -> Callback:
@@ -19,9 +33,9 @@ async def test_pending_ones_come_in_pages_in_order_and_of_one_shard(database_fac
     database = await database_factory("business")
     async with database.transaction() as connection:
         assert await callbacks.highest_seq(connection) == 0
-        await callbacks.enqueue(connection, [callback(seq) for seq in (5, 3, 2**62, 4)] + [callback(9, 1)])
+        await enqueue(connection, [callback(seq) for seq in (5, 3, 2**62, 4)] + [callback(9, 1)])
         for _ in range(2):
-            await callbacks.enqueue(connection, [dataclasses.replace(callback(3), body=b"other")])
+            await enqueue(connection, [dataclasses.replace(callback(3), body=b"other")])
         first = await callbacks.list_pending(connection, 0, after=0, limit=2)
         rest = await callbacks.list_pending(connection, 0, after=4, limit=100)
         assert [row.seq for row in first] == [3, 4]
@@ -41,10 +55,10 @@ async def test_a_failed_attempt_and_its_due_time_are_kept(database_factory: Data
         dataclasses.replace(callback(2), attempt=1, due_at=5, last_error="HTTP 500"),
     ]
     async with database.transaction() as connection:
-        await callbacks.enqueue(connection, [callback(1), callback(2), callback(3)])
+        await enqueue(connection, [callback(1), callback(2), callback(3)])
         for _ in range(2):
-            await callbacks.reschedule(connection, failed)
-        await callbacks.reschedule(connection, [])
+            await reschedule(connection, failed)
+        await reschedule(connection, [])
         rows = await callbacks.list_pending(connection, 0, after=0, limit=10)
     assert rows == [dataclasses.replace(failed[0], last_error="é" * 255), failed[1], callback(3)]
 
@@ -53,9 +67,9 @@ async def test_dead_letters_are_set_apart_and_come_back_with_their_seq(database_
     database = await database_factory("business")
     dead = [dataclasses.replace(callback(seq), attempt=9, last_error="HTTP 404") for seq in (1, 2, 3)]
     async with database.transaction() as connection:
-        await callbacks.enqueue(connection, [callback(seq) for seq in (1, 2, 3, 4)] + [callback(5, 1)])
-        await callbacks.bury(connection, [*dead, dataclasses.replace(callback(5, 1), attempt=9)])
-        await callbacks.bury(connection, [])
+        await enqueue(connection, [callback(seq) for seq in (1, 2, 3, 4)] + [callback(5, 1)])
+        await bury(connection, [*dead, dataclasses.replace(callback(5, 1), attempt=9)])
+        await bury(connection, [])
         assert [row.seq for row in await callbacks.list_pending(connection, 0, after=0, limit=10)] == [4]
         assert [row.seq for row in await callbacks.list_dead(connection)] == [1, 2, 3, 5]
         assert [row.seq for row in await callbacks.list_dead(connection, after=2, limit=1)] == [3]
@@ -81,11 +95,27 @@ async def test_old_dead_letters_of_one_shard_go_in_steps_and_replayed_ones_stay(
         dataclasses.replace(callback(3 * day * 1000 << 5), created_at=3 * day),
     )
     async with database.transaction() as connection:
-        await callbacks.enqueue(connection, [waiting])
-        await callbacks.bury(connection, [*old, replayed, other, fresh])
+        await enqueue(connection, [waiting])
+        await bury(connection, [*old, replayed, other, fresh])
         deleted = [await callbacks.delete_dead_before(connection, 0, 2 * day, 2) for _ in range(3)]
         left = [row.seq for row in await callbacks.list_dead(connection)]
         pending = await callbacks.count_pending(connection, 0)
     assert deleted == [2, 1, 0]
     assert left == [replayed.seq, other.seq, fresh.seq]
     assert pending == 1
+
+
+async def test_bodies_that_an_earlier_release_left_are_found_by_the_page_and_replaced(
+    database_factory: DatabaseFactory,
+) -> None:
+    database = await database_factory("business")
+    async with database.transaction() as connection:
+        await callbacks.enqueue(connection, [callback(seq) for seq in (1, 2, 3)], [b"{}", b"\x01{", b"{}"])
+        await callbacks.bury(connection, [callback(4), callback(5, 1)], [b"{}", b"{}"])
+        first = await callbacks.list_unsealed(connection, 0, after=0, limit=2)
+        assert [row.seq for row in first] == [1, 3]
+        await callbacks.replace_bodies(connection, first, [b"\x01one", b"\x01three"])
+        assert [row.seq for row in await callbacks.list_unsealed(connection, 0, after=0, limit=9)] == [4]
+        await callbacks.replace_bodies(connection, [], [])
+        rows = await callbacks.list_pending(connection, 0, after=0, limit=9)
+    assert [row.body for row in rows] == [b"\x01one", b"\x01{", b"\x01three"]

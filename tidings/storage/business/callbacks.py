@@ -49,7 +49,7 @@ class Callback:
     seq:     its place in the queue and the root of its event id; grows within a shard, unique in the installation.
     subject: the message id; callbacks of one subject are delivered in order of `seq`.
     kind:    `inbound_message`, `status_change` or `contact_change`.
-    body:    the JSON text as it is POSTed.
+    body:    the JSON text as it is POSTed; of a row that was read: sealed, as it is stored.
     attempt: tries so far; due_at: not before (Unix milliseconds).
     request_id: of the request that the event goes back to; empty for none.
     """
@@ -77,12 +77,10 @@ class Callback:
 _FINISH = table.delete().where(table.c.seq.in_(any_of("seqs")))
 
 
-async def enqueue(connection: AsyncConnection, callbacks: Sequence[Callback]) -> None:
-    """Add callbacks; those that are there already stay as they are."""
+async def enqueue(connection: AsyncConnection, callbacks: Sequence[Callback], sealed: Sequence[bytes]) -> None:
+    """Add callbacks; those that are there already stay as they are. sealed: their bodies as they are stored."""
     if callbacks:
-        await connection.execute(
-            insert_or_ignore(connection, table), [_row(callback, State.PENDING) for callback in callbacks]
-        )
+        await connection.execute(insert_or_ignore(connection, table), _rows(callbacks, sealed, State.PENDING))
 
 
 async def finish(connection: AsyncConnection, seqs: Sequence[int]) -> None:
@@ -90,28 +88,32 @@ async def finish(connection: AsyncConnection, seqs: Sequence[int]) -> None:
     await delete_listed(connection, _FINISH, "seqs", seqs)
 
 
-async def reschedule(connection: AsyncConnection, callbacks: Sequence[Callback]) -> None:
-    """Note failed attempts and when the next ones are due."""
+async def reschedule(connection: AsyncConnection, callbacks: Sequence[Callback], sealed: Sequence[bytes]) -> None:
+    """Note failed attempts and when the next ones are due. sealed: as in `enqueue`."""
     if callbacks:
         statement = insert_or_update(connection, table, ("seq",), ("attempt", "due_at", "last_error"))
-        await connection.execute(statement, [_row(callback, State.PENDING) for callback in callbacks])
+        await connection.execute(statement, _rows(callbacks, sealed, State.PENDING))
 
 
-async def bury(connection: AsyncConnection, callbacks: Sequence[Callback]) -> None:
-    """Move callbacks to the dead-letter list."""
+async def bury(connection: AsyncConnection, callbacks: Sequence[Callback], sealed: Sequence[bytes]) -> None:
+    """Move callbacks to the dead-letter list. sealed: as in `enqueue`."""
     if callbacks:
         statement = insert_or_update(connection, table, ("seq",), ("state", "attempt", "last_error"))
-        await connection.execute(statement, [_row(callback, State.DEAD) for callback in callbacks])
+        await connection.execute(statement, _rows(callbacks, sealed, State.DEAD))
 
 
-def _row(callback: Callback, state: State) -> dict[str, Any]:
+def _rows(callbacks: Sequence[Callback], sealed: Sequence[bytes], state: State) -> list[dict[str, Any]]:
+    return [_row(callback, body, state) for callback, body in zip(callbacks, sealed, strict=True)]
+
+
+def _row(callback: Callback, sealed: bytes, state: State) -> dict[str, Any]:
     return {
         "seq": callback.seq,
         "shard": callback.shard,
         "account": callback.account,
         "subject": callback.subject,
         "kind": callback.kind,
-        "body": callback.body,
+        "body": sealed,
         "state": int(state),
         "attempt": callback.attempt,
         "due_at": callback.due_at,
@@ -149,6 +151,27 @@ async def list_pending(connection: AsyncConnection, shard: int, *, after: int, l
         .limit(limit)
     )
     return [_callback(row) for row in rows]
+
+
+_REPLACE_BODY = table.update().where(table.c.seq == sa.bindparam("row")).values(body=sa.bindparam("sealed"))
+
+
+async def list_unsealed(connection: AsyncConnection, shard: int, *, after: int, limit: int) -> Sequence[Callback]:
+    """Callbacks of a shard, dead letters too, whose bodies are stored as they are POSTed. Reads all that there are."""
+    rows = await connection.execute(
+        sa.select(*_COLUMNS)
+        .where(table.c.shard == shard, table.c.seq > after, sa.func.hex(sa.func.substr(table.c.body, 1, 1)) == "7B")
+        .order_by(table.c.seq)
+        .limit(limit)
+    )
+    return [_callback(row) for row in rows]
+
+
+async def replace_bodies(connection: AsyncConnection, callbacks: Sequence[Callback], sealed: Sequence[bytes]) -> None:
+    """Store other bodies for callbacks that are there. sealed: as in `enqueue`."""
+    if callbacks:
+        rows = [{"row": callback.seq, "sealed": body} for callback, body in zip(callbacks, sealed, strict=True)]
+        await connection.execute(_REPLACE_BODY, rows)
 
 
 async def count_pending(connection: AsyncConnection, shard: int) -> int:

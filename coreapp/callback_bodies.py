@@ -1,0 +1,68 @@
+"""Bodies of callbacks as they are stored: sealed like messages, each for its row alone."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import logging
+from collections.abc import Sequence
+
+from prometheus_client import Counter
+
+from tidings import e2ee
+from tidings.storage.business import callbacks, shards
+from tidings.storage.business.callbacks import Callback
+from tidings.storage.business.shards import Lease
+from tidings.storage.database import Connection, Database
+
+log = logging.getLogger(__name__)
+
+UNREADABLE = Counter("tidings_callbacks_unreadable_total", "Stored callbacks whose body could not be opened")
+
+# A `seq` counts microseconds, with 5 bits behind them. A sub-key for each day of it seals far fewer bodies than the
+# 2^32 that are safe with random nonces.
+_DAY = 86_400_000_000 << 5
+_COLUMN = "callback"
+_PAGE = 500
+
+
+class BodySealer:
+    """Seals the bodies of a shard's callbacks when they are written, and opens those that are read."""
+
+    def __init__(self, sealer: e2ee.Sealer) -> None:
+        self._sealer = sealer
+
+    def seal(self, found: Sequence[Callback]) -> list[bytes]:
+        """The bodies as they may be stored, in order. Their `seq` must be known."""
+        sealed: list[bytes] = []
+        for (account, day), rows in itertools.groupby(found, lambda row: (row.account, row.seq // _DAY)):
+            sealed += self._sealer.seal_rows([(row.seq, row.body) for row in rows], context=(account, day, _COLUMN))
+        return sealed
+
+    def open(self, found: Sequence[Callback]) -> Sequence[Callback]:
+        """Callbacks as they were read, with their bodies; empty for one that cannot be opened, which is logged."""
+        return [dataclasses.replace(row, body=self._open(row)) for row in found]
+
+    def _open(self, row: Callback) -> bytes:
+        try:
+            return self._sealer.open(row.body, (row.account, row.seq // _DAY, _COLUMN, row.seq))
+        except (e2ee.CorruptState, e2ee.UnknownSealingKey) as error:
+            UNREADABLE.inc()
+            log.error("callbacks.unreadable", extra={"event_id": row.event_id, "error": str(error)})
+            return b""
+
+    async def seal_old(self, database: Database, lease: Lease) -> int:
+        """Seal what a release that sealed no bodies left, a page at a time; how many there were. Raises `LeaseLost`."""
+        count, after = 0, 0
+
+        async def work(connection: Connection) -> Sequence[Callback]:
+            await shards.fence(connection, lease)
+            page = await callbacks.list_unsealed(connection, lease.shard, after=after, limit=_PAGE)
+            await callbacks.replace_bodies(connection, page, self.seal(page))
+            return page
+
+        while page := await database.persist(work, about="messages"):
+            count, after = count + len(page), page[-1].seq
+        if count:
+            log.info("callbacks.sealed", extra={"shard": lease.shard, "count": count})
+        return count
