@@ -30,7 +30,6 @@ import httptools
 import uvloop
 from aiohttp import web
 
-from coreapp import signature
 from coreapp.settings import Settings
 from coreapp.shard.link import LinkHandler
 from coreapp.shard.node import Node
@@ -295,7 +294,6 @@ async def measure(options: argparse.Namespace) -> dict[str, float]:
                 data_dir=Path(folder),
                 database=database.settings,
                 secrets=Secrets("jwt", LINK_KEY, "registration", b"m" * 32, SECRET),
-                webhook_key=signature.secret_bytes(SECRET),
                 embedded=True,
                 node="bench",
                 account=BUSINESS,

@@ -22,6 +22,7 @@ COMMANDS = {
     "listen": "print the callbacks that arrive here, as a business would receive them",
     "template": "make, list and delete the templates of messages",
     "callbacks": "list the callbacks that were given up, or send them again",
+    "webhook-secret": "show the secrets that sign callbacks, or rotate them",
     "migrate": "bring the tables of the database to this version",
     "version": "print the version",
 }
@@ -40,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # What no code of ours makes by mode, a library's temporary file say, is private too.
     os.umask(0o077)
     words = list(sys.argv[1:] if arguments is None else arguments)
-    listing = "\n".join(f"  {name:<9} {line}" for name, line in COMMANDS.items())
+    listing = "\n".join(f"  {name:<14} {line}" for name, line in COMMANDS.items())
     parser = argparse.ArgumentParser(
         prog="tidings",
         usage="tidings [--help] COMMAND ...",
@@ -54,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     name = parser.parse_args(words[:1]).command
     with guard.one_line(f"tidings {name}") as outcome:
-        command = cast(Command, importlib.import_module(f"cli.commands.{name}"))
+        command = cast(Command, importlib.import_module(f"cli.commands.{name.replace('-', '_')}"))
         own = argparse.ArgumentParser(prog=f"tidings {name}", description=COMMANDS[name])
         command.add_arguments(own)
         outcome.status = command.run(own.parse_args(words[1:]))

@@ -7,11 +7,15 @@ import dataclasses
 import logging
 from collections.abc import Callable
 
+from coreapp import webhook_secrets
+from coreapp.webhook_secrets import WebhookSecrets
+from tidings.e2ee.installation_secrets import UnreadableSecret
 from tidings.runtime import service
+from tidings.runtime.clock import Clock
 from tidings.storage.business import application_settings, certificates
 from tidings.storage.business.application_settings import ApplicationSettings
 from tidings.storage.business.messages import Status
-from tidings.storage.database import Database
+from tidings.storage.database import Connection, Database
 
 log = logging.getLogger(__name__)
 
@@ -37,12 +41,14 @@ class Config:
 
     name = "config"
 
-    def __init__(self, database: Database, account: str) -> None:
+    def __init__(self, database: Database, account: str, *, secrets: WebhookSecrets, clock: Clock) -> None:
         self._database = database
         self._account = account
+        self._secrets = secrets
+        self._clock = clock
         self._changed: list[Callable[[], None]] = []
         self._loading = asyncio.Lock()
-        self._apply(ApplicationSettings(), b"")
+        self._apply(ApplicationSettings(), b"", ())
 
     def on_change(self, call: Callable[[], None]) -> None:
         """Have `call` called after each change."""
@@ -59,11 +65,21 @@ class Config:
                 settings = await application_settings.find_settings(connection, self._account)
                 kind = certificates.WEBHOOK_CA
                 authorities = await certificates.find_certificate(connection, self._account, kind) or b""
-            if settings != self.settings or authorities != self.authorities:
-                self._apply(settings, authorities)
+                keys = await self._keys(connection)
+            if (settings, authorities, keys) != (self.settings, self.authorities, self.signing_keys):
+                self._apply(settings, authorities, keys)
                 log.info("settings.changed", extra={"account": self._account})
                 for call in self._changed:
                     call()
+
+    async def _keys(self, connection: Connection) -> tuple[bytes, ...]:
+        try:
+            secrets = await self._secrets.find(connection)
+        except UnreadableSecret as error:
+            # Receivers refuse what is signed with another one, and it comes again when this is mended.
+            log.error("webhook.secrets_unreadable", extra={"error": str(error)})
+            secrets = [self._secrets.first]
+        return tuple(entry.key for entry in webhook_secrets.in_force(secrets, int(self._clock.now() * 1000)))
 
     async def run(self, stop: asyncio.Event) -> None:
         while not await service.wait_for(stop, INTERVAL):
@@ -72,8 +88,10 @@ class Config:
             except Exception as error:
                 log.warning("settings.unreadable", extra={"error": repr(error)})
 
-    def _apply(self, settings: ApplicationSettings, authorities: bytes) -> None:
+    def _apply(self, settings: ApplicationSettings, authorities: bytes, signing_keys: tuple[bytes, ...]) -> None:
         self.settings = settings
+        # Of callbacks: each signs.
+        self.signing_keys = signing_keys
         # PEM that the webhook's servers are checked against; empty for those of the system.
         self.authorities = authorities
         posted = settings.webhooks.message

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import socket
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,13 +17,6 @@ from tidings.runtime import env, settings
 from tidings.runtime.settings import DatabaseSettings
 
 _INVITE_URL = re.compile(r"https?://[^\s/?#@]+(?:/[^\s?#]*)?")
-
-
-def _webhook_key(data: Mapping[str, Any]) -> bytes:
-    try:
-        return signature.secret_bytes(data["secrets"].webhook_secret)
-    except ValueError as error:
-        raise env.mistake(f"TIDINGS_WEBHOOK_SECRET: {error}") from None
 
 
 def _invite_url(url: str) -> str:
@@ -73,7 +65,6 @@ class Settings(settings.ProcessSettings):
     """
 
     database: Annotated[DatabaseSettings, settings.database("business")] = env.MADE
-    webhook_key: Annotated[bytes, env.made(_webhook_key)] = env.HIDDEN
     node: Annotated[str, env.text(lambda name: name[:64])] = env.variable(
         "COREAPP_HOSTNAME", f"{socket.gethostname()}:{os.getpid()}"
     )
@@ -120,6 +111,14 @@ class Settings(settings.ProcessSettings):
     invite_url: Annotated[str, env.text(_invite_url)] = env.variable(
         "TIDINGS_INVITE_URL", "https://join.tidings.invalid"
     )
+
+    @pydantic.model_validator(mode="after")
+    def _can_sign(self) -> Settings:
+        try:
+            signature.secret_bytes(self.secrets.webhook_secret)
+        except ValueError as error:
+            raise env.mistake(f"TIDINGS_WEBHOOK_SECRET: {error}") from None
+        return self
 
     @pydantic.model_validator(mode="after")
     def _beats_before_the_lease_ends(self) -> Settings:

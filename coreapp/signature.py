@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hmac
+from collections.abc import Sequence
 
 PREFIX = "whsec_"
 
@@ -20,8 +21,11 @@ def secret_bytes(secret: str) -> bytes:
     return key
 
 
-def headers(key: bytes, event_id: str, timestamp: int, body: bytes) -> dict[str, str]:
-    """The three headers of one attempt. timestamp: Unix seconds of the attempt, not of the event."""
+def headers(keys: Sequence[bytes], event_id: str, timestamp: int, body: bytes) -> dict[str, str]:
+    """The three headers of one attempt, with a signature for each key.
+
+    timestamp: Unix seconds of the attempt, not of the event.
+    """
     signed = b"%s.%d.%s" % (event_id.encode(), timestamp, body)
-    digest = base64.b64encode(hmac.digest(key, signed, "sha256")).decode()
-    return {"webhook-id": event_id, "webhook-timestamp": str(timestamp), "webhook-signature": f"v1,{digest}"}
+    signatures = " ".join(["v1," + base64.b64encode(hmac.digest(key, signed, "sha256")).decode() for key in keys])
+    return {"webhook-id": event_id, "webhook-timestamp": str(timestamp), "webhook-signature": signatures}

@@ -30,7 +30,9 @@ from coreapp.settings import Settings
 from coreapp.shard.garbage import wire_garbage
 from coreapp.statuses.wiring import wire_statuses
 from coreapp.webhook.wiring import Webhook, wire_webhook
+from coreapp.webhook_secrets import WebhookSecrets
 from tidings.client.http import NetworkApi
+from tidings.e2ee.installation_secrets import SecretSealer
 from tidings.egress.guard import EgressGuard
 from tidings.runtime import service
 from tidings.runtime.clock import Clock
@@ -90,6 +92,14 @@ class Shard:
             await self.context.journal.close()
 
 
+async def _load_config(settings: Settings, database: Database, account: str, clock: Clock) -> Config:
+    safe = SecretSealer(settings.secrets.master_key)
+    secrets = WebhookSecrets(account, settings.secrets.webhook_secret, safe)
+    config = Config(database, account, secrets=secrets, clock=clock)
+    await config.load()
+    return config
+
+
 async def open_shard(
     settings: Settings, database: Database, lease: Lease, *, device: OwnDevice, network: NetworkApi, clock: Clock
 ) -> Shard:
@@ -97,8 +107,7 @@ async def open_shard(
     bodies = BodySealer(device.sealer)
     await bodies.seal_old(database, lease)
     left, pending, last_seq = await _read_queues(database, lease)
-    config = Config(database, device.number)
-    await config.load()
+    config = await _load_config(settings, database, device.number, clock)
     link = NetworkLink(settings.network_tcp, device, epoch=lease.epoch)
     context = ShardContext(
         settings=settings,

@@ -41,15 +41,12 @@ class Deliveries:
         journal: Journal,
         target: Callable[[], Target],
         *,
-        key: bytes,
         poster: Poster,
         clock: Clock,
     ) -> None:
-        """key: signs the bodies."""
         self._queue = queue
         self._journal = journal
         self._target = target
-        self._key = key
         self._clock = clock
         self._poster = poster
         self._changed = asyncio.Event()
@@ -124,7 +121,7 @@ class Deliveries:
             callback.last_error = "the stored body cannot be read"
             self._give_up(callback, _fields(callback, callback.attempt, None, 0.0))
             return
-        headers = signature.headers(self._key, callback.event_id, int(now), callback.body)
+        headers = signature.headers(target.keys, callback.event_id, int(now), callback.body)
         if callback.request_id:
             headers["X-Request-ID"] = callback.request_id
         started = time.perf_counter()

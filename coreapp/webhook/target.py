@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 from coreapp.config import Config
 from coreapp.webhook import retry
@@ -13,12 +14,14 @@ class Target:
     """Where callbacks go now.
 
     url:         empty while none is set; they wait then.
+    keys:        each signs every body.
     authorities: PEM that servers are checked against, and nothing else; empty for those of the system.
     """
 
     url: str
     concurrency: int
     policy: retry.Policy
+    keys: Sequence[bytes]
     authorities: bytes = b""
 
 
@@ -49,4 +52,10 @@ class CurrentTarget:
             any_2xx=self._any_2xx,
         )
         webhooks = settings.webhooks
-        return Target(webhooks.url, webhooks.max_concurrent_requests, policy, self._config.authorities)
+        return Target(
+            webhooks.url,
+            webhooks.max_concurrent_requests,
+            policy,
+            self._config.signing_keys,
+            self._config.authorities,
+        )

@@ -61,7 +61,7 @@ def test_help_lists_every_command_with_what_it_does() -> None:
 
 
 def test_every_listed_command_has_a_module_and_no_module_is_unlisted() -> None:
-    modules = {path.stem for path in (Path(main.__file__).parent / "commands").glob("[a-z]*.py")}
+    modules = {path.stem.replace("_", "-") for path in (Path(main.__file__).parent / "commands").glob("[a-z]*.py")}
     assert modules == set(main.COMMANDS)
 
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from coreapp import signature
 from coreapp.settings import Settings
 from coreapp.shard.link import LinkHandler
 from coreapp.shard.node import Node
@@ -204,7 +203,6 @@ def make_settings(tmp_path: Path, database: Database, network: ScriptedNetwork) 
         data_dir=tmp_path,
         database=database.settings,
         secrets=Secrets("jwt", LINK_KEY, "registration", b"m" * 32, SECRET),
-        webhook_key=signature.secret_bytes(SECRET),
         embedded=True,
         node="first",
         account=BUSINESS,

@@ -48,6 +48,7 @@ class Sink:
         self.in_flight = 0
         self.most_in_flight = 0
         self.redirected = 0
+        self.verifier = Verifier(SECRET)
         self.url = ""
         self._runner: web.AppRunner | None = None
 
@@ -81,7 +82,7 @@ class Sink:
 
     async def _hook(self, request: web.Request) -> web.StreamResponse:
         body = await request.read()
-        assert Verifier(SECRET).is_valid({name.lower(): value for name, value in request.raw_headers}, body)
+        assert self.verifier.is_valid({name.lower(): value for name, value in request.raw_headers}, body)
         assert request.headers["Content-Type"] == "application/json"
         post = Post(
             request.headers["webhook-id"],

@@ -65,12 +65,11 @@ class Scene:
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         server = await asyncio.start_server(self.serve, "127.0.0.1", 0)
-        target = Target(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/", 1, retry.Policy())
+        target = Target(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/", 1, retry.Policy(), [b"k" * 32])
         deliveries = Deliveries(
             self.queue,
             self.journal,  # type: ignore[arg-type]
             lambda: target,
-            key=b"k" * 32,
             poster=Poster(self.guard, timeout=20.0),  # type: ignore[arg-type]
             clock=self.clock,
         )

@@ -1,5 +1,5 @@
-"""Certificates: the API's own, sealed with its key, the authorities that webhook servers are checked against, and a
-public key of the business."""
+"""Certificates: the API's own, sealed with its key, the authorities that webhook servers are checked against, a public
+key of the business, and the secrets that sign callbacks."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ EXTERNAL = "external"  # uploaded: private key, certificate, intermediates
 SELF_SIGNED = "self_signed"  # made by a Webapp while none was uploaded
 WEBHOOK_CA = "webhook_ca"
 FLOWS_KEY = "flows_key"  # the business's public key, as PEM
+WEBHOOK_SECRETS = "webhook_secrets"  # sealed like the first two, from the first rotation on
 
 table = sa.Table(
     "certificates",
@@ -26,9 +27,13 @@ table = sa.Table(
 )
 
 
-async def find_certificate(connection: AsyncConnection, account: str, kind: str) -> bytes | None:
-    """The content of one kind."""
+async def find_certificate(
+    connection: AsyncConnection, account: str, kind: str, *, for_update: bool = False
+) -> bytes | None:
+    """The content of one kind. for_update: nobody else changes it before the transaction ends."""
     query = sa.select(table.c.content).where(table.c.account == account, table.c.kind == kind)
+    if for_update:
+        query = query.with_for_update()
     content = (await connection.execute(query)).scalar()
     return None if content is None else bytes(content)
 

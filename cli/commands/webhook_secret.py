@@ -1,0 +1,109 @@
+"""`tidings webhook-secret`: the secrets that sign callbacks, and rotating them without a stop."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import base64
+import os
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from cli import guard
+from cli.settings import WholeSettings
+from coreapp import signature, webhook_secrets
+from coreapp.webhook_secrets import RotationPending, WebhookSecret, WebhookSecrets
+from tidings.e2ee.installation_secrets import SecretSealer, UnreadableSecret
+from tidings.storage.database import Connection, Database
+
+_HOUR_MS = 3_600_000
+
+Change = Callable[[Sequence[WebhookSecret], int], Sequence[WebhookSecret]]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The action, and what a rotation needs to know."""
+    parser.add_argument(
+        "action",
+        choices=("show", "rotate", "retire"),
+        help="print the secrets that sign callbacks; make a new one, and sign with the one before, too, for a while; "
+        "or stop signing with the one before now",
+    )
+    parser.add_argument(
+        "--keep", type=float, default=24.0, metavar="HOURS", help="that the one before still signs (default: 24)"
+    )
+    parser.add_argument("--from-file", type=Path, metavar="FILE", help="take the new secret from a file")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print them, or change them in the database, where every Coreapp finds them within 5 seconds."""
+    return asyncio.run(_run(WholeSettings.read(os.environ), options))
+
+
+async def _run(settings: WholeSettings, options: argparse.Namespace) -> int:
+    kept = WebhookSecrets(settings.account, settings.secrets.webhook_secret, SecretSealer(settings.secrets.master_key))
+    database = Database(settings.business, "business")
+    try:
+        if options.action == "show":
+            async with database.reading() as connection:
+                found = await kept.find(connection)
+        else:
+            found = await _change(database, kept, _rotation(options) if options.action == "rotate" else _retire)
+    except UnreadableSecret as error:
+        raise guard.Failure(f"{error}: is TIDINGS_MASTER_KEY that of the Coreapps?") from error
+    finally:
+        await database.close()
+    _print(webhook_secrets.in_force(found, _now()))
+    if options.action != "show":
+        print("in force within 5 seconds on every Coreapp")
+    return 0
+
+
+def _rotation(options: argparse.Namespace) -> Change:
+    """Raises `Failure` for wrong options."""
+    if not 0 < options.keep <= 8760:
+        raise guard.Failure("--keep is not a number of hours from 0 to 8760")
+    fresh = signature.PREFIX + base64.b64encode(secrets.token_bytes(32)).decode()
+    if options.from_file is not None:
+        try:
+            fresh = options.from_file.read_text(encoding="ascii").strip()
+            signature.secret_bytes(fresh)
+        except OSError as error:
+            raise guard.Failure(f"{options.from_file}: {error.strerror}") from error
+        except ValueError as error:
+            raise guard.Failure(f"{options.from_file}: {error}") from None
+
+    def change(found: Sequence[WebhookSecret], now: int) -> Sequence[WebhookSecret]:
+        retires_at = now + int(options.keep * _HOUR_MS)
+        try:
+            return webhook_secrets.rotated(found, fresh, now=now, retires_at=retires_at)
+        except RotationPending:
+            raise guard.Failure("the secret before still signs: wait for its end, or end it with `retire`") from None
+
+    return change
+
+
+def _retire(found: Sequence[WebhookSecret], now: int) -> Sequence[WebhookSecret]:
+    return found[:1]
+
+
+async def _change(database: Database, kept: WebhookSecrets, change: Change) -> Sequence[WebhookSecret]:
+    async def work(connection: Connection) -> Sequence[WebhookSecret]:
+        changed = change(await kept.find(connection, for_update=True), _now())
+        await kept.keep(connection, changed)
+        return changed
+
+    return await database.persist(work, patience=10.0)
+
+
+def _now() -> int:
+    return int(time.time() * 1000)
+
+
+def _print(found: Sequence[WebhookSecret]) -> None:
+    for entry in found:
+        until = f"until {datetime.fromtimestamp(entry.retires_at / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"
+        print(f"{entry.secret}  {until if entry.retires_at else 'current'}")

@@ -1,0 +1,58 @@
+"""`tidings webhook-secret` shows, rotates and retires the secrets that sign callbacks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.test_main import assert_one_line, run
+
+FIRST = "whsec_" + "QUJD" * 8
+OTHER = "whsec_" + "REVG" * 8
+
+
+@pytest.fixture
+def variables(tmp_path: Path) -> dict[str, str]:
+    found = {"TIDINGS_DATA_DIR": str(tmp_path / "data"), "TIDINGS_WEBHOOK_SECRET": FIRST}
+    assert run("migrate", **found).returncode == 0
+    return found
+
+
+def shown(variables: dict[str, str]) -> list[list[str]]:
+    done = run("webhook-secret", "show", **variables)
+    assert done.returncode == 0, done.stderr
+    return [line.split() for line in done.stdout.splitlines()]
+
+
+def test_a_rotation_makes_a_secret_and_keeps_the_one_before_for_a_while(variables: dict[str, str]) -> None:
+    assert shown(variables) == [[FIRST, "current"]]
+    done = run("webhook-secret", "rotate", "--keep", "2", **variables)
+    assert done.returncode == 0, done.stderr
+    fresh, before = shown(variables)
+    assert fresh[0].startswith("whsec_")
+    assert fresh[1] == "current"
+    assert before[:2] == [FIRST, "until"]
+    assert fresh[0] in done.stdout
+    assert_one_line(run("webhook-secret", "rotate", **variables), 1, "tidings webhook-secret: the secret before still")
+    assert run("webhook-secret", "retire", **variables).returncode == 0
+    assert shown(variables) == [fresh]
+
+
+def test_a_secret_that_was_made_elsewhere_comes_from_a_file(variables: dict[str, str], tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    file.write_text(OTHER + "\n")
+    assert run("webhook-secret", "rotate", "--from-file", str(file), **variables).returncode == 0
+    assert shown(variables)[0] == [OTHER, "current"]
+    file.write_text("whsec_AAAA")
+    for wrong, words in ((file, "24 to 64 bytes"), (tmp_path / "none", "No such file")):
+        done = run("webhook-secret", "rotate", "--from-file", str(wrong), **variables)
+        assert_one_line(done, 1, "tidings webhook-secret: ")
+        assert words in done.stderr
+
+
+def test_secrets_of_another_master_key_are_not_replaced(variables: dict[str, str]) -> None:
+    assert run("webhook-secret", "rotate", **variables).returncode == 0
+    done = run("webhook-secret", "retire", **variables, TIDINGS_MASTER_KEY="ab" * 32)
+    assert_one_line(done, 1, "tidings webhook-secret: ")
+    assert len(shown(variables)) == 2

@@ -1,0 +1,138 @@
+"""The verifiers of docs/webhook-signatures.md do in each language what they promise there."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coreapp import signature
+
+PAGE = Path(__file__).parents[1] / "docs" / "webhook-signatures.md"
+NOW = 1_800_000_000
+ONE, TWO = ("whsec_" + base64.b64encode(text).decode() for text in (b"one" * 8, b"two" * 8))
+BODY = '{"text": "Grüße"}'.encode()
+
+PYTHON = """
+import json, sys
+cases = json.load(sys.stdin)
+print(json.dumps([is_genuine(c["secret"], c["headers"], bytes.fromhex(c["body"]), c["now"]) for c in cases]))
+"""
+JAVASCRIPT = """
+const cases = JSON.parse(require("node:fs").readFileSync(0, "utf8"));
+console.log(JSON.stringify(cases.map((c) => isGenuine(c.secret, c.headers, Buffer.from(c.body, "hex"), c.now))));
+"""
+GO_HEAD = """package main
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+type sample struct {
+	Secret, Body string
+	Headers      map[string]string
+	Now          int64
+}
+
+func main() {
+	var cases []sample
+	if err := json.NewDecoder(os.Stdin).Decode(&cases); err != nil {
+		panic(err)
+	}
+	results := []bool{}
+	for _, c := range cases {
+		headers := http.Header{}
+		for name, value := range c.Headers {
+			headers.Set(name, value)
+		}
+		body, _ := hex.DecodeString(c.Body)
+		results = append(results, IsGenuine(c.Secret, headers, body, time.Unix(c.Now, 0)))
+	}
+	json.NewEncoder(os.Stdout).Encode(results)
+}
+
+"""
+
+
+def code(language: str) -> str:
+    found = re.search(rf"```{language}\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    assert found is not None
+    return found[1]
+
+
+def case(secret: str = ONE, *, now: int = NOW, body: bytes = BODY, **changed: str) -> dict[str, Any]:
+    headers = signature.headers([signature.secret_bytes(ONE), signature.secret_bytes(TWO)], "evt_1", NOW, BODY)
+    headers |= {f"webhook-{name}": value for name, value in changed.items()}
+    return {"secret": secret, "headers": headers, "body": body.hex(), "now": now}
+
+
+CASES = [
+    (case(), True),
+    (case(TWO), True),
+    (case(now=NOW + 300), True),
+    (case("whsec_" + base64.b64encode(b"six" * 8).decode()), False),
+    (case(body=BODY + b" "), False),
+    (case(id="evt_2"), False),
+    (case(timestamp=str(NOW + 1)), False),
+    (case(timestamp="soon"), False),
+    (case(timestamp=""), False),
+    (case(signature=""), False),
+    (case(signature="v1,AAAA v1,ü"), False),
+    (case(now=NOW + 301), False),
+    (case(now=NOW - 301), False),
+]
+
+
+def python(folder: Path) -> list[str]:
+    (folder / "verify.py").write_text(code("python") + PYTHON)
+    return [sys.executable, str(folder / "verify.py")]
+
+
+def javascript(folder: Path) -> list[str]:
+    (folder / "verify.js").write_text(code("javascript") + JAVASCRIPT)
+    return ["node", str(folder / "verify.js")]
+
+
+def go(folder: Path) -> list[str]:
+    (folder / "verify.go").write_text(GO_HEAD + code("go"))
+    return ["go", "run", str(folder / "verify.go")]
+
+
+LANGUAGES = {"python": (python, sys.executable), "node": (javascript, "node"), "go": (go, "go")}
+
+
+@pytest.mark.parametrize(
+    "prepare",
+    [
+        pytest.param(
+            prepare,
+            id=name,
+            marks=pytest.mark.skipif(shutil.which(needs) is None, reason=f"{needs} is not installed here"),
+        )
+        for name, (prepare, needs) in LANGUAGES.items()
+    ],
+)
+def test_a_verifier_accepts_what_one_of_two_secrets_signed_and_nothing_else(
+    prepare: Callable[[Path], list[str]], tmp_path: Path
+) -> None:
+    sent = json.dumps([given for given, _ in CASES])
+    done = subprocess.run(prepare(tmp_path), input=sent, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == [expected for _, expected in CASES]
