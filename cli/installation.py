@@ -97,14 +97,19 @@ class Installation:
             await database.close()
         network = await self._start("network", {})
         http, tcp = _dialled(network["http"]), _dialled(network["tcp"])
-        dial = {"TIDINGS_NETWORK_HTTP_URL": f"http://{http}", "TIDINGS_NETWORK_TCP_ADDRESS": tcp}
+        network_url = f"{'https' if network['http_tls'] else 'http'}://{http}"
+        dial = {
+            "TIDINGS_NETWORK_HTTP_URL": network_url,
+            "TIDINGS_NETWORK_TCP_ADDRESS": tcp,
+            "TIDINGS_NETWORK_TCP_TLS": "1" if network["tcp_tls"] else "0",
+        }
         coreapp = await self._start("coreapp", dial)
         first = await self._first_password()
         webapp = await self._start("webapp", first)
         robots = await self._start_robots(dial)
         return Where(
             api_url=f"{webapp['url'].partition(':')[0]}://{_dialled((webapp['host'], webapp['port']))}",
-            network_url=f"http://{http}",
+            network_url=network_url,
             network_tcp=tcp,
             coreapp_link=_dialled(coreapp["link"]),
             coreapp_metrics=f"http://{_dialled(coreapp['metrics'])}/metrics",

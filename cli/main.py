@@ -24,6 +24,7 @@ COMMANDS = {
     "callbacks": "list the callbacks that were given up, or send them again",
     "webhook-secret": "show the secrets that sign callbacks, or rotate them",
     "migrate": "bring the tables of the database to this version",
+    "certificates": "make certificates for the processes of an installation on several machines",
     "version": "print the version",
 }
 

@@ -60,6 +60,9 @@ def run(
     settings = read(os.environ)
     configure_logging(name, settings)
     private_files.mend(settings.data_dir)
+    for way in settings.ways():
+        if way.is_open:
+            logger.warning("plaintext.allowed", extra={"part": way.part, "address": way.variable, "host": way.host})
     crashpoints.arm(os.environ.get("TIDINGS_CRASH_AT"))
     with sampling.profiling(settings.profile):
         run_loop(_serve(name, settings, serve, options.ready_fd))

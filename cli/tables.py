@@ -12,7 +12,7 @@ from tidings.storage.database import Database
 async def upgrade(databases: Mapping[str, DatabaseSettings], say: Callable[[str], None]) -> None:
     """Make the databases that are missing, then upgrade each; says of each what changed."""
     for family, where in databases.items():
-        await schema.create_database(where.url)
+        await schema.create_database(where)
         database = Database(where, family)
         try:
             before, after = await schema.upgrade(database)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
+import ssl
 from collections.abc import Callable
 
 from prometheus_client import start_http_server
@@ -13,9 +14,11 @@ from coreapp.settings import Settings
 from coreapp.shard.link import LinkHandler
 from coreapp.shard.node import Node
 from tidings.client.http import NetworkApi
-from tidings.runtime import service
+from tidings.runtime import network_access, service, tls
 from tidings.runtime.clock import SystemClock
 from tidings.runtime.env import printable
+from tidings.runtime.tls import CertificateWatch
+from tidings.runtime.tls_server import Handshakes, TlsServer
 from tidings.storage import schema
 from tidings.storage.business import accounts
 from tidings.storage.database import Database
@@ -39,8 +42,10 @@ async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[Addresse
     """
     log.info("coreapp.starting", extra=printable(settings))
     database = Database(settings.database, "business", idle_timeout=settings.lease_seconds)
-    network = NetworkApi(settings.network_http, transfers=2 * settings.media_transfers)
-    server: asyncio.Server | None = None
+    to_network = network_access.make_context(settings.network_files, *settings.network_ways())
+    network = NetworkApi(settings.network_http, tls=to_network, transfers=2 * settings.media_transfers)
+    own = _link_context(settings)
+    server: asyncio.Server | TlsServer | None = None
     try:
         await schema.prepare(database, migrate=settings.embedded)
         await accounts.require_number(database, settings.account)
@@ -61,13 +66,16 @@ async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[Addresse
                 requests=node.requests,
                 databases=node.databases,
             ),
+            tls=own,
+            handshakes=Handshakes("link"),
         )
         host, port = server.sockets[0].getsockname()[:2]
         metrics, _ = start_http_server(settings.metrics_address[1], addr=settings.metrics_address[0])
         addresses = Addresses((host, port), (settings.metrics_address[0], metrics.server_port))
         try:
             announcing = asyncio.create_task(_announce(node, settings, addresses, ready))
-            await service.run_services([node], stop)
+            watch = CertificateWatch([own, to_network, database.tls], SystemClock())
+            await service.run_services([node, watch], stop)
             announcing.cancel()
         finally:
             metrics.shutdown()
@@ -78,6 +86,13 @@ async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[Addresse
         await network.close()
         await database.close()
         log.info("coreapp.stopped")
+
+
+def _link_context(settings: Settings) -> tls.FileContext | None:
+    """Webapps have a certificate, too: the link key alone would be seen by whoever listens in their place."""
+    if not settings.tls_files.chain:
+        return None
+    return tls.server("link", settings.tls_files, clients=tls.Clients.REQUIRED, least=ssl.TLSVersion.TLSv1_3)
 
 
 async def _announce(

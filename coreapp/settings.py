@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import socket
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +14,7 @@ import pydantic
 from coreapp import signature
 from coreapp.conversations import Names
 from tidings.egress.settings import OutgoingMedia, OutgoingWebhooks
-from tidings.runtime import env, settings
+from tidings.runtime import env, exposure, network_access, settings
 from tidings.runtime.settings import DatabaseSettings
 
 _INVITE_URL = re.compile(r"https?://[^\s/?#@]+(?:/[^\s?#]*)?")
@@ -39,7 +40,8 @@ class Settings(settings.ProcessSettings):
 
     account:             the business's number, digits.
     link_address:        where Webapps reach it; advertised_host: what the shard map tells them.
-    network_tcp, network_http: the message network.
+    network_tcp, network_http: the message network. network_tcp_tls: it speaks TLS on the former, too; network_files:
+                         for TLS with it.
     lease_seconds:       silence after which another Coreapp may take a shard; heartbeat_seconds: between signs of life.
     job_queue_limit, callback_queue_limit: rows.
     refuses_unheard:     messages are refused at the limit of the callback queue without a webhook URL, too, rather than
@@ -76,6 +78,8 @@ class Settings(settings.ProcessSettings):
     metrics_address: env.Address = env.variable("TIDINGS_COREAPP_METRICS_ADDRESS", "127.0.0.1:6253")
     network_tcp: env.Address = env.variable("TIDINGS_NETWORK_TCP_ADDRESS", "127.0.0.1:9096")
     network_http: str = env.variable("TIDINGS_NETWORK_HTTP_URL", "http://127.0.0.1:9095")
+    network_tcp_tls: Annotated[bool, network_access.tcp_tls("network_http")] = network_access.TCP_TLS
+    network_files: network_access.NetworkFiles = env.MADE
     shards: int = 1
     lease_seconds: Annotated[float, env.number(1.0, 3600.0)] = env.variable("TIDINGS_LEASE_SECONDS", 30.0)
     heartbeat_seconds: Annotated[
@@ -111,6 +115,21 @@ class Settings(settings.ProcessSettings):
     invite_url: Annotated[str, env.text(_invite_url)] = env.variable(
         "TIDINGS_INVITE_URL", "https://join.tidings.invalid"
     )
+
+    def ways(self) -> Sequence[exposure.Way]:
+        """The link, and the network."""
+        secured = bool(self.tls_files.chain)
+        return (
+            exposure.Way(exposure.LINK, "TIDINGS_COREAPP_ADDRESS", self.link_address[0], secured, exposure.OWN),
+            *self.network_ways(),
+        )
+
+    def network_ways(self) -> Sequence[exposure.Way]:
+        """The network's HTTP and TCP side."""
+        return (
+            network_access.http_way(self.network_http),
+            network_access.tcp_way(self.network_tcp[0], secured=self.network_tcp_tls),
+        )
 
     @pydantic.model_validator(mode="after")
     def _can_sign(self) -> Settings:

@@ -21,8 +21,10 @@ from handset.settings import FAMILY, RobotsSettings
 from handset.shown_log import ShownLog
 from tidings.client import transports
 from tidings.client.http import NetworkApi
+from tidings.runtime import network_access
 from tidings.runtime.clock import SystemClock
 from tidings.runtime.service import Service, run_services
+from tidings.runtime.tls import CertificateWatch
 from tidings.storage import schema
 from tidings.storage.database import Database
 
@@ -41,7 +43,8 @@ async def run_robots(settings: RobotsSettings, stop: asyncio.Event, ready: async
         application = Robots(ShownLog(settings.log_path, clock, limit=settings.log_limit), prefixes=settings.prefixes)
         try:
             await schema.prepare(database, migrate=settings.embedded)
-            async with NetworkApi(settings.http_url) as api:
+            tls = network_access.make_context(settings.network_files, *settings.ways())
+            async with NetworkApi(settings.http_url, tls=tls) as api:
                 await _run(settings, context, api, application=application, stop=stop, ready=ready)
         finally:
             application.close()
@@ -64,7 +67,7 @@ async def _run(
     if stop.is_set():
         return
     online = [device for device in devices if registrar.is_online(device)]
-    dials = [transports.tcp(*settings.tcp_address)] * settings.connections
+    dials = [transports.tcp(*settings.tcp_address, tls=api.tls if settings.tcp_tls else None)] * settings.connections
     fleet = Fleet(context, online, application, dials=dials, api=api)
     refill = PreKeyRefill(registry, one_time=settings.prekeys, kyber_one_time=0)
     rotation = PreKeyRotation(registry, {device.number: device for device in devices})
@@ -77,7 +80,8 @@ async def _run(
     fleet.observe(reregistration)
     log.info("robots.started", extra={"registered": len(devices), "online": len(online), "log": settings.log_path})
     announcing = asyncio.create_task(_announce(fleet, ready, len(online)), name="announce")
-    services: list[Service] = [refill, rotation, reregistration, checker, invitations, fleet]
+    watch = CertificateWatch([context.database.tls, api.tls], context.clock)
+    services: list[Service] = [watch, refill, rotation, reregistration, checker, invitations, fleet]
     try:
         await run_services(services, stop)
     finally:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 from handset.robots.behaviours import MAX_PER_KIND, PREFIXES, Behaviour
-from tidings.runtime import env, settings
+from tidings.runtime import env, exposure, network_access, settings
 from tidings.runtime.settings import DatabaseSettings
 
 FAMILY = "handset"
@@ -25,7 +25,7 @@ def _http_url(value: str) -> str:
 def _database(data: Mapping[str, Any]) -> DatabaseSettings:
     """Recipients keep a file of their own, whatever database the business uses."""
     url = data["variables"].get("TIDINGS_HANDSET_DB_URL") or f"sqlite+aiosqlite:///{data['data_dir'] / f'{FAMILY}.db'}"
-    return DatabaseSettings(settings.check_database_url(url, "TIDINGS_HANDSET_DB_URL="), pool_size=3)
+    return settings.database_at(url, data["variables"], "TIDINGS_HANDSET_DB_URL", pool_size=3)
 
 
 HandsetDatabase = Annotated[DatabaseSettings, env.made(_database)]
@@ -81,13 +81,15 @@ class RobotsSettings(settings.ProcessSettings):
     log_path:    the JSON lines of what was shown; log_limit: bytes of one such file, 0 for no limit.
     block:       the number that robots of the blocking kind block.
     prekeys:     one-time pre-keys that each robot keeps on the network.
-    connections: over which they are logged in.
+    connections: over which they are logged in. tcp_tls: they speak TLS; network_files: for that and for the HTTP side.
     prefixes:    of the robots' numbers; there are `per_kind` of each kind with each of them.
     """
 
     database: HandsetDatabase = env.MADE
     http_url: HttpUrl = HTTP_URL
     tcp_address: env.Address = env.variable("TIDINGS_NETWORK_TCP_ADDRESS", "127.0.0.1:9096")
+    tcp_tls: Annotated[bool, network_access.tcp_tls("http_url")] = network_access.TCP_TLS
+    network_files: network_access.NetworkFiles = env.MADE
     per_kind: Annotated[int, env.integer(1, MAX_PER_KIND)] = env.variable("TIDINGS_ROBOTS_PER_KIND", 100)
     kinds: Annotated[tuple[Behaviour, ...], _list(_kind)] = env.variable("TIDINGS_ROBOTS_KINDS", tuple(Behaviour))
     log_path: Annotated[Path, settings.below_data_dir("robots.jsonl")] = env.variable("TIDINGS_ROBOTS_LOG", None)
@@ -96,6 +98,11 @@ class RobotsSettings(settings.ProcessSettings):
     prekeys: Annotated[int, env.integer(0, 100)] = env.variable("TIDINGS_ROBOTS_PREKEYS", 5)
     connections: Annotated[int, env.integer(1, 64)] = env.variable("TIDINGS_ROBOTS_CONNECTIONS", 2)
     prefixes: Annotated[tuple[str, ...], _list(_prefix)] = env.variable("TIDINGS_ROBOTS_PREFIXES", PREFIXES)
+
+    def ways(self) -> Sequence[exposure.Way]:
+        """The network's HTTP and TCP side."""
+        tcp = network_access.tcp_way(self.tcp_address[0], secured=self.tcp_tls)
+        return (network_access.http_way(self.http_url), tcp)
 
 
 def _registration_key(data: Mapping[str, Any]) -> str:
@@ -121,6 +128,11 @@ class TerminalSettings(settings.InstallationSettings):
     registration_key: Annotated[str, env.made(_registration_key)] = env.HIDDEN
     master_key: Annotated[bytes, env.made(_master_key)] = env.HIDDEN
     http_url: HttpUrl = HTTP_URL
+    network_files: network_access.NetworkFiles = env.MADE
     files: Annotated[Path, settings.below_data_dir("files")] = env.variable("TIDINGS_HANDSET_FILES", None)
     log_level: settings.LogLevel = env.variable("TIDINGS_LOG_LEVEL", "warning", shown=False)
     name: Annotated[str, env.text(lambda name: name[:128])] = env.variable("TIDINGS_HANDSET_NAME")
+
+    def ways(self) -> Sequence[exposure.Way]:
+        """The network's HTTP side, which has the WebSocket, too."""
+        return (network_access.http_way(self.http_url),)

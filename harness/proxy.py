@@ -16,6 +16,7 @@ class Proxy:
         self._open = asyncio.Event()
         self._open.set()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._record: bytearray | None = None
         self.address = ("127.0.0.1", 0)
 
     @classmethod
@@ -48,6 +49,11 @@ class Proxy:
     def open(self) -> None:
         """Let everything through again, what was held back first."""
         self._open.set()
+
+    def record(self) -> bytearray:
+        """What goes through from now on, in either direction, as it comes."""
+        self._record = bytearray()
+        return self._record
 
     async def stop(self) -> None:
         """Nobody listens any more, and what was connected is cut."""
@@ -85,5 +91,7 @@ class Proxy:
         with contextlib.suppress(OSError):
             while data := await reader.read(65_536):
                 await self._open.wait()
+                if self._record is not None:
+                    self._record += data
                 writer.write(data)
                 await writer.drain()

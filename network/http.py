@@ -61,8 +61,14 @@ def bearer(request: Request) -> str:
     return token.strip() if scheme.lower() == "bearer" else ""
 
 
-def require_key(request: Request, key: str) -> None:
-    """The caller proves that it holds the registration key. Raises `Unauthorized`."""
+def require_key(request: Request, key: str, *, certified: bool) -> None:
+    """The caller proves that it holds the registration key. Raises `Unauthorized`.
+
+    certified: it has to have shown a certificate, too, which the listener has verified.
+    """
+    if certified and not request.scope["extensions"]["tls"]["client_cert_name"]:
+        # Before the key is looked at, so that nobody can try keys.
+        raise errors.Unauthorized("the registration key is taken from clients with a certificate only")
     if not hmac.compare_digest(bearer(request).encode(), key.encode()):
         raise errors.Unauthorized("the registration key is wrong")
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 import socket
-from collections.abc import Iterator
 from typing import Any
 
 import uvicorn
@@ -15,8 +13,9 @@ from starlette.types import ASGIApp
 
 from network.connections.websocket import MAX_MESSAGE, CuttableProtocol
 from network.errors import CannotListen
-from network.settings import Certificate
-from tidings.runtime import http1
+from tidings.runtime import http1, https, tls
+from tidings.runtime.tls import Clients, FileContext, TlsFiles
+from tidings.runtime.tls_server import Handshakes
 
 OPEN = Gauge("tidings_network_http_connections", "Open connections over HTTP that are no WebSockets")
 REFUSED = Counter("tidings_network_http_refused_total", "Connections closed at once because too many were open")
@@ -36,6 +35,9 @@ class _Protocol(http1.StayingProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        # There is one only if it was verified.
+        certificate = transport.get_extra_info("peercert")
+        self._certified = str(certificate["subject"]) if certificate else None
         if len(self._present) >= self._limit:
             REFUSED.inc()
             transport.abort()
@@ -47,6 +49,11 @@ class _Protocol(http1.StayingProtocol):
         self._leave()
         super().connection_lost(exc)
 
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        # As ASGI's extension for TLS has it.
+        self.scope["extensions"] = {"tls": {"client_cert_name": self._certified}}
+
     def handle_websocket_upgrade(self) -> None:
         self._leave()
         super().handle_websocket_upgrade()
@@ -54,13 +61,6 @@ class _Protocol(http1.StayingProtocol):
     def _leave(self) -> None:
         self._present.discard(self)
         OPEN.set(len(self._present))
-
-
-class _Server(uvicorn.Server):
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        # Signals belong to whoever started the process.
-        yield
 
 
 class HttpServer:
@@ -71,16 +71,21 @@ class HttpServer:
     def __init__(
         self,
         address: tuple[str, int],
-        certificate: Certificate,
+        certificate: TlsFiles,
         app: ASGIApp,
         *,
         connections: int,
         head_timeout: float = http1.HEAD_TIMEOUT,
     ) -> None:
-        """connections: open at the same time, WebSockets apart; one more is closed at once."""
+        """connections: open at the same time, WebSockets apart; one more is closed at once.
+
+        certificate: without one, there is no TLS. With authorities, clients may show a certificate of theirs.
+        """
         self._address = address
+        self._certificate = certificate
+        self.tls: FileContext | None = None
         self._socket: socket.socket | None = None
-        self._server = _Server(
+        self._server = https.Server(
             uvicorn.Config(
                 app,
                 http=functools.partial(_Protocol, set(), connections, head_timeout=head_timeout),  # type: ignore[arg-type]
@@ -92,20 +97,15 @@ class HttpServer:
                 ws_max_size=MAX_MESSAGE,
                 # Ciphertext does not get smaller.
                 ws_per_message_deflate=False,
-                ssl_certfile=certificate.chain or None,
-                ssl_keyfile=certificate.key or None,
                 timeout_graceful_shutdown=GRACE,
-            )
+            ),
+            Handshakes("http"),
         )
 
     def open(self) -> tuple[str, int]:
         """Bind; returns the address with the port that was bound. Raises `CannotListen`."""
         host, port = self._address
-        try:
-            # Reads the certificate, too; left to itself the server would end the whole process when it cannot.
-            self._server.config.load()
-        except OSError as error:
-            raise CannotListen(f"TIDINGS_NETWORK_HTTP_CERTIFICATE: {error.strerror or error}") from error
+        self._server.tls = self.tls = make_tls(self._certificate)
         try:
             family = socket.AF_INET6 if ":" in host else socket.AF_INET
             self._socket = socket.create_server((host, port), family=family, backlog=BACKLOG)
@@ -130,3 +130,12 @@ class HttpServer:
         """Release the address if `run` was never called."""
         if self._socket is not None:
             self._socket.close()
+
+
+def make_tls(certificate: TlsFiles) -> FileContext | None:
+    """The server's side of TLS, `None` when there is no certificate. Raises `CannotListen` when it cannot be used."""
+    clients = Clients.ASKED if certificate.authorities else Clients.NONE
+    try:
+        return tls.server("network_http", certificate, clients=clients) if certificate.chain else None
+    except tls.UnusableCertificate as error:
+        raise CannotListen(f"TIDINGS_NETWORK_HTTP_CERTIFICATE: {error}") from error

@@ -45,6 +45,7 @@ from tidings.media.files import Files
 from tidings.runtime.clock import Clock, SystemClock
 from tidings.runtime.env import printable
 from tidings.runtime.service import run_services
+from tidings.runtime.tls import CertificateWatch
 from tidings.storage import schema
 from tidings.storage.database import Database
 
@@ -56,10 +57,12 @@ GRACE = 15.0
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Addresses:
-    """Where the process can be reached: (host, port)."""
+    """Where the process can be reached: (host, port), and over TLS or not."""
 
     http: tuple[str, int]
     tcp: tuple[str, int]
+    http_tls: bool = False
+    tcp_tls: bool = False
 
 
 async def run(
@@ -143,14 +146,16 @@ async def _serve(
     http = HttpServer(settings.http_address, settings.http_certificate, application, connections=limits.http)
     tcp = TcpListener(settings.tcp_address, settings.tcp_certificate, connections, write_buffer=limits.write_buffer)
     try:
-        addresses = Addresses(http=http.open(), tcp=await tcp.open())
+        bound = http.open(), await tcp.open()
+        addresses = Addresses(*bound, http_tls=http.tls is not None, tcp_tls=tcp.tls is not None)
         log.info("network.ready", extra={"http": addresses.http, "tcp": addresses.tcp})
         if ready is not None:
             ready(addresses)
         interval = settings.expiry_interval
         expiry = Expiry(database, router, mailboxes, notices=notices, clock=clock, interval=interval, ttl=ttl)
         sweeper, blob_sweeper = Sweeper(router), BlobSweeper(database, blob_store)
-        await run_services([http, tcp, sweeper, blob_sweeper, expiry, connections], stop, grace=GRACE)
+        watch = CertificateWatch([http.tls, tcp.tls, database.tls], clock)
+        await run_services([http, tcp, watch, sweeper, blob_sweeper, expiry, connections], stop, grace=GRACE)
     finally:
         http.close()
         tcp.close()
@@ -164,7 +169,7 @@ def _device_endpoints(
     router: Router,
     registrations: Registrations,
 ) -> DeviceEndpoints:
-    key = settings.secrets.registration_key
+    key, certificate = settings.secrets.registration_key, settings.http_certificate
     return DeviceEndpoints(
         codes=Codes(database, key, clock),
         registrations=registrations,
@@ -172,6 +177,7 @@ def _device_endpoints(
         blocks=Blocks(database, directory.recipients),
         logins=directory.logins,
         registration_key=key,
+        key_needs_certificate=bool(certificate.chain and certificate.authorities),
     )
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from tidings.runtime import env, settings
+from tidings.runtime import env, exposure, settings
 from tidings.runtime.settings import DatabaseSettings
+from tidings.runtime.tls import TlsFiles
 
 DAY = 86400
 
@@ -85,26 +85,20 @@ class Blobs(env.Variables):
     ttl: Annotated[int, env.integer(1, 365 * DAY)] = env.variable("TIDINGS_NETWORK_BLOB_TTL_S", 14 * DAY)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Certificate:
-    """Paths of a PEM certificate chain and its key; both empty for a listener without TLS."""
-
-    chain: str = ""
-    key: str = ""
-
-
 def _blobs(data: Mapping[str, Any]) -> Blobs:
     default = {"TIDINGS_NETWORK_BLOB_DIR": str(data["data_dir"] / "blobs")}
     return Blobs.part({**default, **{name: value for name, value in data["variables"].items() if value}})
 
 
 def _certificate(listener: str) -> Any:
-    def make(data: Mapping[str, Any]) -> Certificate:
+    def make(data: Mapping[str, Any]) -> TlsFiles:
+        """The listener's own, else the installation's. Clients that have a certificate have one of its authorities."""
         names = [f"TIDINGS_NETWORK_{listener}_{what}" for what in ("CERTIFICATE", "KEY")]
         chain, key = (data["variables"].get(name, "") for name in names)
         if bool(chain) != bool(key):
             raise env.mistake(f"{names[0]} and {names[1]} go together")
-        return Certificate(chain, key)
+        own: TlsFiles = data["tls_files"]
+        return TlsFiles(chain, key, own.authorities) if chain else own
 
     return env.made(make)
 
@@ -119,6 +113,7 @@ def _delay(value: str) -> tuple[float, float]:
 class Settings(settings.ProcessSettings):
     """Everything that the process is given at start.
 
+    http_certificate, tcp_certificate: of the listeners, without TLS where they name none.
     delay:           seconds, (least, most), added to each call to play a distant network.
     message_ttl:     seconds that an envelope waits for its recipient at most.
     expiry_interval: seconds between two looks for expired envelopes.
@@ -128,10 +123,23 @@ class Settings(settings.ProcessSettings):
     blobs: Annotated[Blobs, env.made(_blobs)] = env.MADE
     http_address: env.Address = env.variable("TIDINGS_NETWORK_HTTP_ADDRESS", "127.0.0.1:9095")
     tcp_address: env.Address = env.variable("TIDINGS_NETWORK_TCP_ADDRESS", "127.0.0.1:9096")
-    http_certificate: Annotated[Certificate, _certificate("HTTP")] = env.MADE
-    tcp_certificate: Annotated[Certificate, _certificate("TCP")] = env.MADE
+    http_certificate: Annotated[TlsFiles, _certificate("HTTP")] = env.MADE
+    tcp_certificate: Annotated[TlsFiles, _certificate("TCP")] = env.MADE
     delay: Annotated[tuple[float, float], env.text(_delay)] = env.variable("TIDINGS_NETWORK_DELAY_MS", (0.0, 0.0))
     message_ttl: Annotated[int, env.integer(1, 365 * DAY)] = env.variable("TIDINGS_NETWORK_MESSAGE_TTL_S", 30 * DAY)
     expiry_interval: Annotated[float, env.number(0.05, 3600)] = env.variable("TIDINGS_NETWORK_EXPIRY_INTERVAL_S", 5.0)
     limits: Annotated[Limits, env.made(lambda data: Limits.part(data["variables"]))] = env.MADE
     quotas: Annotated[Quotas, env.made(lambda data: Quotas.part(data["variables"]))] = env.MADE
+
+    def ways(self) -> Sequence[exposure.Way]:
+        """Both listeners."""
+        listeners = (
+            ("HTTP", self.http_address, self.http_certificate),
+            ("TCP", self.tcp_address, self.tcp_certificate),
+        )
+        return [
+            exposure.Way(
+                exposure.NETWORK, f"TIDINGS_NETWORK_{name}_ADDRESS", address[0], bool(files.chain), exposure.OWN
+            )
+            for name, address, files in listeners
+        ]

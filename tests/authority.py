@@ -12,6 +12,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from tidings.runtime.tls import TlsFiles
+
 NOW = datetime.datetime.now(datetime.UTC)
 _PEM = serialization.Encoding.PEM
 
@@ -39,6 +41,14 @@ class Authority:
     def bundle(self, *names: str, days: int = 30) -> bytes:
         """Key, certificate, authority: as it is uploaded."""
         return b"".join((*self.issue(*names, days=days), self.pem))
+
+    def files(self, directory: Path, name: str, *names: str, days: int = 30) -> TlsFiles:
+        """A new certificate with its key and this authority, each in a file of the directory."""
+        key, certificate = self.issue(*names, days=days)
+        paths = [directory / f"{name}.{ending}" for ending in ("pem", "key", "ca")]
+        for path, content in zip(paths, (certificate, key, self.pem), strict=True):
+            path.write_bytes(content)
+        return TlsFiles(*map(str, paths))
 
     def server_context(self, directory: Path, *names: str) -> ssl.SSLContext:
         """For a server that shows a new certificate."""

@@ -117,7 +117,7 @@ async def database_factory(
 async def _migrate(url: str, family: str) -> None:
     database = Database(DatabaseSettings(url), family)
     try:
-        await schema.create_database(url)
+        await schema.create_database(database.settings)
         await schema.upgrade(database)
     finally:
         await database.close()

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from prometheus_client import Histogram
 
+from tidings.runtime.exposure import ON_THIS_MACHINE, LinkCalls
 from tidings.runtime.service import Wakeup
 from tidings.storage.business import shards
 from tidings.storage.business.shards import Owner
@@ -92,7 +93,10 @@ class CoreappLinks:
         timeout: float,
         stall: float = STALL,
         max_waiting: int = MAX_WAITING,
+        calls: LinkCalls = ON_THIS_MACHINE,
     ) -> None:
+        """calls: how Coreapps are checked."""
+        self._calls = calls
         self._map = shard_map
         self._key = key
         self._patience = patience
@@ -136,7 +140,7 @@ class CoreappLinks:
         self._owners = {owner.shard: owner for owner in owners}
         wanted = {owner.address for owner in owners if owner.address}
         for address in wanted - self._peers.keys():
-            peer = self._peers[address] = Peer(address, self._key, self._changed, stall=self._stall)
+            peer = self._peers[address] = Peer(address, self._key, self._changed, stall=self._stall, calls=self._calls)
             self._tasks[address] = asyncio.create_task(peer.run(), name=f"coreapp {address}")
         for address in self._peers.keys() - wanted:
             self._retire(self._peers.pop(address), self._tasks.pop(address))

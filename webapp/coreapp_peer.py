@@ -7,10 +7,13 @@ import logging
 import math
 import os
 import random
+import ssl
 from collections.abc import Callable
 
 from prometheus_client import Gauge
 
+from tidings.runtime.exposure import ON_THIS_MACHINE, LinkCalls
+from tidings.runtime.tls import describe
 from tidings.wire import core
 from tidings.wire.connection import MAX_FRAME, Connection, Disconnected, FrameTooLong, NotSent, connect
 from tidings.wire.requests import Requests, TooManyQuestions
@@ -31,7 +34,17 @@ FIRST_RETRY, LAST_RETRY, CONNECT_TIMEOUT = 0.05, 1.0, 5.0
 class Peer:
     """One Coreapp: connects, connects again, asks."""
 
-    def __init__(self, address: str, key: str, changed: Callable[[], None], *, stall: float = STALL) -> None:
+    def __init__(
+        self,
+        address: str,
+        key: str,
+        changed: Callable[[], None],
+        *,
+        stall: float = STALL,
+        calls: LinkCalls = ON_THIS_MACHINE,
+    ) -> None:
+        """calls: how the Coreapp is checked."""
+        self._calls = calls
         self.address = address
         self.problem = "connecting"
         self._key = key
@@ -143,8 +156,10 @@ class Peer:
 
     async def _connect(self) -> None:
         host, _, port = self.address.rpartition(":")
+        host = host.strip("[]")
+        tls = self._calls.context_for(host)
         async with asyncio.timeout(CONNECT_TIMEOUT):
-            connection = await connect(host.strip("[]"), int(port), core.Answer, self)
+            connection = await connect(host, int(port), core.Answer, self, tls=tls)
             answer = await self._requests.ask(
                 connection, lambda n: core.Hello(n=n, key=self._key), timeout=CONNECT_TIMEOUT
             )
@@ -164,5 +179,7 @@ class Peer:
 def _cause(error: Exception) -> str:
     if isinstance(error, TimeoutError):
         return "connection timed out"
+    if isinstance(error, ssl.SSLError):
+        return describe(error)
     # The text of the system, because event loops differ in theirs.
     return os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)

@@ -122,9 +122,14 @@ class CertificateBundle:
         addresses = found.get_values_for_type(x509.IPAddress)
         return (*found.get_values_for_type(x509.DNSName), *(str(address) for address in addresses))
 
+    @property
+    def ends(self) -> datetime.datetime:
+        """Of the certificate itself."""
+        return self._certificates[0].not_valid_after_utc
+
     def is_fresh(self, now: datetime.datetime) -> bool:
         """Will it be valid for a while?"""
-        return now + RENEW_DAYS * _DAY < self._certificates[0].not_valid_after_utc
+        return now + RENEW_DAYS * _DAY < self.ends
 
 
 def parse_authorities(text: bytes) -> bytes:

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
 import os
 import socket
 import ssl
 import struct
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 
 import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
-from tidings.runtime import http1
+from tidings.runtime import http1, https
 from tidings.runtime.env import SettingsError
+from tidings.runtime.tls_server import Handshakes
 from tidings.wire.codes import INVALID_REQUEST
 from webapp.answers import error_answer
 from webapp.errors import InvalidRequest
@@ -80,16 +80,12 @@ class Protocol(http1.StayingProtocol):
         self.transport.close()
 
 
-class _Server(uvicorn.Server):
-    """Leaves signals to the process, and says when it has started."""
+class _Server(https.Server):
+    """Says when it has started."""
 
     def __init__(self, config: uvicorn.Config, started: Callable[[], None]) -> None:
-        super().__init__(config)
+        super().__init__(config, Handshakes("api"))
         self._on_started = started
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Generator[None, None, None]:
-        yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -123,9 +119,9 @@ class HTTPServer:
             server_header=False,
             timeout_keep_alive=KEEP_ALIVE,
             timeout_graceful_shutdown=GRACE,
-            ssl_context_factory=None if tls is None else lambda config, default: tls,
         )
         self._server = _Server(config, started)
+        self._server.tls = tls
 
     def load(self) -> Load:
         """How busy it is now."""

@@ -16,9 +16,10 @@ import webapp.app
 from tidings.e2ee.installation_secrets import SecretSealer
 from tidings.egress.guard import EgressGuard
 from tidings.media.files import Files
-from tidings.runtime import service
+from tidings.runtime import exposure, service
 from tidings.runtime.clock import Clock, SystemClock
 from tidings.runtime.env import SettingsError
+from tidings.runtime.tls import CertificateWatch
 from tidings.storage import schema
 from tidings.storage.business import accounts
 from tidings.storage.database import Database
@@ -83,17 +84,20 @@ class Parts:
     templates: Templates
     hasher: Hasher
     tls: ServerTLS | None
+    certificates: CertificateWatch
     metrics: ProcessMetrics
 
 
 def assemble(settings: Settings, database: Database, shard_map: ShardMap, hasher: Hasher, clock: Clock) -> Parts:
-    """Every part, none started."""
+    """Every part, none started. Raises `UnusableCertificate`."""
+    calls = exposure.link_calls(settings.tls_files, settings.plaintext)
     tokens = Tokens(database, settings.secrets.jwt_key, clock)
     links = CoreappLinks(
         shard_map,
         settings.secrets.link_key,
         patience=settings.coreapp_patience,
         timeout=settings.coreapp_timeout,
+        calls=calls,
     )
     logins = wiring.wire(database, settings.account, settings.first_password, tokens=tokens, hasher=hasher, clock=clock)
     templates = Templates(database, settings.account, clock)
@@ -124,7 +128,9 @@ def assemble(settings: Settings, database: Database, shard_map: ShardMap, hasher
         open_metrics=not settings.api_key,
         only_login=logins.only_login,
     )
-    return Parts(app, links, tokens, RevocationWatch(tokens, clock), logins, templates, hasher, tls, metrics)
+    certificates = CertificateWatch([calls.context, database.tls], clock)
+    watch = RevocationWatch(tokens, clock)
+    return Parts(app, links, tokens, watch, logins, templates, hasher, tls, certificates, metrics)
 
 
 def _rate_limits(settings: Settings, clock: Clock) -> RateLimits:
@@ -208,7 +214,7 @@ async def run(
         http = server.HTTPServer(parts.app, [listener], started, tls=parts.tls.context if parts.tls else None)
         parts.metrics.watch(http.load)
         services: list[service.Service] = [parts.links, parts.watch, parts.logins.upkeep, parts.logins.first_start]
-        services.append(parts.templates)
+        services += [parts.templates, parts.certificates]
         if parts.tls is not None:
             services.append(parts.tls)
         await service.run_services([*services, http], stop)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 from tidings.egress.settings import OutgoingWebhooks
-from tidings.runtime import env, first_password, settings
+from tidings.runtime import env, exposure, first_password, settings
 from tidings.runtime.first_password import FirstPassword
 from tidings.runtime.settings import DatabaseSettings, Secrets
 from webapp import password_rule, pem
@@ -53,7 +53,7 @@ def _first_password(data: Mapping[str, Any]) -> FirstPassword:
 
 
 def _needs_tls(data: Mapping[str, Any]) -> bool:
-    return not (data["embedded"] or env.is_loopback(data["address"][0]))
+    return not env.is_loopback(data["address"][0])
 
 
 def _tls_names(data: Mapping[str, Any]) -> tuple[str, ...]:
@@ -122,3 +122,11 @@ class Settings(settings.ProcessSettings):
     media_dir: Annotated[Path, settings.below_data_dir("media")] = env.variable("TIDINGS_MEDIA_DIR", None)
     media_reserve: Annotated[int, env.integer(unit=env.MIB)] = env.variable("TIDINGS_MEDIA_RESERVE_MB", "100")
     max_uploads: Annotated[int, env.integer(1, 1000)] = env.variable("TIDINGS_MAX_UPLOADS", 16)
+
+    def ways(self) -> Sequence[exposure.Way]:
+        """The API, and the one Coreapp where it is named."""
+        api = exposure.Way("api", "TIDINGS_API_ADDRESS", self.address[0], self.tls, "TIDINGS_API_TLS=1")
+        if self.coreapp is None:
+            return (api,)
+        secured = bool(self.tls_files.chain)
+        return (api, exposure.Way(exposure.LINK, "WACORE_HOSTNAME", self.coreapp[0], secured, exposure.OWN))

@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 from tidings.e2ee.installation_secrets import SecretSealer, UnreadableSecret
-from tidings.runtime import service
+from tidings.runtime import service, tls
 from tidings.runtime.clock import Clock
 from tidings.storage.business import certificates
 from tidings.storage.database import Connection, Database
@@ -55,6 +55,7 @@ class ServerTLS:
             # What a handshake begins with must have a certificate too.
             await asyncio.to_thread(_load, bundle.pem, self.context)
         self._current, self._pem = fresh, bundle.pem
+        tls.EXPIRY.labels("api", "certificate").set(bundle.ends.timestamp())
         log.info("tls.certificate", extra={"names": ",".join(bundle.names)})
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -136,7 +137,7 @@ def check(pem: bytes) -> None:
 
 def _context() -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    tls.harden_server(context)
     context.set_alpn_protocols(["http/1.1"])
     return context
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import ssl
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
 from cli import guard, process
 from cli.settings import WholeSettings
+from tidings.runtime import exposure, tls
+from tidings.runtime.exposure import LinkCalls
 from tidings.runtime.settings import DatabaseSettings
 from tidings.storage.business import callbacks, shards
 from tidings.storage.business.callbacks import Callback
@@ -35,9 +38,7 @@ def run(options: argparse.Namespace) -> int:
     found = WholeSettings.read(os.environ)
     if options.action == "list":
         return asyncio.run(_list(found.business))
-    return int(
-        process.run_loop(_replay(found.business, found.secrets.link_key, [_seq(event) for event in options.events]))
-    )
+    return int(process.run_loop(_replay(found, [_seq(event) for event in options.events])))
 
 
 def _seq(event: str) -> int:
@@ -77,8 +78,9 @@ def _comes_again(row: Callback) -> str:
     return f"again at {due:%Y-%m-%dT%H:%M:%SZ}"
 
 
-async def _replay(where: DatabaseSettings, key: str, seqs: list[int]) -> int:
-    database = Database(where, "business")
+async def _replay(found: WholeSettings, seqs: list[int]) -> int:
+    calls = exposure.link_calls(found.tls_files, found.plaintext)
+    database = Database(found.business, "business")
     try:
         async with database.reading() as connection:
             owners = [owner for owner in await shards.list_owners(connection) if owner.address]
@@ -88,15 +90,19 @@ async def _replay(where: DatabaseSettings, key: str, seqs: list[int]) -> int:
         raise guard.Failure("no Coreapp owns a shard: start one first")
     total = 0
     for owner in owners:
-        total += await _ask(owner.address, key, seqs)
+        total += await _ask(owner.address, found.secrets.link_key, seqs, calls)
     print(f"{total} callbacks are pending again")
     return 0
 
 
-async def _ask(address: str, key: str, seqs: list[int]) -> int:
+async def _ask(address: str, key: str, seqs: list[int], calls: LinkCalls) -> int:
     host, _, port = address.rpartition(":")
+    host = host.strip("[]")
     asker = _Asker()
-    connection = await connect(host, int(port), core.Answer, asker)
+    try:
+        connection = await connect(host, int(port), core.Answer, asker, tls=calls.context_for(host))
+    except ssl.SSLError as error:
+        raise guard.Failure(f"the Coreapp at {address}: {tls.describe(error)}") from error
     try:
         await asker.requests.ask(connection, lambda n: core.Hello(n, key), timeout=10)
         answer = await asker.requests.ask(connection, lambda n: core.ReplayCallbacks(n, seqs), timeout=30)

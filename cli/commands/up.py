@@ -102,6 +102,8 @@ def describe(where: Where, installation: Installation, seconds: float) -> str:
     reader = f"{where.robots_prefixes[0]}110001" if where.robots_prefixes else READER
     served_safely = where.api_url.startswith("https:")
     https = "as the API; POST /v1/certificates/external" if served_safely else "TIDINGS_API_TLS=1 before this command"
+    # Of a certificate that was made here nobody knows yet.
+    curl = "curl -sk" if served_safely else "curl -s"
     if where.first_password:
         credentials = f"{ADMINISTRATOR} / {where.first_password}, to be changed at the first login"
         password, body = where.first_password, f'{{"new_password": "{NEW_PASSWORD}"}}'
@@ -130,11 +132,11 @@ Tidings {tidings.__version__} is up, after {seconds:.1f} s. Ctrl-C stops it.
 
   Log in, ask for a contact, send it a message:
 
-    TOKEN=$(curl -s -u '{ADMINISTRATOR}:{password}' -H 'Content-Type: application/json' -d '{body}' \\
+    TOKEN=$({curl} -u '{ADMINISTRATOR}:{password}' -H 'Content-Type: application/json' -d '{body}' \\
       {where.api_url}/v1/users/login | sed 's/.*"token": *"\\([^"]*\\)".*/\\1/')
-    curl -s -H "Authorization: Bearer $TOKEN" -H 'Content-Type: application/json' \\
+    {curl} -H "Authorization: Bearer $TOKEN" -H 'Content-Type: application/json' \\
       -d '{{"blocking": "wait", "contacts": ["+{reader}"]}}' {where.api_url}/v1/contacts
-    curl -s -H "Authorization: Bearer $TOKEN" -H 'Content-Type: application/json' \\
+    {curl} -H "Authorization: Bearer $TOKEN" -H 'Content-Type: application/json' \\
       -d '{{"to": "{reader}", "type": "text", "text": {{"body": "Hello"}}}}' {where.api_url}/v1/messages
 
   Be a recipient yourself, in another terminal:

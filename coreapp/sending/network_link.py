@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from prometheus_client import Gauge, Histogram
@@ -37,7 +38,10 @@ class NetworkLink(DeviceListener[str]):
 
     name = "network-link"
 
-    def __init__(self, address: tuple[str, int], device: OwnDevice, *, epoch: int) -> None:
+    def __init__(
+        self, address: tuple[str, int], device: OwnDevice, *, epoch: int, tls: ssl.SSLContext | None = None
+    ) -> None:
+        """tls: how the network is checked; `None` for plaintext."""
         host, port = address
         self._number = device.number
         self._token = device.token
@@ -47,7 +51,7 @@ class NetworkLink(DeviceListener[str]):
         self._prekeys_low: Callable[[], None]
         self._on_connect: list[Callable[[], None]] = []
         self._connection = DeviceConnection[str](
-            transports.tcp(host, port), name=f"{host}:{port}", backoff=BACKOFF, observe=_observe
+            transports.tcp(host, port, tls=tls), name=f"{host}:{port}", backoff=BACKOFF, observe=_observe
         )
         self.connected = False
 

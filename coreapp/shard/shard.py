@@ -108,7 +108,8 @@ async def open_shard(
     await bodies.seal_old(database, lease)
     left, pending, last_seq = await _read_queues(database, lease)
     config = await _load_config(settings, database, device.number, clock)
-    link = NetworkLink(settings.network_tcp, device, epoch=lease.epoch)
+    tls = network.tls if settings.network_tcp_tls else None
+    link = NetworkLink(settings.network_tcp, device, epoch=lease.epoch, tls=tls)
     context = ShardContext(
         settings=settings,
         config=config,

@@ -26,6 +26,7 @@ from handset.terminal.screen import Screen
 from tidings.client import transports
 from tidings.client.errors import ClientError
 from tidings.client.http import NetworkApi
+from tidings.runtime import network_access
 from tidings.runtime.clock import SystemClock
 from tidings.runtime.service import Service
 from tidings.storage import schema
@@ -57,7 +58,8 @@ async def run_terminal(
         with lock.only_one(settings.data_dir, fleet), keyboard.opened(typed) as lines:
             shown_log = ShownLog(settings.data_dir / f"{fleet}.jsonl", clock)
             await schema.prepare(database, migrate=True)
-            async with NetworkApi(settings.http_url) as api:
+            tls = network_access.make_context(settings.network_files, *settings.ways())
+            async with NetworkApi(settings.http_url, tls=tls) as api:
                 console = TerminalConsole(lines, write, stop)
                 terminal = Terminal(digits, context, settings, api=api, console=console, shown_log=shown_log)
                 return await terminal.run()
@@ -101,7 +103,7 @@ class Terminal(DeviceObserver):
         screen = await self._open_screen(files)
         refill = PreKeyRefill(registry, one_time=ONE_TIME_PREKEYS, kyber_one_time=KYBER_PREKEYS)
         rotation = PreKeyRotation(registry, {device.number: device})
-        dials = [transports.over_http(self._settings.http_url)]
+        dials = [transports.over_http(self._settings.http_url, tls=self._api.tls)]
         fleet = Fleet(self._context, [device], screen, dials=dials, api=self._api)
         for observer in (refill, screen, self):
             fleet.observe(observer)

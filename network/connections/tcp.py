@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 from typing import Any
 
 from network.connections.connections import Connections
 from network.connections.session import Session
 from network.errors import CannotListen
-from network.settings import Certificate
+from tidings.runtime import tls
+from tidings.runtime.tls import FileContext, TlsFiles
+from tidings.runtime.tls_server import Handshakes, TlsServer
 from tidings.wire import device
 from tidings.wire.connection import Connection, listen
 
@@ -43,25 +44,28 @@ class TcpListener:
     name = "tcp"
 
     def __init__(
-        self, address: tuple[str, int], certificate: Certificate, connections: Connections, *, write_buffer: int
+        self, address: tuple[str, int], certificate: TlsFiles, connections: Connections, *, write_buffer: int
     ) -> None:
+        """certificate: without one, there is no TLS."""
         self._address = address
         self._certificate = certificate
         self._connections = connections
         self._write_buffer = write_buffer
-        self._server: asyncio.Server | None = None
+        self._server: asyncio.Server | TlsServer | None = None
+        self.tls: FileContext | None = None
 
     async def open(self) -> tuple[str, int]:
         """Listen; returns the address with the port that was bound. Raises `CannotListen`."""
         host, port = self._address
-        tls = make_tls(self._certificate)
+        self.tls = make_tls(self._certificate)
         try:
             self._server = await listen(
                 host,
                 port,
                 device.FromDevice,
                 lambda: _Handler(self._connections),
-                tls=tls,
+                tls=self.tls,
+                handshakes=Handshakes("tcp"),
                 max_write_buffer=self._write_buffer,
                 last_words=_bad_frame,
             )
@@ -80,13 +84,10 @@ class TcpListener:
             self._server.close()
 
 
-def make_tls(certificate: Certificate) -> ssl.SSLContext | None:
+def make_tls(certificate: TlsFiles) -> FileContext | None:
     """The server's side of TLS, `None` when there is no certificate. Raises `CannotListen` when it cannot be used."""
-    if not certificate.chain:
-        return None
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     try:
-        context.load_cert_chain(certificate.chain, certificate.key)
-    except OSError as error:
-        raise CannotListen(f"TIDINGS_NETWORK_TCP_CERTIFICATE {certificate.chain}: {error.strerror or error}") from error
-    return context
+        # What guards here is each device's token.
+        return tls.server("network_tcp", certificate) if certificate.chain else None
+    except tls.UnusableCertificate as error:
+        raise CannotListen(f"TIDINGS_NETWORK_TCP_CERTIFICATE: {error}") from error

@@ -32,7 +32,10 @@ class DeviceEndpoints:
         blocks: Blocks,
         logins: Logins,
         registration_key: str,
+        key_needs_certificate: bool = False,
     ) -> None:
+        """key_needs_certificate: the registration key is taken from clients with a certificate only."""
+        self._key_needs_certificate = key_needs_certificate
         self._codes = codes
         self._registrations = registrations
         self._keys = keys
@@ -69,12 +72,12 @@ class DeviceEndpoints:
         if body.code:
             await self._codes.redeem(body.number, body.code)
         else:
-            http.require_key(request, self._registration_key)
+            self._require_key(request)
         (token,) = await self._registrations.register([body])
         return JSONResponse({"number": body.number, "token": token}, 201)
 
     async def register_many(self, request: Request) -> JSONResponse:
-        http.require_key(request, self._registration_key)
+        self._require_key(request)
         body = await http.read_body(request, registration.BulkRegistration, limit=MAX_BULK_BODY)
         tokens = await self._registrations.register(body.registrations)
         registered = [
@@ -107,6 +110,9 @@ class DeviceEndpoints:
         _require_number(other)
         await self._blocks.unblock(number, other)
         return JSONResponse({"number": number, "other": other, "blocked": False})
+
+    def _require_key(self, request: Request) -> None:
+        http.require_key(request, self._registration_key, certified=self._key_needs_certificate)
 
     async def _authenticate(self, request: Request, number: str) -> None:
         _require_number(number)

@@ -11,10 +11,11 @@ import websockets
 from fastapi import FastAPI, WebSocket
 
 from network.http_server import HttpServer
-from network.settings import Certificate, Limits
+from network.settings import Limits
 from tests.conftest import DatabaseFactory
 from tests.network.support import PATIENCE, Network
 from tidings.runtime.http1 import HEAD_TIMEOUT
+from tidings.runtime.tls import TlsFiles
 
 Address = tuple[str, int]
 
@@ -36,7 +37,7 @@ def make_app() -> FastAPI:
 
 @contextlib.asynccontextmanager
 async def serve(connections: int = 10, head_timeout: float = HEAD_TIMEOUT) -> AsyncIterator[Address]:
-    server = HttpServer(("127.0.0.1", 0), Certificate(), make_app(), connections=connections, head_timeout=head_timeout)
+    server = HttpServer(("127.0.0.1", 0), TlsFiles(), make_app(), connections=connections, head_timeout=head_timeout)
     address = server.open()
     stop = asyncio.Event()
     serving = asyncio.create_task(server.run(stop))

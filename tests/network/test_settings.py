@@ -10,6 +10,7 @@ from network import settings
 from network.errors import CannotListen
 from tests.network.support import Network
 from tidings.runtime.env import SettingsError, printable
+from tidings.runtime.tls import TlsFiles
 
 
 def read(tmp_path: Path, **variables: str) -> settings.Settings:
@@ -30,6 +31,7 @@ def test_every_setting_is_taken_from_its_variable(tmp_path: Path) -> None:
     found = read(
         tmp_path,
         TIDINGS_NETWORK_HTTP_ADDRESS="0.0.0.0:0",
+        TIDINGS_ALLOW_PLAINTEXT="network",
         TIDINGS_NETWORK_TCP_ADDRESS="[::1]:7000",
         TIDINGS_NETWORK_DELAY_MS="80..150",
         TIDINGS_NETWORK_MESSAGE_TTL_S="60",
@@ -54,7 +56,7 @@ def test_every_setting_is_taken_from_its_variable(tmp_path: Path) -> None:
     assert found.blobs == settings.Blobs(directory=tmp_path / "elsewhere", quota=3 * 2**20, ttl=60)
     assert (found.limits.transfers, found.limits.http) == (7, 9)
     assert found.embedded
-    assert found.tcp_certificate == settings.Certificate("chain.pem", "key.pem")
+    assert found.tcp_certificate == TlsFiles("chain.pem", "key.pem")
 
 
 @pytest.mark.parametrize(
@@ -84,7 +86,9 @@ def test_what_may_be_in_flight_fits_into_the_write_buffer(tmp_path: Path, variab
 
 
 def test_nothing_secret_is_printed(tmp_path: Path) -> None:
-    found = read(tmp_path, TIDINGS_REGISTRATION_KEY="hunter2", TIDINGS_NETWORK_DB_URL="mysql+aiomysql://u:hunter2@h/n")
+    found = read(
+        tmp_path, TIDINGS_REGISTRATION_KEY="hunter2", TIDINGS_NETWORK_DB_URL="mysql+aiomysql://u:hunter2@127.0.0.1/n"
+    )
     assert "hunter2" not in str(printable(found))
 
 

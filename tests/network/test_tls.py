@@ -2,53 +2,33 @@
 
 from __future__ import annotations
 
-import datetime
-import ipaddress
+import asyncio
 import ssl
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
 from network.errors import CannotListen
-from network.settings import Certificate
-from tests.network.support import Network
-from tests.network.test_routing import ALICE
+from tests.authority import Authority
+from tests.network.support import PATIENCE, REGISTRATION_KEY, Network
+from tests.network.test_routing import ALICE, BOB
+from tidings.client.errors import NetworkAway, Unauthorized
+from tidings.client.http import NetworkApi
+from tidings.client.memory_device import MemoryDevice
+from tidings.runtime import tls
+from tidings.runtime.tls import TlsFiles
 from tidings.wire import connection as wire
-from tidings.wire import device
+from tidings.wire import content, device
+
+OURS, THEIRS = Authority(), Authority("Another authority")
 
 
 @pytest.fixture(params=[("tcp", "sqlite")], ids=["sqlite"])
 def pair(request: pytest.FixtureRequest) -> tuple[str, str]:
     transport, database = request.param
     return transport, database
-
-
-def self_signed(directory: Path) -> Certificate:
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "network under test")])
-    now = datetime.datetime.now(datetime.UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(hours=1))
-        .not_valid_after(now + datetime.timedelta(hours=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    chain, private = directory / "chain.pem", directory / "key.pem"
-    chain.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    private.write_bytes(
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    )
-    return Certificate(str(chain), str(private))
 
 
 class Quiet:
@@ -62,9 +42,10 @@ class Quiet:
 
 
 async def test_tcp_and_http_take_tls_and_nothing_else(network: Network, tmp_path: Path) -> None:
-    certificate = self_signed(tmp_path)
+    files = OURS.files(tmp_path, "network", "127.0.0.1")
+    certificate = TlsFiles(files.chain, files.key)
     await network.start(tcp_certificate=certificate, http_certificate=certificate)
-    trust = ssl.create_default_context(cafile=certificate.chain)
+    trust = ssl.create_default_context(cafile=files.authorities)
     connection = await wire.connect(*network.addresses.tcp, device.FromNetwork, Quiet(), tls=trust)
     assert connection.is_open
     connection.close("done")
@@ -79,8 +60,59 @@ async def test_tcp_and_http_take_tls_and_nothing_else(network: Network, tmp_path
     await plain.closed.wait()
 
 
+class Recipient(MemoryDevice):
+    """A device that knows what has come."""
+
+    def __init__(self, url: str, number: str, tls: ssl.SSLContext) -> None:
+        super().__init__(url, number, tls=tls)
+        self.online = asyncio.Event()
+        self.come: asyncio.Queue[bytes] = asyncio.Queue()
+
+    def ready(self) -> None:
+        self.online.set()
+
+    def received(self, peer: str, plaintext: bytes) -> None:
+        self.come.put_nowait(plaintext)
+
+
+async def test_the_registration_key_is_taken_with_a_certificate_only_and_devices_need_none(
+    network: Network, tmp_path: Path
+) -> None:
+    certificate = OURS.files(tmp_path, "network", "127.0.0.1")
+    await network.start(tcp_certificate=certificate, http_certificate=certificate)
+    url = f"https://127.0.0.1:{network.addresses.http[1]}"
+    ours = tls.client("network", OURS.files(tmp_path, "robots", "robots"))
+    bare = tls.client("network", TlsFiles(authorities=certificate.authorities))
+    theirs = THEIRS.files(tmp_path, "theirs", "robots")
+    strange = tls.client("network", TlsFiles(theirs.chain, theirs.key, certificate.authorities))
+    # The right key and a wrong one are answered alike, so that none can be tried.
+    for key in (REGISTRATION_KEY, "wrong"):
+        with pytest.raises(Unauthorized, match="from clients with a certificate only"):
+            await Recipient(url, ALICE, bare).register(key)
+    with pytest.raises(NetworkAway):
+        await Recipient(url, ALICE, strange).register(REGISTRATION_KEY)
+    async with NetworkApi(url, tls=bare) as api:
+        with pytest.raises(Unauthorized, match="from clients with a certificate only"):
+            await api.register_many([], REGISTRATION_KEY)
+    with pytest.raises(Unauthorized, match="is wrong"):
+        await Recipient(url, ALICE, ours).register("wrong")
+    # The token is good without a certificate.
+    alice, bob = Recipient(url, ALICE, bare), Recipient(url, BOB, bare)
+    for person in (alice, bob):
+        person._tls = ours
+        await person.register(REGISTRATION_KEY)
+    stop = asyncio.Event()
+    running = [asyncio.create_task(person.run(stop)) for person in (alice, bob)]
+    async with asyncio.timeout(PATIENCE):
+        await asyncio.gather(alice.online.wait(), bob.online.wait())
+        await alice.send(BOB, content.encode_text("over TLS"))
+        assert content.decode(await bob.come.get()).text == content.Text("over TLS")
+    stop.set()
+    await asyncio.gather(*running)
+
+
 async def test_a_certificate_that_is_not_there_is_one_clear_error(network: Network, tmp_path: Path) -> None:
-    missing = Certificate(str(tmp_path / "chain.pem"), str(tmp_path / "key.pem"))
+    missing = TlsFiles(str(tmp_path / "chain.pem"), str(tmp_path / "key.pem"))
     for name in ("TCP", "HTTP"):
         changes: dict[str, Any] = {f"{name.lower()}_certificate": missing}
         with pytest.raises(CannotListen, match=f"TIDINGS_NETWORK_{name}_CERTIFICATE"):

@@ -16,6 +16,7 @@ import pytest
 from tidings.runtime import env, settings
 from tidings.runtime.env import SettingsError
 from tidings.runtime.settings import DatabaseSettings
+from tidings.runtime.tls import TlsFiles
 
 
 class Holder(env.Variables):
@@ -101,19 +102,41 @@ def test_the_names_of_the_original_lead_to_mysql_and_its_password_is_never_shown
         WA_DB_USERNAME="who",
         WA_DB_PASSWORD="p@ss/w:rd",
         WA_DB_PORT="3307",
+        WA_DB_SSL_CA="ca.pem",
     ).network
     assert where.url == "mysql+aiomysql://who:p%40ss%2Fw%3Ard@db:3307/tidings_network"
     assert repr(where) == "DatabaseSettings(mysql+aiomysql://db:3307/tidings_network)"
 
 
-@pytest.mark.parametrize("variable", ["WA_DB_SSL_CA", "WA_DB_SSL_CERT", "WA_DB_SSL_KEY"])
-def test_encryption_that_is_asked_for_and_not_there_is_a_mistake(tmp_path: Path, variable: str) -> None:
-    with pytest.raises(SettingsError, match=variable):
-        databases(tmp_path, WA_DB_ENGINE="MYSQL", **{variable: "/some/file.pem"})
+def test_a_server_elsewhere_is_spoken_to_over_tls_unless_plaintext_is_asked_for(tmp_path: Path) -> None:
+    elsewhere = {"WA_DB_ENGINE": "MYSQL", "WA_DB_HOSTNAME": "db.example"}
+    with pytest.raises(SettingsError, match=r"WA_DB_HOSTNAME: db.example .*: set WA_DB_SSL_CA, or .*=database$"):
+        databases(tmp_path, **elsewhere)
+    assert databases(tmp_path, **elsewhere, TIDINGS_ALLOW_PLAINTEXT="database").business.tls is None
+    assert databases(tmp_path, WA_DB_ENGINE="MYSQL").business.tls is None
+    own = {"WA_DB_SSL_CERT": "/c.pem", "WA_DB_SSL_KEY": "/c.key"}
+    found = databases(tmp_path, **elsewhere, **own, WA_DB_SSL_CA="/ca.pem")
+    assert found.business.tls == found.network.tls == TlsFiles("/c.pem", "/c.key", "/ca.pem")
+    for missing in ("WA_DB_SSL_CERT", "WA_DB_SSL_KEY"):
+        with pytest.raises(SettingsError, match="go together"):
+            databases(tmp_path, **elsewhere, **{**own, missing: ""}, WA_DB_SSL_CA="/ca.pem")
+
+
+def test_an_address_may_name_the_files_for_tls_and_keeps_the_rest_of_its_query(tmp_path: Path) -> None:
+    address = "mysql+aiomysql://me:p%40ss@[2001:db8::1]:3307/x"
+    variables = {"TIDINGS_NETWORK_DB_URL": f"{address}?ssl_ca=/srv/ca.pem&program_name=t", "WA_DB_SSL_CA": "/other.pem"}
+    found = databases(tmp_path, **variables)
+    assert (found.network.url, found.network.tls) == (f"{address}?program_name=t", TlsFiles("", "", "/srv/ca.pem"))
+    # Of SQLite there is nothing to encrypt.
+    assert found.business.tls is None
+    found = databases(tmp_path, **variables, TIDINGS_BUSINESS_DB_URL="mysql+aiomysql://me@db/x")
+    assert found.business.tls == TlsFiles("", "", "/other.pem")
+    with pytest.raises(SettingsError, match=r"TIDINGS_NETWORK_DB_URL: 2001:db8::1 is not on this machine"):
+        databases(tmp_path, TIDINGS_NETWORK_DB_URL=address)
 
 
 def test_variables_of_the_original_that_are_not_needed_are_not_looked_at(tmp_path: Path) -> None:
-    ours = {f"TIDINGS_{family}_DB_URL": "mysql+aiomysql://me@db/x" for family in ("BUSINESS", "NETWORK")}
+    ours = {f"TIDINGS_{family}_DB_URL": "mysql+aiomysql://me@127.0.0.1/x" for family in ("BUSINESS", "NETWORK")}
     found = databases(tmp_path, **ours, WA_DB_ENGINE="PGSQL", WA_DB_PORT="none")
     assert found.business.engine == "mysql"
 

@@ -80,7 +80,7 @@ async def make(database_engine: str, request: pytest.FixtureRequest, tmp_path: P
         name = f"migrated_{next(_numbers)}"
         names.append(name)
         url = server.url(name) if server else f"sqlite+aiosqlite:///{tmp_path}/{name}.db"
-        await schema.create_database(url)
+        await schema.create_database(DatabaseSettings(url))
         database = Database(DatabaseSettings(url), family)
         opened.append(database)
         return database

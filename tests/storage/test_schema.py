@@ -43,8 +43,8 @@ async def empty(database_engine: str, request: pytest.FixtureRequest, tmp_path: 
 
 
 async def test_start_refuses_on_tables_that_are_not_there_and_migrating_mends_it(empty: Database) -> None:
-    await schema.create_database(empty.settings.url)
-    await schema.create_database(empty.settings.url)
+    await schema.create_database(empty.settings)
+    await schema.create_database(empty.settings)
     with pytest.raises(schema.PendingMigrations, match="tidings migrate"):
         await schema.prepare(empty, migrate=False)
     before, after = await schema.upgrade(empty)

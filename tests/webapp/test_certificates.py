@@ -316,7 +316,7 @@ def test_https_is_on_where_others_can_reach_the_api_unless_it_is_said_otherwise(
     assert read(tmp_path, TIDINGS_API_TLS="1").tls
     assert read(tmp_path, **everywhere).tls
     assert not read(tmp_path, **everywhere, TIDINGS_API_TLS="0").tls
-    assert not read(tmp_path, **everywhere, TIDINGS_EMBEDDED="1").tls
+    assert read(tmp_path, **everywhere, TIDINGS_EMBEDDED="1").tls
 
 
 def test_names_come_from_the_settings_and_the_address(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from harness import metrics
 from tests.coreapp.signals import soon
 from tests.webapp.conftest import Serve, Served, body, code, errors
 from tests.webapp.fake_coreapp import LINK_KEY, FakeCoreapp
+from tidings.runtime.exposure import LinkCalls
 from tidings.storage.business import shards
 from tidings.storage.business.shards import Owner
 from tidings.storage.database import Database
@@ -102,6 +103,18 @@ async def test_patience_ends_and_names_the_address_and_the_cause(link: Link) -> 
     links = await link(FixedShardMap("127.0.0.1", coreapp.port), patience=0.3)
     with pytest.raises(CoreappUnreachable, match=f"127.0.0.1:{coreapp.port} cannot be reached: Connection refused"):
         await accept(links)
+
+
+async def test_a_coreapp_elsewhere_is_not_spoken_to_in_the_clear_unless_that_is_asked_for(link: Link) -> None:
+    links = await link(FixedShardMap("core.invalid", 6252), patience=0.3)
+    with pytest.raises(
+        CoreappUnreachable, match=r"core\.invalid is not on this machine and there is no TLS: set TIDINGS_TLS"
+    ):
+        await accept(links)
+    links = await link(FixedShardMap("core.invalid", 6252), patience=0.3, calls=LinkCalls(plaintext=True))
+    with pytest.raises(CoreappUnreachable) as caught:
+        await accept(links)
+    assert "TLS" not in str(caught.value)
 
 
 async def test_a_question_that_was_sent_is_never_sent_again(coreapp: FakeCoreapp, link: Link) -> None:

@@ -41,7 +41,7 @@ def test_the_burst_follows_the_rate_unless_it_is_given(tmp_path: Path) -> None:
     ],
 )
 def test_the_coreapps_address_may_leave_out_its_port(tmp_path: Path, name: str, address: tuple[str, int]) -> None:
-    assert read(tmp_path, WACORE_HOSTNAME=name).coreapp == address
+    assert read(tmp_path, WACORE_HOSTNAME=name, TIDINGS_ALLOW_PLAINTEXT="link").coreapp == address
 
 
 @pytest.mark.parametrize(

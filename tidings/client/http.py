@@ -82,6 +82,7 @@ class NetworkApi:
         The environment's proxies are not used.
         """
         self.url = url.rstrip("/")
+        self.tls = tls
         connections = CALLS + transfers
         secure = self.url.startswith("https:")
         self._client = httpx.AsyncClient(

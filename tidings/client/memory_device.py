@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+import ssl
 from collections.abc import Sequence
 
 from tidings import e2ee
@@ -31,10 +32,12 @@ class MemoryDevice(DeviceListener[str]):
     Messages between people only: what comes for a group is acknowledged and passed over.
     """
 
-    def __init__(self, url: str, number: str) -> None:
-        """url: of the network's HTTP API; number: digits with the country code."""
+    def __init__(self, url: str, number: str, *, tls: ssl.SSLContext | None = None) -> None:
+        """url: of the network's HTTP API; number: digits with the country code; tls: how the network is checked, by
+        default by the system's authorities."""
         self.number = number
         self._url = url
+        self._tls = tls
         self._identity = e2ee.IdentityKeyPair.generate()
         self._own, _ = keys.generate(self._identity, 1, one_time=ONE_TIME_KEYS, lasting=True)
         signed = {key.key_id: key for key in (self._own.signed,) if key is not None}
@@ -45,11 +48,11 @@ class MemoryDevice(DeviceListener[str]):
         self._sessions: dict[str, e2ee.SessionRecord] = {}
         # Sent and not answered, by id, in order: sent again after each login, always with the same bytes.
         self._unanswered: dict[str, device.Send] = {}
-        self._connection = DeviceConnection[str](transports.over_http(url))
+        self._connection = DeviceConnection[str](transports.over_http(url, tls=tls))
 
     async def register(self, registration_key: str) -> None:
         """Make the number this device's. Raises `ClientError`."""
-        async with NetworkApi(self._url) as api:
+        async with NetworkApi(self._url, tls=self._tls) as api:
             body = self._own.registration(self.number, self._registration_id, self._identity.public)
             token = await api.register(body, registration_key=registration_key)
         self._connection.log_in(self.number, token)

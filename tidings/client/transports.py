@@ -46,10 +46,13 @@ def tcp(host: str, port: int, *, tls: ssl.SSLContext | None = None) -> Dial:
     return dial
 
 
-def over_http(url: str) -> Dial:
-    """WebSockets to the network whose HTTP address this is: `https://network.example`, say."""
+def over_http(url: str, *, tls: ssl.SSLContext | None = None) -> Dial:
+    """WebSockets to the network whose HTTP address this is: `https://network.example`, say.
+
+    tls: how it is checked, by default by the system's authorities.
+    """
 
     async def dial(handler: Handler) -> FrameTransport:
-        return await websocket.dial("ws" + url.removeprefix("http") + "/v1/connect", handler)
+        return await websocket.dial("ws" + url.removeprefix("http") + "/v1/connect", handler, tls=tls)
 
     return dial

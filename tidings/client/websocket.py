@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import ssl
 from typing import Any
 
 import msgspec
@@ -103,8 +104,11 @@ class WebSocketConnection:
         self._handler.closed(self, self._reason or reason or "closed by peer")
 
 
-async def dial(url: str, handler: Any) -> WebSocketConnection:
-    """Open a connection. Raises `OSError` when nobody answers or the answer is no WebSocket."""
+async def dial(url: str, handler: Any, *, tls: ssl.SSLContext | None = None) -> WebSocketConnection:
+    """Open a connection. Raises `OSError` when nobody answers or the answer is no WebSocket.
+
+    tls: how the host is checked, if not by the system's authorities.
+    """
     try:
         socket = await connect(
             url,
@@ -113,6 +117,7 @@ async def dial(url: str, handler: Any) -> WebSocketConnection:
             compression=None,
             proxy=None,
             close_timeout=1,
+            ssl=(tls or True) if url.startswith("wss:") else None,
         )
     except (websockets.WebSocketException, TimeoutError) as error:
         raise OSError(f"{url}: {error}") from error

@@ -8,14 +8,16 @@ import ipaddress
 import json
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
-from urllib.parse import quote
+from typing import Annotated, Any, Self
+from urllib.parse import parse_qsl, quote, urlencode
 
+import pydantic
 from pydantic import PlainValidator
 
-from tidings.runtime import env, private_files, strangers
+from tidings.runtime import env, exposure, private_files, strangers
+from tidings.runtime.tls import TlsFiles
 
 DEFAULT_NUMBER = "15550000000"
 
@@ -71,11 +73,13 @@ class DatabaseSettings:
     """Where one family of tables lives.
 
     commit_delay: seconds added to each commit, to play a slow or replicated disk in measurements.
+    tls: of the connections to a server, `None` for plaintext.
     """
 
     url: str
     pool_size: int = 10
     commit_delay: float = 0.0
+    tls: TlsFiles | None = None
 
     @property
     def engine(self) -> str:
@@ -110,19 +114,41 @@ class _OriginalVariables(_PoolVariables):
     prefix: str = env.variable("WA_DB_NAME_PREFIX", "tidings_")
 
     def mysql_url(self, family: str) -> str:
-        refused = [name for name in ("WA_DB_SSL_CA", "WA_DB_SSL_CERT", "WA_DB_SSL_KEY") if self.variables.get(name)]
-        if refused:
-            # Whoever sets it must not believe that the connection is encrypted.
-            raise env.mistake(f"{', '.join(refused)} is not supported: connections to the database are not encrypted")
         user, password = quote(self.username, safe=""), quote(self.password, safe="")
         return f"mysql+aiomysql://{user}:{password}@{self.hostname}:{self.port}/{self.prefix}{family}"
 
 
-def check_database_url(url: str, name: str = "database address ") -> str:
-    """Raises `mistake`, without user and password."""
+def database_at(
+    url: str, variables: Mapping[str, str], name: str, *, pool_size: int = 10, commit_delay: float = 0.0
+) -> DatabaseSettings:
+    """The database at an address, which may have the files for TLS in its query: `ssl_ca`, `ssl_cert` and `ssl_key`.
+
+    Where it has none, `WA_DB_SSL_CA`, `_CERT` and `_KEY` are for every server. name: of the variable with the host.
+    Raises `env.mistake`, also when a server on another machine would be spoken to in the clear unasked.
+    """
     if not url.startswith(("sqlite+aiosqlite://", "mysql+aiomysql://")):
-        raise env.mistake(f"{name}{describe_url(url)!r} is neither sqlite+aiosqlite:// nor mysql+aiomysql://")
-    return url
+        raise env.mistake(f"{name}={describe_url(url)!r} is neither sqlite+aiosqlite:// nor mysql+aiomysql://")
+    address, tls = url, None
+    if url.startswith("mysql"):
+        address, _, query = url.partition("?")
+        asked = parse_qsl(query)
+        given = {key: value for key, value in asked if key in _SSL}
+        files = [given.get(key, "") if given else variables.get(f"WA_DB_{key.upper()}", "") for key in _SSL]
+        authorities, chain, key = files
+        if bool(chain) != bool(key) or (chain and not authorities):
+            raise env.mistake("WA_DB_SSL_CERT and WA_DB_SSL_KEY go together, and with WA_DB_SSL_CA")
+        tls = TlsFiles(chain, key, authorities) if authorities else None
+        host = describe_url(address).partition("://")[2].partition("/")[0]
+        host = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+        # Without a host it is a socket in the file system.
+        way = exposure.Way(exposure.DATABASE, name, host or "localhost", tls is not None, "WA_DB_SSL_CA")
+        exposure.require([way], exposure.read_allowed(variables))
+        rest = [(key, value) for key, value in asked if key not in _SSL]
+        address += f"?{urlencode(rest)}" if rest else ""
+    return DatabaseSettings(url=address, pool_size=pool_size, commit_delay=commit_delay, tls=tls)
+
+
+_SSL = ("ssl_ca", "ssl_cert", "ssl_key")
 
 
 def read_database(variables: Mapping[str, str], data_dir: Path, family: str) -> DatabaseSettings:
@@ -132,13 +158,15 @@ def read_database(variables: Mapping[str, str], data_dir: Path, family: str) -> 
     The MySQL schema is `WA_DB_NAME_PREFIX` (default `tidings_`) + family.
     """
     pool: _PoolVariables
-    if url := variables.get(f"TIDINGS_{family.upper()}_DB_URL"):
+    name = f"TIDINGS_{family.upper()}_DB_URL"
+    if url := variables.get(name):
         pool = _PoolVariables(variables=variables)
     else:
+        name = "WA_DB_HOSTNAME"
         pool = original = _OriginalVariables(variables=variables)
         of_sqlite = f"sqlite+aiosqlite:///{data_dir / f'{family}.db'}"
         url = original.mysql_url(family) if original.engine == "MYSQL" else of_sqlite
-    return DatabaseSettings(url=check_database_url(url), pool_size=pool.pool_size, commit_delay=pool.commit_delay)
+    return database_at(url, variables, name, pool_size=pool.pool_size, commit_delay=pool.commit_delay)
 
 
 def database(family: str) -> PlainValidator:
@@ -236,9 +264,24 @@ class LogSettings(env.Variables):
 
 
 class InstallationSettings(LogSettings):
-    """Settings of all that works in the data directory of an installation."""
+    """Settings of all that works in the data directory of an installation.
+
+    tls_files: the certificate that this process shows to the others, and the authorities that vouch for theirs.
+    plaintext: parts of `exposure.PARTS` that may go over a network in the clear.
+    """
 
     data_dir: DataDir = env.variable("TIDINGS_DATA_DIR", "data")
+    tls_files: exposure.InstallationFiles = env.MADE
+    plaintext: exposure.Allowed = exposure.ALLOWED
+
+    def ways(self) -> Sequence[exposure.Way]:
+        """What this process listens on and calls, as far as it is the installation's own."""
+        return ()
+
+    @pydantic.model_validator(mode="after")
+    def _plaintext_is_asked_for(self) -> Self:
+        exposure.require(self.ways(), self.plaintext)
+        return self
 
 
 class ProcessSettings(InstallationSettings):

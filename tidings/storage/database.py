@@ -82,7 +82,8 @@ class Database:
         """
         self.settings = settings
         self.family = family
-        self.engine: AsyncEngine = engine.make(settings, idle_timeout)
+        self.tls = engine.make_context(settings)
+        self.engine: AsyncEngine = engine.make(settings, idle_timeout, self.tls)
         self._deadline = deadline if settings.engine != "sqlite" else math.inf
         self._patience = patience
         self._probe_seconds = probe_seconds

@@ -7,6 +7,7 @@ import contextlib
 import logging
 import math
 import os
+import ssl
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,10 +16,10 @@ from typing import Any
 import aiomysql
 import pymysql
 import sqlalchemy as sa
-from pymysql.constants import CR
+from pymysql.constants import CLIENT, CR
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
-from tidings.runtime import private_files
+from tidings.runtime import private_files, tls
 from tidings.runtime.settings import DatabaseSettings
 from tidings.storage import sqlite_driver
 
@@ -28,8 +29,16 @@ log = logging.getLogger(__name__)
 CONNECT_SECONDS = 5.0
 
 
-def make(settings: DatabaseSettings, idle_timeout: float | None) -> AsyncEngine:
-    """idle_timeout: seconds after which a MySQL server ends a connection that asks nothing."""
+def make_context(settings: DatabaseSettings) -> tls.FileContext | None:
+    """For `make`; `None` for plaintext. Raises `UnusableCertificate`."""
+    return tls.client("database", settings.tls) if settings.tls is not None else None
+
+
+def make(
+    settings: DatabaseSettings, idle_timeout: float | None = None, context: tls.FileContext | None = None
+) -> AsyncEngine:
+    """idle_timeout: seconds after which a MySQL server ends a connection that asks nothing. context: how it is checked
+    over TLS; `None` for plaintext."""
     if settings.engine == "sqlite":
         engine = create_async_engine(
             settings.url,
@@ -51,7 +60,11 @@ def make(settings: DatabaseSettings, idle_timeout: float | None) -> AsyncEngine:
         # Every transaction here is ended by its block; a rollback for good measure would be one more round trip each.
         pool_reset_on_return=None,
         isolation_level="READ COMMITTED",
-        connect_args={"charset": "utf8mb4", "async_creator_fn": _connect_mysql},
+        connect_args={
+            "charset": "utf8mb4",
+            "async_creator_fn": _connect_mysql,
+            **({"ssl": context} if context else {}),
+        },
     )
     sa.event.listen(engine.sync_engine, "connect", _set_up_mysql)
     sa.event.listen(engine.sync_engine, "handle_error", _name_closed_connection)
@@ -77,12 +90,31 @@ def _make_private(dialect: Any, record: Any, arguments: Sequence[Any], named: Ma
                 log.warning("permissions.mended", extra={"path": str(part)})
 
 
+class _Connection(aiomysql.Connection):  # type: ignore[misc]
+    """The driver's, which does not go on in the clear when it was to use TLS and is offered none."""
+
+    async def _request_authentication(self) -> None:
+        if self._ssl_context is not None and not self.server_capabilities & CLIENT.SSL:
+            raise pymysql.err.OperationalError(
+                CR.CR_SSL_CONNECTION_ERROR, f"the database server at {self._host} offers no TLS"
+            )
+        await super()._request_authentication()
+
+
 async def _connect_mysql(**arguments: Any) -> aiomysql.Connection:
     """A connection. The driver's own time-out ends before the greeting, which a server that hangs never sends."""
-    connection = aiomysql.Connection(**arguments)
+    connection = _Connection(**arguments)
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
             await connection._connect()
+    except pymysql.err.OperationalError as error:
+        connection.close()
+        if isinstance(error.__cause__, ssl.SSLError):
+            why = tls.describe(error.__cause__)
+            raise pymysql.err.OperationalError(
+                CR.CR_SSL_CONNECTION_ERROR, f"the database server at {arguments.get('host')}: {why}"
+            ) from error
+        raise
     except (TimeoutError, *_CLOSED) as error:
         connection.close()
         reason = "no greeting in time" if isinstance(error, TimeoutError) else str(error)

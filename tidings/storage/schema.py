@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,9 +13,9 @@ import alembic.config
 import alembic.migration
 import alembic.script
 import sqlalchemy as sa
-from sqlalchemy.ext.asyncio import create_async_engine
 
-from tidings.storage import migration_steps
+from tidings.runtime.settings import DatabaseSettings
+from tidings.storage import engine, migration_steps
 from tidings.storage.database import Database
 
 log = logging.getLogger(__name__)
@@ -54,19 +55,20 @@ def _head(family: str) -> str | None:
     return alembic.script.ScriptDirectory.from_config(_config(family)).get_current_head()
 
 
-async def create_database(url: str) -> None:
-    """Make the MySQL schema that `url` names, if it is not there; nothing to do for SQLite."""
-    address = sa.make_url(url)
-    if address.get_backend_name() != "mysql":
+async def create_database(settings: DatabaseSettings) -> None:
+    """Make the MySQL schema that the address names, if it is not there; nothing to do for SQLite."""
+    if settings.engine == "sqlite":
         return
+    address = sa.make_url(settings.url)
     # `URL.set` takes `None` for "as it is".
-    engine = create_async_engine(address.set(database=""))
+    server = address.set(database="").render_as_string(hide_password=False)
+    pool = engine.make(dataclasses.replace(settings, url=server), context=engine.make_context(settings))
     try:
-        async with engine.begin() as connection:
-            name = engine.dialect.identifier_preparer.quote_identifier(str(address.database))
+        async with pool.begin() as connection:
+            name = pool.dialect.identifier_preparer.quote_identifier(str(address.database))
             await connection.execute(sa.text(f"CREATE DATABASE IF NOT EXISTS {name} CHARACTER SET utf8mb4"))
     finally:
-        await engine.dispose()
+        await pool.dispose()
 
 
 async def upgrade(database: Database, to: str = "head") -> tuple[str | None, str | None]:
@@ -162,7 +164,7 @@ async def durability_warnings(database: Database) -> list[str]:
 async def prepare(database: Database, *, migrate: bool) -> None:
     """What a process does at start: check (or, embedded, upgrade) the tables and warn of weak durability."""
     if migrate:
-        await create_database(database.settings.url)
+        await create_database(database.settings)
         before, after = await upgrade(database)
         if before != after:
             log.info("schema.upgraded", extra={"family": database.family, "before": before, "after": after})

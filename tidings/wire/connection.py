@@ -14,6 +14,9 @@ from typing import Any, Protocol, cast
 
 import msgspec
 
+from tidings.runtime import tls_server
+from tidings.runtime.tls import HANDSHAKE_SECONDS
+from tidings.runtime.tls_server import Handshakes, TlsServer
 from tidings.wire.decoding import UNREADABLE
 
 log = logging.getLogger(__name__)
@@ -208,13 +211,14 @@ async def connect(
     max_frame: int = MAX_FRAME,
     max_write_buffer: int = MAX_WRITE_BUFFER,
 ) -> Connection:
-    """Open a connection. Raises `OSError` when nobody answers."""
+    """Open a connection. tls: how the host is checked. Raises `OSError` when nobody answers, or not that host."""
     loop = asyncio.get_running_loop()
 
     def make() -> Connection:
         return Connection(frames, handler, max_frame=max_frame, max_write_buffer=max_write_buffer)
 
-    _, connection = await loop.create_connection(make, host, port, ssl=tls)
+    patience = HANDSHAKE_SECONDS if tls is not None else None
+    _, connection = await loop.create_connection(make, host, port, ssl=tls, ssl_handshake_timeout=patience)
     return connection
 
 
@@ -225,12 +229,16 @@ async def listen(
     handler: Callable[[], Handler],
     *,
     tls: ssl.SSLContext | None = None,
+    handshakes: Handshakes | None = None,
     max_frame: int = MAX_FRAME,
     max_write_buffer: int = MAX_WRITE_BUFFER,
     last_words: Callable[[str], msgspec.Struct] | None = None,
     linger: float = LINGER,
-) -> asyncio.Server:
-    """Serve connections, each with a handler of its own. Raises `OSError` when the port is taken."""
+) -> asyncio.Server | TlsServer:
+    """Serve connections, each with a handler of its own. Raises `OSError` when the port is taken.
+
+    handshakes: of `tls`; without it they are counted as those of a listener `frames`.
+    """
     loop = asyncio.get_running_loop()
 
     def make() -> Connection:
@@ -243,4 +251,9 @@ async def listen(
             linger=linger,
         )
 
-    return await loop.create_server(make, host, port, ssl=tls)
+    if tls is None:
+        return await loop.create_server(make, host, port)
+    counted = handshakes or Handshakes("frames")
+    server = TlsServer([tls_server.listen(host, port)], make, context=tls, handshakes=counted)
+    server.start()
+    return server

@@ -1,0 +1,164 @@
+"""A certificate authority of an installation's own, and the certificates of its processes, in a directory."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from cli.guard import Failure
+from tidings.runtime import private_files
+
+AUTHORITY = "ca"
+AUTHORITY_DAYS = 3650
+# What is left of a certificate's time when another one takes its place.
+RENEW_DAYS = 30
+
+_DAY = datetime.timedelta(days=1)
+_PEM = serialization.Encoding.PEM
+_USAGES = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])
+
+
+class Authority:
+    """`ca.pem` and `ca.key` of a directory. Keys are their owner's alone, certificates everybody's."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        key: ec.EllipticCurvePrivateKey,
+        certificate: x509.Certificate,
+        now: datetime.datetime,
+    ) -> None:
+        self._directory = directory
+        self._key = key
+        self._now = now
+        self.certificate = certificate
+
+    @classmethod
+    def open(cls, directory: Path, now: datetime.datetime) -> tuple[Authority, bool]:
+        """The directory's authority, and whether it was made now. Raises `Failure` and `OSError`."""
+        private_files.make_directory(directory)
+        path, key_path = directory / f"{AUTHORITY}.pem", directory / f"{AUTHORITY}.key"
+        if not path.exists() and not key_path.exists():
+            key = ec.generate_private_key(ec.SECP256R1())
+            certificate = _certify(_name("Tidings authority"), key, None, (key, []), now, AUTHORITY_DAYS * _DAY)
+            _write(directory, AUTHORITY, key, certificate)
+            return cls(directory, key=key, certificate=certificate, now=now), True
+        try:
+            loaded = serialization.load_pem_private_key(key_path.read_bytes(), None)
+            certificate = x509.load_pem_x509_certificate(path.read_bytes())
+        except FileNotFoundError as error:
+            raise Failure(f"{error.filename} is missing: certificates are made where the authority's key is") from error
+        except (ValueError, TypeError) as error:
+            raise Failure(f"{path} or {key_path} cannot be read: {str(error)[:100]}") from error
+        if not isinstance(loaded, ec.EllipticCurvePrivateKey) or loaded.public_key() != certificate.public_key():
+            raise Failure(f"{key_path} is not the key of {path}")
+        if certificate.not_valid_after_utc <= now:
+            raise Failure(f"{path} has ended: move it and {key_path} away, and give every process the new ones")
+        return cls(directory, key=loaded, certificate=certificate, now=now), False
+
+    def renew(self, name: str, hosts: Sequence[str], days: int, *, anyway: bool) -> tuple[datetime.datetime, bool]:
+        """Have a certificate for a process; when it ends, and whether it was made now. Raises `Failure`.
+
+        One that is there stays if it is this authority's, for these hosts and valid for a while; anyway: not even then.
+        """
+        names = [_general_name(host) for host in hosts]
+        present = self._find(name)
+        if present is not None and not anyway and self._holds(present, names):
+            return present.not_valid_after_utc, False
+        key = ec.generate_private_key(ec.SECP256R1())
+        # Nothing is valid for longer than what vouches for it.
+        time = min(days * _DAY, self.certificate.not_valid_after_utc - self._now)
+        made = _certify(_name(name), key, self.certificate, (self._key, names), self._now, time)
+        _write(self._directory, name, key, made)
+        return made.not_valid_after_utc, True
+
+    def _find(self, name: str) -> x509.Certificate | None:
+        path, key_path = self._directory / f"{name}.pem", self._directory / f"{name}.key"
+        try:
+            found = x509.load_pem_x509_certificate(path.read_bytes())
+            key = serialization.load_pem_private_key(key_path.read_bytes(), None)
+        except (OSError, ValueError, TypeError):
+            return None
+        return found if key.public_key() == found.public_key() else None
+
+    def _holds(self, present: x509.Certificate, names: Sequence[x509.GeneralName]) -> bool:
+        try:
+            present.verify_directly_issued_by(self.certificate)
+            held = present.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        except (ValueError, TypeError, InvalidSignature, x509.ExtensionNotFound):
+            return False
+        return list(held) == list(names) and present.not_valid_after_utc - self._now > RENEW_DAYS * _DAY
+
+
+def _certify(
+    subject: x509.Name,
+    key: ec.EllipticCurvePrivateKey,
+    issuer: x509.Certificate | None,
+    signing: tuple[ec.EllipticCurvePrivateKey, Sequence[x509.GeneralName]],
+    now: datetime.datetime,
+    time: datetime.timedelta,
+) -> x509.Certificate:
+    """An authority's certificate when there is no issuer."""
+    own, names = signing
+    is_authority = issuer is None
+    usage = x509.KeyUsage(not is_authority, False, False, False, False, is_authority, is_authority, False, False)
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer.subject if issuer is not None else subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        # Clocks of machines differ.
+        .not_valid_before(now - datetime.timedelta(hours=1))
+        .not_valid_after(now + time)
+        .add_extension(x509.BasicConstraints(is_authority, 0 if is_authority else None), critical=True)
+        .add_extension(usage, critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(own.public_key()), critical=False)
+    )
+    if not is_authority:
+        builder = builder.add_extension(_USAGES, critical=False)
+        builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
+    return builder.sign(own, hashes.SHA256())
+
+
+def _write(directory: Path, name: str, key: ec.EllipticCurvePrivateKey, certificate: x509.Certificate) -> None:
+    """Each is whole at any time; a process that finds only one of them new goes on with what it has."""
+    private = key.private_bytes(_PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    for ending, content, mode in (("key", private, 0o600), ("pem", certificate.public_bytes(_PEM), 0o644)):
+        path = directory / f"{name}.{ending}"
+        temporary = directory / f".{name}.{ending}.{os.getpid()}"
+        try:
+            with open(temporary, "wb", opener=private_files.opener) as file:
+                os.fchmod(file.fileno(), mode)
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+def _name(common: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common[:64])])
+
+
+def _general_name(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host.strip("[]")))
+    except ValueError:
+        pass
+    try:
+        return x509.DNSName(host)
+    except ValueError:
+        raise Failure(f"{host!r} is no host name or address") from None

@@ -1,0 +1,65 @@
+"""`tidings certificates`: an authority of the installation's own, and a certificate for each of its processes."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import re
+from pathlib import Path
+
+from cli.authority import AUTHORITY, RENEW_DAYS, Authority
+from cli.guard import Failure
+
+PROCESSES = ("webapp", "coreapp", "network", "robots", "database")
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+DAYS = 397
+_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,62}")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The directory, and who is to have a certificate."""
+    parser.epilog = (
+        "Makes an authority (ca.pem, ca.key) and a certificate with its key for each process (NAME.pem, NAME.key), "
+        f"as far as they are not there. Run again, it renews what ends within {RENEW_DAYS} days; processes notice."
+    )
+    parser.add_argument("directory", metavar="DIRECTORY", type=Path)
+    parser.add_argument(
+        "processes",
+        metavar="NAME[=HOST,...]",
+        nargs="*",
+        help=f"a process and what others call it by, besides its name and loopback (default: {' '.join(PROCESSES)})",
+    )
+    parser.add_argument("--days", type=int, default=DAYS, help="how long each is valid (default: %(default)s)")
+    parser.add_argument("--renew", action="store_true", help="make new ones for all of them, whenever they end")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Make what is missing, and say what is there."""
+    if not 1 <= options.days <= 3650:
+        raise Failure("--days is not from 1 to 3650")
+    wanted = [_parse(word) for word in options.processes or PROCESSES]
+    directory = options.directory.expanduser().absolute()
+    authority, is_new = Authority.open(directory, datetime.datetime.now(datetime.UTC))
+    print(_line(AUTHORITY, (), authority.certificate.not_valid_after_utc, made=is_new))
+    for name, hosts in wanted:
+        ends, made = authority.renew(name, hosts, options.days, anyway=options.renew)
+        print(_line(name, hosts, ends, made=made))
+    print(
+        f"\nEach process is given, with its NAME:\n"
+        f"  TIDINGS_TLS_CERTIFICATE={directory}/NAME.pem TIDINGS_TLS_KEY={directory}/NAME.key "
+        f"TIDINGS_TLS_CA={directory}/{AUTHORITY}.pem\n"
+        f"{directory}/{AUTHORITY}.key makes certificates that all of them believe: no process needs it."
+    )
+    return 0
+
+
+def _parse(word: str) -> tuple[str, tuple[str, ...]]:
+    name, _, hosts = word.partition("=")
+    if not _NAME.fullmatch(name) or name == AUTHORITY:
+        raise Failure(f"{name!r} is no name for the files of a process")
+    given = tuple(host.strip() for host in hosts.split(",") if host.strip())
+    return name, tuple(dict.fromkeys((*given, name, *LOOPBACK)))
+
+
+def _line(name: str, hosts: tuple[str, ...], ends: datetime.datetime, *, made: bool) -> str:
+    return f"{'made' if made else 'kept'}  {name}.pem  until {ends:%Y-%m-%d}  {' '.join(hosts)}".rstrip()

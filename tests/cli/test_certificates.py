@@ -1,0 +1,106 @@
+"""Certificates for the processes of an installation, in one command."""
+
+from __future__ import annotations
+
+import datetime
+import re
+import ssl
+import stat
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+
+from cli import main
+from tests.authority import Authority
+from tidings.runtime import tls
+from tidings.runtime.tls import Clients, TlsFiles
+
+
+def run(*words: object) -> int:
+    return main.main(["certificates", *map(str, words)])
+
+
+def names_of(path: Path) -> list[str]:
+    certificate = x509.load_pem_x509_certificate(path.read_bytes())
+    held = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    return [str(name.value) for name in held]
+
+
+def handshake(server: ssl.SSLContext, client: ssl.SSLContext, name: str) -> None:
+    """Both sides in memory. Raises `ssl.SSLError`."""
+    there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
+    sides = [server.wrap_bio(there, back, server_side=True), client.wrap_bio(back, there, server_hostname=name)]
+    done = [False, False]
+    while not all(done):
+        for index, side in enumerate(sides):
+            try:
+                side.do_handshake()
+                done[index] = True
+            except ssl.SSLWantReadError:
+                pass
+
+
+def test_every_process_gets_a_certificate_that_the_others_believe(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    directory = tmp_path / "tls"
+    assert run(directory, "coreapp=core.example,10.0.0.7", "webapp") == 0
+    assert re.findall(r"^(\w+)  (\w+).pem", capsys.readouterr().out, re.MULTILINE) == [
+        ("made", "ca"),
+        ("made", "coreapp"),
+        ("made", "webapp"),
+    ]
+    assert names_of(directory / "coreapp.pem") == [
+        "core.example", "10.0.0.7", "coreapp", "localhost", "127.0.0.1", "::1"
+    ]  # fmt: skip
+    for path in directory.iterdir():
+        assert stat.S_IMODE(path.stat().st_mode) == (0o600 if path.suffix == ".key" else 0o644)
+    assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+    files = {
+        name: TlsFiles(*(str(directory / part) for part in (f"{name}.pem", f"{name}.key", "ca.pem")))
+        for name in ("coreapp", "webapp")
+    }
+    server = tls.server("test", files["coreapp"], clients=Clients.REQUIRED)
+    for name in ("core.example", "10.0.0.7", "localhost"):
+        handshake(server, tls.client("test", files["webapp"]), name)
+    with pytest.raises(ssl.SSLCertVerificationError):
+        handshake(server, tls.client("test", files["webapp"]), "webapp")
+
+
+def test_what_is_there_stays_until_it_ends_soon_or_its_hosts_change(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def made(*words: object) -> list[str]:
+        assert run(tmp_path, *words) == 0
+        return re.findall(r"^made  (\w+).pem", capsys.readouterr().out, re.MULTILINE)
+
+    assert made() == ["ca", "webapp", "coreapp", "network", "robots", "database"]
+    assert made() == []
+    assert made("webapp", "coreapp=new.example") == ["coreapp"]
+    assert made("webapp", "--renew") == ["webapp"]
+    assert made("webapp", "--renew", "--days", 30) == ["webapp"]
+    assert made("webapp") == ["webapp"]
+    end = x509.load_pem_x509_certificate((tmp_path / "webapp.pem").read_bytes()).not_valid_after_utc
+    assert end - datetime.datetime.now(datetime.UTC) > datetime.timedelta(days=390)
+    (tmp_path / "robots.key").unlink()
+    assert made("robots") == ["robots"]
+
+
+def test_what_cannot_be_is_said_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def said(*words: object) -> str:
+        assert run(*words) == 1
+        return capsys.readouterr().err
+
+    assert "'ca' is no name" in said(tmp_path, "ca")
+    assert "'../x' is no name" in said(tmp_path, "../x")
+    assert "no host name" in said(tmp_path, "webapp=ünïcode")
+    assert "--days" in said(tmp_path, "--days", 0)
+    other = Authority().issue("other")
+    (tmp_path / "ca.key").write_bytes(other[0])
+    assert "is not the key of" in said(tmp_path)
+    (tmp_path / "ca.key").unlink()
+    assert "ca.key is missing" in said(tmp_path)
+    (tmp_path / "ca.pem").write_bytes(b"nothing")
+    (tmp_path / "ca.key").write_bytes(other[0])
+    assert "cannot be read" in said(tmp_path)

@@ -1,0 +1,172 @@
+"""TLS to a MariaDB that takes nothing else, and to one that has none."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+
+import pytest
+import uvloop
+
+from cli import tables
+from harness.mariadb import MariaDB
+from harness.proxy import Proxy
+from tests.authority import Authority
+from tidings.runtime.settings import DatabaseSettings, read_database
+from tidings.runtime.tls import TlsFiles, UnusableCertificate
+from tidings.storage import outages, schema
+from tidings.storage.database import Database, DatabaseError
+
+OURS, THEIRS = Authority(), Authority("Another authority")
+NAME = "localhost"
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("tls")
+
+
+@pytest.fixture(scope="module")
+def secure(directory: Path) -> Iterator[MariaDB]:
+    """A server that wants TLS, and of the user `certified` a certificate, too."""
+    files = OURS.files(directory, "server", NAME)
+    paths = (("ssl-cert", files.chain), ("ssl-key", files.key), ("ssl-ca", files.authorities))
+    server = MariaDB(flush_log=0, options=tuple(f"--{name}={path}" for name, path in paths))
+    server.start()
+    try:
+        with server.connect() as connection, connection.cursor() as cursor:
+            cursor.execute("CREATE USER certified@'%' REQUIRE X509")
+            cursor.execute("GRANT ALL ON *.* TO certified@'%'")
+            cursor.execute("CREATE USER anybody@'%'")
+            cursor.execute("GRANT ALL ON *.* TO anybody@'%'")
+            cursor.execute("SET GLOBAL require_secure_transport = ON")
+        yield server
+    finally:
+        server.remove()
+
+
+Ask = Callable[..., Awaitable[str]]
+
+
+@pytest.fixture
+async def ask() -> AsyncIterator[Ask]:
+    """`await ask(url, files)` is the cipher of a connection, empty for none."""
+    opened: list[Database] = []
+
+    async def cipher(url: str, files: TlsFiles | None) -> str:
+        database = Database(DatabaseSettings(url, tls=files), "business")
+        opened.append(database)
+        async with database.reading() as connection:
+            row = (await connection.exec_driver_sql("SHOW STATUS LIKE 'Ssl_cipher'")).one()
+        return str(row[1])
+
+    yield cipher
+    for database in opened:
+        await database.close()
+
+
+def url(port: int, user: str = "anybody", host: str = NAME) -> str:
+    return f"mysql+aiomysql://{user}@{host}:{port}/"
+
+
+def trust(directory: Path) -> TlsFiles:
+    return TlsFiles(authorities=str(directory / "server.ca"))
+
+
+async def test_a_connection_is_encrypted_and_shows_our_certificate_where_it_is_asked_for(
+    secure: MariaDB, directory: Path, ask: Ask
+) -> None:
+    assert (await ask(url(secure.port), trust(directory))).startswith("TLS_AES")
+    ours = OURS.files(directory, "client", "webapp")
+    assert await ask(url(secure.port, "certified"), ours)
+    with pytest.raises(DatabaseError, match="Access denied"):
+        await ask(url(secure.port, "certified"), trust(directory))
+
+
+def test_it_is_so_on_the_event_loop_of_the_processes_too(secure: MariaDB, directory: Path) -> None:
+    async def cipher() -> str:
+        database = Database(DatabaseSettings(url(secure.port), tls=trust(directory)), "business")
+        try:
+            async with database.reading() as connection:
+                return str((await connection.exec_driver_sql("SHOW STATUS LIKE 'Ssl_cipher'")).one()[1])
+        finally:
+            await database.close()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        assert runner.run(cipher())
+
+
+async def test_another_name_and_another_authority_are_refused_in_words_and_tried_again(
+    secure: MariaDB, directory: Path, ask: Ask
+) -> None:
+    theirs = TlsFiles(authorities=THEIRS.files(directory, "theirs", NAME).authorities)
+    for files, host, words in (
+        (theirs, NAME, "the certificate is refused: self-signed"),
+        (trust(directory), "127.0.0.1", "IP address mismatch"),
+    ):
+        with pytest.raises(DatabaseError, match=words) as caught:
+            await ask(url(secure.port, host=host), files)
+        # A certificate can be renewed meanwhile.
+        assert outages.is_outage(caught.value)
+        assert "the database cannot be used" in str(outages.describe(caught.value))
+
+
+async def test_plaintext_is_refused_by_the_one_side_and_by_the_other(
+    secure: MariaDB, mariadb: MariaDB, directory: Path, ask: Ask
+) -> None:
+    with pytest.raises(DatabaseError, match=r"Access denied|insecure"):
+        await ask(url(secure.port), None)
+    # A server, or whoever stands before it, that offers none is not given the password in the clear.
+    with pytest.raises(DatabaseError, match="offers no TLS"):
+        await ask(url(mariadb.port, "root"), trust(directory))
+
+
+async def test_nothing_of_what_is_written_is_seen_on_the_way(secure: MariaDB, directory: Path, ask: Ask) -> None:
+    proxy = Proxy("127.0.0.1", secure.port)
+    await proxy.start()
+    seen = proxy.record()
+    try:
+        for files, user in ((trust(directory), "anybody"), (None, "anybody")):
+            database = Database(DatabaseSettings(url(proxy.address[1], user), tls=files), "business")
+            try:
+                async with database.reading() as connection:
+                    await connection.exec_driver_sql("SELECT 'a canary in a statement'")
+            except DatabaseError:
+                assert files is None
+            finally:
+                await database.close()
+    finally:
+        await proxy.stop()
+    # The server's greeting comes before TLS; the user's name only where there was none, and in the refusal.
+    assert b"MariaDB" in seen
+    assert b"canary" not in seen
+    assert seen.count(b"anybody") == 2
+
+
+async def test_tables_are_made_over_tls_from_the_originals_variables(
+    secure: MariaDB, directory: Path, tmp_path: Path
+) -> None:
+    ours = OURS.files(directory, "migrating", "webapp")
+    variables = {
+        "WA_DB_ENGINE": "MYSQL",
+        "WA_DB_HOSTNAME": NAME,
+        "WA_DB_PORT": str(secure.port),
+        "WA_DB_USERNAME": "certified",
+        "WA_DB_NAME_PREFIX": "tls_",
+        "WA_DB_SSL_CA": ours.authorities,
+        "WA_DB_SSL_CERT": ours.chain,
+        "WA_DB_SSL_KEY": ours.key,
+    }
+    where = read_database(variables, tmp_path, "network")
+    said: list[str] = []
+    await tables.upgrade({"network": where}, said.append)
+    database = Database(where, "network")
+    try:
+        assert f"empty → {await schema.revision(database)}" in said[0]
+    finally:
+        await database.close()
+    with pytest.raises(UnusableCertificate, match=r"none\.pem: No such file"):
+        await tables.upgrade(
+            {"network": read_database({**variables, "WA_DB_SSL_CA": "none.pem"}, tmp_path, "network")}, print
+        )
