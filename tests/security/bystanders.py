@@ -1,6 +1,7 @@
 """`python -m tests.security.bystanders`: who uses an installation while it is attacked, in a process of their own.
 
     webapp      GET /v1/health with a token, each on a new connection
+    logins      POST /v1/users/login with the right password, each on a new connection
     network     GET /health of the network, each on a new connection
     messages    POST /v1/messages on one kept connection, until the answer
     read        the same, until the webhook has heard that the recipient read it
@@ -81,6 +82,7 @@ class Bystanders:
         self._waited: dict[str, Waited] = {}
         self._uses: dict[str, Callable[[], Awaitable[None]]] = {
             "webapp": self._use_webapp,
+            "logins": self._use_logins,
             "network": self._use_network,
             "messages": self._use_messages,
             "read": self._use_read,
@@ -131,6 +133,9 @@ class Bystanders:
     async def _use_webapp(self) -> None:
         status, answer = await self._business.call("GET", "/v1/health")
         _expect(status, 200, answer)
+
+    async def _use_logins(self) -> None:
+        await self._business.log_in()
 
     async def _use_network(self) -> None:
         status, answer = await self._network.call("GET", "/health", authorization=b"none")

@@ -170,8 +170,7 @@ async def test_guesses_are_counted_before_they_are_hashed(checks: Checks) -> Non
 
 async def test_whoever_joins_a_check_that_is_refused_is_judged_by_its_own_address(checks: Checks) -> None:
     for number in range(round(STRANGER.burst)):
-        checks.clock.advance(1)
-        await checks.wrong(user=f"user {number}", address="192.0.2.9")
+        await Guessing(checks.database, checks.clock).admit(f"user {number}", "192.0.2.9")
     refused = asyncio.create_task(checks.credentials.check("admin", PASSWORD, "192.0.2.9"))
     joined = asyncio.create_task(checks.right("192.0.2.10"))
     assert (await joined).username == "admin"

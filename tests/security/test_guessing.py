@@ -1,0 +1,80 @@
+"""Passwords that strangers try: how many are hashed, and what that costs those who log in with the right one.
+
+At the pace of a few hands: what floods of requests cost, of whatever kind, is another test's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import pytest
+
+from tests.security.attack import Attack
+from tests.security.figures import Form
+from tests.security.scene import Target
+from webapp.users.guessing import STRANGER, STRANGERS, Rate
+
+# Guesses a second. Hashed each, they are a quarter of a core.
+PACE = 8
+_guesses = itertools.count(1)
+
+
+async def guess(target: Target, address: str, name: str) -> int:
+    """The status, of a guess that nobody has made before."""
+    credentials = base64.b64encode(f"{name}:Guess-{next(_guesses)}!".encode())
+    reader, writer = await target.dial("webapp", address)
+    try:
+        writer.write(
+            b"POST /v1/users/login HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nAuthorization: Basic %b\r\n\r\n"
+            % credentials
+        )
+        return int((await reader.readuntil(b"\r\n")).split(b" ", 2)[1])
+    finally:
+        writer.transport.abort()
+
+
+async def keep_guessing(target: Target, addresses: Sequence[str], names: Iterable[str], found: Counter[int]) -> None:
+    async def note(address: str, name: str) -> None:
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            found[await guess(target, address, name)] += 1
+
+    async with asyncio.TaskGroup() as group:
+        for address, name in zip(itertools.cycle(addresses), itertools.cycle(names), strict=False):
+            group.create_task(note(address, name))
+            await asyncio.sleep(1 / PACE)
+
+
+async def attacked(
+    target: Target, attack: Attack, form: Form, *, name: str, addresses: int, names: Sequence[str], bound: Rate
+) -> None:
+    hosts = [target.stranger() for _ in range(addresses)]
+    found: Counter[int] = Counter()
+    before = await target.metric("webapp", "tidings_password_checks_total")
+    async with attack(name, on="webapp", others=("webapp", "logins")) as strike:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(form.pick(short=2.0, long=20.0)):
+                await keep_guessing(target, hosts, names, found)
+    hashed = await target.metric("webapp", "tidings_password_checks_total") - before
+    # What was under way when the attack ended is among them.
+    strike.figure("passwords hashed", hashed, bound.burst + bound.per_second * (strike.seconds + 1))
+    strike.figure("guesses answered a second", found.total() / strike.seconds, None, "/s")
+    assert set(found) <= {401, 429, 503}
+    assert found[429] > found[401]
+
+
+@pytest.mark.parametrize("addresses", [1, 50])
+async def test_guesses_at_the_administrator_are_few_and_disturb_nobody(
+    target: Target, attack: Attack, form: Form, addresses: int
+) -> None:
+    name = f"guesses at admin from {addresses} addresses"
+    await attacked(target, attack, form, name=name, addresses=addresses, names=["admin"], bound=STRANGER)
+
+
+async def test_guesses_at_many_names_are_few_and_disturb_nobody(target: Target, attack: Attack, form: Form) -> None:
+    names = [f"user{number}" for number in range(1000)]
+    await attacked(target, attack, form, name="guesses at many names", addresses=50, names=names, bound=STRANGERS)
