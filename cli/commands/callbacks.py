@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import getpass
 import os
+import socket
 import ssl
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -15,7 +17,7 @@ from cli.settings import WholeSettings
 from tidings.runtime import exposure, tls
 from tidings.runtime.exposure import LinkCalls
 from tidings.runtime.settings import DatabaseSettings
-from tidings.storage.business import callbacks, shards
+from tidings.storage.business import callback_replays, callbacks, shards
 from tidings.storage.business.callbacks import Callback
 from tidings.storage.database import Database
 from tidings.wire import core
@@ -27,17 +29,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The action, and the callbacks that it is for."""
     parser.add_argument(
         "action",
-        choices=("list", "replay"),
-        help="list the dead letters and what failed so far, or make dead letters pending again",
+        choices=("list", "replay", "replays"),
+        help="list the dead letters and what failed so far, make dead letters pending again, or list who did so when",
     )
     parser.add_argument("events", nargs="*", metavar="EVENT", help="event ids to replay (default: all)")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Ask the database (list) or the Coreapp that owns the shard (replay)."""
+    """Ask the database (list, replays) or the Coreapp that owns the shard (replay)."""
     found = WholeSettings.read(os.environ)
     if options.action == "list":
         return asyncio.run(_list(found.business))
+    if options.action == "replays":
+        return asyncio.run(_list_replays(found.business))
     return int(process.run_loop(_replay(found, [_seq(event) for event in options.events])))
 
 
@@ -59,6 +63,22 @@ async def _list(where: DatabaseSettings) -> int:
     return 0
 
 
+async def _list_replays(where: DatabaseSettings) -> int:
+    database = Database(where, "business")
+    try:
+        last = (0, 0)
+        while True:
+            async with database.reading() as connection:
+                page = await callback_replays.list_after(connection, last)
+            for replay in page:
+                print(f"{_utc(replay.at)}  {replay.event_id}  {replay.by}")
+            if not page:
+                return 0
+            last = (page[-1].at, page[-1].seq)
+    finally:
+        await database.close()
+
+
 async def _print_pages(database: Database, read: Any, fate: Callable[[Callback], str]) -> int:
     after = count = 0
     while True:
@@ -74,8 +94,20 @@ async def _print_pages(database: Database, read: Any, fate: Callable[[Callback],
 
 
 def _comes_again(row: Callback) -> str:
-    due = datetime.fromtimestamp(row.due_at / 1000, UTC)
-    return f"again at {due:%Y-%m-%dT%H:%M:%SZ}"
+    return f"again at {_utc(row.due_at)}"
+
+
+def _utc(milliseconds: int) -> str:
+    return f"{datetime.fromtimestamp(milliseconds / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def _who() -> str:
+    """The user who runs this, as the machine knows them, and the machine."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}"
 
 
 async def _replay(found: WholeSettings, seqs: list[int]) -> int:
@@ -98,14 +130,14 @@ async def _replay(found: WholeSettings, seqs: list[int]) -> int:
 async def _ask(address: str, key: str, seqs: list[int], calls: LinkCalls) -> int:
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
-    asker = _Asker()
+    asker, who = _Asker(), _who()
     try:
         connection = await connect(host, int(port), core.Answer, asker, tls=calls.context_for(host))
     except ssl.SSLError as error:
         raise guard.Failure(f"the Coreapp at {address}: {tls.describe(error)}") from error
     try:
         await asker.requests.ask(connection, lambda n: core.Hello(n, key), timeout=10)
-        answer = await asker.requests.ask(connection, lambda n: core.ReplayCallbacks(n, seqs), timeout=30)
+        answer = await asker.requests.ask(connection, lambda n: core.ReplayCallbacks(n, seqs, who), timeout=30)
     except (Disconnected, TimeoutError) as error:
         raise guard.Failure(f"the Coreapp at {address} does not answer: {error}") from error
     finally:

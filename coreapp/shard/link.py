@@ -161,7 +161,7 @@ class LinkHandler:
             shard.garbage.ask(question.kind)
             return core.Done(question.n)
         if isinstance(question, core.ReplayCallbacks):
-            return core.Replayed(question.n, await shard.webhook.dead_letters.replay(question.seqs))
+            return core.Replayed(question.n, await shard.webhook.dead_letters.replay(question.seqs, question.by))
         raise Refused(codes.INTERNAL_ERROR, f"unknown question {type(question).__name__}")
 
     def _waits_for_code(self) -> bool:

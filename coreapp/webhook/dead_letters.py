@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 from coreapp.context import ShardContext
 from coreapp.errors import Refused
 from coreapp.webhook.queue import CallbackQueue
-from tidings.storage.business import callbacks, shards
+from tidings.storage.business import callback_replays, callbacks, shards
 from tidings.storage.business.callbacks import Callback
 from tidings.wire import codes
+
+log = logging.getLogger(__name__)
 
 
 class DeadLetters:
@@ -19,18 +22,21 @@ class DeadLetters:
         self._context = context
         self._queue = queue
 
-    async def replay(self, seqs: Sequence[int]) -> int:
-        """Bring those named back into the queue, or up to 1,000 of all; returns how many.
+    async def replay(self, seqs: Sequence[int], by: str) -> int:
+        """Bring those named back into the queue, or up to 1,000 of all; returns how many. by: kept with each.
 
         Raises `Refused` while the queue is at its limit, and `LeaseLost`.
         """
         if len(self._queue) >= self._context.settings.callback_queue_limit:
             raise Refused(codes.OVERLOADED, "the callback queue is at its limit", retry_after=5)
-        return await self._queue.bring_back(lambda: self._take(seqs))
+        return await self._queue.bring_back(lambda: self._take(seqs, by))
 
-    async def _take(self, seqs: Sequence[int]) -> Sequence[Callback]:
+    async def _take(self, seqs: Sequence[int], by: str) -> Sequence[Callback]:
         lease, now = self._context.lease, int(self._context.clock.now() * 1000)
         async with self._context.database.transaction() as connection:
             await shards.fence(connection, lease)
             dead = await callbacks.take_dead(connection, lease.shard, now, seqs or None)
+            replays = [callback_replays.Replay(row.seq, now, lease.shard, by) for row in dead]
+            await callback_replays.add(connection, replays)
+        log.info("callbacks.replayed", extra={"count": len(dead), "by": by})
         return self._context.bodies.open(dead)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.cli.test_main import run
 from tidings.runtime.settings import DatabaseSettings
-from tidings.storage.business import callbacks
+from tidings.storage.business import callback_replays, callbacks
 from tidings.storage.business.callbacks import Callback
 from tidings.storage.database import Database
 
@@ -41,3 +41,17 @@ def test_what_failed_and_what_was_given_up_are_listed_with_the_reason(tmp_path: 
         f"evt_3  status_change  gBEG3  12 attempts, given up  {WHY}",
         "1 come again, 1 dead letters",
     ]
+
+
+def test_who_brought_dead_letters_back_is_listed(tmp_path: Path) -> None:
+    variables = {"TIDINGS_DATA_DIR": str(tmp_path)}
+    assert run("migrate", **variables).returncode == 0
+
+    async def fill() -> None:
+        database = Database(DatabaseSettings(f"sqlite+aiosqlite:///{tmp_path}/business.db"), "business")
+        async with database.transaction() as connection:
+            await callback_replays.add(connection, [callback_replays.Replay(255, 1_700_000_060_000, 0, "ann@desk")])
+        await database.close()
+
+    asyncio.run(fill())
+    assert run("callbacks", "replays", **variables).stdout == "2023-11-14T22:14:20Z  evt_ff  ann@desk\n"

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from tests.conftest import DatabaseFactory
-from tidings.storage.business import callbacks
+from tidings.storage.business import callback_replays, callbacks
 from tidings.storage.business.callbacks import Callback
 from tidings.storage.database import Connection
 
@@ -119,3 +119,19 @@ async def test_bodies_that_an_earlier_release_left_are_found_by_the_page_and_rep
         await callbacks.replace_bodies(connection, [], [])
         rows = await callbacks.list_pending(connection, 0, after=0, limit=9)
     assert [row.body for row in rows] == [b"\x01one", b"\x01{", b"\x01three"]
+
+
+async def test_replays_are_kept_listed_by_the_page_and_forgotten_when_old(database_factory: DatabaseFactory) -> None:
+    database = await database_factory("business")
+    kept = [callback_replays.Replay(seq, at, 0, "ann@desk") for at, seq in ((100, 3), (100, 7), (200, 3))]
+    other = callback_replays.Replay(9, 50, 1, "x" * 300)
+    async with database.transaction() as connection:
+        await callback_replays.add(connection, [*kept, other])
+        await callback_replays.add(connection, [])
+        first = await callback_replays.list_after(connection, (0, 0), limit=2)
+        assert [replay.by for replay in first] == ["x" * 255, "ann@desk"]
+        rest = await callback_replays.list_after(connection, (first[-1].at, first[-1].seq))
+        assert [*first[1:], *rest] == kept
+        assert [await callback_replays.delete_before(connection, 0, 200, 1) for _ in range(3)] == [1, 1, 0]
+        left = await callback_replays.list_after(connection, (0, 0))
+    assert [(replay.at, replay.seq) for replay in left] == [(50, 9), (200, 3)]

@@ -95,9 +95,13 @@ class SettingsChanged(Frame, tag="settings_changed"):
 
 
 class ReplayCallbacks(Frame, tag="replay_callbacks"):
-    """Bring dead letters back, those named by `seqs` or up to 1,000 of all. Answered by `Replayed`."""
+    """Bring dead letters back, those named by `seqs` or up to 1,000 of all. Answered by `Replayed`.
+
+    by: who asks, for the audit.
+    """
 
     seqs: list[int] = []
+    by: str = ""
 
 
 class RequestCode(Frame, tag="request_code"):

@@ -18,7 +18,7 @@ from tests.coreapp.signals import soon
 from tests.coreapp.sink import Post
 from tidings.egress.settings import ONLY_PUBLIC
 from tidings.runtime.clock import ManualClock
-from tidings.storage.business import callbacks, messages
+from tidings.storage.business import callback_replays, callbacks, messages
 from tidings.storage.business.callbacks import Callback
 from tidings.storage.business.messages import Status
 from tidings.wire import core
@@ -192,7 +192,10 @@ async def test_what_is_not_taken_for_a_day_is_a_dead_letter_and_can_be_replayed_
             await asyncio.sleep(0)
     assert len(shard.webhook.queue) == 0
     world.sink.answer = lambda post: 200
-    assert (await running.client.ask(core.ReplayCallbacks)).count == 1
+    assert (await running.client.ask(lambda n: core.ReplayCallbacks(n, [], "ann@desk"))).count == 1
+    async with world.database.reading() as connection:
+        (audited,) = await callback_replays.list_after(connection, (0, 0))
+    assert (audited.by, audited.at) == ("ann@desk", int(clock.now() * 1000))
     await world.sink.signals.until(lambda: len(world.sink.taken()) == 1)
     assert len({post.event_id for post in world.sink.posts}) == 1
     assert world.sink.labels() == [(message, "sent")]

@@ -1,0 +1,71 @@
+"""The audit of replays: which callback was brought back, when, and by whom."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from tidings.storage import types
+from tidings.storage.business.tables import metadata
+from tidings.storage.database import insert_or_ignore, pages
+
+MAX_BY = 255  # characters
+
+table = sa.Table(
+    "callback_replays",
+    metadata,
+    sa.Column("seq", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("at", types.milliseconds(), primary_key=True),
+    sa.Column("shard", sa.Integer, nullable=False),
+    sa.Column("replayed_by", types.text(MAX_BY), nullable=False),
+    sa.Index("callback_replays_by_time", "at"),
+    mysql_engine="InnoDB",
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Replay:
+    """seq: of the callback; at: Unix milliseconds; by: what the command that asked said of its user."""
+
+    seq: int
+    at: int
+    shard: int
+    by: str
+
+    @property
+    def event_id(self) -> str:
+        """Of the callback."""
+        return f"evt_{self.seq:x}"
+
+
+async def add(connection: AsyncConnection, replays: Sequence[Replay]) -> None:
+    """Keep them, in the transaction that makes the callbacks pending again."""
+    if replays:
+        rows = [{"seq": r.seq, "at": r.at, "shard": r.shard, "replayed_by": r.by[:MAX_BY]} for r in replays]
+        await connection.execute(insert_or_ignore(connection, table), rows)
+
+
+async def list_after(connection: AsyncConnection, after: tuple[int, int], limit: int = 500) -> Sequence[Replay]:
+    """A page of them, oldest first, behind the one of this time and seq."""
+    at, seq = after
+    query = (
+        sa.select(table.c.seq, table.c.at, table.c.shard, table.c.replayed_by)
+        .where(sa.or_(table.c.at > at, sa.and_(table.c.at == at, table.c.seq > seq)))
+        .order_by(table.c.at, table.c.seq)
+        .limit(limit)
+    )
+    return [Replay(*row) for row in await connection.execute(query)]
+
+
+async def delete_before(connection: AsyncConnection, shard: int, before: int, limit: int) -> int:
+    """Forget those of a shard that are of before `before` (Unix milliseconds), at most `limit`; how many."""
+    query = (
+        sa.select(table.c.at, table.c.seq).where(table.c.shard == shard, table.c.at < before).order_by(table.c.at)
+    ).limit(limit)
+    found = [tuple(row) for row in await connection.execute(query)]
+    for page in pages(found):
+        await connection.execute(table.delete().where(sa.tuple_(table.c.at, table.c.seq).in_(page)))
+    return len(found)
