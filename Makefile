@@ -1,7 +1,7 @@
 # The commands of the project; `make` alone lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo migrate test check test-crash test-security interop fuzz bench compare sbom lock clean services
+.PHONY: help up demo migrate test check test-crash test-reliability test-security interop fuzz bench compare sbom lock clean services
 
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -9,7 +9,7 @@ LOCK   := $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-heade
           --no-emit-find-links --python-version 3.11 $(if $(UPGRADE),--upgrade)
 
 help:  ## list the commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 up: $(VENV)/.runtime  ## start everything and stay until Ctrl-C
 	@exec $(BIN)/tidings up
@@ -21,7 +21,7 @@ migrate: $(VENV)/.runtime  ## bring the tables of the database to this version
 	@exec $(BIN)/tidings migrate
 
 test: services  ## all tests but the long ones (under 15 minutes)
-	@exec $(BIN)/python -m pytest -n 2 --dist loadfile --durations=10 --ignore=tests/crash --ignore=tests/interop -o faulthandler_timeout=300
+	@exec $(BIN)/python -m pytest -n 2 --dist loadfile --durations=10 --ignore=tests/crash --ignore=tests/reliability --ignore=tests/interop -o faulthandler_timeout=300
 
 check: $(VENV)/.dev  ## style, types, imports, licences, known vulnerabilities
 	@.ci/check
@@ -30,6 +30,9 @@ check: $(VENV)/.dev  ## style, types, imports, licences, known vulnerabilities
 
 test-crash: services  ## kill every process under load and reconcile the ledgers
 	@exec $(BIN)/python -m pytest -s tests/crash
+
+test-reliability: services  ## cut the power, set clocks, take descriptors, memory and the network away (root; 15 minutes)
+	@exec $(BIN)/python -m pytest -s -o faulthandler_timeout=600 tests/reliability
 
 test-security: services  ## attack real processes, at length; figures of memory, CPU and delay
 	@exec $(BIN)/python -m pytest -s --long -o faulthandler_timeout=300 tests/security

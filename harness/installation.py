@@ -37,6 +37,7 @@ class Installation:
     mariadb:     where the tables of business and network are; `None` for SQLite in the directory.
     environment: on top of what the harness sets, for every process.
     profile:     have each process write `profile-<name>.txt` into the directory when it stops.
+    data_dir:    elsewhere than in the directory, which has the logs.
     """
 
     def __init__(
@@ -46,13 +47,13 @@ class Installation:
         environment: Mapping[str, str] | None = None,
         *,
         profile: bool = False,
+        data_dir: Path | None = None,
     ) -> None:
         self.directory = directory
         self._profile = profile
         self.mariadb = mariadb
-        self.data_dir = directory / "data"
+        self.data_dir = data_dir or directory / "data"
         self.data_dir.mkdir(parents=True, exist_ok=True)
-        self.robots_log = self.data_dir / "robots.jsonl"
         self.api_port = free_port()
         self.webhook_secret = "whsec_" + base64.b64encode(secrets.token_bytes(32)).decode()
         ports = [free_port() for _ in range(6)]
@@ -60,7 +61,7 @@ class Installation:
         self.common = {
             "TIDINGS_DATA_DIR": str(self.data_dir),
             "TIDINGS_WEBHOOK_SECRET": self.webhook_secret,
-            "TIDINGS_ROBOTS_LOG": str(self.robots_log),
+            "TIDINGS_ROBOTS_LOG": str(self.data_dir / "robots.jsonl"),
             "TIDINGS_ROBOTS_LOG_MB": "0",
             "TIDINGS_API_ADDRESS": f"127.0.0.1:{self.api_port}",
             "TIDINGS_NETWORK_HTTP_ADDRESS": f"127.0.0.1:{ports[0]}",
@@ -77,6 +78,7 @@ class Installation:
         for family in FAMILIES if mariadb is not None else ():
             self.common[f"TIDINGS_{family.upper()}_DB_URL"] = mariadb.url(f"tidings_{family}")
         self.common |= environment or {}
+        self.robots_log = Path(self.common["TIDINGS_ROBOTS_LOG"])
         self.processes = {name: Process(name, name, self._environment(name), directory) for name in ORDER}
         standby = {
             **self._environment("standby"),

@@ -1,0 +1,105 @@
+"""Two processes lose each other: their packets are dropped both ways, without a word to either of them."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness import packages
+from harness.installation import Installation
+from harness.mariadb import MariaDB
+from tests.crash.scene import ENVIRONMENT, Phase, Scene
+from tests.reliability.play import play
+
+pytestmark = pytest.mark.whole_system
+
+NFT = {"nft": "nftables"}
+ROOT = Path(__file__).parents[2]
+# Where each process finds the database: by these the packets of one are told from those of the other.
+DATABASES = {"webapp": "127.0.0.2", "coreapp": "127.0.0.3", "network": "127.0.0.4"}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Partition:
+    """Packets of these kinds are dropped for the middle third of the phase. rules: matches of nftables."""
+
+    rules: tuple[str, ...]
+
+    async def prepare(self, scene: Scene) -> None:
+        pass
+
+    async def disrupt(self, scene: Scene, phase: Phase, duration: float) -> None:
+        await asyncio.sleep(duration / 3)
+        try:
+            for rule in self.rules:
+                _nft("add", "rule", "inet", "partition", "way", *rule.split(), "drop")
+            await asyncio.sleep(duration / 3)
+        finally:
+            _nft("flush", "chain", "inet", "partition", "way")
+        phase.trouble()
+
+
+def _port(installation: Installation, variable: str) -> Partition:
+    port = installation.common[variable].rpartition(":")[2]
+    return Partition((f"tcp dport {port}", f"tcp sport {port}"))
+
+
+def _database(process: str) -> Partition:
+    address = DATABASES[process]
+    return Partition((f"ip daddr {address}", f"ip saddr {address}"))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a network of its own")
+def test_whoever_loses_whom_nothing_is_lost_and_messages_flow_again(tmp_path: Path) -> None:
+    """In a process of its own, whose network holds nothing but this."""
+    packages.require(NFT, NFT)
+    command = ["unshare", "--net", sys.executable, "-m", "tests.reliability.test_partitions", str(tmp_path)]
+    assert subprocess.run(command, cwd=ROOT).returncode == 0
+
+
+async def _play(directory: Path) -> None:
+    mariadb = MariaDB(flush_log=1, buffer_pool_mb=256, options=("--bind-address=0.0.0.0",))
+    mariadb.start()
+    try:
+        installation = Installation(directory, mariadb, ENVIRONMENT)
+        for process, address in DATABASES.items():
+            environment = installation.processes[process].environment
+            for variable in ("TIDINGS_BUSINESS_DB_URL", "TIDINGS_NETWORK_DB_URL"):
+                environment[variable] = environment[variable].replace("127.0.0.1", address)
+        phases = [
+            ("webapp and coreapp", _port(installation, "TIDINGS_COREAPP_ADDRESS")),
+            ("network and its devices", _port(installation, "TIDINGS_NETWORK_TCP_ADDRESS")),
+            ("coreapp and the network's HTTP", _port(installation, "TIDINGS_NETWORK_HTTP_ADDRESS")),
+            *((f"{process} and the database", _database(process)) for process in DATABASES),
+        ]
+        await play(
+            directory / "play",
+            [(f"partition: {name}", 36.0, partition) for name, partition in phases],
+            test="tests/reliability/test_partitions.py::"
+            "test_whoever_loses_whom_nothing_is_lost_and_messages_flow_again",
+            recovery=60.0,
+            installation=installation,
+        )
+    finally:
+        mariadb.remove()
+
+
+def _nft(*words: str) -> None:
+    subprocess.run(["nft", *words], check=True)
+
+
+def main() -> None:
+    subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+    _nft("add", "table", "inet", "partition")
+    _nft("add", "chain", "inet", "partition", "way", "{ type filter hook input priority 0; }")
+    asyncio.run(_play(Path(sys.argv[1])))
+
+
+if __name__ == "__main__":
+    main()

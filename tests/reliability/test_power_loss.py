@@ -1,0 +1,79 @@
+"""The power goes while messages flow: everything at once, and every byte that was not synced is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+
+from harness.installation import ORDER, Installation
+from harness.mariadb import MariaDB
+from tests.crash.scene import ENVIRONMENT, Phase, Scene
+from tests.reliability.drive import Drive
+from tests.reliability.play import play
+
+pytestmark = [
+    pytest.mark.whole_system,
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a drive and cut its power"),
+]
+
+MIB = 2**20
+CUTS = 3
+
+
+class PowerLoss:
+    """The processes stand still, the drive is cut off, the processes are gone; then all of it comes back."""
+
+    def __init__(self, drive: Drive) -> None:
+        self._drive = drive
+
+    async def prepare(self, scene: Scene) -> None:
+        pass
+
+    async def disrupt(self, scene: Scene, phase: Phase, duration: float) -> None:
+        await asyncio.sleep(scene.rng.uniform(0.2, 0.8) * duration)
+        phase.trouble()
+        installation = scene.installation
+        processes = [installation.processes[name] for name in ORDER]
+        # As one moment: what has been answered has been answered, and nobody sees the drive fail.
+        for process in processes:
+            process.pause()
+        if installation.mariadb is not None:
+            installation.mariadb.pause()
+        self._drive.cut()
+        for process in processes:
+            await process.kill9()
+        if installation.mariadb is not None:
+            await asyncio.to_thread(installation.mariadb.kill9)
+        await asyncio.to_thread(self._drive.restore)
+        if installation.mariadb is not None:
+            await asyncio.to_thread(installation.mariadb.start)
+        await installation.start()
+
+
+@pytest.mark.parametrize("engine", ["sqlite", "mariadb"])
+async def test_what_was_answered_is_there_after_the_power_was_cut(engine: str, tmp_path: Path) -> None:
+    drive = Drive(tmp_path / "drive", 1024 * MIB)
+    with drive.mounted():
+        mariadb = MariaDB(flush_log=1, parent=drive.directory) if engine == "mariadb" else None
+        if mariadb is not None:
+            mariadb.start()
+        # What a person has seen is seen, and what logs hold is for whoever reads this test's failure.
+        outside = tmp_path / "outside"
+        outside.mkdir()
+        environment = {**ENVIRONMENT, "TIDINGS_ROBOTS_LOG": str(outside / "robots.jsonl")}
+        installation = Installation(outside, mariadb, environment, data_dir=drive.directory / "data")
+        try:
+            phases = [(f"{engine}: power cut {number}", 15.0, PowerLoss(drive)) for number in range(1, CUTS + 1)]
+            await play(
+                tmp_path / "play",
+                phases,
+                test="tests/reliability/test_power_loss.py::test_what_was_answered_is_there_after_the_power_was_cut",
+                recovery=60.0,
+                installation=installation,
+            )
+        finally:
+            if mariadb is not None:
+                mariadb.remove()
