@@ -11,11 +11,13 @@ import uvicorn
 from prometheus_client import Counter, Gauge
 from starlette.types import ASGIApp
 
-from network.connections.websocket import MAX_MESSAGE, CuttableProtocol
+from network.connections.websocket import MAX_MESSAGE
+from network.connections.websocket_protocol import CuttableProtocol
 from network.errors import CannotListen
 from tidings.runtime import http1, https, tls
 from tidings.runtime.tls import Clients, FileContext, TlsFiles
 from tidings.runtime.tls_server import Handshakes
+from tidings.wire.unfinished import Unfinished
 
 OPEN = Gauge("tidings_network_http_connections", "Open connections over HTTP that are no WebSockets")
 REFUSED = Counter("tidings_network_http_refused_total", "Connections closed at once because too many were open")
@@ -75,9 +77,11 @@ class HttpServer:
         app: ASGIApp,
         *,
         connections: int,
+        unfinished: Unfinished | None = None,
         head_timeout: float = http1.HEAD_TIMEOUT,
     ) -> None:
-        """connections: open at the same time, WebSockets apart; one more is closed at once.
+        """connections: open at the same time, WebSockets apart; one more is closed at once. unfinished: what is
+        kept of messages that are not here in full.
 
         certificate: without one, there is no TLS. With authorities, clients may show a certificate of theirs.
         """
@@ -93,7 +97,7 @@ class HttpServer:
                 log_config=None,
                 access_log=False,
                 server_header=False,
-                ws=CuttableProtocol,
+                ws=functools.partial(CuttableProtocol, unfinished=unfinished or Unfinished()),  # type: ignore[arg-type]
                 ws_max_size=MAX_MESSAGE,
                 # Ciphertext does not get smaller.
                 ws_per_message_deflate=False,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from network import app
 from network.blobs.routes import BlobEndpoints, Transfers
@@ -13,6 +13,7 @@ from network.blobs.store import BlobStore
 from network.blobs.sweeper import BlobSweeper
 from network.connections import websocket
 from network.connections.connections import Connections
+from network.connections.places import Places
 from network.connections.session import Backend
 from network.connections.tcp import TcpListener
 from network.delay import Delay
@@ -44,7 +45,7 @@ from network.settings import Settings
 from tidings.media.files import Files
 from tidings.runtime.clock import Clock, SystemClock
 from tidings.runtime.env import printable
-from tidings.runtime.service import run_services
+from tidings.runtime.service import Service, run_services
 from tidings.runtime.tls import CertificateWatch
 from tidings.storage import schema
 from tidings.storage.database import Database
@@ -120,6 +121,7 @@ async def _serve(
         lookups=directory.lookups,
         bundles=directory.bundles,
         refills=directory.refills,
+        places=Places(clock, limits, settings.trusted_proxies),
         delay=delay,
         limits=limits,
     )
@@ -143,19 +145,35 @@ async def _serve(
         app.operator_routes(connections, router, database),
     ]
     application = app.create(routes, delay)
-    http = HttpServer(settings.http_address, settings.http_certificate, application, connections=limits.http)
+    http = HttpServer(
+        settings.http_address,
+        settings.http_certificate,
+        application,
+        connections=limits.http,
+        unfinished=connections.unfinished,
+    )
     tcp = TcpListener(settings.tcp_address, settings.tcp_certificate, connections, write_buffer=limits.write_buffer)
+    interval = settings.expiry_interval
+    expiry = Expiry(database, router, mailboxes, notices=notices, clock=clock, interval=interval, ttl=ttl)
+    others: list[Service] = [Sweeper(router), BlobSweeper(database, blob_store), expiry, connections]
+    await _listen(http, tcp, others, lambda: CertificateWatch([http.tls, tcp.tls, database.tls], clock), stop, ready)
+
+
+async def _listen(
+    http: HttpServer,
+    tcp: TcpListener,
+    others: Sequence[Service],
+    watch: Callable[[], Service],
+    stop: asyncio.Event,
+    ready: Callable[[Addresses], None] | None,
+) -> None:
     try:
         bound = http.open(), await tcp.open()
         addresses = Addresses(*bound, http_tls=http.tls is not None, tcp_tls=tcp.tls is not None)
         log.info("network.ready", extra={"http": addresses.http, "tcp": addresses.tcp})
         if ready is not None:
             ready(addresses)
-        interval = settings.expiry_interval
-        expiry = Expiry(database, router, mailboxes, notices=notices, clock=clock, interval=interval, ttl=ttl)
-        sweeper, blob_sweeper = Sweeper(router), BlobSweeper(database, blob_store)
-        watch = CertificateWatch([http.tls, tcp.tls, database.tls], clock)
-        await run_services([http, tcp, watch, sweeper, blob_sweeper, expiry, connections], stop, grace=GRACE)
+        await run_services([http, tcp, watch(), *others], stop, grace=GRACE)
     finally:
         http.close()
         tcp.close()

@@ -30,8 +30,13 @@ class Limits(env.Variables):
     idle:            seconds without a frame after which a connection is closed.
     write_buffer:    bytes waiting for one reader; more, and it is disconnected.
     connections:     open at the same time; one more is closed as `overloaded`.
+    strangers:       of them those on which nobody is logged in; for one more, the oldest is closed as `overloaded`, or
+                     it is when that is younger than a second.
+    strangers_each:  the same of one address (of IPv6, one /64); one more is closed as `overloaded`.
+    login:           seconds from connecting to a login; then the connection is closed as `no_login`.
     http:            connections over HTTP, open at the same time, that are no WebSockets; one more is closed at once.
     requests:        logins, checks and fetches of one connection in flight; one more fails as `overloaded`.
+    sends:           of one connection that are not answered; then nothing is read from it until half of them are.
     transfers:       blobs that come or go at the same time; one more is answered by 503.
     """
 
@@ -48,8 +53,12 @@ class Limits(env.Variables):
     )
     idle: Annotated[float, env.number(1)] = env.variable("TIDINGS_NETWORK_IDLE_S", 60.0)
     connections: Annotated[int, env.integer(1)] = env.variable("TIDINGS_NETWORK_CONNECTIONS", 10_000)
+    strangers: Annotated[int, env.integer(1)] = env.variable("TIDINGS_NETWORK_STRANGERS", 500)
+    strangers_each: Annotated[int, env.integer(1)] = env.variable("TIDINGS_NETWORK_STRANGERS_EACH", 100)
+    login: float = 10.0
     http: Annotated[int, env.integer(1)] = env.variable("TIDINGS_NETWORK_HTTP_CONNECTIONS", 10_000)
     requests: int = 5000
+    sends: int = 10_000
     transfers: Annotated[int, env.integer(1, 10_000)] = env.variable("TIDINGS_NETWORK_TRANSFERS", 100)
 
 
@@ -128,6 +137,7 @@ class Settings(settings.ProcessSettings):
     delay: Annotated[tuple[float, float], env.text(_delay)] = env.variable("TIDINGS_NETWORK_DELAY_MS", (0.0, 0.0))
     message_ttl: Annotated[int, env.integer(1, 365 * DAY)] = env.variable("TIDINGS_NETWORK_MESSAGE_TTL_S", 30 * DAY)
     expiry_interval: Annotated[float, env.number(0.05, 3600)] = env.variable("TIDINGS_NETWORK_EXPIRY_INTERVAL_S", 5.0)
+    trusted_proxies: settings.TrustedProxies = settings.TRUSTED_PROXIES
     limits: Annotated[Limits, env.made(lambda data: Limits.part(data["variables"]))] = env.MADE
     quotas: Annotated[Quotas, env.made(lambda data: Quotas.part(data["variables"]))] = env.MADE
 

@@ -6,12 +6,16 @@ import asyncio
 import dataclasses
 import functools
 import logging
-from collections.abc import Coroutine
-from typing import Any, Protocol
+from collections.abc import Callable, Coroutine
+from typing import Any
 
-import msgspec
 from prometheus_client import Counter
 
+from network.connections import guest, sends
+from network.connections.guest import Guest
+from network.connections.pace import Pace
+from network.connections.places import Place, Places
+from network.connections.transport import Transport
 from network.delay import Delay
 from network.directory import bundles, lookups
 from network.directory.logins import Logins
@@ -20,48 +24,21 @@ from network.groups.copies import Copies
 from network.routing.delivery_queue import DeliveryQueue
 from network.routing.router import Router
 from network.settings import Limits
-from tidings.e2ee import messages
 from tidings.runtime.batcher import BatcherClosed, BatcherFull
 from tidings.storage.network.prekeys import Counts
 from tidings.wire import addresses, device
+from tidings.wire.connection import FULL, MAX_FRAME, PACED
 
 log = logging.getLogger(__name__)
 
 FAILED = Counter("tidings_network_requests_failed_total", "Logins, checks and fetches not done", ["reason"])
 
-MAX_BODY = 128 * 1024
-MAX_ID = 64
-MAX_REFS = 1000
 # Sends that may be put off at a time when a distant network is played; one more is refused as `overloaded`.
 MAX_DELAYED = 200_000
-_KINDS = frozenset((device.PREKEY, device.MESSAGE, device.DELIVERED, device.READ, device.RETRY, device.GROUP))
-
-
-class Transport(Protocol):
-    """Carrier of one connection's frames. Sending never waits; a reader that is too slow is disconnected."""
-
-    @property
-    def peer(self) -> str: ...
-
-    @property
-    def is_open(self) -> bool: ...
-
-    @property
-    def last_received(self) -> float:
-        """Loop time of the last data from the peer."""
-        ...
-
-    def send(self, frame: msgspec.Struct) -> None:
-        """Queue one frame; dropped when the connection is closed."""
-        ...
-
-    def close(self, reason: str) -> None:
-        """Send what is queued, then close."""
-        ...
-
-    def abort(self, reason: str) -> None:
-        """Close at once."""
-        ...
+# Bytes unread by a peer at which nothing more is read from it.
+UNREAD = 1024 * 1024
+# Acknowledgements of nothing that cost as much as a ping.
+STRAYS = 100
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -74,6 +51,7 @@ class Backend:
     lookups: lookups.Lookups
     bundles: bundles.PreKeyBundles
     refills: Refills
+    places: Places
     delay: Delay
     limits: Limits
 
@@ -81,11 +59,21 @@ class Backend:
 class Session:
     """One connection with any number of devices on it. Every method is called on the event loop and returns at once.
 
-    Of this connection at most `Limits.requests` logins, checks and fetches are in flight; one more fails.
+    Of this connection at most `Limits.requests` logins, checks and fetches are in flight; one more fails. With
+    `Limits.sends` of its sends unanswered nothing more is read. What does nothing has its `Pace`. While nobody is
+    logged in it is a guest's.
+
+    is_new: nobody has ever logged in on it.
     """
 
-    def __init__(self, transport: Transport, backend: Backend) -> None:
+    def __init__(self, transport: Transport, backend: Backend, place: Place) -> None:
         self._transport = transport
+        transport.limit(frame=guest.FRAME, unread=guest.UNREAD)
+        self._guest: Guest | None = Guest(transport, place, self._only_login, evict=self._evicted)
+        self.is_new = True
+        self._pace = Pace()
+        self._is_paced = self._is_full = False
+        self._unanswered = 0
         self._backend = backend
         self._router = backend.router
         self._delay = backend.delay
@@ -112,19 +100,69 @@ class Session:
 
     def received(self, frame: device.FromDevice) -> None:
         """One frame."""
-        if isinstance(frame, device.Send):
+        if self._guest is not None:
+            self._guest.received(frame)
+        elif isinstance(frame, device.Send):
             self._sent += 1
             self._send(frame)
         elif isinstance(frame, device.Ack):
-            self._router.acked(self, frame.n)
+            strays = self._router.acked(self, frame.n)
+            if strays:
+                self._charge(strays / STRAYS)
         elif isinstance(frame, device.Ping):
+            self._charge()
             self._transport.send(device.Pong())
         else:
             self._request(frame)
 
+    def _charge(self, cost: float = 1.0) -> None:
+        """Something was done for nothing: read on when the tokens for it are there."""
+        wait = self._pace.take(self._loop.time(), cost)
+        if wait > 0 and not self._is_paced:
+            self._is_paced = True
+            self._transport.pause(PACED)
+            self._loop.call_later(wait, self._paced)
+
+    def _paced(self) -> None:
+        self._is_paced = False
+        self._transport.resume(PACED)
+
+    # While nobody is logged in.
+
+    @property
+    def is_waiting_for_login(self) -> bool:
+        """Is nothing under way that would make it a device's?"""
+        return self._guest is not None and not self._guest.is_busy
+
+    def _only_login(self, frame: device.Login, answered: Callable[[], None]) -> None:
+        async def log_in() -> None:
+            try:
+                await self._login(frame)
+            finally:
+                answered()
+
+        self._start(frame.n, log_in())
+
+    def _left(self) -> None:
+        """Its last device is gone: it has a place among the strangers again, or none any more."""
+        place = self._backend.places.enter_again(self._transport.host)
+        if place is None:
+            self._evicted()
+        else:
+            self._guest = Guest(self._transport, place, self._only_login, evict=self._evicted)
+
+    def _evicted(self) -> None:
+        if self._transport.is_open:
+            self.close(device.OVERLOADED, "others who have not logged in need the place")
+
     def _send(self, frame: device.Send) -> None:
-        reason, detail = self._judge(frame)
+        self._unanswered += 1
+        if self._unanswered >= self._backend.limits.sends and not self._is_full:
+            self._is_full = True
+            self._transport.pause(FULL)
+        reason, detail = sends.judge(frame, self._identities)
         if reason:
+            self._charge()
             self.refused(frame.n, reason, detail)
         elif not self._delayed:
             self._take(frame)
@@ -145,58 +183,27 @@ class Session:
         else:
             self._router.send(self, frame)
 
-    def _judge(self, frame: device.Send) -> tuple[str, str]:
-        if frame.sender not in self.numbers:
-            return device.INVALID, "`from` is not logged in on this connection"
-        if len(frame.body) > MAX_BODY:
-            return device.TOO_LARGE, f"`body` has {len(frame.body)} bytes, at most {MAX_BODY} are taken"
-        # With a blank at its end an id is the same as one without it to some databases.
-        if not 0 < len(frame.id) <= MAX_ID or " " in frame.id or not (frame.id.isascii() and frame.id.isprintable()):
-            return device.INVALID, f"`id` is not 1 to {MAX_ID} printable ASCII characters without blanks"
-        if frame.kind not in _KINDS:
-            return device.INVALID, f"`kind` is none of {', '.join(sorted(_KINDS))}"
-        if frame.ttl < 0:
-            return device.INVALID, "`ttl` is negative"
-        if len(frame.refs) > MAX_REFS or (frame.refs and max(map(len, frame.refs)) > MAX_ID):
-            return device.INVALID, f"`refs` has over {MAX_REFS} ids, or one of over {MAX_ID} characters"
-        if frame.trace and (len(frame.trace) > MAX_ID or not (frame.trace.isascii() and frame.trace.isprintable())):
-            return device.INVALID, f"`trace` is not at most {MAX_ID} printable ASCII characters"
-        if frame.group and not addresses.is_group(frame.group):
-            return device.INVALID, "`group` is no group"
-        if frame.kind == device.GROUP:
-            return ("", "") if addresses.is_group(frame.to) else (device.NO_SUCH_GROUP, "`to` is no group")
-        if not addresses.is_number(frame.to):
-            return device.NO_SUCH_NUMBER, "`to` is no number: 7 to 15 digits"
-        if frame.kind == device.PREKEY and not self._is_own(frame):
-            return device.INVALID, "the identity key in `body` is another one than `from` is registered with"
-        return "", ""
-
-    def _is_own(self, frame: device.Send) -> bool:
-        """May this open a session in its sender's name? What nobody can read opens none."""
-        claimed = messages.claimed_identity(frame.body)
-        return claimed is None or claimed == self._identities[frame.sender]
-
     def _request(self, frame: device.Login | device.Logout | device.Check | device.Fetch) -> None:
         if len(self._tasks) >= self._backend.limits.requests:
-            self._failed(frame.n, device.OVERLOADED, "too many requests of this connection are in flight")
+            self._fault(frame.n, device.OVERLOADED, "too many requests of this connection are in flight")
         elif isinstance(frame, device.Login):
             self._start(frame.n, self._login(frame))
         elif isinstance(frame, device.Logout):
             self._start(frame.n, self._logout(frame))
         elif frame.number not in self.numbers:
-            self._failed(frame.n, device.UNAUTHORIZED, f"{frame.number!r} is not logged in on this connection")
+            self._fault(frame.n, device.UNAUTHORIZED, f"{frame.number!r} is not logged in on this connection")
         elif isinstance(frame, device.Fetch):
             if len(frame.numbers) > bundles.MAX_NUMBERS:
-                self._failed(frame.n, device.TOO_LARGE, f"at most {bundles.MAX_NUMBERS} numbers in a fetch")
+                self._fault(frame.n, device.TOO_LARGE, f"at most {bundles.MAX_NUMBERS} numbers in a fetch")
             else:
                 self._start(frame.n, self._fetch(frame))
         elif len(frame.numbers) > lookups.MAX_NUMBERS:
-            self._failed(frame.n, device.TOO_LARGE, f"at most {lookups.MAX_NUMBERS} numbers in a check")
+            self._fault(frame.n, device.TOO_LARGE, f"at most {lookups.MAX_NUMBERS} numbers in a check")
         else:
             try:
                 self._backend.lookups.begin(frame.number)
             except lookups.Busy:
-                self._failed(frame.n, device.BUSY, "a check of this number is in flight")
+                self._fault(frame.n, device.BUSY, "a check of this number is in flight")
                 return
             self._start(frame.n, self._check(frame))
 
@@ -208,11 +215,18 @@ class Session:
         if not self._transport.is_open:
             return
         if proven is None:
-            self._failed(frame.n, device.UNAUTHORIZED, "no such number, or not its token")
+            self._fault(frame.n, device.UNAUTHORIZED, "no such number, or not its token")
             return
         if self._router.is_stale(frame.number, frame.epoch):
-            self._failed(frame.n, device.STALE_EPOCH, "the device is logged in under a higher epoch")
+            self._fault(frame.n, device.STALE_EPOCH, "the device is logged in under a higher epoch")
             return
+        if frame.number in self.numbers:
+            self._charge()
+        if self._guest is not None:
+            self._guest.proved()
+            self._guest = None
+            self.is_new = False
+            self._transport.limit(frame=MAX_FRAME, unread=UNREAD)
         self._transport.send(device.Ok(n=frame.n))
         self._router.attach(frame.number, self, frame.epoch)
         self.numbers.add(frame.number)
@@ -251,6 +265,11 @@ class Session:
             log.exception("request.failed", extra={"peer": self._transport.peer, "n": n})
             self._failed(n, device.OVERLOADED, "it could not be done now")
 
+    def _fault(self, n: int, reason: str, detail: str) -> None:
+        """It failed, and the device could have known."""
+        self._charge()
+        self._failed(n, reason, detail)
+
     def _failed(self, n: int, reason: str, detail: str) -> None:
         FAILED.labels(reason).inc()
         self._transport.send(device.Failed(n=n, reason=reason, detail=detail))
@@ -270,6 +289,13 @@ class Session:
         if not self._accepted:
             self._loop.call_soon(self._flush_accepted)
         self._accepted.append(n)
+        self._answered()
+
+    def _answered(self) -> None:
+        self._unanswered -= 1
+        if self._is_full and 2 * self._unanswered < self._backend.limits.sends:
+            self._is_full = False
+            self._transport.resume(FULL)
 
     def _flush_accepted(self) -> None:
         if not self._accepted:
@@ -280,6 +306,7 @@ class Session:
     def refused(self, n: int, reason: str, detail: str = "", retry_after: int = 0) -> None:
         """Say so."""
         self._transport.send(device.Refused(n=n, reason=reason, detail=detail, retry_after=retry_after))
+        self._answered()
 
     def detached(self, number: str, reason: str) -> None:
         """A device is no longer on this connection; a reason, if there is one, is sent to it."""
@@ -288,6 +315,8 @@ class Session:
         self._backend.refills.detached(number, self)
         if reason:
             self._transport.send(device.Closing(reason=reason, number=number))
+        if not self.numbers and self._guest is None and self._transport.is_open:
+            self._left()
 
     def prekeys_low(self, number: str, left: Counts) -> None:
         """Ask a device for more one-time pre-keys."""
@@ -313,7 +342,11 @@ class Session:
         self.waiting.clear()
         for number in list(self.numbers):
             self._router.detach(number, self)
-        log.info(
+        if self._guest is not None:
+            self._guest.left()
+        # One line for each stranger would let strangers fill the log.
+        log.log(
+            logging.DEBUG if self.is_new else logging.INFO,
             "connection.closed",
             extra={
                 "peer": self._transport.peer,

@@ -3,27 +3,38 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import socket
+from collections.abc import Callable
 from typing import Any
 
+from network.connections.acceptor import Acceptor
 from network.connections.connections import Connections
+from network.connections.places import HANDSHAKE, Place
 from network.connections.session import Session
 from network.errors import CannotListen
 from tidings.runtime import tls
+from tidings.runtime.strangers import key_of
 from tidings.runtime.tls import FileContext, TlsFiles
-from tidings.runtime.tls_server import Handshakes, TlsServer
+from tidings.runtime.tls_server import Handshakes
 from tidings.wire import device
-from tidings.wire.connection import Connection, listen
+from tidings.wire.connection import Connection, framed
+from tidings.wire.small_reads import SmallReads
+
+# Connections that the system keeps for us.
+BACKLOG = 2048
 
 
 class _Handler:
     """Ties one TCP connection to its session."""
 
-    def __init__(self, connections: Connections) -> None:
+    def __init__(self, connections: Connections, place: Place) -> None:
         self._connections = connections
+        self._place = place
         self._session: Session | None = None
 
     def opened(self, connection: Connection) -> None:
-        self._session = self._connections.open(connection)
+        self._session = self._connections.open(connection, self._place)
 
     def received(self, connection: Connection, frame: Any) -> None:
         assert self._session is not None
@@ -51,7 +62,8 @@ class TcpListener:
         self._certificate = certificate
         self._connections = connections
         self._write_buffer = write_buffer
-        self._server: asyncio.Server | TlsServer | None = None
+        self._handshakes = Handshakes("tcp")
+        self._acceptor: Acceptor | None = None
         self.tls: FileContext | None = None
 
     async def open(self) -> tuple[str, int]:
@@ -59,20 +71,68 @@ class TcpListener:
         host, port = self._address
         self.tls = make_tls(self._certificate)
         try:
-            self._server = await listen(
-                host,
-                port,
-                device.FromDevice,
-                lambda: _Handler(self._connections),
-                tls=self.tls,
-                handshakes=Handshakes("tcp"),
-                max_write_buffer=self._write_buffer,
-                last_words=_bad_frame,
-            )
+            family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            listening = socket.create_server((host, port), family=family, backlog=BACKLOG)
         except OSError as error:
             raise CannotListen(f"TIDINGS_NETWORK_TCP_ADDRESS {host}:{port}: {error.strerror or error}") from error
-        bound: tuple[str, int] = self._server.sockets[0].getsockname()[:2]
+        listening.setblocking(False)
+        bound: tuple[str, int] = listening.getsockname()[:2]
+        tokens, last_word = 1.0, framed(device.Closing(reason=device.OVERLOADED))
+        if self.tls is not None:
+            # Nothing can be said before the handshake.
+            tokens, last_word = HANDSHAKE, b""
+        self._acceptor = Acceptor(
+            listening, functools.partial(self._connections.enter, tokens=tokens), self._serve, last_word=last_word
+        )
+        self._acceptor.start()
         return bound
+
+    async def _serve(self, accepted: socket.socket, place: Place) -> None:
+        def make() -> SmallReads:
+            # Until somebody has logged in.
+            return SmallReads(
+                Connection(
+                    device.FromDevice,
+                    _Handler(self._connections, place),
+                    max_write_buffer=self._write_buffer,
+                    last_words=_bad_frame,
+                    unfinished=self._connections.unfinished,
+                )
+            )
+
+        try:
+            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self.tls is None:
+                await asyncio.get_running_loop().connect_accepted_socket(make, accepted)
+            else:
+                await self._secure(make, accepted, key_of(place.host))
+        except (OSError, asyncio.CancelledError):
+            # The peer has gone, or speaks no TLS, or needed too long for it.
+            accepted.close()
+            place.left()
+
+    async def _secure(self, make: Callable[[], SmallReads], accepted: socket.socket, key: str) -> None:
+        handshakes, result = self._handshakes, "failed"
+        if not handshakes.enter(key):
+            raise ConnectionRefusedError("too many handshakes are under way")
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                make,
+                accepted,
+                ssl=self.tls,
+                ssl_handshake_timeout=handshakes.seconds,
+                ssl_shutdown_timeout=tls.GOODBYE_SECONDS,
+            )
+            result = "done"
+        except ConnectionAbortedError:
+            # So the event loops say that it took too long.
+            result = "late"
+            raise
+        except OSError as error:
+            handshakes.note(key, error)
+            raise
+        finally:
+            handshakes.leave(key, result)
 
     async def run(self, stop: asyncio.Event) -> None:
         await stop.wait()
@@ -80,8 +140,8 @@ class TcpListener:
 
     def close(self) -> None:
         """Stop listening."""
-        if self._server is not None:
-            self._server.close()
+        if self._acceptor is not None:
+            self._acceptor.close()
 
 
 def make_tls(certificate: TlsFiles) -> FileContext | None:

@@ -13,9 +13,10 @@ from typing import Any
 import msgspec
 from fastapi import APIRouter, WebSocket
 from fastapi.responses import JSONResponse
-from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from network.connections.connections import Connections
+from network.connections.places import Place
+from network.connections.websocket_protocol import BACKLOG, EXTENSION, NOT_UTF8, CuttableProtocol
 from tidings.wire import connection, device
 from tidings.wire.decoding import UNREADABLE
 
@@ -23,11 +24,10 @@ log = logging.getLogger(__name__)
 
 # Seconds that a connection has to take its last frames before it is cut off.
 FAREWELL = 5.0
-_CUT = "tidings.cut"
 CLOSE_CODES = {device.BAD_FRAME: 1007, device.SHUTDOWN: 1012, device.IDLE: 1000}
 POLICY_VIOLATION = 1008
-# What the application is given for text that is not UTF-8: no frame begins with it.
-_NOT_UTF8 = "\N{REPLACEMENT CHARACTER}"
+# Tokens that a WebSocket takes: its request costs more than a connection over TCP.
+UPGRADE = 3.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -47,23 +47,6 @@ SUBPROTOCOLS = {
 }
 
 
-class CuttableProtocol(WebSocketsSansIOProtocol):
-    """uvicorn's own, except that the application can cut off a peer that reads nothing, and that it hears of text that
-    is not UTF-8, where uvicorn logs a traceback and closes without a word."""
-
-    def handle_connect(self, event: Any) -> None:
-        super().handle_connect(event)
-        scope: Any = getattr(self, "scope", None)
-        if scope is not None:
-            scope["extensions"][_CUT] = self.transport.abort
-
-    def send_receive_event_to_app(self) -> None:
-        if self.curr_msg_data_type == "text":
-            data = b"".join(self.frames)
-            self.frames = [data if _is_utf8(data) else _NOT_UTF8.encode()]
-        super().send_receive_event_to_app()
-
-
 class WebSocketTransport:
     """Queue of encoded frames, and the task that writes them.
 
@@ -71,15 +54,18 @@ class WebSocketTransport:
     delivered again after the next login), the reason is the last thing said, and the connection closes.
     """
 
-    def __init__(self, websocket: WebSocket, codec: _Codec, write_buffer: int) -> None:
+    def __init__(self, websocket: WebSocket, codec: _Codec, host: str, *, write_buffer: int) -> None:
         self._websocket = websocket
         self._codec = codec
         self._write_buffer = write_buffer
         self._loop = asyncio.get_running_loop()
+        self._protocol: CuttableProtocol = websocket.scope["extensions"][EXTENSION]
         self._queue: collections.deque[bytes] = collections.deque()
         self._queued = 0
+        self._unread = write_buffer
         self._ready = asyncio.Event()
         self.peer = str(websocket.client)
+        self.host = host
         self.is_open = True
         self.last_received = self._loop.time()
         self.reason = ""
@@ -91,6 +77,8 @@ class WebSocketTransport:
         self._queue.append(data)
         self._queued += len(data)
         self._ready.set()
+        if self._queued > self._unread:
+            self._protocol.pause(BACKLOG)
         if self._queued > self._write_buffer:
             self._queue.clear()
             self._queue.append(self._codec.encode(device.Closing(reason=device.SLOW_READER)))
@@ -110,9 +98,39 @@ class WebSocketTransport:
         self._cut()
 
     def _cut(self) -> None:
-        cut = self._websocket.scope["extensions"].get(_CUT)
-        if cut is not None:
-            cut()
+        self._protocol.abort()
+
+    @property
+    def is_held(self) -> bool:
+        return self._protocol.is_held
+
+    async def receive(self) -> str | bytes | None:
+        """The next message, as soon as there is no reason not to take it; `None` when the peer has gone."""
+        await self._protocol.readable.wait()
+        message = await self._websocket.receive()
+        if message["type"] == "websocket.disconnect":
+            return None
+        self.last_received = self._loop.time()
+        data: bytes | None = message.get("bytes")
+        text: str | None = message.get("text")
+        return text if data is None else data
+
+    def decode(self, message: str | bytes) -> Any:
+        """The frame in a message. Raises what is `UNREADABLE`, and `TypeError` for text where bytes are due."""
+        return self._codec.decode(message)
+
+    def limit(self, *, frame: int, unread: int) -> None:
+        self._unread = min(unread, self._write_buffer)
+        self._protocol.limit(frame=frame, unread=unread)
+
+    def pause(self, why: int) -> None:
+        self._protocol.pause(why)
+
+    def resume(self, why: int) -> None:
+        self._protocol.resume(why)
+
+    def check_reader(self, now: float) -> None:
+        self._protocol.check_reader(now)
 
     async def write(self) -> None:
         """Write what is queued until the connection is closed, then say goodbye."""
@@ -128,6 +146,9 @@ class WebSocketTransport:
                     else {"type": "websocket.send", "bytes": data}
                 )
                 self._queued -= len(data)
+                if 2 * self._queued < self._unread:
+                    self._protocol.resume(BACKLOG)
+        self._protocol.release()
         await self._websocket.close(CLOSE_CODES.get(self.reason, POLICY_VIOLATION), self.reason)
 
 
@@ -144,28 +165,36 @@ def make_routes(connections: Connections, *, write_buffer: int) -> APIRouter:
             answer = JSONResponse({"error": {"reason": "invalid", "detail": detail}}, 400)
             await websocket.send_denial_response(answer)
             return
-        codec = SUBPROTOCOLS[name]
-        await websocket.accept(subprotocol=name)
-        await _serve(websocket, codec, connections, write_buffer)
+        peer = websocket.client.host if websocket.client is not None else ""
+        host = connections.speaks_for(peer, websocket.headers.get("x-forwarded-for"))
+        place = connections.enter(host, UPGRADE)
+        if place is None:
+            detail = "too many connections on which nobody has logged in"
+            answer = JSONResponse({"error": {"reason": "rate_limited", "detail": detail}}, 429, {"Retry-After": "1"})
+            await websocket.send_denial_response(answer)
+            return
+        try:
+            await websocket.accept(subprotocol=name)
+            transport = WebSocketTransport(websocket, SUBPROTOCOLS[name], host, write_buffer=write_buffer)
+            await _serve(transport, connections, place)
+        finally:
+            place.left()
 
     return routes
 
 
-async def _serve(websocket: WebSocket, codec: _Codec, connections: Connections, write_buffer: int) -> None:
-    transport = WebSocketTransport(websocket, codec, write_buffer)
-    session = connections.open(transport)
+async def _serve(transport: WebSocketTransport, connections: Connections, place: Place) -> None:
+    session = connections.open(transport, place)
 
     async def read() -> None:
         while transport.is_open:
-            message = await websocket.receive()
-            if message["type"] == "websocket.disconnect":
+            message = await transport.receive()
+            if message is None:
                 return
-            transport.last_received = asyncio.get_running_loop().time()
-            data = message.get("bytes")
             try:
-                frame = codec.decode(message["text"] if data is None else data)
+                frame = transport.decode(message)
             except (*UNREADABLE, TypeError) as error:
-                why = "text that is not UTF-8" if message.get("text") == _NOT_UTF8 else str(error)
+                why = "text that is not UTF-8" if message == NOT_UTF8 else str(error)
                 session.close(device.BAD_FRAME, f"bad frame: {why}")
                 return
             connections.received(session, frame)
@@ -186,16 +215,6 @@ async def _serve(websocket: WebSocket, codec: _Codec, connections: Connections, 
             # The peer may have gone in the middle of a write.
             with contextlib.suppress(asyncio.CancelledError, Exception):
                 await task
-
-
-def _is_utf8(data: bytes) -> bool:
-    if data.isascii():
-        return True
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 MAX_MESSAGE = connection.MAX_FRAME

@@ -7,7 +7,7 @@ With both ends online nothing is written.
 from __future__ import annotations
 
 import collections
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from prometheus_client import Counter, Gauge
 
@@ -164,14 +164,18 @@ class Router:
         if queue is not None and queue.session is not None:
             self._detach(queue, reason)
 
-    def acked(self, session: Recipient, numbers: Iterable[int]) -> None:
-        """A device has these deliveries on its disk. Numbers that are not in flight mean nothing."""
+    def acked(self, session: Recipient, numbers: Sequence[int]) -> int:
+        """A device has these deliveries on its disk. Numbers that are not in flight mean nothing: how many of them."""
         crashpoints.reach(crashpoints.AFTER_DEVICE_ACK_BEFORE_ROW)
         deliveries = session.deliveries
+        if not deliveries:
+            return len(numbers)
+        strays = 0
         queues: set[DeliveryQueue] = set()
         for n in numbers:
             queue = deliveries.pop(n, None)
             if queue is None:
+                strays += 1
                 continue
             transit = queue.returned(session, n)
             transit.acked = True
@@ -187,6 +191,7 @@ class Router:
         for queue in queues:
             self._queues.pump(queue)
         self._queues.give_turns(session)
+        return strays
 
     def is_removing(self, seq: int) -> bool:
         """Is this stored envelope acknowledged already, its removal not yet committed?"""

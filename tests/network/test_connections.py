@@ -140,7 +140,8 @@ async def test_a_frame_that_no_decoder_gets_to_the_end_of_is_a_malformed_one(
     network: Network, data: dict[bool, bytes]
 ) -> None:
     await network.start()
-    client = await network.connect()
+    await network.register(ALICE)
+    client = await network.connect(ALICE)
     await client.link.send_raw(data[network.transport == "json"])
     closing = await client.next(device.Closing)
     assert (closing.reason, closing.number) == (device.BAD_FRAME, "")
@@ -221,7 +222,7 @@ async def test_a_reader_that_is_too_slow_is_disconnected_and_loses_nothing(netwo
             break
         assert i < 1500
         if i % 10 == 9:
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.05)
     numbers = (await accepted).n
     while len(numbers) < len(sent):
         numbers += (await alice.next(device.Accepted)).n

@@ -22,7 +22,7 @@ import network.app
 from network import http, routing
 from network.blobs import store
 from network.blobs.routes import SILENCE_SECONDS, TRANSFER_SECONDS, BlobEndpoints
-from network.connections import session, websocket
+from network.connections import guest, pace, places, sends, session, websocket
 from network.connections.connections import Connections
 from network.delay import Delay
 from network.devices import blocks, codes, keys
@@ -36,7 +36,7 @@ from tests.network.support import PATIENCE, REGISTRATION_KEY, Network
 from tidings import e2ee
 from tidings.e2ee import attachments, chains, curve, kdf, kem, pq_ratchet, ratchet, record, session_setup
 from tidings.runtime import log
-from tidings.wire import addresses, connection, device, groups, registration
+from tidings.wire import addresses, connection, device, groups, registration, unfinished
 from tidings.wire.groups import MAX_PARTICIPANTS, MAX_SUBJECT
 
 PAGE = Path(__file__).parents[2] / "docs" / "device-api.md"
@@ -102,7 +102,7 @@ def values(block: str) -> dict[str, bytes]:
 TYPES = {
     "int": "integer",
     "Number": "integer",
-    "list[Number]": "list of integers",
+    "Numbers": "list of integers",
     "int | None": "integer",
     "str": "string",
     "bytes": "bytes",
@@ -188,10 +188,24 @@ def test_the_limits_are_those_of_the_code() -> None:
     default_ttl = Settings.model_fields["message_ttl"].default
     expected = {
         "digits of a number": [addresses.MIN_DIGITS, addresses.MAX_DIGITS],
-        "`id`": [session.MAX_ID],
-        "`body` of an envelope": [session.MAX_BODY],
-        "`refs` of an envelope": [session.MAX_REFS, session.MAX_ID],
-        "a frame, or WebSocket message": [connection.MAX_FRAME],
+        "`id`": [sends.MAX_ID],
+        "`body` of an envelope": [sends.MAX_BODY],
+        "`refs` of an envelope": [sends.MAX_REFS, sends.MAX_ID],
+        "a frame, or WebSocket message": [connection.MAX_FRAME, guest.FRAME],
+        "the rest of a frame": [int(unfinished.FRAME_SECONDS), unfinished.MAX_UNFINISHED],
+        "numbers in an `ack`": [device.MAX_ACKED],
+        "sends of a connection that are not answered": [limits.sends],
+        "what does nothing: pings, faults": [int(pace.BURST), int(pace.RATE)],
+        "bytes that a device has not read": [session.UNREAD // mib, guest.UNREAD // 1024],
+        "a device that reads nothing": [int(connection.STALL)],
+        "from connecting to a login": [int(limits.login)],
+        "open connections without a login": [limits.strangers, limits.strangers_each],
+        "connections and frames before a login": [
+            int(places.EACH_RATE),
+            int(places.EACH_BURST),
+            int(places.ALL_RATE),
+            int(places.ALL_BURST),
+        ],
         "numbers in a `check`": [lookups.MAX_NUMBERS],
         "numbers in a `fetch`": [bundles.MAX_NUMBERS],
         "envelopes of one sender that wait for one recipient": [quotas.share, quotas.share_bytes // mib],

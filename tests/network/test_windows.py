@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from network.connections import session
+from network.connections import sends
 from network.settings import Limits
 from tests.network.support import Client, Network
 from tidings.runtime.clock import ManualClock
@@ -15,7 +15,7 @@ COUNT = 200
 
 def body(i: int) -> bytes:
     """The largest there is, and another for each."""
-    return i.to_bytes(2, "big") * (session.MAX_BODY // 2)
+    return i.to_bytes(2, "big") * (sends.MAX_BODY // 2)
 
 
 async def send_all(client: Client, to: str, *, accepted: bool) -> None:
@@ -60,7 +60,7 @@ async def test_what_comes_at_once_for_a_device_that_is_there_waits_for_its_ackno
     await network.register(ALICE, BOB)
     alice, bob = await network.connect(ALICE), await network.connect(BOB)
     await send_all(alice, BOB, accepted=False)
-    first = await bob.deliveries(4 * MIB // session.MAX_BODY)
+    first = await bob.deliveries(4 * MIB // sends.MAX_BODY)
     await bob.nothing_came()
 
     bob.ack(*first)

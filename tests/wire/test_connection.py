@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import socket
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from tidings.wire import connection as wire
 from tidings.wire import device
+from tidings.wire.unfinished import Unfinished
 
 
 class Recorder:
@@ -253,3 +255,55 @@ async def test_nobody_there_is_an_error_of_the_caller() -> None:
         probe.bind(("127.0.0.1", 0))
         with pytest.raises(OSError):
             await wire.connect("127.0.0.1", probe.getsockname()[1], device.FromNetwork, Recorder())
+
+
+async def test_frames_that_are_not_here_in_full_are_bounded_and_the_oldest_of_them_goes(listen: Listen) -> None:
+    unfinished = Unfinished(limit=1000)
+    here, port = await listen(unfinished=unfinished, last_words=lambda text: device.Closing("bad_frame", detail=text))
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(encoded(device.Ping()) + (2000).to_bytes(4, "big") + bytes(900))
+    assert await here.frames.get() == device.Ping()
+    assert unfinished.size == 904
+    writer.write(bytes(200))
+    assert b"not here in full" in await reader.read()
+    await here.is_down.wait()
+    assert unfinished.size == 0
+    writer.close()
+
+
+async def test_a_served_peer_that_does_not_read_is_not_read_from_and_then_cut(listen: Listen) -> None:
+    here, port = await listen(unfinished=Unfinished())
+    deaf = socket.create_connection(("127.0.0.1", port))
+    await here.is_up.wait()
+    while not here.connection.is_held:
+        here.connection.send(device.Send(n=1, sender="1", to="2", id="x", kind="m", body=bytes(500_000)))
+        turn = asyncio.Event()
+        asyncio.get_running_loop().call_soon(turn.set)
+        await turn.wait()
+    now = asyncio.get_running_loop().time()
+    here.connection.check_reader(now)
+    here.connection.check_reader(now + 29)
+    assert here.connection.is_open
+    here.connection.check_reader(now + 31)
+    await here.is_down.wait()
+    assert here.reason == "it does not read"
+    deaf.close()
+
+
+async def test_many_frames_at_once_leave_turns_to_others_and_all_of_them_come(listen: Listen) -> None:
+    here, port = await listen(unfinished=Unfinished())
+    turns: list[int] = []
+
+    def count() -> None:
+        turns.append(here.frames.qsize())
+        if here.frames.qsize() < 5 * wire.TURN:
+            asyncio.get_running_loop().call_soon(count)
+
+    _, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(encoded(device.Ping()) * (5 * wire.TURN))
+    await here.is_up.wait()
+    count()
+    for _ in range(5 * wire.TURN):
+        await here.frames.get()
+    assert max(after - before for before, after in itertools.pairwise(turns)) <= wire.TURN
+    writer.close()

@@ -28,6 +28,8 @@ def values(hint: typing.Any) -> st.SearchStrategy[typing.Any]:
         return st.builds(hint, **{name: values(hints[name]) for name in hint.__struct_fields__})
     if hint == device.Number:
         return st.integers(0, 2**63 - 1)
+    if typing.get_origin(hint) is typing.Annotated:
+        return values(typing.get_args(hint)[0])
     if typing.get_origin(hint) is list:
         return st.lists(values(typing.get_args(hint)[0]), max_size=5)
     if typing.get_args(hint):

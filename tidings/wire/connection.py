@@ -1,7 +1,8 @@
 """A TCP connection that carries frames: 4 bytes of length (big-endian), then one MessagePack map.
 
 Writes of one turn of the event loop go out as one segment. The write buffer is bounded: a peer that does not read is
-disconnected, because to wait for it here would let one slow reader hold up everybody else.
+disconnected, because to wait for it here would let one slow reader hold up everybody else. Who serves connections also
+stops reading from whoever does not read, and takes turns between them.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from tidings.runtime import tls_server
 from tidings.runtime.tls import HANDSHAKE_SECONDS
 from tidings.runtime.tls_server import Handshakes, TlsServer
 from tidings.wire.decoding import UNREADABLE
+from tidings.wire.unfinished import Unfinished
 
 log = logging.getLogger(__name__)
 
@@ -25,8 +27,26 @@ MAX_FRAME = 4 * 1024 * 1024
 MAX_WRITE_BUFFER = 16 * 1024 * 1024
 # Seconds that a closed connection may take to write what is queued.
 LINGER = 5.0
+# Seconds without a byte being read by a peer for which much is waiting, then a served connection is cut.
+STALL = 30.0
+# Bytes waiting for a peer from which on nothing more is read from it.
+HIGH_WATER = 1024 * 1024
+# Frames of one connection in a turn of the loop; then it is the others' turn.
+TURN = 512
+
+# Why a connection is not read from: reasons that add up.
+WRITING = 1  # the peer does not read
+TURNING = 2  # it is the turn of others
+PACED = 4  # the time for its next frame has not come
+FULL = 8  # as much of what it sent is under way as may be
 
 _encoder = msgspec.msgpack.Encoder()
+
+
+def framed(frame: msgspec.Struct) -> bytes:
+    """One frame with its length before it."""
+    body = _encoder.encode(frame)
+    return len(body).to_bytes(4, "big") + body
 
 
 class Disconnected(Exception):
@@ -62,6 +82,8 @@ class Connection(asyncio.Protocol):
 
     last_words: makes the frame that tells the peer what was wrong with a frame of its before the connection is closed.
     linger: seconds that a closed connection may take to write what is queued.
+    unfinished: what is kept of unfinished frames of all connections that are served here; with it nothing is read
+        while the peer does not read. Only one side may do that, or both could wait for each other.
     """
 
     def __init__(
@@ -73,6 +95,7 @@ class Connection(asyncio.Protocol):
         max_write_buffer: int = MAX_WRITE_BUFFER,
         last_words: Callable[[str], msgspec.Struct] | None = None,
         linger: float = LINGER,
+        unfinished: Unfinished | None = None,
     ) -> None:
         self._decoder = msgspec.msgpack.Decoder(frames)
         self._handler = handler
@@ -80,13 +103,22 @@ class Connection(asyncio.Protocol):
         self._max_write_buffer = max_write_buffer
         self._last_words = last_words
         self._linger = linger
+        self._unfinished = unfinished
+        self._turn = TURN if unfinished is not None else 2**62
+        self._pauses = 0
+        self._is_kept = False
+        # Bytes given to the transport, and of these what had left it when that was last looked at.
+        self._written = 0
+        self._taken = 0
+        self._taken_at = 0.0
+        self._high_water = HIGH_WATER
         self._transport: asyncio.Transport | None = None
         self._incoming = bytearray()
         self._outgoing = bytearray()
         self._flush_scheduled = False
         self._reason = ""
         self._lingering: asyncio.TimerHandle | None = None
-        self.peer = ""
+        self.peer = self.host = ""
         self.is_open = False
         self.last_received = 0.0
         # Counts the writes: what was queued before one is, after it, on its way to the peer.
@@ -97,24 +129,37 @@ class Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self._loop = asyncio.get_running_loop()
         self.last_received = self._loop.time()
-        self.peer = str(transport.get_extra_info("peername"))
+        address = transport.get_extra_info("peername")
+        self.peer = str(address)
+        self.host = address[0] if isinstance(address, tuple) else ""
         self.is_open = True
+        if self._unfinished is not None:
+            self._transport.set_write_buffer_limits(high=self._high_water)
         self._handler.opened(self)
 
     def data_received(self, data: bytes) -> None:
         self.last_received = self._loop.time()
+        self._incoming += data
+        self._read()
+
+    def _read(self) -> None:
         incoming = self._incoming
-        incoming += data
         position, end = 0, len(incoming)
+        left = self._turn
         view = memoryview(incoming)
         try:
-            while end - position >= 4:
+            while end - position >= 4 and not self._pauses:
                 size = int.from_bytes(view[position : position + 4], "big")
                 if size > self._max_frame:
                     self._refuse(f"a frame of {size} bytes is over the limit of {self._max_frame}")
                     return
                 if end - position - 4 < size:
                     break
+                if not left:
+                    self.pause(TURNING)
+                    self._loop.call_soon(self._read_on)
+                    break
+                left -= 1
                 try:
                     frame = self._decoder.decode(view[position + 4 : position + 4 + size])
                 except UNREADABLE as error:
@@ -130,8 +175,83 @@ class Connection(asyncio.Protocol):
             return
         finally:
             view.release()
+            if not self.is_open:
+                incoming.clear()
         if position:
             del incoming[:position]
+        if self._unfinished is not None and (incoming or self._is_kept):
+            self._is_kept = bool(incoming)
+            self._unfinished.keep(self, len(incoming), self._loop.time(), is_new=position > 0)
+
+    # What is read, and when.
+
+    @property
+    def is_held(self) -> bool:
+        """Is it we who do not read on?"""
+        return self._pauses != 0
+
+    def pause(self, why: int) -> None:
+        """Read nothing until `resume` for the same reason; frames that are here already wait."""
+        if not self._pauses and self.is_open and self._transport is not None:
+            self._transport.pause_reading()
+        self._pauses |= why
+
+    def resume(self, why: int) -> None:
+        """Go on when there is no other reason to wait."""
+        if not self._pauses & why:
+            return
+        self._pauses &= ~why
+        if not self._pauses and self.is_open and self._transport is not None:
+            self.last_received = self._loop.time()
+            if self._incoming:
+                # What is here comes before what is not.
+                self._pauses = TURNING
+                self._loop.call_soon(self._read_on)
+            else:
+                self._transport.resume_reading()
+
+    def _read_on(self) -> None:
+        self._pauses &= ~TURNING
+        if self.is_open and not self._pauses:
+            self._read()
+        if self.is_open and not self._pauses and self._transport is not None:
+            self._transport.resume_reading()
+
+    def limit(self, *, frame: int, unread: int) -> None:
+        """Bytes of a frame that may come from here on, and bytes unread by the peer at which no more is read."""
+        self._max_frame = frame
+        self._high_water = unread
+        if self._transport is not None:
+            self._transport.set_write_buffer_limits(high=unread)
+            if frame == MAX_FRAME:
+                self._transport.set_protocol(self)
+
+    def give_up(self, detail: str) -> None:
+        """Close it over a frame that does not come in full."""
+        self._is_kept = False
+        self._refuse(detail)
+        self._incoming.clear()
+
+    def pause_writing(self) -> None:
+        """From the transport: much waits for the peer."""
+        self._taken_at = self._loop.time()
+        if self._unfinished is not None:
+            self.pause(WRITING)
+
+    def resume_writing(self) -> None:
+        """From the transport: the peer has read most of it."""
+        self._taken_at = 0.0
+        self.resume(WRITING)
+
+    def check_reader(self, now: float, seconds: float = STALL) -> None:
+        """Cut a peer that has not read a byte for so long while much waits for it. Call it about once a second."""
+        if not self._taken_at or self._transport is None:
+            return
+        taken = self._written - self._transport.get_write_buffer_size()
+        if taken != self._taken:
+            self._taken, self._taken_at = taken, now
+        elif now - self._taken_at > seconds:
+            self.abort("it does not read")
 
     def _refuse(self, reason: str) -> None:
         if self._last_words is not None:
@@ -168,6 +288,7 @@ class Connection(asyncio.Protocol):
             return
         if not transport.is_closing():
             self.writes += 1
+        self._written += len(self._outgoing)
         transport.write(bytes(self._outgoing))
         self._outgoing.clear()
         if self.is_open and transport.get_write_buffer_size() > self._max_write_buffer:
@@ -198,6 +319,9 @@ class Connection(asyncio.Protocol):
             self._lingering.cancel()
         self._incoming.clear()
         self._outgoing.clear()
+        if self._unfinished is not None and self._is_kept:
+            self._is_kept = False
+            self._unfinished.keep(self, 0, self._loop.time(), is_new=True)
         self._handler.closed(self, self._reason or (repr(exc) if exc else "closed by peer"))
 
 
@@ -234,6 +358,7 @@ async def listen(
     max_write_buffer: int = MAX_WRITE_BUFFER,
     last_words: Callable[[str], msgspec.Struct] | None = None,
     linger: float = LINGER,
+    unfinished: Unfinished | None = None,
 ) -> asyncio.Server | TlsServer:
     """Serve connections, each with a handler of its own. Raises `OSError` when the port is taken.
 
@@ -249,6 +374,7 @@ async def listen(
             max_write_buffer=max_write_buffer,
             last_words=last_words,
             linger=linger,
+            unfinished=unfinished,
         )
 
     if tls is None:

@@ -50,10 +50,14 @@ REPLACED = "replaced"  # the same device logged in on another connection
 STALE_EPOCH = "stale_epoch"  # the device is logged in under a higher `epoch`
 SHUTDOWN = "shutdown"
 IDLE = "idle"
+NO_LOGIN = "no_login"  # nobody has logged in within ten seconds
 
 
 # What a device numbers a frame with, or names a delivery by.
 Number = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+# Deliveries that one frame acknowledges.
+MAX_ACKED = 100_000
+Numbers = Annotated[list[Number], msgspec.Meta(max_length=MAX_ACKED)]
 
 
 def message_of(envelope_id: str, kind: str, refs: Sequence[str]) -> str:
@@ -129,9 +133,9 @@ class Send(Frame, tag="send", rename={"sender": "from"}):
 
 
 class Ack(Frame, tag="ack"):
-    """These deliveries are on the device's disk; the network forgets them."""
+    """These deliveries are on the device's disk; the network forgets them. At most 100,000 in a frame."""
 
-    n: list[Number]
+    n: Numbers
 
 
 class Ping(Frame, tag="ping"):

@@ -1,0 +1,94 @@
+"""What a connection may do while nobody is logged in on it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from network.connections import sends
+from network.connections.places import Place
+from network.connections.transport import Transport
+from tidings.wire import device
+from tidings.wire.connection import FULL, PACED
+
+# Bytes of a frame before the first login, and unread by such a peer until nothing more is read from it.
+FRAME = 4 * 1024
+UNREAD = 16 * 1024
+
+
+class Guest:
+    """Logins, one at a time, and pings. Each frame waits for its token; other frames are refused, and do nothing.
+
+    Behind a login that waits for the one before it nothing is read.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        place: Place,
+        log_in: Callable[[device.Login, Callable[[], None]], None],
+        *,
+        evict: Callable[[], None],
+    ) -> None:
+        """log_in(): given the frame, and what to call when it is answered. evict(): another one needs the place."""
+        self._transport = transport
+        self._place = place
+        self._log_in = log_in
+        self._next: device.Login | None = None
+        place.on_eviction(evict)
+
+    @property
+    def is_busy(self) -> bool:
+        """Is a login under way?"""
+        return self._place.busy
+
+    def received(self, frame: device.FromDevice) -> None:
+        """One frame, now or when there is a token for it; the next ones wait for it."""
+        wait = self._place.reserve()
+        if wait > 0:
+            self._transport.pause(PACED)
+            asyncio.get_running_loop().call_later(wait, self._received_in_time, frame)
+        else:
+            self._do(frame)
+
+    def _received_in_time(self, frame: device.FromDevice) -> None:
+        if self._transport.is_open:
+            self._do(frame)
+        self._transport.resume(PACED)
+
+    def _do(self, frame: device.FromDevice) -> None:
+        if isinstance(frame, device.Login):
+            if self._place.busy:
+                self._next = frame
+                self._transport.pause(FULL)
+            else:
+                self._begin(frame)
+        elif isinstance(frame, device.Ping):
+            self._transport.send(device.Pong())
+        elif isinstance(frame, device.Send):
+            reason, detail = sends.judge(frame, {})
+            self._transport.send(device.Refused(n=frame.n, reason=reason, detail=detail))
+        elif isinstance(frame, device.Logout):
+            self._transport.send(device.Ok(n=frame.n))
+        elif not isinstance(frame, device.Ack):
+            detail = "nobody is logged in on this connection"
+            self._transport.send(device.Failed(n=frame.n, reason=device.UNAUTHORIZED, detail=detail))
+
+    def _begin(self, frame: device.Login) -> None:
+        self._place.busy = True
+        self._log_in(frame, self._answered)
+
+    def _answered(self) -> None:
+        self._place.busy = False
+        frame, self._next = self._next, None
+        if frame is not None:
+            self._transport.resume(FULL)
+            self._begin(frame)
+
+    def proved(self) -> None:
+        """Somebody has logged in."""
+        self._place.proved()
+
+    def left(self) -> None:
+        """The connection is gone."""
+        self._place.left()

@@ -1,0 +1,50 @@
+"""Form of the envelopes that devices send."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tidings.e2ee import messages
+from tidings.wire import addresses, device
+
+MAX_BODY = 128 * 1024
+MAX_ID = 64
+MAX_REFS = 1000
+_KINDS = frozenset((device.PREKEY, device.MESSAGE, device.DELIVERED, device.READ, device.RETRY, device.GROUP))
+
+
+def judge(frame: device.Send, identities: Mapping[str, bytes]) -> tuple[str, str]:
+    """The reason and the detail of a refusal, both empty for a send that is well-formed.
+
+    identities: of the devices that are logged in on its connection, the identity key that each is registered with.
+    """
+    if frame.sender not in identities:
+        return device.INVALID, "`from` is not logged in on this connection"
+    if len(frame.body) > MAX_BODY:
+        return device.TOO_LARGE, f"`body` has {len(frame.body)} bytes, at most {MAX_BODY} are taken"
+    # With a blank at its end an id is the same as one without it to some databases.
+    if not 0 < len(frame.id) <= MAX_ID or " " in frame.id or not (frame.id.isascii() and frame.id.isprintable()):
+        return device.INVALID, f"`id` is not 1 to {MAX_ID} printable ASCII characters without blanks"
+    if frame.kind not in _KINDS:
+        return device.INVALID, f"`kind` is none of {', '.join(sorted(_KINDS))}"
+    if frame.ttl < 0:
+        return device.INVALID, "`ttl` is negative"
+    if len(frame.refs) > MAX_REFS or (frame.refs and max(map(len, frame.refs)) > MAX_ID):
+        return device.INVALID, f"`refs` has over {MAX_REFS} ids, or one of over {MAX_ID} characters"
+    if frame.trace and (len(frame.trace) > MAX_ID or not (frame.trace.isascii() and frame.trace.isprintable())):
+        return device.INVALID, f"`trace` is not at most {MAX_ID} printable ASCII characters"
+    if frame.group and not addresses.is_group(frame.group):
+        return device.INVALID, "`group` is no group"
+    if frame.kind == device.GROUP:
+        return ("", "") if addresses.is_group(frame.to) else (device.NO_SUCH_GROUP, "`to` is no group")
+    if not addresses.is_number(frame.to):
+        return device.NO_SUCH_NUMBER, "`to` is no number: 7 to 15 digits"
+    if frame.kind == device.PREKEY and not _is_own(frame, identities[frame.sender]):
+        return device.INVALID, "the identity key in `body` is another one than `from` is registered with"
+    return "", ""
+
+
+def _is_own(frame: device.Send, identity: bytes) -> bool:
+    """May this open a session in its sender's name? What nobody can read opens none."""
+    claimed = messages.claimed_identity(frame.body)
+    return claimed is None or claimed == identity
