@@ -20,6 +20,7 @@ from network.delay import Delay
 from network.devices.blocks import Blocks
 from network.devices.codes import Codes
 from network.devices.keys import KeyUploads
+from network.devices.rations import Rations
 from network.devices.registrations import Registrations
 from network.devices.routes import DeviceEndpoints
 from network.directory.absences import Absences
@@ -190,6 +191,7 @@ def _device_endpoints(
     key, certificate = settings.secrets.registration_key, settings.http_certificate
     return DeviceEndpoints(
         codes=Codes(database, key, clock),
+        rations=Rations(clock, settings.trusted_proxies),
         registrations=registrations,
         keys=KeyUploads(database, router, directory.refills),
         blocks=Blocks(database, directory.recipients),

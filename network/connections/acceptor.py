@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 TURN = 32
 # Refusals in so many seconds; then the rest waits in the backlog of the system for the next ones. Each costs about
 # 40 µs of CPU.
-REFUSALS, WINDOW = 50, 0.05
+REFUSALS, WINDOW = 25, 0.05
 # Seconds after which is tried again when the process has no descriptor left.
 PATIENCE = 1.0
 

@@ -14,6 +14,8 @@ from tidings.wire.connection import FULL, PACED
 # Bytes of a frame before the first login, and unread by such a peer until nothing more is read from it.
 FRAME = 4 * 1024
 UNREAD = 16 * 1024
+# Tokens for a frame that is no login.
+OTHER = 0.1
 
 
 class Guest:
@@ -44,7 +46,7 @@ class Guest:
 
     def received(self, frame: device.FromDevice) -> None:
         """One frame, now or when there is a token for it; the next ones wait for it."""
-        wait = self._place.reserve()
+        wait = self._place.reserve(1.0 if isinstance(frame, device.Login) else OTHER)
         if wait > 0:
             self._transport.pause(PACED)
             asyncio.get_running_loop().call_later(wait, self._received_in_time, frame)

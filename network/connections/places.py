@@ -18,10 +18,10 @@ REFUSED = Counter(
 )
 EVICTED, LATE = "evicted", "late"
 
-# Tokens a second, and at once, of one address and of all: a connection takes one, and so does each frame before a
-# login. Whoever logs in gives back what it took. A connection with a login that fails costs about 0.4 ms of CPU.
-EACH_RATE, EACH_BURST = 20.0, 200.0
-ALL_RATE, ALL_BURST = 100.0, 1000.0
+# Tokens a second, and at once, of one address and of all: a connection takes one, and so does each login until one
+# succeeds. Whoever logs in gives back what it took. A connection with a login that fails costs about 2 ms of CPU.
+EACH_RATE, EACH_BURST = 10.0, 60.0
+ALL_RATE, ALL_BURST = 30.0, 200.0
 # Tokens that a connection takes over TLS, for its handshake.
 HANDSHAKE = 5.0
 

@@ -27,7 +27,7 @@ FAREWELL = 5.0
 CLOSE_CODES = {device.BAD_FRAME: 1007, device.SHUTDOWN: 1012, device.IDLE: 1000}
 POLICY_VIOLATION = 1008
 # Tokens that a WebSocket takes: its request costs more than a connection over TCP.
-UPGRADE = 3.0
+UPGRADE = 5.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 
 from network.connections.pace import Pace
 from tidings.wire.connection import FULL, MAX_FRAME, PACED, STALL, TURNING, WRITING
+from tidings.wire.small_reads import SmallReads
 from tidings.wire.unfinished import Unfinished
 
 # What the application finds this protocol under, in the extensions of its scope.
@@ -98,6 +99,9 @@ class CuttableProtocol(WebSocketsSansIOProtocol):
         self.transport.set_write_buffer_limits(high=min(unread, 64 * 1024))
         if frame == MAX_FRAME:
             self._slice, self._pace = SLICE, Pace()
+            self.transport.set_protocol(self)
+        else:
+            self.transport.set_protocol(SmallReads(self))
 
     def abort(self) -> None:
         """Close at once."""

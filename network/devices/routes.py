@@ -11,9 +11,10 @@ from network import http
 from network.devices.blocks import Blocks
 from network.devices.codes import Codes
 from network.devices.keys import KeyUploads, Left
+from network.devices.rations import Rations
 from network.devices.registrations import Registrations
 from network.directory.logins import Logins
-from network.errors import NotFound
+from network.errors import NotFound, Unauthorized
 from tidings.wire import addresses, registration
 
 # 500 devices with 100 one-time pre-keys each come to about 5 MB.
@@ -27,6 +28,7 @@ class DeviceEndpoints:
         self,
         *,
         codes: Codes,
+        rations: Rations,
         registrations: Registrations,
         keys: KeyUploads,
         blocks: Blocks,
@@ -37,6 +39,7 @@ class DeviceEndpoints:
         """key_needs_certificate: the registration key is taken from clients with a certificate only."""
         self._key_needs_certificate = key_needs_certificate
         self._codes = codes
+        self._rations = rations
         self._registrations = registrations
         self._keys = keys
         self._blocks = blocks
@@ -59,20 +62,42 @@ class DeviceEndpoints:
             router.add_api_route(path, endpoint, methods=[method])
         return router
 
+    def _has_key(self, request: Request, *, alone: bool) -> bool:
+        """Does the caller prove that it holds the registration key? Raises `Unauthorized` where that is `alone`."""
+        try:
+            self._require_key(request)
+        except Unauthorized:
+            if alone:
+                raise
+            return False
+        return True
+
+    def _address(self, request: Request) -> str:
+        peer = request.client.host if request.client is not None else ""
+        return self._rations.address_of(peer, request.headers.get("x-forwarded-for"))
+
     async def send_code(self, request: Request) -> JSONResponse:
         body = await http.read_body(request, registration.CodeRequest)
+        self._rations.take_code(self._address(request))
         await self._codes.issue(body.number)
         return JSONResponse({"number": body.number}, 202)
 
     async def register(self, request: Request) -> JSONResponse:
         body = await http.read_body(request, registration.DeviceRegistration)
+        if not body.code and self._has_key(request, alone=not body.token):
+            (token,) = await self._registrations.register([body])
+            return JSONResponse({"number": body.number, "token": token}, 201)
+        address = self._address(request)
+        self._rations.take_try(address)
         # Whoever has the token of this registration need prove nothing else.
-        if await self._registrations.are_made([body]):
-            return JSONResponse({"number": body.number, "token": body.token}, 201)
-        if body.code:
+        made = await self._registrations.are_made([body])
+        if not made and body.code:
             await self._codes.redeem(body.number, body.code)
-        else:
+        elif not made:
             self._require_key(request)
+        self._rations.was_right(address)
+        if made:
+            return JSONResponse({"number": body.number, "token": body.token}, 201)
         (token,) = await self._registrations.register([body])
         return JSONResponse({"number": body.number, "token": token}, 201)
 

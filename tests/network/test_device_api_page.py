@@ -25,7 +25,7 @@ from network.blobs.routes import SILENCE_SECONDS, TRANSFER_SECONDS, BlobEndpoint
 from network.connections import guest, pace, places, sends, session, websocket
 from network.connections.connections import Connections
 from network.delay import Delay
-from network.devices import blocks, codes, keys
+from network.devices import blocks, codes, keys, rations
 from network.devices.routes import MAX_BULK_BODY, DeviceEndpoints
 from network.directory import bundles, lookups, refills
 from network.groups import chats, copies, rules
@@ -200,7 +200,7 @@ def test_the_limits_are_those_of_the_code() -> None:
         "a device that reads nothing": [int(connection.STALL)],
         "from connecting to a login": [int(limits.login)],
         "open connections without a login": [limits.strangers, limits.strangers_each],
-        "connections and frames before a login": [
+        "connections and logins before one succeeds": [
             int(places.EACH_RATE),
             int(places.EACH_BURST),
             int(places.ALL_RATE),
@@ -237,6 +237,13 @@ def test_the_limits_are_those_of_the_code() -> None:
             codes.PER_WINDOW,
             codes.WINDOW_MS // 1000,
         ],
+        "codes asked for": [rations.CODES_EACH, rations.SECONDS_EACH, rations.CODES_ALL, rations.SECONDS_ALL],
+        "registrations that prove nothing": [
+            rations.TRIES_EACH,
+            rations.TRY_SECONDS_EACH,
+            rations.TRIES_ALL,
+            rations.TRY_SECONDS_ALL,
+        ],
         "an HTTP call": [int(http.TIMEOUT), int(TRANSFER_SECONDS), int(SILENCE_SECONDS)],
         "a blob": [store.MAX_SIZE, store.MAX_SIZE // mib],
         "all blobs": [files.quota // mib],
@@ -270,7 +277,13 @@ def test_every_subprotocol_and_every_path_is_told() -> None:
     anything: Any = types.SimpleNamespace()
     connections = Connections.__new__(Connections)
     devices = DeviceEndpoints(
-        codes=anything, registrations=anything, keys=anything, blocks=anything, logins=anything, registration_key=""
+        codes=anything,
+        rations=anything,
+        registrations=anything,
+        keys=anything,
+        blocks=anything,
+        logins=anything,
+        registration_key="",
     )
     routes = [
         devices.routes(),

@@ -1,0 +1,260 @@
+"""What those who have not logged in, and one device that misbehaves, do to the live connections of the network."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import struct
+from collections.abc import Sequence
+
+import aiohttp
+import msgspec
+import pytest
+
+from network.devices import rations
+from network.settings import Limits
+from tests.network.support import registration
+from tests.security.attack import Attack
+from tests.security.figures import Form
+from tests.security.scene import Target
+from tidings.wire import device
+from tidings.wire.connection import framed
+
+OTHERS = ("network", "device")
+TCP, WEBSOCKET = "TCP", "WebSocket"
+UPGRADE = (
+    b"GET /v1/connect HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+    b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Protocol: tidings.v1.msgpack\r\n\r\n"
+)
+TEXT, BINARY, PING = 1, 2, 9
+both = pytest.mark.parametrize("carrier", [TCP, WEBSOCKET])
+
+
+class Line:
+    """A raw live connection."""
+
+    def __init__(self, carrier: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.carrier = carrier
+        self.reader = reader
+        self.writer = writer
+
+    def frame(self, frame: msgspec.Struct) -> bytes:
+        return framed(frame) if self.carrier == TCP else message(BINARY, msgspec.msgpack.encode(frame))
+
+    def start_of(self, size: int) -> bytes:
+        """The beginning of a frame of so many bytes."""
+        return size.to_bytes(4, "big") if self.carrier == TCP else b"\x82\xff" + struct.pack("!Q", size) + bytes(4)
+
+    async def pour(self, data: bytes, seconds: float) -> None:
+        """Write it again and again for so long, as fast as it is read."""
+        with contextlib.suppress(OSError, TimeoutError):
+            async with asyncio.timeout(seconds):
+                while True:
+                    self.writer.write(data)
+                    await self.writer.drain()
+
+    async def swallow(self) -> None:
+        """Read and forget."""
+        with contextlib.suppress(OSError):
+            while await self.reader.read(2**20):
+                pass
+
+    @property
+    def is_open(self) -> bool:
+        return not self.reader.at_eof() and not self.writer.transport.is_closing()
+
+
+def message(opcode: int, data: bytes, *, last: bool = True) -> bytes:
+    """One frame of a WebSocket, masked by nothing."""
+    size = len(data)
+    if size < 126:
+        length = bytes([0x80 | size])
+    else:
+        length = b"\xfe" + struct.pack("!H", size) if size < 2**16 else b"\xff" + struct.pack("!Q", size)
+    return bytes([opcode | (0x80 if last else 0)]) + length + bytes(4) + data
+
+
+async def dial(target: Target, carrier: str, addresses: Sequence[str] = ("",)) -> list[Line]:
+    """A connection from each address, from a new one where it is empty; without those that were turned away."""
+    lines = []
+    for address in addresses:
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            lines.append(await dial_one(target, carrier, address))
+    return lines
+
+
+async def dial_one(target: Target, carrier: str, address: str = "") -> Line:
+    """Raises `OSError` and `IncompleteReadError`."""
+    reader, writer = await target.dial("connections" if carrier == TCP else "network", address or None)
+    if carrier == WEBSOCKET:
+        writer.write(UPGRADE)
+        if b" 101 " not in await reader.readuntil(b"\r\n\r\n"):
+            raise ConnectionRefusedError("no WebSocket")
+    return Line(carrier, reader, writer)
+
+
+async def dial_all(target: Target, carrier: str, count: int) -> list[Line]:
+    """So many connections, each from a new address; whoever attacked before may have used up what all have."""
+    lines: list[Line] = []
+    async with asyncio.timeout(30):
+        while len(lines) < count:
+            lines += await dial(target, carrier, [""] * (count - len(lines)))
+            for line in lines:
+                line.writer.write(line.frame(device.Ping()))
+            heard = await asyncio.gather(*(line.reader.read(1000) for line in lines))
+            lines = [line for line, data in zip(lines, heard, strict=True) if b"pong" in data]
+            await asyncio.sleep(0.1)
+    return lines
+
+
+async def logged_in(target: Target, number: str) -> Line:
+    """A device's connection."""
+    async with aiohttp.ClientSession(target.network_url) as http:
+        headers = {"Authorization": f"Bearer {target.registration_key}"}
+        async with http.post("/v1/registrations", json=registration(number), headers=headers) as answer:
+            token = (await answer.json())["token"]
+    (line,) = await dial_all(target, TCP, 1)
+    line.writer.write(line.frame(device.Login(1, number, token)))
+    size = int.from_bytes(await line.reader.readexactly(4), "big")
+    assert isinstance(msgspec.msgpack.decode(await line.reader.readexactly(size), type=device.FromNetwork), device.Ok)
+    return line
+
+
+async def test_connections_that_only_ping_are_few_and_end(target: Target, attack: Attack, form: Form) -> None:
+    limits = Limits()
+    async with attack("connections that only ping", on="network", others=OTHERS) as strike:
+        lines = await dial(target, TCP, [target.stranger()] * form.count(110, 400) + [""] * form.count(20, 600))
+        reading = [asyncio.create_task(line.swallow()) for line in lines]
+        open_at_once = await target.metric("network", "tidings_network_strangers")
+        strike.figure("without a login at once", open_at_once, limits.strangers)
+        for _ in range(form.count(1, 14)):
+            for line in lines:
+                if line.is_open:
+                    line.writer.write(line.frame(device.Ping()))
+            await asyncio.sleep(1)
+        if form.long:
+            strike.figure("left after 10 s", sum(line.is_open for line in lines), 0)
+        for task in reading:
+            task.cancel()
+
+
+@both
+async def test_acknowledgements_without_a_login_hold_up_nobody(
+    target: Target, attack: Attack, form: Form, carrier: str
+) -> None:
+    acks = device.Ack(n=[1] * 4_000_000)
+    async with attack(f"4 MB of acknowledgements, {carrier}", on="network", others=OTHERS) as strike:
+        lines = await dial_all(target, carrier, 4)
+        await asyncio.gather(*(line.pour(line.frame(acks), form.pick(1.0, 10.0)) for line in lines))
+        await strike.last(form.pick(1.5, 15.0))
+
+
+@both
+async def test_frames_that_never_end_cost_little_memory(
+    target: Target, attack: Attack, form: Form, carrier: str
+) -> None:
+    async with attack(f"unfinished frames, {carrier}", on="network", others=OTHERS) as strike:
+        lines = await dial(target, carrier, [""] * form.count(60, 300))
+        for line in lines:
+            line.writer.write(line.start_of(4 * 2**20) + bytes(2**20))
+            line.writer.write(line.start_of(4000) + bytes(3000))
+        await strike.last(form.pick(2.0, 20.0))
+
+
+@both
+async def test_answers_that_nobody_reads_do_not_grow(target: Target, attack: Attack, form: Form, carrier: str) -> None:
+    async with attack(f"pongs that nobody reads, {carrier}", on="network", others=OTHERS):
+        (line,) = await dial_all(target, carrier, 1)
+        await line.pour(line.frame(device.Ping()) * 10_000, form.pick(1.5, 30.0))
+
+
+async def test_answers_that_a_device_does_not_read_do_not_grow(target: Target, attack: Attack, form: Form) -> None:
+    async with attack("pongs that a device does not read", on="network", others=OTHERS):
+        line = await logged_in(target, "15550190101")
+        await line.pour(line.frame(device.Ping()) * 10_000, form.pick(1.5, 30.0))
+
+
+async def test_what_a_device_sends_in_vain_has_its_pace(target: Target, attack: Attack, form: Form) -> None:
+    """What is done for the first thousand of them at once is no share of a second."""
+    async with attack("stray acknowledgements of a device", on="network", others=OTHERS, cpu=20):
+        line = await logged_in(target, "15550190102")
+        reading = asyncio.create_task(line.swallow())
+        await line.pour(line.frame(device.Ack(n=[1] * 100_000)), form.pick(1.5, 30.0))
+        reading.cancel()
+
+
+@both
+async def test_wrong_logins_and_pings_cost_little(target: Target, attack: Attack, form: Form, carrier: str) -> None:
+    async with attack(f"wrong logins, {carrier}", on="network", others=OTHERS) as strike:
+        lines = await dial(target, carrier, [target.stranger()] * 20 + [""] * 20)
+        reading = [asyncio.create_task(line.swallow()) for line in lines]
+        await asyncio.gather(
+            *(
+                line.pour(
+                    line.frame(device.Login(1, f"1555019{n:04}", "x" * 43)) * 100 + line.frame(device.Ping()) * 100,
+                    form.pick(1.5, 20.0),
+                )
+                for n, line in enumerate(lines)
+            )
+        )
+        await strike.last(form.pick(1.5, 20.0))
+        for task in reading:
+            task.cancel()
+
+
+async def test_connecting_again_and_again_costs_little(target: Target, attack: Attack, form: Form) -> None:
+    seconds = form.pick(1.5, 20.0)
+
+    async def connect(addresses: Sequence[str]) -> int:
+        tried = 0
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while True:
+                    with contextlib.suppress(OSError):
+                        host, port = target.places["connections"]
+                        address = (addresses[tried % len(addresses)], 0)
+                        _, writer = await asyncio.open_connection(host, port, local_addr=address)
+                        writer.transport.abort()
+                    tried += 1
+        return tried
+
+    async with attack("connecting again and again", on="network", others=OTHERS) as strike:
+        one, many = [target.stranger()], [target.stranger() for _ in range(100)]
+        tried = await asyncio.gather(connect(one), connect(many))
+    strike.figure("connections tried in a second", sum(tried) / strike.seconds, None)
+
+
+@pytest.mark.parametrize("kind", ["pings", "empty fragments"])
+async def test_control_frames_and_fragments_of_websockets_cost_little(
+    target: Target, attack: Attack, form: Form, kind: str
+) -> None:
+    async with attack(f"{kind} of WebSockets", on="network", others=OTHERS):
+        lines = await dial_all(target, WEBSOCKET, 4)
+        data = message(PING, b"x" * 100) if kind == "pings" else message(0, b"", last=False)
+        for line in lines:
+            line.writer.write(message(BINARY, b"", last=False) if kind != "pings" else b"")
+        await asyncio.gather(*(line.pour(data * 5000, form.pick(1.5, 20.0)) for line in lines))
+
+
+async def test_codes_and_tries_of_them_are_rationed(target: Target, attack: Attack, form: Form) -> None:
+    seconds = form.pick(1.5, 20.0)
+    answered: dict[int, int] = {}
+    number = registration("15550190103", prekeys=0, kyber=False)
+
+    async def ask(connector: aiohttp.TCPConnector, path: str) -> None:
+        async with aiohttp.ClientSession(target.network_url, connector=connector) as http:
+            for i in range(10**6):
+                body = {"number": f"15559{i:06}"} if path == "/v1/codes" else {**number, "code": f"{i:06}"}
+                with contextlib.suppress(aiohttp.ClientError):
+                    async with http.post(path, json=body) as answer:
+                        answered[answer.status] = answered.get(answer.status, 0) + 1
+
+    # What the requests cost is what any request of a stranger costs.
+    async with attack("codes and tries of them", on="network", others=OTHERS, cpu=None) as strike:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds), asyncio.TaskGroup() as group:
+                for path in ("/v1/codes", "/v1/registrations") * 10:
+                    group.create_task(ask(aiohttp.TCPConnector(local_addr=(target.stranger(), 0)), path))
+    strike.figure("codes issued", answered.get(202, 0), rations.CODES_ALL + strike.seconds + 1)
+    strike.figure("tries of codes", answered.get(401, 0), rations.TRIES_ALL + strike.seconds)
+    assert 500 not in answered
