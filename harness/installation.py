@@ -132,7 +132,8 @@ class Installation:
         found = {}
         for name, url in urls.items():
             if self.processes[name].pid is not None:
-                with urllib.request.urlopen(url, timeout=10) as answer:
+                headers = {"Authorization": f"Apikey {self.common.get('WA_API_KEY', '')}"}
+                with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=10) as answer:
                     found[name] = answer.read().decode()
         return found
 
