@@ -8,8 +8,7 @@ import logging
 import ssl
 from collections.abc import Callable
 
-from prometheus_client import start_http_server
-
+from coreapp.exposition import Exposition
 from coreapp.settings import Settings
 from coreapp.shard.link import LinkHandler
 from coreapp.shard.node import Node
@@ -70,16 +69,15 @@ async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[Addresse
             handshakes=Handshakes("link"),
         )
         host, port = server.sockets[0].getsockname()[:2]
-        metrics, _ = start_http_server(settings.metrics_address[1], addr=settings.metrics_address[0])
-        addresses = Addresses((host, port), (settings.metrics_address[0], metrics.server_port))
+        metrics = await Exposition.start(*settings.metrics_address)
+        addresses = Addresses((host, port), (settings.metrics_address[0], metrics.port))
         try:
             announcing = asyncio.create_task(_announce(node, settings, addresses, ready))
             watch = CertificateWatch([own, to_network, database.tls], SystemClock())
             await service.run_services([node, watch], stop)
             announcing.cancel()
         finally:
-            metrics.shutdown()
-            metrics.server_close()
+            metrics.close()
     finally:
         if server is not None:
             server.close()

@@ -178,8 +178,15 @@ class Registrar:
         token = sealer.open(found.device_token, (number, "", "account", "device_token")).decode()
         device = OwnDevice(number, token, found.registration_id, identity=identity, sealer=sealer)
         for key in kept:
-            blob = sealer.open(key.sealed, (number, "", key.kind, key.key_id))
-            device.add_prekey(key.kind, key.key_id, blob)
+            try:
+                device.add_prekey(key.kind, key.key_id, sealer.open(key.sealed, (number, "", key.kind, key.key_id)))
+            except e2ee.UnknownSealingKey:
+                raise
+            except e2ee.CorruptState:
+                # Whoever uses it finds it gone, as one that was used up, and is asked to begin again.
+                log.exception("prekey.corrupt", extra={"number": number, "kind": key.kind, "key_id": key.key_id})
+        if not device.signed_prekeys or not device.kyber_prekeys:
+            raise e2ee.CorruptState(f"no lasting pre-key of {number} can be read")
         device.next_key_id = found.next_key_id
         if not device.next_key_id:
             device.find_next_key_id()

@@ -29,7 +29,8 @@ _strangers = itertools.count(1)
 
 
 class Target:
-    """places: the addresses of `webapp`, `network` (HTTP), `connections` (TCP) and `link` (of the Coreapp).
+    """places: the addresses of `webapp`, `network` (HTTP), `connections` (TCP), and of the Coreapp `link` and
+    `metrics`.
     baselines: CPU seconds a second of a process while bystanders of these kinds use it and nobody attacks.
     """
 
@@ -46,6 +47,7 @@ class Target:
                 ("network", "TIDINGS_NETWORK_HTTP_ADDRESS"),
                 ("connections", "TIDINGS_NETWORK_TCP_ADDRESS"),
                 ("link", "TIDINGS_COREAPP_ADDRESS"),
+                ("metrics", "TIDINGS_COREAPP_METRICS_ADDRESS"),
             )
             for host, port in [common[variable].rsplit(":", 1)]
         }

@@ -1,0 +1,89 @@
+"""The metrics of the process as Prometheus text, over HTTP, for few connections that are short."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import Self
+
+import prometheus_client
+
+from tidings.runtime.env import SettingsError
+
+log = logging.getLogger(__name__)
+
+# Connections at the same time; one more is closed at once.
+CONNECTIONS = 32
+# Bytes of a request's head, and seconds from the connection to the end of the answer.
+MAX_HEAD = 8 * 1024
+SECONDS = 5.0
+# Seconds that a text is handed out again: to make one takes some milliseconds.
+FRESH = 0.25
+
+
+class Exposition:
+    """Answers every GET with the metrics, and closes the connection."""
+
+    def __init__(self) -> None:
+        self._server: asyncio.Server | None = None
+        self._open = 0
+        self._text = b""
+        self._made_at = float("-inf")
+
+    @classmethod
+    async def start(cls, host: str, port: int) -> Self:
+        """Raises `SettingsError` when the address cannot be had."""
+        made = cls()
+        try:
+            made._server = await asyncio.start_server(made._serve, host, port, limit=MAX_HEAD)
+        except OSError as error:
+            raise SettingsError(f"the metrics cannot be served on {host}:{port}: {error.strerror or error}") from error
+        return made
+
+    @property
+    def port(self) -> int:
+        """That it listens on."""
+        assert self._server is not None
+        return int(self._server.sockets[0].getsockname()[1])
+
+    def close(self) -> None:
+        """Listen no more; what is under way ends within `SECONDS`."""
+        if self._server is not None:
+            self._server.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._open >= CONNECTIONS:
+            writer.transport.abort()
+            return
+        self._open += 1
+        try:
+            async with asyncio.timeout(SECONDS):
+                head = await reader.readuntil(b"\r\n\r\n")
+                writer.write(self._answer(head))
+                await writer.drain()
+                writer.close()
+                await writer.wait_closed()
+        except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            writer.transport.abort()
+        finally:
+            self._open -= 1
+
+    def _answer(self, head: bytes) -> bytes:
+        method = head.partition(b" ")[0]
+        if method not in (b"GET", b"HEAD"):
+            return (
+                b"HTTP/1.1 405 Method Not Allowed\r\nAllow: GET, HEAD\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+            )
+        text = self._latest()
+        answer = b"HTTP/1.1 200 OK\r\nContent-Type: %s\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % (
+            prometheus_client.CONTENT_TYPE_LATEST.encode(),
+            len(text),
+        )
+        return answer if method == b"HEAD" else answer + text
+
+    def _latest(self) -> bytes:
+        now = time.monotonic()
+        if now - self._made_at > FRESH:
+            self._text, self._made_at = prometheus_client.generate_latest(), now
+        return self._text

@@ -1,0 +1,65 @@
+"""The Coreapp's metrics over HTTP: text for whoever asks, and little for whoever does not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from coreapp import exposition
+from coreapp.exposition import Exposition
+from tidings.runtime.env import SettingsError
+
+
+@pytest.fixture
+async def served() -> AsyncIterator[Exposition]:
+    made = await Exposition.start("127.0.0.1", 0)
+    yield made
+    made.close()
+
+
+async def ask(served: Exposition, request: bytes) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+    writer.write(request)
+    try:
+        async with asyncio.timeout(10):
+            return await reader.read()
+    except ConnectionResetError:
+        return b""
+    finally:
+        writer.close()
+
+
+async def test_a_get_is_answered_with_the_metrics_and_the_connection_closed(served: Exposition) -> None:
+    head, _, text = (await ask(served, b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert b"Content-Length: %d" % len(text) in head
+    assert b"# TYPE python_info gauge" in text
+    assert (await ask(served, b"HEAD / HTTP/1.1\r\n\r\n")).endswith(b"\r\n\r\n")
+    assert (await ask(served, b"POST / HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 405 ")
+
+
+async def test_a_head_that_is_too_long_or_does_not_come_ends_the_connection(
+    served: Exposition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert await ask(served, b"GET /" + b"x" * 10_000) == b""
+    monkeypatch.setattr(exposition, "SECONDS", 0.05)
+    assert await ask(served, b"GET / HTTP/1.1\r\n") == b""
+
+
+async def test_one_connection_too_many_is_closed_at_once_and_the_others_are_served(
+    served: Exposition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exposition, "CONNECTIONS", 2)
+    first = [await asyncio.open_connection("127.0.0.1", served.port) for _ in range(2)]
+    assert await ask(served, b"GET / HTTP/1.1\r\n\r\n") == b""
+    for reader, writer in first:
+        writer.write(b"GET / HTTP/1.1\r\n\r\n")
+        assert (await reader.read()).startswith(b"HTTP/1.1 200 ")
+        writer.close()
+
+
+async def test_an_address_that_is_in_use_is_a_mistake_of_the_settings(served: Exposition) -> None:
+    with pytest.raises(SettingsError, match="the metrics cannot be served on"):
+        await Exposition.start("127.0.0.1", served.port)

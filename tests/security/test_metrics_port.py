@@ -1,0 +1,32 @@
+"""The Coreapp's metrics are on a port that takes no login: what is done there holds up nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+from tests.security.attack import Attack
+from tests.security.figures import Form
+from tests.security.scene import Target
+
+
+async def test_connections_that_ask_nothing_of_the_metrics_cost_the_coreapp_little(
+    target: Target, attack: Attack, form: Form
+) -> None:
+    async with attack("connections that ask nothing of the metrics", on="coreapp", others=("read",)) as strike:
+        for _ in range(form.count(short=100, long=1000)):
+            with contextlib.suppress(OSError):
+                await target.dial("metrics")
+        await strike.last(form.pick(short=0.5, long=10.0))
+    target.hang_up()
+    async with asyncio.timeout(20):
+        while not (await _scrape(target)).startswith(b"HTTP/1.1 200"):  # until the last place is free again
+            pass
+
+
+async def _scrape(target: Target) -> bytes:
+    reader, writer = await target.dial("metrics")
+    with contextlib.suppress(OSError):
+        writer.write(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+        return await reader.read()
+    return b""
