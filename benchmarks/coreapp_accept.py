@@ -42,7 +42,8 @@ from tidings.egress import addresses
 from tidings.egress.settings import OutgoingSettings
 from tidings.runtime import log
 from tidings.runtime.clock import SystemClock
-from tidings.runtime.settings import DatabaseSettings, Secrets
+from tidings.runtime.process_secrets import CoreappSecrets, SecretKeys
+from tidings.runtime.settings import DatabaseSettings
 from tidings.storage import schema
 from tidings.storage.business import application_settings
 from tidings.storage.database import Database
@@ -293,7 +294,13 @@ async def measure(options: argparse.Namespace) -> dict[str, float]:
             settings = Settings(
                 data_dir=Path(folder),
                 database=database.settings,
-                secrets=Secrets("jwt", LINK_KEY, "registration", b"m" * 32, SECRET),
+                secrets=CoreappSecrets(
+                    link_key=LINK_KEY,
+                    registration_key="registration",
+                    master_key=SecretKeys.of(b"m" * 32),
+                    settings_key=SecretKeys.of(b"s" * 32),
+                    webhook_secret=SECRET,
+                ),
                 embedded=True,
                 node="bench",
                 account=BUSINESS,

@@ -9,8 +9,8 @@ import socket
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from cli import guard, tables
-from cli.settings import WholeSettings
+from cli import child_environment, guard, tables
+from cli.settings import UpSettings
 from cli.supervisor import STOP_SECONDS, Child, Supervisor
 from tidings.runtime import env, first_password
 from tidings.runtime.settings import DatabaseSettings
@@ -59,7 +59,7 @@ class Installation:
             "COREAPP_HOSTNAME": variables.get("COREAPP_HOSTNAME") or f"{socket.gethostname()}:up",
         }
         # The secrets are made here, before several children could each want to.
-        self._settings = WholeSettings.read(self._variables)
+        self._settings = UpSettings.read(self._variables)
         self.opened = opened(variables, self._settings.api_address[0])
         self._variables |= self.opened
         self.data_dir = self._settings.data_dir
@@ -142,11 +142,15 @@ class Installation:
 
     async def _start(self, command: str, variables: Mapping[str, str]) -> Mapping[str, Any]:
         self._say(f"starting {command} ...")
-        return await self.supervisor.start(Child(command, {**self._variables, **variables}))
+        return await self.supervisor.start(self._child(command, variables))
 
     async def _start_robots(self, variables: Mapping[str, str]) -> Mapping[str, Any] | None:
         self._say("starting robots ...")
-        return await self.supervisor.start_or_keep_trying(Child("robots", {**self._variables, **variables}))
+        return await self.supervisor.start_or_keep_trying(self._child("robots", variables))
+
+    def _child(self, command: str, variables: Mapping[str, str]) -> Child:
+        own = child_environment.of(command, self._variables, self._settings.secrets)
+        return Child(command, {**own, **variables})
 
 
 def opened(variables: Mapping[str, str], host: str) -> dict[str, str]:

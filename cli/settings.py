@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated
 
-from tidings.runtime import env, settings
+from tidings.runtime import env, process_secrets, settings
+from tidings.runtime.process_secrets import CoreappSecrets
 from tidings.runtime.settings import DatabaseSettings
 
 
@@ -26,8 +27,13 @@ class BusinessSettings(TableSettings):
     account: settings.BusinessNumber = settings.BUSINESS_NUMBER
 
 
-class WholeSettings(BusinessSettings):
-    """With the secrets, which are made when they are not there, and the API's address."""
+class CoreappSettings(BusinessSettings):
+    """With the secrets of a Coreapp, which are made when they are not there."""
+
+    secrets: Annotated[CoreappSecrets, process_secrets.secrets_of(CoreappSecrets)] = env.MADE
+
+
+class UpSettings(CoreappSettings):
+    """With the API's address."""
 
     api_address: env.Address = env.variable("TIDINGS_API_ADDRESS", "127.0.0.1:9090")
-    secrets: settings.InstallationSecrets = env.MADE

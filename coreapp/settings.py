@@ -14,7 +14,8 @@ import pydantic
 from coreapp import signature
 from coreapp.conversations import Names
 from tidings.egress.settings import OutgoingMedia, OutgoingWebhooks
-from tidings.runtime import env, exposure, network_access, settings
+from tidings.runtime import env, exposure, network_access, process_secrets, settings
+from tidings.runtime.process_secrets import CoreappSecrets
 from tidings.runtime.settings import DatabaseSettings
 
 _INVITE_URL = re.compile(r"https?://[^\s/?#@]+(?:/[^\s?#]*)?")
@@ -67,6 +68,7 @@ class Settings(settings.ProcessSettings):
     """
 
     database: Annotated[DatabaseSettings, settings.database("business")] = env.MADE
+    secrets: Annotated[CoreappSecrets, process_secrets.secrets_of(CoreappSecrets)] = env.MADE
     node: Annotated[str, env.text(lambda name: name[:64])] = env.variable(
         "COREAPP_HOSTNAME", f"{socket.gethostname()}:{os.getpid()}"
     )

@@ -35,10 +35,10 @@ async def run_robots(settings: RobotsSettings, stop: asyncio.Event, ready: async
     """Run all robots until `stop`; `ready` is set when they are registered and logged in.
 
     Raises `AlreadyRunning`, `Unauthorized` for a wrong registration key, `PendingMigrations`, `CorruptState` for
-    another master key, and `ServiceFailed`.
+    another key, and `ServiceFailed`.
     """
     database, clock = Database(settings.database, FAMILY), SystemClock()
-    context = FleetContext(robots.FLEET, database, Vault(settings.secrets.master_key), clock)
+    context = FleetContext(robots.FLEET, database, Vault(settings.secrets.handset_key.keys[0]), clock)
     with lock.only_one(settings.data_dir, robots.FLEET):
         application = Robots(ShownLog(settings.log_path, clock, limit=settings.log_limit), prefixes=settings.prefixes)
         try:

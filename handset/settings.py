@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 from handset.robots.behaviours import MAX_PER_KIND, PREFIXES, Behaviour
-from tidings.runtime import env, exposure, network_access, settings
+from tidings.runtime import env, exposure, network_access, process_secrets, settings
+from tidings.runtime.process_secrets import HandsetSecrets
+from tidings.runtime.secret_files import SecretFiles
 from tidings.runtime.settings import DatabaseSettings
 
 FAMILY = "handset"
@@ -86,6 +89,7 @@ class RobotsSettings(settings.ProcessSettings):
     """
 
     database: HandsetDatabase = env.MADE
+    secrets: Annotated[HandsetSecrets, process_secrets.secrets_of(HandsetSecrets)] = env.MADE
     http_url: HttpUrl = HTTP_URL
     tcp_address: env.Address = env.variable("TIDINGS_NETWORK_TCP_ADDRESS", "127.0.0.1:9096")
     tcp_tls: Annotated[bool, network_access.tcp_tls("http_url")] = network_access.TCP_TLS
@@ -105,15 +109,12 @@ class RobotsSettings(settings.ProcessSettings):
         return (network_access.http_way(self.http_url), tcp)
 
 
-def _registration_key(data: Mapping[str, Any]) -> str:
+def _terminal_secrets(data: Mapping[str, Any]) -> HandsetSecrets:
     # A directory that has no secrets yet belongs to nobody's installation: its fresh registration key opens nothing.
-    given: str = data["variables"].get("TIDINGS_REGISTRATION_KEY", "")
-    kept = (data["data_dir"] / "secrets.json").exists()
-    return settings.read_secrets(data["variables"], data["data_dir"]).registration_key if kept else given
-
-
-def _master_key(data: Mapping[str, Any]) -> bytes:
-    return settings.read_secrets(data["variables"], data["data_dir"]).master_key
+    variables, kept = data["variables"], SecretFiles(data["data_dir"]).exist("handset")
+    found = process_secrets.read(HandsetSecrets, variables, data["data_dir"])
+    given = kept or any(name.startswith(process_secrets.VARIABLES["registration_key"]) for name in variables)
+    return found if given else dataclasses.replace(found, registration_key="")
 
 
 class TerminalSettings(settings.InstallationSettings):
@@ -121,12 +122,11 @@ class TerminalSettings(settings.InstallationSettings):
 
     files: where `/save` puts what came.
     name: of the profile, which goes with each message; empty for none.
-    registration_key: empty when this installation has none; a code is asked for then.
+    secrets: their registration key is empty when this installation has none; a code is asked for then.
     """
 
     database: HandsetDatabase = env.MADE
-    registration_key: Annotated[str, env.made(_registration_key)] = env.HIDDEN
-    master_key: Annotated[bytes, env.made(_master_key)] = env.HIDDEN
+    secrets: Annotated[HandsetSecrets, env.made(_terminal_secrets)] = env.MADE
     http_url: HttpUrl = HTTP_URL
     network_files: network_access.NetworkFiles = env.MADE
     files: Annotated[Path, settings.below_data_dir("files")] = env.variable("TIDINGS_HANDSET_FILES", None)

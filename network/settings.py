@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from tidings.runtime import env, exposure, settings
+from tidings.runtime import env, exposure, process_secrets, settings
+from tidings.runtime.process_secrets import NetworkSecrets
 from tidings.runtime.settings import DatabaseSettings
 from tidings.runtime.tls import TlsFiles
 
@@ -129,6 +130,7 @@ class Settings(settings.ProcessSettings):
     """
 
     database: Annotated[DatabaseSettings, settings.database("network")] = env.MADE
+    secrets: Annotated[NetworkSecrets, process_secrets.secrets_of(NetworkSecrets)] = env.MADE
     blobs: Annotated[Blobs, env.made(_blobs)] = env.MADE
     http_address: env.Address = env.variable("TIDINGS_NETWORK_HTTP_ADDRESS", "127.0.0.1:9095")
     tcp_address: env.Address = env.variable("TIDINGS_NETWORK_TCP_ADDRESS", "127.0.0.1:9096")

@@ -101,7 +101,7 @@ def assemble(settings: Settings, database: Database, shard_map: ShardMap, hasher
     )
     logins = wiring.wire(database, settings.account, settings.first_password, tokens=tokens, hasher=hasher, clock=clock)
     templates = Templates(database, settings.account, clock)
-    safe = SecretSealer(settings.secrets.master_key)
+    safe = SecretSealer(settings.secrets.settings_key.keys[0])
     tls = None
     if settings.tls:
         tls = ServerTLS(database, settings.account, safe=safe, names=settings.tls_names, clock=clock)

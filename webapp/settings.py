@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from tidings.egress.settings import OutgoingWebhooks
-from tidings.runtime import env, exposure, first_password, settings
+from tidings.runtime import env, exposure, first_password, process_secrets, settings
 from tidings.runtime.first_password import FirstPassword
-from tidings.runtime.settings import DatabaseSettings, Secrets
+from tidings.runtime.process_secrets import WebappSecrets
+from tidings.runtime.settings import DatabaseSettings
 from webapp import password_rule, pem
 
 COREAPP_PORT = 6252
@@ -74,8 +75,8 @@ def _tls_names(data: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*names, *here, "localhost", "127.0.0.1", "::1", *bound)))
 
 
-def _secrets(data: Mapping[str, Any]) -> Secrets:
-    found = settings.read_secrets(data["variables"], data["data_dir"])
+def _secrets(data: Mapping[str, Any]) -> WebappSecrets:
+    found = process_secrets.read(WebappSecrets, data["variables"], data["data_dir"])
     if len(found.jwt_key) < 16:
         raise env.mistake("WA_WEB_JWT_CRYPTO_KEY is shorter than 16 characters")
     return found
@@ -104,7 +105,7 @@ class Settings(settings.ProcessSettings):
     address: env.Address = env.variable("TIDINGS_API_ADDRESS", "127.0.0.1:9090")
     account: settings.BusinessNumber = settings.BUSINESS_NUMBER
     database: Annotated[DatabaseSettings, settings.database("business")] = env.MADE
-    secrets: Annotated[Secrets, env.made(_secrets)] = env.MADE
+    secrets: Annotated[WebappSecrets, env.made(_secrets)] = env.MADE
     api_key: Annotated[ApiKey, env.text(_api_key)] = env.variable("WA_API_KEY", NO_KEY)
     messages_rate: Annotated[float, env.number()] = env.variable("TIDINGS_MESSAGES_RATE", 80.0)
     messages_burst: Annotated[float, _burst("messages_rate")] = env.variable("TIDINGS_MESSAGES_BURST", None)

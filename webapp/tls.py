@@ -45,7 +45,7 @@ class ServerTLS:
     async def load(self) -> None:
         """Put the certificate of the database in force, making one when there is none, or none that can be used.
 
-        Raises `UnreadableSecret` when it was stored under another master key, and the database's errors.
+        Raises `UnreadableSecret` when it was stored under another key, and the database's errors.
         """
         bundle = await self._find()
         if bundle.pem == self._pem:

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from cli import guard, process
-from cli.settings import WholeSettings
+from cli.settings import CoreappSettings
 from tidings.runtime import exposure, tls
 from tidings.runtime.exposure import LinkCalls
 from tidings.runtime.settings import DatabaseSettings
@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Ask the database (list, replays) or the Coreapp that owns the shard (replay)."""
-    found = WholeSettings.read(os.environ)
+    found = CoreappSettings.read(os.environ)
     if options.action == "list":
         return asyncio.run(_list(found.business))
     if options.action == "replays":
@@ -110,7 +110,7 @@ def _who() -> str:
     return f"{user}@{socket.gethostname()}"
 
 
-async def _replay(found: WholeSettings, seqs: list[int]) -> int:
+async def _replay(found: CoreappSettings, seqs: list[int]) -> int:
     calls = exposure.link_calls(found.tls_files, found.plaintext)
     database = Database(found.business, "business")
     try:

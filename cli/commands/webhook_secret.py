@@ -44,7 +44,9 @@ def run(options: argparse.Namespace) -> int:
 
 
 async def _run(settings: WholeSettings, options: argparse.Namespace) -> int:
-    kept = WebhookSecrets(settings.account, settings.secrets.webhook_secret, SecretSealer(settings.secrets.master_key))
+    kept = WebhookSecrets(
+        settings.account, settings.secrets.webhook_secret, SecretSealer(settings.secrets.settings_key.keys[0])
+    )
     database = Database(settings.business, "business")
     try:
         if options.action == "show":

@@ -67,7 +67,7 @@ class LinkedMedia:
         uploader: Uploader,
     ) -> None:
         self._database = context.database
-        self._safe = SecretSealer(context.settings.secrets.master_key)
+        self._safe = SecretSealer(context.settings.secrets.settings_key.keys[0])
         self._downloader = Downloader(context.media_guard)
         self._clock = context.clock
         self._account = context.account

@@ -56,7 +56,7 @@ class Node:
         self.shard: Shard | None = None
         self.owned = asyncio.Event()
         secrets = settings.secrets
-        self._registrar = Registrar(network, secrets.registration_key, secrets.master_key)
+        self._registrar = Registrar(network, secrets.registration_key, secrets.master_key.keys[0])
         self.databases = Databases(database, network)
         self.requests = AccountRequests(
             database, self._registrar, settings.account, auto_register=settings.auto_register

@@ -93,7 +93,7 @@ class Shard:
 
 
 async def _load_config(settings: Settings, database: Database, account: str, clock: Clock) -> Config:
-    safe = SecretSealer(settings.secrets.master_key)
+    safe = SecretSealer(settings.secrets.settings_key.keys[0])
     secrets = WebhookSecrets(account, settings.secrets.webhook_secret, safe)
     config = Config(database, account, secrets=secrets, clock=clock)
     await config.load()

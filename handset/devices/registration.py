@@ -39,7 +39,7 @@ class DeviceRegistry:
         self._api = api
 
     async def load(self) -> dict[str, Device]:
-        """The devices that are stored, by number. Raises `e2ee.CorruptState` under another master key."""
+        """The devices that are stored, by number. Raises `e2ee.CorruptState` under another key."""
         async with self._context.database.reading() as connection:
             rows = await devices.list_devices(connection, self._context.name)
         return {row.number: self._context.vault.device(row) for row in rows}

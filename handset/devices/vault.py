@@ -14,10 +14,10 @@ _PUBLIC = 33  # bytes of a typed public key
 
 
 class Vault:
-    """Turns devices, keys and sessions into rows and back. Raises `e2ee.CorruptState` for another master key's rows."""
+    """Turns devices, keys and sessions into rows and back. Raises `e2ee.CorruptState` for another key's rows."""
 
-    def __init__(self, master_key: bytes) -> None:
-        self._sealer = e2ee.Sealer(e2ee.Keyring.from_master(master_key, _KEY_ID), cache_size=8192)
+    def __init__(self, key: bytes) -> None:
+        self._sealer = e2ee.Sealer(e2ee.Keyring({_KEY_ID: key}), cache_size=8192)
 
     def device_row(self, device: Device, fleet: str) -> devices.DeviceRow:
         identity = self._sealer.seal(

@@ -52,7 +52,7 @@ async def run_terminal(
         return 2
     fleet, clock = f"handset-{digits}", SystemClock()
     database = Database(settings.database, FAMILY)
-    context = FleetContext(fleet, database, Vault(settings.master_key), clock)
+    context = FleetContext(fleet, database, Vault(settings.secrets.handset_key.keys[0]), clock)
     shown_log: ShownLog | None = None
     try:
         with lock.only_one(settings.data_dir, fleet), keyboard.opened(typed) as lines:
@@ -96,7 +96,9 @@ class Terminal(DeviceObserver):
     async def run(self) -> int:
         """Until `stop`, `/quit` or the end of input; returns the exit status."""
         device, registry = await self._load(), DeviceRegistry(self._context, self._api)
-        registration = NumberRegistration(registry, self._api, self._console, key=self._settings.registration_key)
+        registration = NumberRegistration(
+            registry, self._api, self._console, key=self._settings.secrets.registration_key
+        )
         if device.token is None and not await registration.run(device):
             return 1
         files = ConversationFiles(self._api, device, folder=self._settings.files, write=self._console.write)

@@ -24,7 +24,7 @@ from tidings.client.http import NetworkApi
 from tidings.egress import addresses
 from tidings.egress.settings import OutgoingSettings
 from tidings.runtime.clock import Clock, SystemClock
-from tidings.runtime.settings import Secrets
+from tidings.runtime.process_secrets import CoreappSecrets, SecretKeys
 from tidings.storage.business import application_settings, shards
 from tidings.storage.database import Database
 from tidings.wire import connection as wire
@@ -202,7 +202,13 @@ def make_settings(tmp_path: Path, database: Database, network: ScriptedNetwork) 
     return Settings(
         data_dir=tmp_path,
         database=database.settings,
-        secrets=Secrets("jwt", LINK_KEY, "registration", b"m" * 32, SECRET),
+        secrets=CoreappSecrets(
+            link_key=LINK_KEY,
+            registration_key="registration",
+            master_key=SecretKeys.of(b"m" * 32),
+            settings_key=SecretKeys.of(b"s" * 32),
+            webhook_secret=SECRET,
+        ),
         embedded=True,
         node="first",
         account=BUSINESS,

@@ -13,7 +13,7 @@ from handset.devices.context import FleetContext
 from handset.devices.registration import DeviceRegistry
 from handset.devices.vault import Vault
 from handset.fleet import Fleet
-from tests.handset.conftest import SECRETS, LiveNetwork
+from tests.handset.conftest import HANDSET_KEY, SECRETS, LiveNetwork
 from tests.handset.scripted import BUSINESS
 from tidings.client import transports
 from tidings.client.http import NetworkApi
@@ -78,7 +78,7 @@ async def business(network: LiveNetwork, folder: Path) -> AsyncIterator[Recorder
     stop = asyncio.Event()
     try:
         await schema.upgrade(database)
-        context = FleetContext("business", database, Vault(SECRETS.master_key), SystemClock())
+        context = FleetContext("business", database, Vault(HANDSET_KEY), SystemClock())
         async with NetworkApi(network.http_url) as api:
             registry = DeviceRegistry(context, api)
             known = await registry.load()

@@ -16,11 +16,11 @@ from handset.robots.behaviours import Behaviour
 from handset.services import run_robots
 from handset.settings import RobotsSettings
 from tests.handset.scripted import BUSINESS
-from tidings.runtime.settings import DatabaseSettings, Secrets
+from tidings.runtime.process_secrets import HandsetSecrets, NetworkSecrets, SecretKeys
+from tidings.runtime.settings import DatabaseSettings
 
-SECRETS = Secrets(
-    jwt_key="j", link_key="l", registration_key="r" * 32, master_key=bytes(range(32)), webhook_secret="whsec_AAAA"
-)
+HANDSET_KEY = bytes(range(32))
+SECRETS = HandsetSecrets(registration_key="r" * 32, handset_key=SecretKeys.of(HANDSET_KEY))
 
 
 @dataclasses.dataclass(slots=True)
@@ -47,7 +47,7 @@ class LiveNetwork:
 
         settings = network.settings.Settings(
             database=DatabaseSettings(f"sqlite+aiosqlite:///{self.folder / 'network.db'}"),
-            secrets=SECRETS,
+            secrets=NetworkSecrets(registration_key=SECRETS.registration_key),
             data_dir=self.folder,
             blobs=network.settings.Blobs(directory=self.folder / "blobs"),
             http_address=self.http,

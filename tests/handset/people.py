@@ -14,7 +14,7 @@ from handset.devices.registration import DeviceRegistry
 from handset.devices.vault import Vault
 from handset.fleet import Fleet
 from handset.robots import behaviours
-from tests.handset.conftest import SECRETS, LiveNetwork
+from tests.handset.conftest import HANDSET_KEY, SECRETS, LiveNetwork
 from tests.handset.harness import FailingDatabase
 from tidings.client import transports
 from tidings.client.http import NetworkApi
@@ -60,7 +60,7 @@ class Person:
             (self._folder / f"{self.number}.db").unlink(missing_ok=True)
         database, stop = self.database, asyncio.Event()
         await schema.upgrade(database)
-        vault = Vault(SECRETS.master_key)
+        vault = Vault(HANDSET_KEY)
         try:
             async with NetworkApi(self._network.http_url) as api:
                 context = FleetContext("phone", database, vault, SystemClock())

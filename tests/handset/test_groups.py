@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from handset.devices.vault import Vault
-from tests.handset.conftest import SECRETS, LiveNetwork
+from tests.handset.conftest import HANDSET_KEY, LiveNetwork
 from tests.handset.people import ADA, BOB, CID, DOT, Person, meet
 from tidings import e2ee
 from tidings.client.errors import NoSuchGroup
@@ -153,7 +153,7 @@ async def test_after_somebody_left_the_next_message_is_under_a_key_that_they_do_
         async with database.reading() as connection:
             (row,) = await handset_groups.list_keys(connection, [(CID, group, ADA)])
         await database.close()
-        kept = Vault(SECRETS.master_key).sender_key(row)
+        kept = Vault(HANDSET_KEY).sender_key(row)
         await ada.fleet.groups.remove(ADA, group, [CID])
         await cid.hears("removed", CID)
         await ada.say(group, "two")

@@ -15,7 +15,7 @@ from handset.robots.behaviours import Behaviour, number_of
 from handset.settings import RobotsSettings
 from harness import spawn
 from tests.handset.business import Recorder, business
-from tests.handset.conftest import SECRETS, LiveNetwork
+from tests.handset.conftest import HANDSET_KEY, SECRETS, LiveNetwork
 from tidings.runtime import crashpoints
 
 MESSAGES = 60
@@ -39,7 +39,7 @@ def start(settings: RobotsSettings, *, crash_at: str = "") -> subprocess.Popen[b
         "TIDINGS_DATA_DIR": str(settings.data_dir),
         "TIDINGS_EMBEDDED": "1",
         "TIDINGS_REGISTRATION_KEY": SECRETS.registration_key,
-        "TIDINGS_MASTER_KEY": SECRETS.master_key.hex(),
+        "TIDINGS_HANDSET_KEY": HANDSET_KEY.hex(),
         "TIDINGS_NETWORK_HTTP_URL": settings.http_url,
         "TIDINGS_NETWORK_TCP_ADDRESS": "{}:{}".format(*settings.tcp_address),
         "TIDINGS_ROBOTS_PER_KIND": "2",

@@ -31,7 +31,7 @@ from handset.robots.behaviours import Behaviour, number_of
 from handset.settings import RobotsSettings
 from handset.terminal import files as shelf
 from tests.handset.business import Recorder, business
-from tests.handset.conftest import SECRETS, LiveNetwork, robots_running
+from tests.handset.conftest import HANDSET_KEY, SECRETS, LiveNetwork, robots_running
 from tests.handset.scripted import BUSINESS
 from tests.handset.test_terminal import ADA, at_the_terminal, settings_for
 from tidings.client.attachments import CHUNK
@@ -67,7 +67,7 @@ async def device(live_network: LiveNetwork, api: NetworkApi, tmp_path: Path) -> 
     database = Database(DatabaseSettings(f"sqlite+aiosqlite:///{tmp_path / 'device.db'}", pool_size=3), "handset")
     await schema.upgrade(database)
     device = keys.new_device(ADA)
-    registry = DeviceRegistry(FleetContext("files", database, Vault(SECRETS.master_key), SystemClock()), api)
+    registry = DeviceRegistry(FleetContext("files", database, Vault(HANDSET_KEY), SystemClock()), api)
     await registry.register(device, one_time=1, kyber_one_time=0, registration_key=SECRETS.registration_key)
     yield device
     await database.close()

@@ -16,7 +16,7 @@ from handset.devices.prekey_rotation import PreKeyRotation
 from handset.devices.registration import KEPT_MS, ROTATION_MS, DeviceRegistry
 from handset.devices.vault import Vault
 from tests.conftest import DatabaseFactory
-from tests.handset.conftest import SECRETS, LiveNetwork
+from tests.handset.conftest import HANDSET_KEY, SECRETS, LiveNetwork
 from tidings import e2ee
 from tidings.client.errors import NetworkAway
 from tidings.client.http import NetworkApi
@@ -34,7 +34,7 @@ class Fleet:
     def __init__(self, database: Database, api: NetworkApi) -> None:
         self.database = database
         self.clock = ManualClock(time.time())
-        self.context = FleetContext("test", database, Vault(SECRETS.master_key), self.clock)
+        self.context = FleetContext("test", database, Vault(HANDSET_KEY), self.clock)
         self.registry = DeviceRegistry(self.context, api)
         self.devices = {number: keys.new_device(number) for number in NUMBERS}
         self.rotation = PreKeyRotation(self.registry, self.devices)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import json
 import logging
 import os
@@ -83,8 +84,7 @@ def settings_for(network: LiveNetwork, folder: Path, *, key: str = SECRETS.regis
     return TerminalSettings(
         data_dir=folder,
         database=DatabaseSettings(f"sqlite+aiosqlite:///{folder / 'handset.db'}", pool_size=3),
-        master_key=SECRETS.master_key,
-        registration_key=key,
+        secrets=dataclasses.replace(SECRETS, registration_key=key),
         http_url=network.http_url,
         files=folder / "files",
     )
@@ -307,6 +307,6 @@ def test_text_from_others_cannot_move_the_cursor() -> None:
 
 def test_a_fresh_directory_has_no_registration_key(tmp_path: Path) -> None:
     fresh = TerminalSettings.read({"TIDINGS_DATA_DIR": str(tmp_path / "new")})
-    assert fresh.registration_key == ""
+    assert fresh.secrets.registration_key == ""
     told = TerminalSettings.read({"TIDINGS_DATA_DIR": str(tmp_path / "n2"), "TIDINGS_REGISTRATION_KEY": "k"})
-    assert told.registration_key == "k"
+    assert told.secrets.registration_key == "k"

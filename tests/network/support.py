@@ -21,7 +21,8 @@ from network.settings import Blobs, Limits, Settings
 from tidings.e2ee.identity import IdentityKeyPair
 from tidings.e2ee.prekeys import KyberPreKey, PreKey, SignedPreKey
 from tidings.runtime.clock import Clock
-from tidings.runtime.settings import DatabaseSettings, Secrets
+from tidings.runtime.process_secrets import NetworkSecrets
+from tidings.runtime.settings import DatabaseSettings
 from tidings.wire import device
 
 REGISTRATION_KEY = "the registration key of these tests"
@@ -256,13 +257,7 @@ class Network:
     async def start(self, *, clock: Clock | None = None, limits: Limits | None = None, **changes: Any) -> None:
         settings = Settings(
             database=self.database,
-            secrets=Secrets(
-                jwt_key="jwt",
-                link_key="link",
-                registration_key=REGISTRATION_KEY,
-                master_key=bytes(32),
-                webhook_secret="",
-            ),
+            secrets=NetworkSecrets(registration_key=REGISTRATION_KEY),
             data_dir=self.blobs.directory,
             blobs=self.blobs,
             http_address=("127.0.0.1", 0),

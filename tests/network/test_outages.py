@@ -81,12 +81,13 @@ from pathlib import Path
 from network import services
 from network.settings import Blobs, Settings
 from tidings.runtime import crashpoints
-from tidings.runtime.settings import DatabaseSettings, Secrets
+from tidings.runtime.process_secrets import NetworkSecrets
+from tidings.runtime.settings import DatabaseSettings
 
 crashpoints.arm(os.environ["TIDINGS_CRASH_AT"])
 settings = Settings(
     database=DatabaseSettings(sys.argv[1]),
-    secrets=Secrets(jwt_key="", link_key="", registration_key=sys.argv[2], master_key=bytes(32), webhook_secret=""),
+    secrets=NetworkSecrets(registration_key=sys.argv[2]),
     data_dir=Path(sys.argv[3]),
     blobs=Blobs(directory=Path(sys.argv[3])),
     http_address=("127.0.0.1", 0),

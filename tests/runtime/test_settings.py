@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import stat
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -17,11 +12,6 @@ from tidings.runtime import env, settings
 from tidings.runtime.env import SettingsError
 from tidings.runtime.settings import DatabaseSettings
 from tidings.runtime.tls import TlsFiles
-
-
-class Holder(env.Variables):
-    secrets: Annotated[settings.Secrets, env.made(lambda data: None)] = env.MADE
-    derived_key: Annotated[str, env.made(lambda data: None)] = env.HIDDEN
 
 
 class Process(env.Variables):
@@ -76,16 +66,8 @@ class Databases(settings.InstallationSettings):
     network: Annotated[DatabaseSettings, settings.database("network")] = env.MADE
 
 
-class WithSecrets(settings.InstallationSettings):
-    secrets: settings.InstallationSecrets = env.MADE
-
-
 def databases(directory: Path, **variables: str) -> Databases:
     return Databases.read({"TIDINGS_DATA_DIR": str(directory), **variables})
-
-
-def secrets(directory: Path, **variables: str) -> settings.Secrets:
-    return WithSecrets.read({"TIDINGS_DATA_DIR": str(directory), **variables}).secrets
 
 
 def test_nothing_set_means_sqlite_in_the_data_directory(tmp_path: Path) -> None:
@@ -156,73 +138,7 @@ def test_mistakes_of_the_database_are_reported_with_the_others_and_once(tmp_path
     )
 
 
-def test_secrets_are_made_once_kept_private_and_never_in_a_repr(tmp_path: Path) -> None:
-    first = secrets(tmp_path)
-    assert secrets(tmp_path) == first
-    path = tmp_path / "secrets.json"
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert [entry.name for entry in tmp_path.iterdir()] == ["secrets.json"]
-    for value in json.loads(path.read_text()).values():
-        holder = Holder(secrets=first, derived_key=value)
-        assert value not in repr(first) + repr(holder) + repr(env.printable(holder))
-
-
-def test_a_secret_from_the_environment_wins_over_the_kept_one(tmp_path: Path) -> None:
-    kept = secrets(tmp_path)
-    read = secrets(tmp_path, WA_WEB_JWT_CRYPTO_KEY="from outside", TIDINGS_MASTER_KEY="ab" * 32)
-    assert read.jwt_key == "from outside"
-    assert read.master_key == bytes.fromhex("ab" * 32)
-    assert read.link_key == kept.link_key
-
-
-@pytest.mark.parametrize("content", ["not json", '{"jwt_key": "x"}'])
-def test_a_damaged_file_of_secrets_is_a_clear_mistake_and_is_not_overwritten(tmp_path: Path, content: str) -> None:
-    (tmp_path / "secrets.json").write_text(content)
-    with pytest.raises(SettingsError, match=r"secrets\.json"):
-        secrets(tmp_path)
-    assert (tmp_path / "secrets.json").read_text() == content
-
-
-def test_a_master_key_of_the_wrong_length_is_refused_without_showing_it(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="64 hexadecimal") as caught:
-        secrets(tmp_path, TIDINGS_MASTER_KEY="abcd")
-    assert "abcd" not in str(caught.value)
-
-
 def test_a_data_directory_that_cannot_be_made_is_a_mistake_of_the_settings(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(SettingsError, match=r"^data directory [^;]*$"):
-        secrets(tmp_path / "file" / "data")
-
-
-@pytest.fixture
-def read_only(tmp_path: Path) -> Iterator[Path]:
-    """A directory in which nobody can write, not even root. What `tmp_path / "before"` holds is in it."""
-    (tmp_path / "before").mkdir()
-    if os.geteuid() != 0:
-        (tmp_path / "before").chmod(0o500)
-        yield tmp_path / "before"
-        return
-    where = tmp_path / "mounted"
-    where.mkdir()
-    if subprocess.run(["mount", "--bind", "-o", "ro", tmp_path / "before", where], capture_output=True).returncode:
-        pytest.skip("mounts are not allowed here")
-    subprocess.run(["mount", "-o", "remount,bind,ro", where], check=True)
-    yield where
-    subprocess.run(["umount", where], check=True)
-
-
-def test_secrets_that_are_there_are_read_from_a_directory_that_cannot_be_written(
-    tmp_path: Path, read_only: Path
-) -> None:
-    if os.geteuid() != 0:
-        read_only.chmod(0o700)
-    made = secrets(tmp_path / "before")
-    if os.geteuid() != 0:
-        read_only.chmod(0o500)
-    assert secrets(read_only) == made
-
-
-def test_secrets_that_can_be_neither_read_nor_made_are_a_mistake_of_the_settings(read_only: Path) -> None:
-    with pytest.raises(SettingsError, match=r"secrets\.json: (Read-only|Permission)"):
-        secrets(read_only)
+        databases(tmp_path / "file" / "data")

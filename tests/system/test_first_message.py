@@ -186,7 +186,7 @@ async def refused(
 
 def expired_token(installation: Installation, token: str) -> str:
     """The token as it would be, signed by the installation itself, an hour after its end."""
-    key = json.loads((installation.data_dir / "secrets.json").read_text())["jwt_key"]
+    key = json.loads((installation.data_dir / "secrets" / "webapp.json").read_text())["jwt_key"]
     claims = jwt.decode(token, key, algorithms=["HS256"])
     return jwt.encode({**claims, "exp": claims["iat"] - 3600}, key, algorithm="HS256")
 

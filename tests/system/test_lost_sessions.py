@@ -102,7 +102,7 @@ async def scene(installation: Installation, webhook: tuple[Webhook, str], folder
     await installation.start(("network", "coreapp", "webapp"))
     business = await installation.business()
     await business.set_webhook(url)
-    key = json.loads((installation.data_dir / "secrets.json").read_text())["registration_key"]
+    key = json.loads((installation.data_dir / "secrets" / "network.json").read_text())["registration_key"]
     stranger = Stranger(installation.common["TIDINGS_NETWORK_HTTP_URL"], STRANGER, kyber=True)
     await stranger.register(key=key)
     await stranger.connect()

@@ -20,7 +20,8 @@ from tidings.egress.settings import OutgoingSettings
 from tidings.runtime import service
 from tidings.runtime.clock import Clock, SystemClock
 from tidings.runtime.first_password import FirstPassword
-from tidings.runtime.settings import DatabaseSettings, Secrets
+from tidings.runtime.process_secrets import SecretKeys, WebappSecrets
+from tidings.runtime.settings import DatabaseSettings
 from tidings.storage.database import Database
 from webapp import server, services
 from webapp.coreapp_link import FixedShardMap, ShardMap
@@ -126,9 +127,8 @@ def make_settings(database: Database, **changes: Any) -> Settings:
     return settings.model_copy(update=changes)
 
 
-def make_secrets() -> Secrets:
-    values = {field.name: "x" * 32 for field in dataclasses.fields(Secrets)}
-    return Secrets(**{**values, "link_key": LINK_KEY, "jwt_key": "j" * 32, "master_key": b"m" * 32})  # type: ignore[arg-type]
+def make_secrets() -> WebappSecrets:
+    return WebappSecrets(jwt_key="j" * 32, link_key=LINK_KEY, settings_key=SecretKeys.of(b"s" * 32))
 
 
 @pytest.fixture

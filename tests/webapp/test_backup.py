@@ -24,6 +24,7 @@ from tidings.egress.guard import EgressGuard
 from tidings.egress.settings import ONLY_PUBLIC
 from tidings.runtime import password_box
 from tidings.runtime.clock import ManualClock
+from tidings.runtime.process_secrets import SecretKeys
 from tidings.storage.business import (
     application_settings,
     certificates,
@@ -211,11 +212,11 @@ async def test_what_was_set_comes_back_with_the_keys(api: Served, coreapp: FakeC
     assert code(await api.http.post("/v1/account/shards", json=shards)) == (400, 1008), "the PIN is demanded again"
 
 
-async def test_an_installation_with_another_master_key_restores_it(api: Served, serve: Serve) -> None:
+async def test_an_installation_with_another_settings_key_restores_it(api: Served, serve: Serve) -> None:
     await fill(api)
     before = await everything(api)
     data = await backup(api)
-    other = await serve(secrets=dataclasses.replace(make_secrets(), master_key=b"n" * 32))
+    other = await serve(secrets=dataclasses.replace(make_secrets(), settings_key=SecretKeys.of(b"n" * 32)))
     await other.log_in()
     await wipe(other)
     assert (await restore(other, data)).status_code == 200
@@ -461,7 +462,7 @@ class Coreapps:
 
 @pytest.mark.parametrize("database_engine", ["sqlite", "mariadb"])
 async def test_every_database_gives_back_what_was_backed_up(database: Database, database_engine: str) -> None:
-    safe, caller = SecretSealer(b"m" * 32), Caller("admin", ACCOUNT, "ADMIN", "", "", 0)
+    safe, caller = SecretSealer(b"s" * 32), Caller("admin", ACCOUNT, "ADMIN", "", "", 0)
     backups = Backups(
         database, Coreapps(), safe=safe, guard=EgressGuard(ONLY_PUBLIC), clock=ManualClock(NOW.timestamp())
     )

@@ -204,7 +204,7 @@ class Running:
         async with self._database.reading() as connection:
             sealed = await certificates.find_certificate(connection, "15550000000", certificates.SELF_SIGNED)
         assert sealed is not None
-        content = SecretSealer(b"m" * 32).open("15550000000", certificates.SELF_SIGNED, sealed)
+        content = SecretSealer(b"s" * 32).open("15550000000", certificates.SELF_SIGNED, sealed)
         return CertificateBundle.load(content).authorities
 
     async def get(self, path: str, trusted: bytes, host: str = "127.0.0.1") -> httpx.Response:
@@ -257,7 +257,7 @@ async def test_plain_http_on_the_port_of_https_ends_the_connection(database: Dat
 
 async def make(database: Database, *names: str, clock: ManualClock | None = None) -> tls.ServerTLS:
     made = tls.ServerTLS(
-        database, "15550000000", safe=SecretSealer(b"m" * 32), names=names, clock=clock or ManualClock(NOW.timestamp())
+        database, "15550000000", safe=SecretSealer(b"s" * 32), names=names, clock=clock or ManualClock(NOW.timestamp())
     )
     await made.load()
     return made
@@ -267,7 +267,7 @@ async def make(database: Database, *names: str, clock: ManualClock | None = None
 async def test_a_kept_certificate_that_no_server_could_use_does_not_stop_the_api(
     database: Database, content: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    sealed = SecretSealer(b"m" * 32).seal("15550000000", certificates.EXTERNAL, content)
+    sealed = SecretSealer(b"s" * 32).seal("15550000000", certificates.EXTERNAL, content)
     async with database.transaction() as connection:
         await certificates.set_certificate(connection, "15550000000", certificates.EXTERNAL, sealed)
     made = await make(database, "a.example")
@@ -275,7 +275,7 @@ async def test_a_kept_certificate_that_no_server_could_use_does_not_stop_the_api
         await made.load()
     assert (await made.authorities()).startswith(b"-----BEGIN CERTIFICATE-----")
     assert caplog.messages.count("tls.unusable") == 1
-    good = SecretSealer(b"m" * 32).seal("15550000000", certificates.EXTERNAL, AUTHORITY.bundle("localhost"))
+    good = SecretSealer(b"s" * 32).seal("15550000000", certificates.EXTERNAL, AUTHORITY.bundle("localhost"))
     async with database.transaction() as connection:
         await certificates.set_certificate(connection, "15550000000", certificates.EXTERNAL, good)
     await made.load()

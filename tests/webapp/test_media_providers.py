@@ -11,6 +11,7 @@ import pytest
 from tests.webapp.conftest import Serve, Served, body, check_headers, code, errors, make_secrets
 from tests.webapp.fake_coreapp import FakeCoreapp
 from tests.webapp.roles import check_is_for_administrators, ordinary
+from tidings.runtime.process_secrets import SecretKeys
 from tidings.storage.business import media_providers
 from tidings.storage.database import Database
 from tidings.wire import core
@@ -81,9 +82,9 @@ async def test_credentials_are_stored_sealed_and_never_logged(
             assert b"token" not in kept.config
 
 
-async def test_credentials_of_another_master_key_are_shown_as_none(api: Served, serve: Serve) -> None:
+async def test_credentials_of_another_settings_key_are_shown_as_none(api: Served, serve: Serve) -> None:
     await api.http.post(PATH, json=body("media_providers"))
-    other = await serve(secrets=dataclasses.replace(make_secrets(), master_key=b"n" * 32))
+    other = await serve(secrets=dataclasses.replace(make_secrets(), settings_key=SecretKeys.of(b"n" * 32)))
     await other.log_in()
     assert [entry["config"] for entry in await current(other)] == [{}, {}]
 

@@ -1,6 +1,6 @@
 """Secrets of the installation in its database, sealed: private keys of certificates, credentials of media providers.
 
-The key is derived from the master key, so every process of the installation opens what another has sealed.
+Webapps and Coreapps have the key, which is not the master key: who reads what was set reads no message.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ _KEY_ID = 1
 
 
 class UnreadableSecret(Exception):
-    """A secret that was sealed under another master key, or is damaged: it has to be set again."""
+    """A secret that was sealed under another key, or is damaged: it has to be set again."""
 
 
 def provider_label(name: str) -> str:
@@ -20,10 +20,10 @@ def provider_label(name: str) -> str:
 
 
 class SecretSealer:
-    """Sealing under the master key. `owner` and `name` say what a blob is: it opens under the same ones only."""
+    """Sealing under the settings key. `owner` and `name` say what a blob is: it opens under the same ones only."""
 
-    def __init__(self, master_key: bytes) -> None:
-        self._sealer = sealing.Sealer(sealing.Keyring.from_master(master_key, _KEY_ID), cache_size=64)
+    def __init__(self, key: bytes) -> None:
+        self._sealer = sealing.Sealer(sealing.Keyring({_KEY_ID: key}), cache_size=64)
 
     def seal(self, owner: str, name: str, content: bytes) -> bytes:
         """`content` as it may be stored."""

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import base64
 import dataclasses
 import ipaddress
-import json
 import os
-import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -174,88 +171,6 @@ def database(family: str) -> PlainValidator:
     return env.made(lambda data: read_database(data["variables"], data["data_dir"], family))
 
 
-@dataclasses.dataclass(frozen=True, slots=True, repr=False)
-class Secrets:
-    """What one installation keeps to itself; each from the environment, or made once and kept in the data directory.
-
-    jwt_key:          signs the tokens of the v1 API (`WA_WEB_JWT_CRYPTO_KEY`).
-    link_key:         Webapp and Coreapp prove it to each other (`TIDINGS_LINK_KEY`).
-    registration_key: lets fleets and Coreapps register numbers without a code (`TIDINGS_REGISTRATION_KEY`).
-    master_key:       32 bytes that wrap the keys of sealed sessions (`TIDINGS_MASTER_KEY`, 64 hex digits).
-    webhook_secret:   signs callbacks; `whsec_` and base64 (`TIDINGS_WEBHOOK_SECRET`).
-    """
-
-    jwt_key: str
-    link_key: str
-    registration_key: str
-    master_key: bytes
-    webhook_secret: str
-
-    def __repr__(self) -> str:
-        return "Secrets(…)"
-
-
-_SECRETS = {
-    "jwt_key": "WA_WEB_JWT_CRYPTO_KEY",
-    "link_key": "TIDINGS_LINK_KEY",
-    "registration_key": "TIDINGS_REGISTRATION_KEY",
-    "master_key": "TIDINGS_MASTER_KEY",
-    "webhook_secret": "TIDINGS_WEBHOOK_SECRET",
-}
-
-
-def read_secrets(variables: Mapping[str, str], data_dir: Path) -> Secrets:
-    """All secrets. Those that the environment leaves out come from `secrets.json` in the data directory (mode
-    0600), which is made at the first start."""
-    values = {field: variables.get(name) or "" for field, name in _SECRETS.items()}
-    missing = [field for field, value in values.items() if not value]
-    if missing:
-        path = data_dir / "secrets.json"
-        try:
-            kept = _load_or_make_secrets(path)
-        except (OSError, ValueError) as error:
-            raise env.mistake(f"{path}: {getattr(error, 'strerror', None) or 'not a file of secrets'}") from None
-        values |= {field: str(kept.get(field, "")) for field in missing}
-        lost = [
-            f"{path}: has no {field}; add it there or set {_SECRETS[field]}" for field in missing if not values[field]
-        ]
-        if lost:
-            raise env.mistake("; ".join(lost))
-    try:
-        master_key = bytes.fromhex(values["master_key"])
-    except ValueError:
-        master_key = b""
-    if len(master_key) != 32:
-        raise env.mistake("TIDINGS_MASTER_KEY is not 64 hexadecimal digits")
-    return Secrets(**{**values, "master_key": master_key})  # type: ignore[arg-type]
-
-
-InstallationSecrets = Annotated[Secrets, env.made(lambda data: read_secrets(data["variables"], data["data_dir"]))]
-
-
-def _load_or_make_secrets(path: Path) -> dict[str, str]:
-    # Read before writing: what is there serves on a full or read-only disk, too.
-    if path.exists():
-        found: dict[str, str] = json.loads(path.read_text())
-        return found
-    fresh = {field: secrets.token_hex(32) for field in _SECRETS}
-    fresh["webhook_secret"] = "whsec_" + base64.b64encode(secrets.token_bytes(32)).decode()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".secrets-{os.getpid()}")
-    try:
-        # A link: when several processes start at once, one makes the file and the others read it.
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            json.dump(fresh, file, indent=1)
-        os.link(temporary, path)
-    except FileExistsError:
-        pass
-    finally:
-        temporary.unlink(missing_ok=True)
-    kept: dict[str, str] = json.loads(path.read_text())
-    return kept
-
-
 class LogSettings(env.Variables):
     """What a process logs, and how."""
 
@@ -292,5 +207,4 @@ class ProcessSettings(InstallationSettings):
     """
 
     embedded: env.Flag = env.variable("TIDINGS_EMBEDDED", False)
-    secrets: InstallationSecrets = env.MADE
     profile: str = env.variable("TIDINGS_PROFILE", shown=False)

@@ -52,7 +52,7 @@ class Backups:
             async with self._database.reading() as connection:
                 found = await contents.read(connection, self._safe, account, exported.data)
         except UnreadableSecret as error:
-            raise InvalidRequest.because(INTERNAL_ERROR, f"it was stored under another master key: {error}") from error
+            raise InvalidRequest.because(INTERNAL_ERROR, f"it was stored under another key: {error}") from error
         data = await asyncio.to_thread(password_box.seal, password, msgspec.json.encode(found), purpose=_PURPOSE)
         log.info("backup.made", extra={"username": caller.username, "bytes": len(data)})
         return data

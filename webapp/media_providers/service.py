@@ -27,7 +27,7 @@ class ProviderList:
         self._safe = safe
 
     async def all(self, caller: Caller) -> list[dict[str, Any]]:
-        """As they were posted. One that was stored under another master key has an empty `config`."""
+        """As they were posted. One that was stored under another key has an empty `config`."""
         async with self._database.reading() as connection:
             found = await media_providers.list_providers(connection, caller.account)
         return [{"name": entry.name, "type": entry.kind, "config": self._open(entry)} for entry in found]

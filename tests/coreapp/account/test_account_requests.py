@@ -19,6 +19,7 @@ from tests.coreapp.conftest import BUSINESS, Running, World, make_settings
 from tests.coreapp.signals import TIMEOUT, soon
 from tidings.runtime import password_box
 from tidings.runtime.env import SettingsError
+from tidings.runtime.process_secrets import SecretKeys
 from tidings.storage.business import accounts, registrations, sessions
 from tidings.wire import core
 
@@ -168,7 +169,7 @@ async def test_keys_of_one_installation_are_restored_in_another(
     await running.stopped()
     database = await database_factory("business")
     settings = make_settings(tmp_path, database, world.network)
-    secrets = dataclasses.replace(settings.secrets, master_key=b"n" * 32)
+    secrets = dataclasses.replace(settings.secrets, master_key=SecretKeys.of(b"n" * 32))
     other = World(database, world.network, world.sink, settings.model_copy(update={"secrets": secrets}))
     try:
         fresh = await other.start()

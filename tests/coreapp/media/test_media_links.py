@@ -114,7 +114,7 @@ async def test_one_fetch_serves_all_messages_of_ten_minutes(world: World, server
 
 
 async def keep_provider(world: World, config: dict[str, Any]) -> None:
-    safe = SecretSealer(world.settings.secrets.master_key)
+    safe = SecretSealer(world.settings.secrets.settings_key.keys[0])
     sealed = safe.seal(BUSINESS, provider_label("files"), json.dumps(config).encode())
     async with world.database.transaction() as connection:
         await media_providers.save_providers(connection, [MediaProvider(BUSINESS, "files", "www", sealed)])

@@ -39,7 +39,7 @@ def test_a_rotation_to_the_same_secret_leaves_one_and_to_none_is_refused() -> No
 
 
 def secrets_of(world: World, key: bytes | None = None) -> WebhookSecrets:
-    return WebhookSecrets(BUSINESS, SECRET, SecretSealer(key or world.settings.secrets.master_key))
+    return WebhookSecrets(BUSINESS, SECRET, SecretSealer(key or world.settings.secrets.settings_key.keys[0]))
 
 
 async def keep(world: World, running: Running, *secrets: WebhookSecret, key: bytes | None = None) -> None:

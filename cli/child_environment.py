@@ -1,0 +1,44 @@
+"""The environment of each process that `tidings up` starts: without the secrets of the others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tidings.runtime import process_secrets, secret_sources
+from tidings.runtime.process_secrets import CoreappSecrets
+from tidings.runtime.secret_files import OWNERS, derive
+
+# Commands by the process whose secrets they read, where that is not their own name.
+_PROCESSES = {"robots": "handset"}
+# Besides the secrets that an installation can make for itself.
+_OTHERS: Mapping[str, tuple[str, ...]] = {
+    "WA_DB_PASSWORD": ("webapp", "coreapp", "network"),
+    "TIDINGS_BUSINESS_DB_URL": ("webapp", "coreapp"),
+    "TIDINGS_NETWORK_DB_URL": ("network",),
+    "TIDINGS_HANDSET_DB_URL": ("handset",),
+    "TIDINGS_OUTGOING_PROXY": ("webapp", "coreapp"),
+    "WA_API_KEY": ("webapp",),
+}
+
+
+def of(command: str, variables: Mapping[str, str], secrets: CoreappSecrets) -> dict[str, str]:
+    """What `tidings <command>` is given of `variables`.
+
+    A key that is derived from `TIDINGS_MASTER_KEY` is given instead of it to those who need no more. secrets: as the
+    Coreapp reads them in this environment.
+    """
+    process = _PROCESSES.get(command, command)
+    derived = {}
+    if (master := process_secrets.VARIABLES["master_key"]) in variables and secrets.settings_key.source == master:
+        derived["settings_key"] = " ".join(key.hex() for key in secrets.settings_key.keys)
+        derived["handset_key"] = " ".join(derive(key).hex() for key in secrets.master_key.keys)
+    foreign = set()
+    added = {}
+    for field, name in process_secrets.VARIABLES.items():
+        names = {name, name + secret_sources.FILE, name + secret_sources.COMMAND}
+        if field not in OWNERS[process]:
+            foreign |= names
+        elif field in derived and not names & variables.keys():
+            added[name] = derived[field]
+    foreign |= {name for name, owners in _OTHERS.items() if process not in owners}
+    return {name: value for name, value in variables.items() if name not in foreign} | added

@@ -1,0 +1,176 @@
+"""The secrets of one process: given by the operator, or made once and kept in its file in the data directory."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import PlainValidator
+
+from tidings.runtime import env, secret_sources
+from tidings.runtime.secret_files import OWNERS, SecretFiles, UnusableFile, derive
+from tidings.runtime.secret_sources import SecretUnavailable
+
+VARIABLES = {
+    "jwt_key": "WA_WEB_JWT_CRYPTO_KEY",
+    "link_key": "TIDINGS_LINK_KEY",
+    "registration_key": "TIDINGS_REGISTRATION_KEY",
+    "master_key": "TIDINGS_MASTER_KEY",
+    "settings_key": "TIDINGS_SETTINGS_KEY",
+    "handset_key": "TIDINGS_HANDSET_KEY",
+    "webhook_secret": "TIDINGS_WEBHOOK_SECRET",
+}
+# May come from a command, a key service's client say.
+_BY_COMMAND = ("master_key",)
+# Were derived from the master key by releases in which they had no variable of their own.
+_ONCE_DERIVED = ("settings_key", "handset_key")
+KEY_LENGTH = 32
+MAX_KEYS = 8
+
+
+@dataclasses.dataclass(frozen=True, slots=True, repr=False)
+class SecretKeys:
+    """SecretKeys of one kind: the first seals, all open. source: what they are read from, for errors.
+
+    read(): what they are by now, since one may have been added or dropped meanwhile; raises `SecretUnavailable`.
+    """
+
+    keys: tuple[bytes, ...]
+    read: Callable[[], tuple[bytes, ...]] = dataclasses.field(compare=False)
+    source: str = dataclasses.field(compare=False)
+
+    @classmethod
+    def of(cls, *keys: bytes) -> SecretKeys:
+        """SecretKeys that stay."""
+        return cls(keys, lambda: keys, "memory")
+
+    def __repr__(self) -> str:
+        return "SecretKeys(…)"
+
+
+class _Hidden:
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(…)"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, repr=False, kw_only=True)
+class WebappSecrets(_Hidden):
+    """jwt_key: signs the tokens of the v1 API; link_key: Webapp and Coreapp prove it to each other; settings_key: seals
+    what the business has set and what is secret in it."""
+
+    jwt_key: str
+    link_key: str
+    settings_key: SecretKeys
+
+
+@dataclasses.dataclass(frozen=True, slots=True, repr=False, kw_only=True)
+class CoreappSecrets(_Hidden):
+    """registration_key: registers numbers without a code; master_key: wraps the keys of sessions, messages and
+    callbacks; webhook_secret: signs callbacks, `whsec_` and base64; the others as of `WebappSecrets`."""
+
+    link_key: str
+    registration_key: str
+    master_key: SecretKeys
+    settings_key: SecretKeys
+    webhook_secret: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True, repr=False, kw_only=True)
+class NetworkSecrets(_Hidden):
+    """registration_key: whoever has it registers numbers without a code."""
+
+    registration_key: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True, repr=False, kw_only=True)
+class HandsetSecrets(_Hidden):
+    """registration_key: as of the network; handset_key: seals the store of recipients."""
+
+    registration_key: str
+    handset_key: SecretKeys
+
+
+OfProcess = TypeVar("OfProcess", bound=_Hidden)
+_PROCESSES: Mapping[type, str] = {
+    WebappSecrets: "webapp",
+    CoreappSecrets: "coreapp",
+    NetworkSecrets: "network",
+    HandsetSecrets: "handset",
+}
+
+
+def read(kind: type[OfProcess], variables: Mapping[str, str], data_dir: Path) -> OfProcess:
+    """The secrets of a process. A file is read, or made, only when some of them are not given."""
+    reader = _Reader(_PROCESSES[kind], variables, data_dir)
+    names = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
+    try:
+        return kind(**reader.all(names))
+    except SecretUnavailable as error:
+        raise env.mistake(str(error)) from None
+
+
+def secrets_of(kind: type[_Hidden]) -> PlainValidator:
+    """For the field of a process that has a data directory."""
+    return env.made(lambda data: read(kind, data["variables"], data["data_dir"]))
+
+
+class _Reader:
+    def __init__(self, process: str, variables: Mapping[str, str], data_dir: Path) -> None:
+        own = tuple(VARIABLES[field] for field in (*OWNERS[process], *_BY_COMMAND))
+        # It is kept to read keys again: with nobody else's secrets.
+        self._variables = {
+            name: value
+            for name, value in variables.items()
+            if name.startswith(own) or not name.startswith(secret_sources.OURS)
+        }
+        self._process = process
+        self._files = SecretFiles(data_dir)
+
+    def all(self, names: list[str]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for name in names:
+            if name.endswith(("master_key", "settings_key", "handset_key")):
+                value, source = self._text(name)
+                found[name] = SecretKeys(parse_keys(value, source), self._rereader(name), source)
+            else:
+                found[name] = self._text(name)[0]
+        return found
+
+    def _rereader(self, name: str) -> Callable[[], tuple[bytes, ...]]:
+        return lambda: parse_keys(*self._text(name))
+
+    def _text(self, name: str) -> tuple[str, str]:
+        """A secret, and where it is from. Raises `SecretUnavailable`."""
+        variable = VARIABLES[name]
+        given = secret_sources.find(self._variables, variable, command=name in _BY_COMMAND)
+        if given is not None:
+            return given.read(), given.name
+        master = self._variables.get(VARIABLES["master_key"], "")
+        if name in _ONCE_DERIVED and master and not self._files.exist(self._process):
+            keys = parse_keys(master, VARIABLES["master_key"])
+            return " ".join(derive(key).hex() for key in keys), VARIABLES["master_key"]
+        path = self._files.path(self._process)
+        try:
+            kept = self._files.load(self._process, master)
+        except UnusableFile as error:
+            raise SecretUnavailable(str(error)) from None
+        except OSError as error:
+            raise SecretUnavailable(f"{path}: {error.strerror}") from None
+        if not kept.get(name):
+            raise SecretUnavailable(f"{path}: has no {name}; add it there or set {variable}")
+        return kept[name], str(path)
+
+
+def parse_keys(value: str, source: str) -> tuple[bytes, ...]:
+    """SecretKeys in hexadecimal digits with white space between them. Raises `SecretUnavailable`."""
+    try:
+        keys = tuple(bytes.fromhex(word) for word in value.split())
+    except ValueError:
+        keys = ()
+    if not 1 <= len(keys) <= MAX_KEYS or any(len(key) != KEY_LENGTH for key in keys) or len(set(keys)) != len(keys):
+        raise SecretUnavailable(f"{source} is not 64 hexadecimal digits, or up to {MAX_KEYS} different keys of those")
+    return keys
