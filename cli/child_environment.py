@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tidings.runtime import process_secrets, secret_sources
+from tidings.runtime import first_password, process_secrets, secret_sources
 from tidings.runtime.process_secrets import CoreappSecrets
 from tidings.runtime.secret_files import OWNERS, derive
 
@@ -18,6 +18,8 @@ _OTHERS: Mapping[str, tuple[str, ...]] = {
     "TIDINGS_HANDSET_DB_URL": ("handset",),
     "TIDINGS_OUTGOING_PROXY": ("webapp", "coreapp"),
     "WA_API_KEY": ("webapp",),
+    first_password.VARIABLE: ("webapp",),
+    first_password.VARIABLE + secret_sources.FILE: ("webapp",),
 }
 
 

@@ -23,6 +23,7 @@ COMMANDS = {
     "template": "make, list and delete the templates of messages",
     "callbacks": "list the callbacks that were given up, or send them again",
     "webhook-secret": "show the secrets that sign callbacks, or rotate them",
+    "keys": "show which keys the database is sealed under, or put new ones in their place",
     "migrate": "bring the tables of the database to this version",
     "certificates": "make certificates for the processes of an installation on several machines",
     "version": "print the version",

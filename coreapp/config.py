@@ -9,7 +9,8 @@ from collections.abc import Callable
 
 from coreapp import webhook_secrets
 from coreapp.webhook_secrets import WebhookSecrets
-from tidings.e2ee.installation_secrets import UnreadableSecret
+from tidings.e2ee.installation_secrets import SecretSealer, UnreadableSecret
+from tidings.keys import webhook_url
 from tidings.runtime import service
 from tidings.runtime.clock import Clock
 from tidings.storage.business import application_settings, certificates
@@ -41,9 +42,12 @@ class Config:
 
     name = "config"
 
-    def __init__(self, database: Database, account: str, *, secrets: WebhookSecrets, clock: Clock) -> None:
+    def __init__(
+        self, database: Database, account: str, *, safe: SecretSealer, secrets: WebhookSecrets, clock: Clock
+    ) -> None:
         self._database = database
         self._account = account
+        self._safe = safe
         self._secrets = secrets
         self._clock = clock
         self._changed: list[Callable[[], None]] = []
@@ -66,6 +70,7 @@ class Config:
                 kind = certificates.WEBHOOK_CA
                 authorities = await certificates.find_certificate(connection, self._account, kind) or b""
                 keys = await self._keys(connection)
+            settings = webhook_url.opened(self._safe, self._account, settings)
             if (settings, authorities, keys) != (self.settings, self.authorities, self.signing_keys):
                 self._apply(settings, authorities, keys)
                 log.info("settings.changed", extra={"account": self._account})

@@ -12,6 +12,7 @@ from coreapp.journal import Journal
 from coreapp.settings import Settings
 from coreapp.upstream import Upstream
 from tidings.client.http import NetworkApi
+from tidings.e2ee.installation_secrets import SecretSealer
 from tidings.egress.guard import EgressGuard
 from tidings.runtime.clock import Clock
 from tidings.storage.business.shards import Lease
@@ -22,8 +23,8 @@ from tidings.storage.database import Database
 class ShardContext:
     """The account, its keys and settings, and what reads, writes and reaches the outside for it.
 
-    settings: of the process; config: what the business sets over the API; bodies: of callbacks in the database;
-    count: the jobs in the queue.
+    settings: of the process; config: what the business sets over the API; safe: seals what of it is secret; bodies:
+    seals those of callbacks; count: the jobs in the queue.
     """
 
     settings: Settings
@@ -33,6 +34,7 @@ class ShardContext:
     device: OwnDevice
     journal: Journal
     bodies: BodySealer
+    safe: SecretSealer
     upstream: Upstream
     network: NetworkApi
     webhook_guard: EgressGuard

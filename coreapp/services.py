@@ -13,6 +13,7 @@ from coreapp.settings import Settings
 from coreapp.shard.link import LinkHandler
 from coreapp.shard.node import Node
 from tidings.client.http import NetworkApi
+from tidings.keys import checks
 from tidings.runtime import network_access, service, tls
 from tidings.runtime.clock import SystemClock
 from tidings.runtime.env import printable
@@ -48,6 +49,8 @@ async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[Addresse
     try:
         await schema.prepare(database, migrate=settings.embedded)
         await accounts.require_number(database, settings.account)
+        await checks.require_master(database, settings.secrets.master_key)
+        await checks.require_settings(database, settings.secrets.settings_key)
         node = Node(
             settings,
             database,

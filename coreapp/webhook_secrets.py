@@ -11,11 +11,9 @@ from collections.abc import Sequence
 import msgspec
 
 from coreapp import signature
-from tidings.e2ee.installation_secrets import SecretSealer, UnreadableSecret
+from tidings.e2ee.installation_secrets import WEBHOOK_SECRETS, SecretSealer, UnreadableSecret
 from tidings.storage.business import certificates
 from tidings.storage.database import Connection
-
-_LABEL = "webhook secrets"
 
 
 class RotationPending(Exception):
@@ -50,13 +48,15 @@ class WebhookSecrets:
         if sealed is None:
             return [self.first]
         try:
-            return msgspec.json.decode(self._safe.open(self._account, _LABEL, sealed), type=list[WebhookSecret])
+            return msgspec.json.decode(
+                self._safe.open(self._account, WEBHOOK_SECRETS, sealed), type=list[WebhookSecret]
+            )
         except msgspec.DecodeError as error:
-            raise UnreadableSecret(f"{_LABEL} of {self._account}: {error}") from error
+            raise UnreadableSecret(f"{WEBHOOK_SECRETS} of {self._account}: {error}") from error
 
     async def keep(self, connection: Connection, secrets: Sequence[WebhookSecret]) -> None:
         """From now on these."""
-        sealed = self._safe.seal(self._account, _LABEL, msgspec.json.encode(secrets))
+        sealed = self._safe.seal(self._account, WEBHOOK_SECRETS, msgspec.json.encode(secrets))
         await certificates.set_certificate(connection, self._account, certificates.WEBHOOK_SECRETS, sealed)
 
 

@@ -26,6 +26,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "tidings.egress": ("tidings.runtime",),
     "tidings.media": ("tidings.runtime",),
     "tidings.storage": ("tidings.runtime",),
+    "tidings.keys": ("tidings.e2ee", "tidings.storage", "tidings.runtime"),
     "cli": ("tidings", *PROCESSES),
     "migrations": ("tidings.storage",),
     "harness": ("tidings",),

@@ -15,6 +15,7 @@ from fastapi import FastAPI
 import webapp.app
 from tidings.e2ee.installation_secrets import SecretSealer
 from tidings.egress.guard import EgressGuard
+from tidings.keys import checks
 from tidings.media.files import Files
 from tidings.runtime import exposure, service
 from tidings.runtime.clock import Clock, SystemClock
@@ -101,7 +102,7 @@ def assemble(settings: Settings, database: Database, shard_map: ShardMap, hasher
     )
     logins = wiring.wire(database, settings.account, settings.first_password, tokens=tokens, hasher=hasher, clock=clock)
     templates = Templates(database, settings.account, clock)
-    safe = SecretSealer(settings.secrets.settings_key.keys[0])
+    safe = SecretSealer(*settings.secrets.settings_key.keys, read=settings.secrets.settings_key.read)
     tls = None
     if settings.tls:
         tls = ServerTLS(database, settings.account, safe=safe, names=settings.tls_names, clock=clock)
@@ -149,7 +150,7 @@ def _resources(
     files = Files(settings.media_dir, reserve=settings.media_reserve)
     return [
         ContactChecks(links),
-        AccountSettings(database, links, guard),
+        AccountSettings(database, links, guard, safe=safe),
         MediaStore(database, files, clock, max_uploads=settings.max_uploads),
         Profile(database),
         ComplianceInfo(database),
@@ -195,6 +196,7 @@ async def run(
     try:
         await schema.prepare(database, migrate=settings.embedded)
         await accounts.require_number(database, settings.account)
+        await checks.require_settings(database, settings.secrets.settings_key)
         prepare_media(settings.media_dir)
         shard_map = FixedShardMap(*settings.coreapp) if settings.coreapp else DatabaseShardMap(database)
         parts = assemble(settings, database, shard_map, hasher, SystemClock())

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from cli import guard
-from cli.settings import WholeSettings
+from cli.settings import CoreappSettings
 from coreapp import signature, webhook_secrets
 from coreapp.webhook_secrets import RotationPending, WebhookSecret, WebhookSecrets
 from tidings.e2ee.installation_secrets import SecretSealer, UnreadableSecret
@@ -40,13 +40,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print them, or change them in the database, where every Coreapp finds them within 5 seconds."""
-    return asyncio.run(_run(WholeSettings.read(os.environ), options))
+    return asyncio.run(_run(CoreappSettings.read(os.environ), options))
 
 
-async def _run(settings: WholeSettings, options: argparse.Namespace) -> int:
-    kept = WebhookSecrets(
-        settings.account, settings.secrets.webhook_secret, SecretSealer(settings.secrets.settings_key.keys[0])
-    )
+async def _run(settings: CoreappSettings, options: argparse.Namespace) -> int:
+    keys = settings.secrets.settings_key
+    safe = SecretSealer(*keys.keys, read=keys.read)
+    kept = WebhookSecrets(settings.account, settings.secrets.webhook_secret, safe)
     database = Database(settings.business, "business")
     try:
         if options.action == "show":
@@ -55,7 +55,7 @@ async def _run(settings: WholeSettings, options: argparse.Namespace) -> int:
         else:
             found = await _change(database, kept, _rotation(options) if options.action == "rotate" else _retire)
     except UnreadableSecret as error:
-        raise guard.Failure(f"{error}: is TIDINGS_MASTER_KEY that of the Coreapps?") from error
+        raise guard.Failure(f"{error}: is TIDINGS_SETTINGS_KEY that of the Coreapps?") from error
     finally:
         await database.close()
     _print(webhook_secrets.in_force(found, _now()))

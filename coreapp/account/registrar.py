@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import logging
 import time
@@ -16,8 +17,10 @@ from tidings.client import keys
 from tidings.client.errors import NetworkRefusal, NetworkUnreached, StaleEpoch
 from tidings.client.http import NetworkApi
 from tidings.client.keys import KeySet
+from tidings.e2ee.master_keys import MasterKeys
+from tidings.keys import wrapping
 from tidings.runtime import crashpoints
-from tidings.storage.business import accounts, registrations, sender_keys, sessions, shards
+from tidings.storage.business import accounts, key_checks, registrations, sender_keys, sessions, shards
 from tidings.storage.business.registrations import Pending
 from tidings.storage.business.shards import Lease, LeaseLost
 from tidings.storage.database import Connection, Database
@@ -25,7 +28,6 @@ from tidings.storage.database import Connection, Database
 log = logging.getLogger(__name__)
 
 ONE_TIME_PREKEYS = 100
-_DATA_KEY_ID = 1
 
 
 class _Registration(msgspec.Struct):
@@ -46,14 +48,14 @@ class Registrar:
 
     network: NetworkApi
     registration_key: str = dataclasses.field(repr=False)
-    master_key: bytes = dataclasses.field(repr=False)
+    masters: MasterKeys = dataclasses.field(repr=False)
 
     async def load(self, database: Database, number: str) -> OwnDevice | None:
         """The number's device, once it is registered."""
         async with database.reading() as connection:
             found = await accounts.find_account(connection, number)
             kept = await accounts.list_prekeys(connection, number)
-        return self._load(found, kept) if found is not None else None
+        return await self._load(found, kept) if found is not None else None
 
     async def request_code(self, number: str) -> None:
         """Have the network send a code to the number. Raises `NetworkAway` and `NetworkRefusal`."""
@@ -65,7 +67,7 @@ class Registrar:
         Raises `LeaseLost`; `NetworkUnreached` and `NetworkRefusal`, and nothing has changed; `NetworkAway`, and
         `finish` has to find out.
         """
-        sealer, wrapped = self._new_sealer()
+        sealer, wrapped = await self._new_sealer()
         device = OwnDevice(
             number, "", keys.generate_registration_id(), identity=e2ee.IdentityKeyPair.generate(), sealer=sealer
         )
@@ -82,9 +84,9 @@ class Registrar:
             present = await accounts.find_account(connection, keys.number)
         if present is not None:
             wrapped = present.data_key
-            sealer = self._sealer(wrapped)
+            sealer = await self._sealer(wrapped)
         else:
-            sealer, wrapped = self._new_sealer()
+            sealer, wrapped = await self._new_sealer()
         await self._begin(database, lease, keys.device(sealer), wrapped, "")
 
     async def finish(self, database: Database, lease: Lease, number: str) -> bool:
@@ -97,7 +99,7 @@ class Registrar:
             begun = await registrations.find_pending(connection, number)
         if begun is None:
             return False
-        sealer = self._sealer(begun.data_key)
+        sealer = await self._sealer(begun.data_key)
         registration = msgspec.json.decode(sealer.open(begun.sealed, _context(number)), type=_Registration)
         log.info("account.finishing", extra={"number": number})
         # A code is not kept: only the token can show that it was taken.
@@ -112,9 +114,12 @@ class Registrar:
         registration = _Registration(Keys.of(device), one_time, keys.generate_token())
         sealed = device.sealer.seal(msgspec.json.encode(registration), context=_context(device.number))
         begun = Pending(device.number, bool(code), wrapped, sealed)
-        await database.persist(
-            shards.fenced(lease, lambda connection: registrations.begin(connection, begun)), about="keys"
-        )
+
+        async def keep(connection: Connection) -> None:
+            kept = dataclasses.replace(begun, data_key=await self._current(connection, begun.data_key))
+            await registrations.begin(connection, kept)
+
+        await database.persist(shards.fenced(lease, keep), about="keys")
         bearer = "" if code else self.registration_key
         try:
             await self._announce(database, lease, registration, device.sealer, begun, bearer=bearer, code=code)
@@ -169,8 +174,8 @@ class Registrar:
             about="keys",
         )
 
-    def _load(self, found: accounts.Account, kept: Sequence[accounts.OwnPreKey]) -> OwnDevice:
-        sealer = self._sealer(found.data_key)
+    async def _load(self, found: accounts.Account, kept: Sequence[accounts.OwnPreKey]) -> OwnDevice:
+        sealer = await self._sealer(found.data_key)
         number = found.number
         identity = e2ee.IdentityKeyPair.from_private(
             sealer.open(found.identity_key, (number, "", "account", "identity_key"))
@@ -192,12 +197,30 @@ class Registrar:
             device.find_next_key_id()
         return device
 
-    def _sealer(self, wrapped: bytes) -> e2ee.Sealer:
-        return e2ee.Sealer(e2ee.Keyring.unwrap(self.master_key, {_DATA_KEY_ID: wrapped}))
+    async def _sealer(self, wrapped: bytes) -> e2ee.Sealer:
+        """Raises `UnknownMasterKey` and `CorruptState`."""
+        try:
+            data_key = self.masters.unwrap(wrapping.DATA_KEY_ID, wrapped)
+        except e2ee.UnknownMasterKey:
+            # It was rotated since this process started.
+            await asyncio.to_thread(self.masters.reload)
+            data_key = self.masters.unwrap(wrapping.DATA_KEY_ID, wrapped)
+        return e2ee.Sealer(e2ee.Keyring({wrapping.DATA_KEY_ID: data_key}))
 
-    def _new_sealer(self) -> tuple[e2ee.Sealer, bytes]:
-        wrapped = e2ee.wrap_data_key(self.master_key, _DATA_KEY_ID, e2ee.generate_data_key())
-        return self._sealer(wrapped), wrapped
+    async def _new_sealer(self) -> tuple[e2ee.Sealer, bytes]:
+        await asyncio.to_thread(self.masters.reload)
+        data_key = e2ee.generate_data_key()
+        sealer = e2ee.Sealer(e2ee.Keyring({wrapping.DATA_KEY_ID: data_key}))
+        return sealer, self.masters.wrap(wrapping.DATA_KEY_ID, data_key)
+
+    async def _current(self, connection: Connection, wrapped: bytes) -> bytes:
+        """A data key as it is to be stored now. Until the commit no other master key becomes the current one, so none
+        that is dropped later can be needed for it."""
+        check = await key_checks.find(connection, key_checks.MASTER, lock=True)
+        if check is None or self.masters.is_under(wrapped, check.key_id):
+            return wrapped
+        data_key = self.masters.unwrap(wrapping.DATA_KEY_ID, wrapped)
+        return self.masters.wrap(wrapping.DATA_KEY_ID, data_key, under=check.key_id)
 
     async def _keep(self, connection: Connection, device: OwnDevice, wrapped: bytes, one_time: Sequence[int]) -> None:
         """one_time: the ids that the network has; the other one-time keys are of an earlier registration."""
@@ -209,7 +232,7 @@ class Registrar:
                 device.registration_id,
                 seal(device.identity.private, context=(number, "", "account", "identity_key")),
                 seal(device.token.encode(), context=(number, "", "account", "device_token")),
-                wrapped,
+                await self._current(connection, wrapped),
                 device.next_key_id,
             ),
         )

@@ -25,7 +25,7 @@ from coreapp.media.errors import DiskAway, SourceFailed
 from coreapp.media.pointers import Source
 from coreapp.media.preparation import Found
 from coreapp.media.uploads import Uploader
-from tidings.e2ee.installation_secrets import SecretSealer, UnreadableSecret, provider_label
+from tidings.e2ee.installation_secrets import UnreadableSecret, provider_label
 from tidings.egress import urls
 from tidings.egress.download import Downloader, DownloadTooLarge
 from tidings.egress.guard import Forbidden
@@ -67,7 +67,7 @@ class LinkedMedia:
         uploader: Uploader,
     ) -> None:
         self._database = context.database
-        self._safe = SecretSealer(context.settings.secrets.settings_key.keys[0])
+        self._safe = context.safe
         self._downloader = Downloader(context.media_guard)
         self._clock = context.clock
         self._account = context.account

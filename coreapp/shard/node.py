@@ -13,6 +13,7 @@ from coreapp.settings import Settings
 from coreapp.shard.health import Databases
 from coreapp.shard.shard import Shard, open_shard
 from tidings.client.http import NetworkApi
+from tidings.e2ee.master_keys import MasterKeys
 from tidings.runtime import service
 from tidings.runtime.clock import Clock
 from tidings.storage import outages
@@ -56,7 +57,8 @@ class Node:
         self.shard: Shard | None = None
         self.owned = asyncio.Event()
         secrets = settings.secrets
-        self._registrar = Registrar(network, secrets.registration_key, secrets.master_key.keys[0])
+        masters = MasterKeys(secrets.master_key.keys, secrets.master_key.read)
+        self._registrar = Registrar(network, secrets.registration_key, masters)
         self.databases = Databases(database, network)
         self.requests = AccountRequests(
             database, self._registrar, settings.account, auto_register=settings.auto_register

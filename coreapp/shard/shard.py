@@ -92,10 +92,11 @@ class Shard:
             await self.context.journal.close()
 
 
-async def _load_config(settings: Settings, database: Database, account: str, clock: Clock) -> Config:
-    safe = SecretSealer(settings.secrets.settings_key.keys[0])
+async def _load_config(
+    settings: Settings, database: Database, account: str, safe: SecretSealer, clock: Clock
+) -> Config:
     secrets = WebhookSecrets(account, settings.secrets.webhook_secret, safe)
-    config = Config(database, account, secrets=secrets, clock=clock)
+    config = Config(database, account, safe=safe, secrets=secrets, clock=clock)
     await config.load()
     return config
 
@@ -107,7 +108,8 @@ async def open_shard(
     bodies = BodySealer(device.sealer)
     await bodies.seal_old(database, lease)
     left, pending, last_seq = await _read_queues(database, lease)
-    config = await _load_config(settings, database, device.number, clock)
+    safe = SecretSealer(*settings.secrets.settings_key.keys, read=settings.secrets.settings_key.read)
+    config = await _load_config(settings, database, device.number, safe, clock)
     tls = network.tls if settings.network_tcp_tls else None
     link = NetworkLink(settings.network_tcp, device, epoch=lease.epoch, tls=tls)
     context = ShardContext(
@@ -118,6 +120,7 @@ async def open_shard(
         device=device,
         journal=Journal(database, lease, last_seq=last_seq, seal=bodies.seal),
         bodies=bodies,
+        safe=safe,
         upstream=link,
         network=network,
         webhook_guard=EgressGuard(settings.outgoing_webhooks),
@@ -141,11 +144,7 @@ async def open_shard(
     link.on_connect(groups.replicas.sync_soon)
     await webhook.queue.start(pending)
     accepting.jobs.resume(left)
-    EPOCH.labels(lease.shard).set(lease.epoch)
-    log.info(
-        "shard.opened",
-        extra={"shard": lease.shard, "epoch": lease.epoch, "jobs": len(left), "callbacks": pending},
-    )
+    _opened(lease, len(left), pending)
     return Shard(
         context=context,
         link=link,
@@ -160,6 +159,12 @@ async def open_shard(
         prekey_upkeep=upkeep,
         garbage=wire_garbage(context, media),
     )
+
+
+def _opened(lease: Lease, jobs: int, callbacks: int) -> None:
+    EPOCH.labels(lease.shard).set(lease.epoch)
+    fields = {"shard": lease.shard, "epoch": lease.epoch, "jobs": jobs, "callbacks": callbacks}
+    log.info("shard.opened", extra=fields)
 
 
 async def _read_queues(database: Database, lease: Lease) -> tuple[Sequence[jobs.Job], int, int]:

@@ -51,8 +51,8 @@ def test_a_secret_that_was_made_elsewhere_comes_from_a_file(variables: dict[str,
         assert words in done.stderr
 
 
-def test_secrets_of_another_master_key_are_not_replaced(variables: dict[str, str]) -> None:
+def test_secrets_of_another_settings_key_are_not_replaced(variables: dict[str, str]) -> None:
     assert run("webhook-secret", "rotate", **variables).returncode == 0
-    done = run("webhook-secret", "retire", **variables, TIDINGS_MASTER_KEY="ab" * 32)
+    done = run("webhook-secret", "retire", **variables, TIDINGS_SETTINGS_KEY="ab" * 32)
     assert_one_line(done, 1, "tidings webhook-secret: ")
     assert len(shown(variables)) == 2

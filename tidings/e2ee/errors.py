@@ -12,7 +12,8 @@ E2EEError
 ├── InvalidSignature          throw the bundle away, its server or its sender lies
 ├── PostQuantumRequired       fetch a bundle that has a Kyber pre-key, or do not send
 └── CorruptState              a stored blob cannot be read: start a new session, look at the storage
-    └── UnknownSealingKey     load the data key of that id into the keyring
+    ├── UnknownSealingKey     load the data key of that id into the keyring
+    └── UnknownMasterKey      look for the master key of that id where it is kept
 """
 
 
@@ -79,4 +80,12 @@ class UnknownSealingKey(CorruptState):
 
     def __init__(self, key_id: int) -> None:
         super().__init__(f"no data key {key_id} in the keyring")
+        self.key_id = key_id
+
+
+class UnknownMasterKey(CorruptState):
+    """A data key is wrapped under a master key that we do not have. key_id: of that one."""
+
+    def __init__(self, key_id: str) -> None:
+        super().__init__(f"no master key {key_id}")
         self.key_id = key_id

@@ -75,7 +75,7 @@ class Keyring:
 
         Raises CorruptState on a damaged one, a wrong id or another master key.
         """
-        return cls({key_id: _unwrap(master_key, key_id, blob) for key_id, blob in wrapped.items()})
+        return cls({key_id: unwrap_data_key(master_key, key_id, blob) for key_id, blob in wrapped.items()})
 
     def with_key(self, key_id: int, data_key: bytes) -> Keyring:
         """This ring and one more key, which seals from now on if its id is the highest."""
@@ -172,7 +172,8 @@ def _wrapping_key(master_key: bytes, key_id: int) -> bytes:
     return kdf.hkdf(kdf.ZERO_SALT, master_key, _WRAPPING_INFO + _head(key_id), KEY_LENGTH)
 
 
-def _unwrap(master_key: bytes, key_id: int, blob: bytes) -> bytes:
+def unwrap_data_key(master_key: bytes, key_id: int, blob: bytes) -> bytes:
+    """What `wrap_data_key` was given. Raises `CorruptState`."""
     head = _head(key_id)
     if not blob.startswith(head):
         raise errors.CorruptState("a wrapped data key of another id or version")

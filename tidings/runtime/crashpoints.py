@@ -19,6 +19,8 @@ AFTER_SEAL_BEFORE_COMMIT = "after-seal-before-commit"
 AFTER_FILE_BEFORE_ROW = "after-file-before-row"
 AFTER_REGISTRATION_BEFORE_COMMIT = "after-registration-before-commit"
 AFTER_KEYS_BEFORE_UPLOAD = "after-keys-before-upload"
+AFTER_NEW_KEY_BEFORE_USE = "after-new-key-before-use"
+AFTER_REWRAPPED_ROW = "after-rewrapped-row"
 
 ALL = (
     AFTER_COMMIT_BEFORE_REPLY,
@@ -31,6 +33,8 @@ ALL = (
     AFTER_FILE_BEFORE_ROW,
     AFTER_REGISTRATION_BEFORE_COMMIT,
     AFTER_KEYS_BEFORE_UPLOAD,
+    AFTER_NEW_KEY_BEFORE_USE,
+    AFTER_REWRAPPED_ROW,
 )
 
 _armed: str | None = None

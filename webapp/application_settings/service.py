@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 from typing import Any, Protocol
 
+from tidings.e2ee.installation_secrets import SecretSealer
 from tidings.egress.guard import Forbidden
+from tidings.keys import webhook_url
 from tidings.storage.business import application_settings
 from tidings.storage.business.application_settings import ApplicationSettings
 from tidings.storage.database import Database
@@ -45,14 +47,16 @@ class AccountSettings:
     time; the others read it by themselves within seconds.
     """
 
-    def __init__(self, database: Database, coreapps: Coreapps, guard: URLGuard) -> None:
+    def __init__(self, database: Database, coreapps: Coreapps, guard: URLGuard, *, safe: SecretSealer) -> None:
         self._database = database
         self._coreapps = coreapps
         self._guard = guard
+        self._safe = safe
 
     async def find(self, caller: Caller) -> ApplicationSettings:
         async with self._database.reading() as connection:
-            return await application_settings.find_settings(connection, caller.account)
+            found = await application_settings.find_settings(connection, caller.account)
+        return webhook_url.opened(self._safe, caller.account, found)
 
     async def change(self, caller: Caller, changes: Changes) -> None:
         """Raises `InvalidRequest` for a webhook that must not be called; nothing is changed then."""
@@ -61,8 +65,9 @@ class AccountSettings:
         document: dict[str, Any] = changes.document()
         if not document:
             return
+        sealed = webhook_url.sealed(self._safe, caller.account, document)
         await self._database.persist(
-            lambda connection: application_settings.change_settings(connection, caller.account, document), patience=5.0
+            lambda connection: application_settings.change_settings(connection, caller.account, sealed), patience=5.0
         )
         await self._tell(caller, sorted(document))
 

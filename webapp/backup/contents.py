@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from tidings.e2ee.installation_secrets import SecretSealer, provider_label
+from tidings.keys import webhook_url
 from tidings.storage.business import (
     application_settings,
     certificates,
@@ -75,7 +76,9 @@ async def read(connection: Connection, safe: SecretSealer, account: str, keys: s
         keys=keys,
         shards=registration.shards,
         pin_hash=registration.pin_hash,
-        settings=await application_settings.find_document(connection, account),
+        settings=webhook_url.opened_document(
+            safe, account, await application_settings.find_document(connection, account)
+        ),
         about=await profiles.find_about(connection, account),
         business=await profiles.find_business(connection, account),
         photo=await profiles.find_photo(connection, account),
@@ -105,7 +108,8 @@ async def write(
     await registrations.set_shards(connection, account, contents.shards)
     await registrations.set_pin_hash(connection, account, contents.pin_hash)
     await application_settings.reset_settings(connection, account)
-    await application_settings.change_settings(connection, account, msgspec.json.decode(contents.settings))
+    settings = webhook_url.sealed(safe, account, msgspec.json.decode(contents.settings))
+    await application_settings.change_settings(connection, account, settings)
     await profiles.set_about(connection, account, contents.about)
     await profiles.set_business(connection, account, contents.business)
     await profiles.set_photo(connection, account, contents.photo)

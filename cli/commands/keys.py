@@ -1,0 +1,67 @@
+"""`tidings keys`: which keys the database is sealed under, and new ones in their place without a stop."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+
+from cli import guard
+from cli.settings import CoreappSettings
+from tidings.e2ee.errors import CorruptState
+from tidings.keys.rotation import CannotRotate, Rotation, State
+from tidings.runtime import crashpoints
+from tidings.runtime.secret_files import SecretFiles
+from tidings.storage.business import key_checks
+from tidings.storage.database import Database
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What to do, and with which key."""
+    parser.add_argument(
+        "action",
+        choices=("status", "rotate", "drop"),
+        help="show the keys by their ids; seal everything under a new one; forget the old one",
+    )
+    kinds = (key_checks.MASTER, key_checks.SETTINGS)
+    parser.add_argument("kind", nargs="?", choices=kinds, help="the key (default: both)")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Work in the database, beside the processes of the installation. No key is ever shown."""
+    crashpoints.arm(os.environ.get("TIDINGS_CRASH_AT"))
+    found = CoreappSettings.read(os.environ)
+    return asyncio.run(_run(options, found))
+
+
+async def _run(options: argparse.Namespace, found: CoreappSettings) -> int:
+    keys = {key_checks.MASTER: found.secrets.master_key, key_checks.SETTINGS: found.secrets.settings_key}
+    database, files = Database(found.business, "business"), SecretFiles(found.data_dir)
+    try:
+        for name in (options.kind,) if options.kind else tuple(keys):
+            await _act(options.action, Rotation(name, database, files, keys=keys[name], say=_say))
+    except (CannotRotate, CorruptState) as error:
+        raise guard.Failure(str(error)) from None
+    finally:
+        await database.close()
+    return 0
+
+
+async def _act(action: str, rotation: Rotation) -> None:
+    if action == "rotate":
+        await rotation.rotate()
+    elif action == "drop":
+        await rotation.drop()
+    _say(_describe(await rotation.state()))
+
+
+def _describe(state: State) -> str:
+    check = state.check
+    known = f"current {check.key_id}" if check is not None else "none in use yet"
+    if check is not None and check.previous:
+        known += f", {check.previous} until it is dropped"
+    return f"{state.name} key: {known}; {state.left} rows under another; here: {' '.join(state.ids)} ({state.source})"
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)

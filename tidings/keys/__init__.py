@@ -1,0 +1,1 @@
+"""Keys of an installation and what is sealed under them in its database: recognised, rotated."""
