@@ -14,8 +14,11 @@ import httpx
 
 from cli import callback_receiver, guard
 from cli.installation import Where
+from handset.devices.vault import Vault
 from tidings.egress import urls
+from tidings.runtime import process_secrets
 from tidings.runtime.first_password import ADMINISTRATOR
+from tidings.runtime.process_secrets import HandsetSecrets
 from tidings.runtime.settings import DatabaseSettings
 from tidings.storage.database import Database
 from tidings.storage.handset import inbox
@@ -148,6 +151,8 @@ class Demonstration:
     async def _look_into_inbox(self) -> None:
         """The text as the recipient's process decrypted and kept it; its own log must have the same fingerprint."""
         database = Database(DatabaseSettings(f"sqlite+aiosqlite:///{self._data_dir / 'handset.db'}"), "handset")
+        secrets = process_secrets.read(HandsetSecrets, {}, self._data_dir)
+        vault = Vault(secrets.handset_key.keys[0])
         try:
             while not self._shown:
                 await asyncio.sleep(LOOK_SECONDS)
@@ -155,12 +160,13 @@ class Demonstration:
                     messages = await inbox.list_messages(connection, "robots", 0, 1000)
                 logged = await asyncio.to_thread(_read, Path(self._where.robots_log))
                 for message in messages:
-                    fingerprint = hashlib.sha256(message.content.encode()).hexdigest()
-                    if (message.number, message.id) == (READER, self._message_id) and fingerprint in logged:
-                        self._say(
-                            f"handset {READER} decrypted: “{message.content}” (in its log as {fingerprint[:12]}…)"
-                        )
-                        self._shown = message.content
+                    if (message.number, message.id) != (READER, self._message_id):
+                        continue
+                    text = vault.open_text(message.number, message.peer, message.id, message.content)
+                    fingerprint = hashlib.sha256(text.encode()).hexdigest()
+                    if fingerprint in logged:
+                        self._say(f"handset {READER} decrypted: “{text}” (in its log as {fingerprint[:12]}…)")
+                        self._shown = text
         finally:
             await database.close()
         self._news.set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterable
 
 from handset.devices.device import Device
@@ -10,6 +11,7 @@ from tidings.client import keys
 from tidings.storage.handset import devices, groups, prekeys, sent, sessions
 
 _KEY_ID = 1
+_SEALED_TEXT = "sealed:"
 _PUBLIC = 33  # bytes of a typed public key
 
 
@@ -97,6 +99,20 @@ class Vault:
 
     def open_sent(self, row: sent.SentRow) -> bytes:
         return self._sealer.open(row.content, (row.number, row.peer, "sent", row.id))
+
+    def seal_text(self, number: str, peer: str, message_id: str, text: str) -> str:
+        """What a message of the inbox says; an empty text stays."""
+        if not text:
+            return ""
+        sealed = self._sealer.seal(text.encode(), context=(number, peer, "inbox", message_id))
+        return _SEALED_TEXT + base64.b64encode(sealed).decode()
+
+    def open_text(self, number: str, peer: str, message_id: str, stored: str) -> str:
+        """What `seal_text` was given, and what an earlier release left unsealed."""
+        if not stored.startswith(_SEALED_TEXT):
+            return stored
+        sealed = base64.b64decode(stored.removeprefix(_SEALED_TEXT))
+        return self._sealer.open(sealed, (number, peer, "inbox", message_id)).decode()
 
     def _open_prekey(self, row: prekeys.PreKeyRow) -> bytes:
         return self._sealer.open(row.sealed, (row.number, "prekey", row.kind, row.key_id))

@@ -24,7 +24,7 @@ class Batch:
 
     def __init__(self, context: FleetContext, positions: LastPositions, receipt_ids: ReceiptIds) -> None:
         self.sessions = SessionBatch()
-        self.inbox = InboxBatch(context.name, positions)
+        self.inbox = InboxBatch(context.name, positions, context.vault)
         self.outbox = OutboxBatch(context, positions, receipt_ids)
         self.used_prekeys: list[tuple[str, int]] = []
         self.sent: list[SentRow] = []

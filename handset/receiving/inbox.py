@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from handset.application import ReceivedMessage
+from handset.devices.vault import Vault
 from handset.receiving.items import Delivery, MessageKey
 from handset.sending.outbox import LastPositions
 from tidings.storage.handset.inbox import ANSWER, CONTROL, EMPTY, TEXT, UNREADABLE, InboxRow
@@ -20,12 +21,13 @@ class InboxBatch:
                  received first (Unix milliseconds). decrypted: those whose rows are replaced.
     """
 
-    def __init__(self, fleet: str, positions: LastPositions) -> None:
+    def __init__(self, fleet: str, positions: LastPositions, vault: Vault) -> None:
         self.rows: list[InboxRow] = []
         self.decrypted: list[MessageKey] = []
         self._undecrypted: dict[MessageKey, int] = {}
         self._fleet = fleet
         self._positions = positions
+        self._vault = vault
 
     def expect(self, undecrypted: Mapping[MessageKey, int]) -> None:
         """These could not be decrypted when they came first."""
@@ -50,16 +52,16 @@ class InboxBatch:
             *key,
             kind=kind,
             received_at=received_at,
-            content=text,
+            content=self._vault.seal_text(*key, text),
             group=frame.group,
         )
         self.rows.append(row)
         return row
 
 
-def shown_after_restart(row: InboxRow) -> ReceivedMessage:
+def shown_after_restart(row: InboxRow, vault: Vault) -> ReceivedMessage:
     """A message that was not shown before the restart."""
-    kind, text, raw = row.kind, "", row.content
+    kind, text, raw = row.kind, "", vault.open_text(row.number, row.peer, row.id, row.content)
     if kind == TEXT:
         text, raw = raw, ""
     elif kind == ANSWER:

@@ -299,7 +299,7 @@ class Mailroom:
         while True:
             async with self._context.database.reading() as connection:
                 rows = await inbox.list_messages(connection, self._context.name, after, PAGE)
-            messages = [shown_after_restart(row) for row in rows if row.kind not in HIDDEN]
+            messages = [shown_after_restart(row, self._context.vault) for row in rows if row.kind not in HIDDEN]
             if messages:
                 shown = self._application.list_shown(messages)
                 remaining = [message for message in messages if (message.number, message.id) not in shown]

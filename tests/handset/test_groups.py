@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -39,9 +40,11 @@ async def received(who: Person) -> list[inbox.InboxRow]:
     database = who.database
     try:
         async with database.reading() as connection:
-            return await inbox.list_messages(connection, "phone", 0, 1000)
+            rows = await inbox.list_messages(connection, "phone", 0, 1000)
     finally:
         await database.close()
+    vault = Vault(HANDSET_KEY)
+    return [dataclasses.replace(m, content=vault.open_text(m.number, m.peer, m.id, m.content)) for m in rows]
 
 
 async def test_a_message_to_a_group_is_read_by_everybody_there_and_receipts_say_so(person: MakePerson) -> None:

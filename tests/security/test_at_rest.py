@@ -1,0 +1,144 @@
+"""What is on the disk while callbacks wait: no text, no credential, no secret of an address; for its owner alone."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import stat
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from harness.installation import Installation
+from harness.mariadb import MariaDB
+
+pytestmark = pytest.mark.whole_system
+
+ECHO = "1555014"
+TEXT = "canary text of a message e53b"
+USER, PASSWORD, TOKEN = "canaryuser77", "canary-password-91", "canarytoken4c"
+PROVIDER = "canary-provider-credential-d0"
+LINK_TOKEN = "canarylinksignature8e"
+CANARIES = (TEXT, USER, PASSWORD, TOKEN, PROVIDER, LINK_TOKEN)
+PROVIDERS = "/v1/settings/application/media/providers"
+
+
+class Refusing:
+    """A webhook that takes nothing, and knows what it was sent."""
+
+    def __init__(self) -> None:
+        self.bodies: list[bytes] = []
+        self.authorized = 0
+        self._news = asyncio.Event()
+
+    async def take(self, request: web.Request) -> web.Response:
+        self.bodies.append(await request.read())
+        self.authorized += request.headers.get("Authorization", "").startswith("Basic ")
+        self._news.set()
+        return web.Response(status=500)
+
+    async def until_posted(self, needle: bytes) -> None:
+        async with asyncio.timeout(60):
+            while not any(needle in body for body in self.bodies):
+                self._news.clear()
+                await self._news.wait()
+
+
+@contextlib.asynccontextmanager
+async def refusing() -> AsyncIterator[tuple[Refusing, int]]:
+    sink = Refusing()
+    app = web.Application()
+    app.router.add_post("/", sink.take)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    yield sink, runner.addresses[0][1]
+    await runner.cleanup()
+
+
+def found_in(content: bytes) -> set[str]:
+    """Canaries in raw bytes, as they are or as a database writes them."""
+    return {word for word in CANARIES if word.encode() in content or word.encode().hex().encode() in content.lower()}
+
+
+def files(installation: Installation) -> Iterator[Path]:
+    yield from (path for path in installation.directory.rglob("*") if path.is_file())
+
+
+def dump(server: MariaDB) -> bytes:
+    """Every row of the installation, as SQL."""
+    rows = b""
+    for family in ("business", "network"):
+        with server.connect(f"tidings_{family}") as connection, connection.cursor() as cursor:
+            cursor.execute("SHOW TABLES")
+            for (table,) in cursor.fetchall():
+                cursor.execute(f"SELECT * FROM `{table}`")
+                for row in cursor.fetchall():
+                    rows += b"\n".join(value if isinstance(value, bytes) else str(value).encode() for value in row)
+    return rows
+
+
+@pytest.fixture(params=["sqlite", "mariadb"])
+def server(request: pytest.FixtureRequest) -> MariaDB | None:
+    found: MariaDB | None = request.getfixturevalue("mariadb") if request.param == "mariadb" else None
+    return found
+
+
+async def test_nothing_that_is_secret_is_on_the_disk_while_callbacks_wait(
+    tmp_path: Path, server: MariaDB | None
+) -> None:
+    environment = {"TIDINGS_ROBOTS_PER_KIND": "1", "TIDINGS_ROBOTS_KINDS": "14"}
+    async with refusing() as (sink, port), Installation(tmp_path, server, environment) as installation:
+        await installation.start()
+        business = await installation.business()
+        await business.set_webhook(f"http://{USER}:{PASSWORD}@127.0.0.1:{port}/?token={TOKEN}")
+        provider = {"name": "files", "type": "www", "config": {"bearer": PROVIDER}}
+        await business.must("POST", PROVIDERS, [provider])
+        echo = f"{ECHO}0000"
+        await business.check_contacts([echo])
+        await business.must("POST", "/v1/messages", {"to": echo, "type": "text", "text": {"body": TEXT}})
+        link = f"http://192.0.2.1/x.png?signature={LINK_TOKEN}"
+        await business.must("POST", "/v1/messages", {"to": echo, "type": "image", "image": {"link": link}})
+        # The reply of the robot has come, and its callback waits: it is on the disk.
+        await sink.until_posted(TEXT.encode())
+        assert sink.authorized == len(sink.bodies)
+        waiting = "SELECT COUNT(*) FROM callbacks WHERE attempt > 0"
+        async with asyncio.timeout(30):
+            while not await asyncio.to_thread(installation.read_value, "business", waiting):  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+        found = {str(path.relative_to(tmp_path)): found_in(path.read_bytes()) for path in files(installation)}
+        assert {name: words for name, words in found.items() if words} == {}
+        assert any(name.endswith(".db-wal") for name in found)
+        if server is not None:
+            rows = await asyncio.to_thread(dump, server)
+            assert b"status_change" in rows
+            assert found_in(rows) == set()
+        settings = await business.must("GET", "/v1/settings/application")
+        assert TOKEN in str(settings), "what was set is answered as it was"
+        listed = await asyncio.to_thread(run, installation, "callbacks", "list")
+        assert "inbound_message" in listed
+        assert found_in(listed.encode()) == set()
+        assert_private(installation.data_dir)
+
+
+def assert_private(data_dir: Path) -> None:
+    for path in (data_dir, *data_dir.rglob("*")):
+        mode = stat.S_IMODE(path.lstat().st_mode)
+        assert mode == (0o700 if path.is_dir() else 0o600), (path, oct(mode))
+
+
+def run(installation: Installation, *words: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "cli.main", *words],
+        env={"PATH": "/usr/bin:/bin", **installation.common},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
