@@ -11,9 +11,11 @@ NetworkError
     ├── WrongMethod     405  use another method
     ├── StaleEpoch      409  another program is this device now: leave it to that one
     ├── TooLarge        413  send less at a time
-    ├── TooMany         429  wait for `retry_after` seconds
+    ├── TooMany         429  wait for `retry_after` seconds, or use what there is
+    ├── TooOften        429  ask for the same again after `retry_after` seconds
     ├── Unavailable     503  try again later
-    └── Full            507  try again much later; the operator has to make room
+    ├── Full            507  try again much later; the operator has to make room
+    └── QuotaUsed       507  try again much later, when something of one's own has expired
 """
 
 from __future__ import annotations
@@ -86,6 +88,11 @@ class TooMany(RequestError):
     reason = "rate_limited"
 
 
+class TooOften(RequestError):
+    status = 429
+    reason = "too_often"
+
+
 class Unavailable(RequestError):
     status = 503
     reason = "unavailable"
@@ -94,3 +101,8 @@ class Unavailable(RequestError):
 class Full(RequestError):
     status = 507
     reason = "full"
+
+
+class QuotaUsed(RequestError):
+    status = 507
+    reason = "quota"

@@ -24,6 +24,7 @@ from network.devices.rations import Rations
 from network.devices.registrations import Registrations
 from network.devices.routes import DeviceEndpoints
 from network.directory.absences import Absences
+from network.directory.allowances import DeviceAllowances
 from network.directory.bundles import PreKeyBundles
 from network.directory.logins import Logins
 from network.directory.lookups import Lookups
@@ -42,7 +43,7 @@ from network.routing.quotas import Judge
 from network.routing.router import Router
 from network.routing.sequence import SequenceNumbers
 from network.routing.sweeper import Sweeper
-from network.settings import Settings
+from network.settings import Allowances, Limits, Settings
 from tidings.media.files import Files
 from tidings.runtime.clock import Clock, SystemClock
 from tidings.runtime.env import printable
@@ -92,13 +93,14 @@ async def run(
 class _Directory:
     """The room of the directory: what this process knows of registered devices."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, allowances: Allowances, clock: Clock) -> None:
+        self.allowances = DeviceAllowances(allowances, clock)
         self.recipients = Recipients(database)
         self.logins = Logins(database)
         self.refills = Refills()
         self.absences = Absences()
         self.lookups = Lookups(database, self.absences)
-        self.bundles = PreKeyBundles(database, self.refills)
+        self.bundles = PreKeyBundles(database, self.refills, self.allowances)
 
 
 async def _serve(
@@ -109,7 +111,8 @@ async def _serve(
     ready: Callable[[Addresses], None] | None,
 ) -> None:
     limits, ttl = settings.limits, settings.message_ttl
-    store, directory, delay = SqlMailbox(database), _Directory(database), Delay(*settings.delay)
+    store, delay = SqlMailbox(database), Delay(*settings.delay)
+    directory = _Directory(database, settings.allowances, clock)
     numbers = SequenceNumbers(clock, await store.last_seq())
     mailboxes = Mailboxes(store, settings.quotas, clock)
     router = Router(store, directory.recipients, mailboxes, numbers=numbers, clock=clock, limits=limits, ttl=ttl)
@@ -123,6 +126,7 @@ async def _serve(
         bundles=directory.bundles,
         refills=directory.refills,
         places=Places(clock, limits, settings.trusted_proxies),
+        allowances=directory.allowances,
         delay=delay,
         limits=limits,
     )
@@ -140,8 +144,8 @@ async def _serve(
     )
     routes = [
         _device_endpoints(settings, database, clock, directory, router, registrations).routes(),
-        GroupEndpoints(chats, directory.logins).routes(),
-        BlobEndpoints(blob_store, Transfers(limits.transfers), directory.logins).routes(),
+        GroupEndpoints(chats, directory.logins, directory.allowances).routes(),
+        _blob_endpoints(blob_store, limits, directory).routes(),
         websocket.make_routes(connections, write_buffer=limits.write_buffer),
         app.operator_routes(connections, router, database),
     ]
@@ -201,9 +205,15 @@ def _device_endpoints(
     )
 
 
+def _blob_endpoints(store: BlobStore, limits: Limits, directory: _Directory) -> BlobEndpoints:
+    return BlobEndpoints(store, Transfers(limits.transfers), directory.logins, allowances=directory.allowances)
+
+
 async def _open_blobs(settings: Settings, database: Database, clock: Clock) -> BlobStore:
     where = settings.blobs
-    store = BlobStore(database, Files(where.directory), clock, quota=where.quota, ttl=where.ttl)
+    store = BlobStore(
+        database, Files(where.directory), clock, quota=where.quota, device_quota=where.device_quota, ttl=where.ttl
+    )
     try:
         await store.open()
     except OSError as error:

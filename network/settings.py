@@ -10,6 +10,7 @@ from tidings.runtime import env, exposure, process_secrets, settings
 from tidings.runtime.process_secrets import NetworkSecrets
 from tidings.runtime.settings import DatabaseSettings
 from tidings.runtime.tls import TlsFiles
+from tidings.wire import addresses
 
 DAY = 86400
 
@@ -63,6 +64,13 @@ class Limits(env.Variables):
     transfers: Annotated[int, env.integer(1, 10_000)] = env.variable("TIDINGS_NETWORK_TRANSFERS", 100)
 
 
+def _numbers(value: str) -> frozenset[str]:
+    found = [entry.strip() for entry in value.split(",") if entry.strip()]
+    if not all(map(addresses.is_number, found)):
+        raise env.wrong("is not numbers like 15550000000, with commas between them")
+    return frozenset(found)
+
+
 class Quotas(env.Variables):
     """What may wait in one mailbox, and how fast one device may send to one recipient; beyond it sends are refused.
 
@@ -82,16 +90,45 @@ class Quotas(env.Variables):
     pair_burst: Annotated[int, env.integer(1)] = env.variable("TIDINGS_NETWORK_PAIR_BURST", 5000)
 
 
+class Allowances(env.Variables):
+    """What one device may ask of the directory and of groups, as token buckets: a burst, and then so many a second.
+
+    businesses:   numbers that may have ten times as much, files included.
+    fetch_rate:   bundles.
+    one_time:     one-time pre-keys of one number for one device at once, and in a day; then its bundles have none.
+    check_rate:   numbers in checks.
+    group_rate:   changes of groups, and groups made.
+    blob_rate:    files that are left.
+    """
+
+    businesses: Annotated[frozenset[str], env.text(_numbers)] = env.variable(
+        "TIDINGS_NETWORK_BUSINESS_NUMBERS", frozenset()
+    )
+    fetch_rate: Annotated[float, env.number()] = env.variable("TIDINGS_NETWORK_FETCH_RATE", 200.0)
+    fetch_burst: Annotated[int, env.integer(1)] = env.variable("TIDINGS_NETWORK_FETCH_BURST", 20_000)
+    one_time: Annotated[int, env.integer(1, 500)] = env.variable("TIDINGS_NETWORK_ONE_TIME_KEYS", 5)
+    check_rate: Annotated[float, env.number()] = env.variable("TIDINGS_NETWORK_CHECK_RATE", 100.0)
+    check_burst: Annotated[int, env.integer(1)] = env.variable("TIDINGS_NETWORK_CHECK_BURST", 1_000_000)
+    group_rate: Annotated[float, env.number()] = env.variable("TIDINGS_NETWORK_GROUP_RATE", 5.0)
+    blob_rate: Annotated[float, env.number()] = env.variable("TIDINGS_NETWORK_BLOB_RATE", 2.0)
+    blob_burst: Annotated[int, env.integer(1)] = env.variable("TIDINGS_NETWORK_BLOB_BURST", 5000)
+    group_burst: Annotated[int, env.integer(1)] = env.variable("TIDINGS_NETWORK_GROUP_BURST", 500)
+
+
 class Blobs(env.Variables):
     """Encrypted files that devices leave for each other.
 
     directory:    theirs alone; made when it is not there.
     quota:        bytes of all together; one more is answered by 507.
+    device_quota: bytes of one device; it is also at most as much as is still free. One more is answered by 507.
     ttl:          seconds that each is kept.
     """
 
     directory: Annotated[Path, env.text(env.parse_path)] = env.variable("TIDINGS_NETWORK_BLOB_DIR")
     quota: Annotated[int, env.integer(1, unit=env.MIB)] = env.variable("TIDINGS_NETWORK_BLOB_QUOTA_MB", str(10 * 1024))
+    device_quota: Annotated[int, env.integer(1, unit=env.MIB)] = env.variable(
+        "TIDINGS_NETWORK_BLOB_DEVICE_QUOTA_MB", "2048"
+    )
     ttl: Annotated[int, env.integer(1, 365 * DAY)] = env.variable("TIDINGS_NETWORK_BLOB_TTL_S", 14 * DAY)
 
 
@@ -142,6 +179,7 @@ class Settings(settings.ProcessSettings):
     trusted_proxies: settings.TrustedProxies = settings.TRUSTED_PROXIES
     limits: Annotated[Limits, env.made(lambda data: Limits.part(data["variables"]))] = env.MADE
     quotas: Annotated[Quotas, env.made(lambda data: Quotas.part(data["variables"]))] = env.MADE
+    allowances: Annotated[Allowances, env.made(lambda data: Allowances.part(data["variables"]))] = env.MADE
 
     def ways(self) -> Sequence[exposure.Way]:
         """Both listeners."""

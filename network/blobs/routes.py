@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import BinaryIO
@@ -17,8 +18,9 @@ from starlette.types import Receive, Scope, Send
 
 from network import http
 from network.blobs.store import BlobStore
+from network.directory.allowances import DeviceAllowances
 from network.directory.logins import Logins
-from network.errors import BadRequest, NotFound, RequestError, Unavailable
+from network.errors import BadRequest, NotFound, RequestError, TooOften, Unavailable
 from tidings.wire import addresses
 
 log = logging.getLogger(__name__)
@@ -57,10 +59,11 @@ class Transfers:
 class BlobEndpoints:
     """Endpoints of blobs; `number` in their paths is the caller's own."""
 
-    def __init__(self, store: BlobStore, transfers: Transfers, logins: Logins) -> None:
+    def __init__(self, store: BlobStore, transfers: Transfers, logins: Logins, *, allowances: DeviceAllowances) -> None:
         self._store = store
         self._transfers = transfers
         self._logins = logins
+        self._allowances = allowances
 
     def routes(self) -> APIRouter:
         """All of them, each with its method and path."""
@@ -81,9 +84,12 @@ class BlobEndpoints:
         started = time.monotonic()
         size, result = 0, "failed"
         try:
+            if wait := self._allowances.take("blob", number):
+                raise TooOften("too many files of this number", retry_after=math.ceil(wait))
             with self._transfers.one():
                 async with http.in_time(TRANSFER_SECONDS):
-                    blob = await self._store.add(number, _body(request), _announced(request))
+                    weight = self._allowances.weight_of(number)
+                    blob = await self._store.add(number, _body(request), _announced(request), weight=weight)
             size, result = blob.size, "stored"
         except RequestError as error:
             result = error.reason

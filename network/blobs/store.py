@@ -35,15 +35,24 @@ class BlobStore:
     """The blobs of the network."""
 
     def __init__(
-        self, database: Database, files: Files, clock: Clock, *, quota: int, ttl: int, max_size: int = MAX_SIZE
+        self,
+        database: Database,
+        files: Files,
+        clock: Clock,
+        *,
+        quota: int,
+        device_quota: int,
+        ttl: int,
+        max_size: int = MAX_SIZE,
     ) -> None:
-        """quota: bytes of all blobs; ttl: seconds that each is kept; max_size: bytes of one."""
+        """quota: bytes of all blobs; device_quota: of one owner's; ttl: seconds that each is kept; max_size: bytes of
+        one."""
         self._database = database
         self._clock = clock
         self._ttl = ttl
         self._max_size = max_size
         self.files = files
-        self.quota = Quota(quota)
+        self.quota = Quota(quota, device_quota)
 
     async def open(self) -> None:
         """Make the directory and count what is there. Raises `OSError`."""
@@ -54,15 +63,17 @@ class BlobStore:
         """Count the bytes of all blobs again."""
         self.quota.count(await self._database.query(blobs.total_size, patience=20))
 
-    async def add(self, owner: str, body: AsyncIterator[bytes], size: int | None) -> Blob:
+    async def add(self, owner: str, body: AsyncIterator[bytes], size: int | None, *, weight: int = 1) -> Blob:
         """Keep a blob; file and row are on disk when this returns.
 
-        size: bytes, as far as they were announced.
-        Raises `TooLarge`, `BadRequest` when it is empty, `Full`, and what the body raises; nothing is left then.
+        size: bytes, as far as they were announced; weight: how many times the quota of others the owner has.
+        Raises `TooLarge`, `BadRequest` when it is empty, `Full`, `QuotaUsed`, and what the body raises; nothing is left
+        then.
         """
         if size is not None and size > self._max_size:
             raise TooLarge(f"a blob of at most {self._max_size} bytes is taken")
-        with self.quota.reservation(size or 0) as reservation:
+        owned = await self._database.query(lambda connection: blobs.owned_size(connection, owner), patience=20)
+        with self.quota.reservation(owner, owned, size or 0, weight=weight) as reservation:
             try:
                 stored = await self.files.write(_counted(body, reservation), limit=self._max_size)
             except FileTooLarge as error:

@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import functools
 import logging
+import math
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -18,6 +19,7 @@ from network.connections.places import Place, Places
 from network.connections.transport import Transport
 from network.delay import Delay
 from network.directory import bundles, lookups
+from network.directory.allowances import DeviceAllowances
 from network.directory.logins import Logins
 from network.directory.refills import Refills
 from network.groups.copies import Copies
@@ -52,6 +54,7 @@ class Backend:
     bundles: bundles.PreKeyBundles
     refills: Refills
     places: Places
+    allowances: DeviceAllowances
     delay: Delay
     limits: Limits
 
@@ -195,7 +198,7 @@ class Session:
         elif isinstance(frame, device.Fetch):
             if len(frame.numbers) > bundles.MAX_NUMBERS:
                 self._fault(frame.n, device.TOO_LARGE, f"at most {bundles.MAX_NUMBERS} numbers in a fetch")
-            else:
+            elif self._may(frame, "fetch"):
                 self._start(frame.n, self._fetch(frame))
         elif len(frame.numbers) > lookups.MAX_NUMBERS:
             self._fault(frame.n, device.TOO_LARGE, f"at most {lookups.MAX_NUMBERS} numbers in a check")
@@ -205,7 +208,16 @@ class Session:
             except lookups.Busy:
                 self._fault(frame.n, device.BUSY, "a check of this number is in flight")
                 return
-            self._start(frame.n, self._check(frame))
+            if self._may(frame, "check"):
+                self._start(frame.n, self._check(frame))
+            else:
+                self._backend.lookups.end(frame.number)
+
+    def _may(self, frame: device.Check | device.Fetch, call: str) -> bool:
+        wait = self._backend.allowances.take(call, frame.number, len(frame.numbers))
+        if wait:
+            self._failed(frame.n, device.RATE_LIMITED, "too many numbers", math.ceil(wait))
+        return not wait
 
     async def _login(self, frame: device.Login) -> None:
         await self._delay.sleep()
@@ -270,9 +282,9 @@ class Session:
         self._charge()
         self._failed(n, reason, detail)
 
-    def _failed(self, n: int, reason: str, detail: str) -> None:
+    def _failed(self, n: int, reason: str, detail: str, retry_after: int = 0) -> None:
         FAILED.labels(reason).inc()
-        self._transport.send(device.Failed(n=n, reason=reason, detail=detail))
+        self._transport.send(device.Failed(n=n, reason=reason, detail=detail, retry_after=retry_after))
 
     # What the router has for the device.
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from prometheus_client import Counter
 
+from network.directory.allowances import DeviceAllowances
 from network.directory.refills import Refills
 from tidings.runtime.batcher import Batcher
 from tidings.storage.database import Connection, Database
@@ -19,6 +20,7 @@ BUNDLES = Counter("tidings_network_bundles_total", "Bundles handed out", ["one_t
 
 WITH_ONE_TIME = BUNDLES.labels("yes")
 WITHOUT_ONE_TIME = BUNDLES.labels("used_up")
+WITHHELD = BUNDLES.labels("withheld")
 
 MAX_NUMBERS = 500
 # How often a batch is tried again because another process was faster with one of its keys.
@@ -29,12 +31,14 @@ class PreKeyBundles:
     """Bundles of registered devices.
 
     Fetches of all connections go into one batch at a time, so that in this process nobody can take a key twice.
-    Against other processes the count of deleted rows is checked.
+    Against other processes the count of deleted rows is checked. A fetcher who has had enough one-time keys of a number
+    gets its bundles without: the lasting keys do, and the others' keys last.
     """
 
-    def __init__(self, database: Database, refills: Refills) -> None:
+    def __init__(self, database: Database, refills: Refills, allowances: DeviceAllowances) -> None:
         self._database = database
         self._refills = refills
+        self._allowances = allowances
         self._batcher: Batcher[tuple[str, str], device.Bundle | None] = Batcher(
             "bundles", self._flush, max_size=MAX_NUMBERS, max_pending=50_000
         )
@@ -50,8 +54,10 @@ class PreKeyBundles:
         return [bundle for bundle in bundles if bundle is not None]
 
     async def _flush(self, wanted: Sequence[tuple[str, str]]) -> Sequence[device.Bundle | None]:
+        withheld = {index for index, pair in enumerate(wanted) if not self._allowances.take_one_time(*pair)}
+
         async def work(connection: Connection) -> list[tuple[device.Bundle | None, bool]]:
-            return await _take_bundles(connection, wanted)
+            return await _take_bundles(connection, wanted, withheld)
 
         for left in reversed(range(TRIES)):
             try:
@@ -61,25 +67,35 @@ class PreKeyBundles:
             except prekeys.TakenMeanwhile:
                 if not left:
                     raise
-        for bundle, kyber_one_time in taken:
+        for index, (bundle, kyber_one_time) in enumerate(taken):
+            one_time = bundle is not None and bundle.prekey is not None
+            if index not in withheld and not (one_time or kyber_one_time):
+                self._allowances.give_back_one_time(*wanted[index])
             if bundle is not None:
-                one_time = bundle.prekey is not None
-                (WITH_ONE_TIME if one_time else WITHOUT_ONE_TIME).inc()
+                (WITH_ONE_TIME if one_time else WITHHELD if index in withheld else WITHOUT_ONE_TIME).inc()
                 self._refills.taken(bundle.number, prekey=one_time, kyber_prekey=kyber_one_time)
         return [bundle for bundle, _ in taken]
 
 
 async def _take_bundles(
-    connection: Connection, wanted: Sequence[tuple[str, str]]
+    connection: Connection, wanted: Sequence[tuple[str, str]], withheld: Collection[int]
 ) -> list[tuple[device.Bundle | None, bool]]:
-    """For each (fetcher, number) its bundle, and whether the Kyber key in it is a one-time key."""
+    """For each (fetcher, number) its bundle, and whether the Kyber key in it is a one-time key.
+
+    withheld: indices of those that get none.
+    """
     # Locked, so that a device which registers again at this moment finds the fetcher that has its old keys.
     devices = await directory.list_registrations(connection, {number for _, number in wanted}, lock=True)
     # Both hold a session soon: who has fetched, and whose bundle it is, once they are written to.
     met = [pair for asker, number in wanted if number in devices for pair in ((number, asker), (asker, number))]
     await prekeys.remember_fetchers(connection, met)
     taken: list[tuple[device.Bundle | None, bool]] = [(None, False)] * len(wanted)
-    remaining = [index for index, (_, number) in enumerate(wanted) if number in devices]
+    remaining = []
+    for index, (_, number) in enumerate(wanted):
+        if number in devices and index in withheld:
+            taken[index] = _bundle(devices[number], None, None), False
+        elif number in devices:
+            remaining.append(index)
     while remaining:
         # Nearly always one round: only a number that is wanted twice in one batch needs a second.
         this_round: dict[str, int] = {}

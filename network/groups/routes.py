@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import JSONResponse, Response
 
 from network import http
+from network.directory.allowances import DeviceAllowances
 from network.directory.logins import Logins
-from network.errors import BadRequest, NotFound
+from network.errors import BadRequest, NotFound, TooOften
 from network.groups import schemas
 from network.groups.chats import MAX_ICON, Chats
 from tidings.wire import addresses, groups
@@ -17,9 +20,10 @@ from tidings.wire.groups import GroupMembers, GroupSubject, InviteCode
 class GroupEndpoints:
     """Endpoints of groups; `number` in their paths is the caller's own."""
 
-    def __init__(self, chats: Chats, logins: Logins) -> None:
+    def __init__(self, chats: Chats, logins: Logins, allowances: DeviceAllowances) -> None:
         self._chats = chats
         self._logins = logins
+        self._allowances = allowances
 
     def routes(self) -> APIRouter:
         """All of them, each with its method and path."""
@@ -49,6 +53,8 @@ class GroupEndpoints:
         if not addresses.is_number(number):
             raise NotFound(f"{number!r} is no number: 7 to 15 digits")
         await http.require_device(request, self._logins, number)
+        if request.method != "GET" and (wait := self._allowances.take("group", number)):
+            raise TooOften("too many changes of groups", retry_after=math.ceil(wait))
         if group and not addresses.is_group(group):
             raise NotFound(f"there is no group {group!r}", reason=groups.NO_SUCH_GROUP)
 

@@ -180,7 +180,7 @@ async def test_a_full_directory_is_told_until_something_expires(network: Network
         status, answer = await upload(network, data)
         assert (status, answer["error"]["reason"]) == (507, "full")
     assert len(names(network)) == 1
-    assert (await upload(network, bytes(400)))[0] == 201
+    assert (await upload(network, bytes(400), number=BOB))[0] == 201
     # Expired is gone for readers at once; its room is free after the next pass.
     clock.advance(11)
     assert (await download(network, first["id"]))[0] == 404
@@ -302,7 +302,7 @@ async def test_the_sweeper_removes_what_has_expired_and_old_orphans_and_nothing_
     database: Database, tmp_path: Path
 ) -> None:
     clock = ManualClock(time.time())
-    kept = BlobStore(database, Files(tmp_path / "blobs"), clock, quota=MIB, ttl=7200)
+    kept = BlobStore(database, Files(tmp_path / "blobs"), clock, quota=MIB, device_quota=2**40, ttl=7200)
     await kept.open()
     sweep = BlobSweeper(database, kept, batch=2)
     old = [await kept.add(ALICE, chunks(100), 100) for _ in range(5)]
@@ -335,7 +335,15 @@ async def test_the_sweeper_removes_what_has_expired_and_old_orphans_and_nothing_
 async def test_a_body_over_the_limit_is_refused_and_leaves_nothing(
     database: Database, tmp_path: Path, announced: bool
 ) -> None:
-    kept = BlobStore(database, Files(tmp_path / "blobs"), ManualClock(time.time()), quota=4 * MIB, ttl=10, max_size=MIB)
+    kept = BlobStore(
+        database,
+        Files(tmp_path / "blobs"),
+        ManualClock(time.time()),
+        quota=4 * MIB,
+        device_quota=2**40,
+        ttl=10,
+        max_size=MIB,
+    )
     await kept.open()
     with pytest.raises(TooLarge):
         await kept.add(ALICE, chunks(MIB + 1), MIB + 1 if announced else None)
@@ -345,7 +353,7 @@ async def test_a_body_over_the_limit_is_refused_and_leaves_nothing(
 
 async def test_a_disk_without_room_is_the_same_as_a_full_directory(database: Database, tmp_path: Path) -> None:
     full = Files(tmp_path / "blobs", reserve=2**62)
-    kept = BlobStore(database, full, ManualClock(time.time()), quota=MIB, ttl=10)
+    kept = BlobStore(database, full, ManualClock(time.time()), quota=MIB, device_quota=2**40, ttl=10)
     await kept.open()
     with pytest.raises(Full) as refused:
         await kept.add(ALICE, chunks(11), 11)
@@ -355,7 +363,7 @@ async def test_a_disk_without_room_is_the_same_as_a_full_directory(database: Dat
 
 async def test_a_download_that_has_begun_is_not_cut_off_by_expiry(database: Database, tmp_path: Path) -> None:
     clock = ManualClock(time.time())
-    kept = BlobStore(database, Files(tmp_path / "blobs"), clock, quota=MIB, ttl=10)
+    kept = BlobStore(database, Files(tmp_path / "blobs"), clock, quota=MIB, device_quota=2**40, ttl=10)
     await kept.open()
     blob = await kept.add(ALICE, chunks(100), 100)
     _, file = await kept.fetch(blob.id)
@@ -366,7 +374,9 @@ async def test_a_download_that_has_begun_is_not_cut_off_by_expiry(database: Data
 
 
 async def test_the_quota_is_given_back_whatever_comes_of_an_upload(database: Database, tmp_path: Path) -> None:
-    kept = BlobStore(database, Files(tmp_path / "blobs"), ManualClock(time.time()), quota=100, ttl=10)
+    kept = BlobStore(
+        database, Files(tmp_path / "blobs"), ManualClock(time.time()), quota=100, device_quota=2**40, ttl=10
+    )
     await kept.open()
     for size in (90, None):
         with pytest.raises(ConnectionResetError):

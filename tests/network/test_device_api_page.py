@@ -30,7 +30,7 @@ from network.devices.routes import MAX_BULK_BODY, DeviceEndpoints
 from network.directory import bundles, lookups, refills
 from network.groups import chats, copies, rules
 from network.groups.routes import GroupEndpoints
-from network.settings import Blobs, Limits, Quotas, Settings
+from network.settings import Allowances, Blobs, Limits, Quotas, Settings
 from tests.conftest import DatabaseFactory
 from tests.network.support import PATIENCE, REGISTRATION_KEY, Network
 from tidings import e2ee
@@ -183,7 +183,7 @@ def figures(text: str) -> list[int]:
 
 
 def test_the_limits_are_those_of_the_code() -> None:
-    limits, files, quotas = Limits(), Blobs(directory=Path("blobs")), Quotas()
+    limits, files, quotas, allowed = Limits(), Blobs(directory=Path("blobs")), Quotas(), Allowances()
     mib = 1024 * 1024
     default_ttl = Settings.model_fields["message_ttl"].default
     expected = {
@@ -208,6 +208,12 @@ def test_the_limits_are_those_of_the_code() -> None:
         ],
         "numbers in a `check`": [lookups.MAX_NUMBERS],
         "numbers in a `fetch`": [bundles.MAX_NUMBERS],
+        "numbers that one device fetches": [allowed.fetch_burst, int(allowed.fetch_rate)],
+        "numbers that one device checks": [allowed.check_burst, int(allowed.check_rate)],
+        "one-time keys of one number for one device": [allowed.one_time, allowed.one_time],
+        "blobs of one device": [files.device_quota // mib],
+        "blobs that one device leaves": [allowed.blob_burst, int(allowed.blob_rate)],
+        "groups that one device makes and changes": [allowed.group_burst, int(allowed.group_rate)],
         "envelopes of one sender that wait for one recipient": [quotas.share, quotas.share_bytes // mib],
         "envelopes that wait for one recipient": [quotas.mailbox, quotas.mailbox_bytes // mib],
         "envelopes from one sender to one recipient or group": [quotas.pair_burst, int(quotas.pair_rate)],
@@ -287,8 +293,8 @@ def test_every_subprotocol_and_every_path_is_told() -> None:
     )
     routes = [
         devices.routes(),
-        GroupEndpoints(anything, anything).routes(),
-        BlobEndpoints(anything, anything, anything).routes(),
+        GroupEndpoints(anything, anything, anything).routes(),
+        BlobEndpoints(anything, anything, anything, allowances=anything).routes(),
         network.app.operator_routes(connections, anything, anything),
     ]
     app = network.app.create(routes, Delay(0, 0))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from network.directory.absences import ASKERS, REMEMBERED, Absences
+from network.settings import Allowances
 from tests.network.support import Client, Network
 from tests.network.test_routing import ALICE, BOB, CAROL
 from tidings.wire import device
@@ -81,7 +82,7 @@ async def test_used_up_one_time_keys_leave_the_last_resort(network: Network) -> 
 
 
 async def test_one_time_keys_are_handed_out_exactly_once_to_many_who_ask_at_once(network: Network) -> None:
-    await network.start()
+    await network.start(allowances=Allowances(one_time=500))
     askers = [f"1555020{i:04}" for i in range(10)]
     await network.register(*askers)
     await network.register(BOB, CAROL, prekeys=60, kyber_prekeys=30)
@@ -114,7 +115,7 @@ async def test_more_than_500_numbers_are_too_many_for_a_fetch(network: Network) 
 async def test_a_connected_device_is_told_once_when_its_keys_run_low_and_again_when_they_are_gone(
     network: Network,
 ) -> None:
-    await network.start()
+    await network.start(allowances=Allowances(one_time=500))
     await network.register(ALICE)
     await network.register(BOB, prekeys=21)
     alice, bob = await network.connect(ALICE), await network.connect(BOB)

@@ -22,6 +22,7 @@ table = sa.Table(
     sa.Column("expires_at", types.milliseconds(), nullable=False),
     sa.Index("blobs_by_file", "file"),
     sa.Index("blobs_by_expiry", "expires_at"),
+    sa.Index("blobs_by_owner", "owner", "size"),
     mysql_engine="InnoDB",
 )
 
@@ -54,6 +55,7 @@ _EXPIRED = (
 )
 _DELETE = table.delete().where(table.c.id.in_(any_of("ids")))
 _FILES = sa.select(table.c.file).where(table.c.file.in_(any_of("files")))
+_OWNED = sa.select(sa.func.coalesce(sa.func.sum(table.c.size), 0)).where(table.c.owner == sa.bindparam("owner"))
 _TOTAL = sa.select(sa.func.coalesce(sa.func.sum(table.c.size), 0))
 
 
@@ -89,3 +91,8 @@ async def list_files(connection: AsyncConnection, files: Sequence[str]) -> set[s
 async def total_size(connection: AsyncConnection) -> int:
     """Bytes of all blobs."""
     return int((await connection.execute(_TOTAL)).scalar_one())
+
+
+async def owned_size(connection: AsyncConnection, owner: str) -> int:
+    """Bytes of all blobs of one number."""
+    return int((await connection.execute(_OWNED, {"owner": owner})).scalar_one())

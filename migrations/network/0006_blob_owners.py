@@ -1,0 +1,10 @@
+"""Files of one number are counted when it leaves another."""
+
+from alembic import op
+
+revision = "0006"
+down_revision = "0005"
+
+
+def upgrade() -> None:
+    op.create_index("blobs_by_owner", "blobs", ["owner", "size"])

@@ -1,0 +1,59 @@
+"""Allowances of devices: how much of the directory, of others' one-time keys and of groups one of them may ask for."""
+
+from __future__ import annotations
+
+from prometheus_client import Counter
+
+from network.settings import Allowances
+from tidings.runtime.clock import Clock
+from tidings.runtime.token_buckets import TokenBuckets
+
+LIMITED = Counter("tidings_network_rate_limited_total", "Calls of devices that asked for too much", ["call"])
+
+DAY = 86400.0
+# A business's allowance is that of so many devices.
+BUSINESS = 10
+# Devices, and pairs of one that fetches and one whose keys it fetches, that are remembered; about 200 bytes each.
+DEVICES = 20_000
+PAIRS = 100_000
+
+
+class DeviceAllowances:
+    """Token buckets by number."""
+
+    def __init__(self, allowances: Allowances, clock: Clock) -> None:
+        self._businesses = allowances.businesses
+        self._one_time: TokenBuckets[tuple[str, str]] = TokenBuckets(
+            clock, rate=allowances.one_time / DAY, burst=allowances.one_time, remembered=PAIRS
+        )
+        self._calls: dict[str, TokenBuckets[str]] = {
+            call: TokenBuckets(clock, rate=rate, burst=burst, remembered=DEVICES)
+            for call, rate, burst in (
+                ("fetch", allowances.fetch_rate, allowances.fetch_burst),
+                ("check", allowances.check_rate, allowances.check_burst),
+                ("group", allowances.group_rate, allowances.group_burst),
+                ("blob", allowances.blob_rate, allowances.blob_burst),
+            )
+        }
+
+    def weight_of(self, number: str) -> int:
+        """How many times the allowance of others this number has."""
+        return BUSINESS if number in self._businesses else 1
+
+    def take(self, call: str, number: str, count: int = 1) -> float:
+        """Seconds to wait before so much of `fetch`, `check`, `group` or `blob`; 0 when it may be done now."""
+        wait = self._calls[call].take(number, count / self.weight_of(number))
+        if wait:
+            LIMITED.labels(call).inc()
+        return wait
+
+    def take_one_time(self, fetcher: str, target: str) -> bool:
+        """May this fetcher have another one of the target's one-time keys? Counts as one."""
+        wait = self._one_time.take((fetcher, target))
+        if wait:
+            LIMITED.labels("one_time").inc()
+        return not wait
+
+    def give_back_one_time(self, fetcher: str, target: str) -> None:
+        """There was none to be had."""
+        self._one_time.add((fetcher, target), -1.0)

@@ -1,0 +1,144 @@
+"""A registered device that floods another's mailbox, pair by pair, and that empties everybody's one-time keys."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+import urllib.request
+from typing import Any
+
+import pytest
+
+from network.services import Addresses
+from network.settings import Allowances, Quotas
+from tests.network.support import Client, registration
+from tests.security.attack import Attack
+from tests.security.figures import Form
+from tests.security.scene import Target
+from tidings.wire import device
+
+MIB = 2**20
+ATTACKER, VICTIM, OTHER, ONLINE = "15559990001", "15559990002", "15559990003", "15559990004"
+TARGETS = [f"1555999{number:04d}" for number in range(100, 150)]
+
+
+def register(target: Target, *numbers: str, prekeys: int = 25) -> dict[str, str]:
+    """The token of each."""
+    body = {"registrations": [registration(number, prekeys=prekeys) for number in numbers]}
+    request = urllib.request.Request(
+        f"{target.network_url}/v1/registrations/bulk",
+        json.dumps(body).encode(),
+        {"Authorization": f"Bearer {target.registration_key}"},
+    )
+    with urllib.request.urlopen(request) as answer:
+        return {entry["number"]: entry["token"] for entry in json.load(answer)["registrations"]}
+
+
+async def connect(target: Target, number: str, token: str) -> Client:
+    """A device that is logged in, over TCP."""
+    places = target.places
+    client = await Client().open(Addresses(http=places["network"], tcp=places["connections"]), "tcp")
+    await client.login(number, token)
+    return client
+
+
+async def answers(client: Client, count: int) -> tuple[int, list[device.Refused]]:
+    """How many of so many sends were accepted, and the refusals."""
+    accepted, refused = 0, []
+    while accepted + len(refused) < count:
+        frame: Any = await client.next_frame()
+        if isinstance(frame, device.Accepted):
+            accepted += len(frame.n)
+        elif isinstance(frame, device.Refused):
+            refused.append(frame)
+    return accepted, refused
+
+
+async def test_a_strangers_mailbox_takes_so_much_of_one_sender_and_has_room_for_others(
+    target: Target, attack: Attack, form: Form
+) -> None:
+    tokens = await asyncio.to_thread(register, target, ATTACKER, VICTIM, OTHER)
+    attacker = await connect(target, ATTACKER, tokens[ATTACKER])
+    other = await connect(target, OTHER, tokens[OTHER])
+    sends, body = form.count(short=400, long=2048), bytes(128 * 1024)
+    async with attack("a flood of one mailbox", on="network", others=("network",), memory=None, cpu=None) as strike:
+        taken = 0
+        for start in range(0, sends, 64):
+            for n in range(start, start + 64):
+                attacker.send(ATTACKER, VICTIM, f"flood{n}", body=body)
+            accepted, refused = await answers(attacker, 64)
+            taken += accepted
+            assert {frame.reason for frame in refused} <= {device.MAILBOX_FULL}
+        other.send(OTHER, VICTIM, "of-another")
+        assert (await answers(other, 1))[0] == 1
+    strike.figure("left in the mailbox by one sender", taken * len(body) / MIB, Quotas().share_bytes / MIB, "MiB")
+    await attacker.close()
+    await other.close()
+
+
+async def test_one_device_sends_another_so_many_a_second(target: Target, attack: Attack, form: Form) -> None:
+    tokens = await asyncio.to_thread(register, target, ATTACKER, ONLINE)
+    attacker = await connect(target, ATTACKER, tokens[ATTACKER])
+    victim = await connect(target, ONLINE, tokens[ONLINE])
+    quotas, sent, taken, started = Quotas(), 0, 0, time.perf_counter()
+
+    async def acknowledge() -> None:
+        while True:
+            frame = await victim._frames.get()
+            if isinstance(frame, device.Deliver):
+                victim.ack(frame)
+
+    acknowledging = asyncio.create_task(acknowledge())
+    async with attack("a flood of one device", on="network", others=("network",), memory=None, cpu=None) as strike:
+        while sent < form.count(short=8000, long=60_000):
+            for n in range(sent, sent + 500):
+                attacker.send(ATTACKER, ONLINE, f"fast{n}", body=b"x")
+            sent += 500
+            taken += (await answers(attacker, 500))[0]
+        seconds = time.perf_counter() - started
+        assert taken >= quotas.pair_burst
+        strike.figure("taken of one pair", taken, quotas.pair_burst + quotas.pair_rate * seconds, "envelopes")
+    acknowledging.cancel()
+    await attacker.close()
+    await victim.close()
+
+
+async def test_one_device_empties_nobodys_one_time_keys(target: Target, attack: Attack, form: Form) -> None:
+    tokens = await asyncio.to_thread(register, target, ATTACKER)
+    await asyncio.to_thread(register, target, *TARGETS)
+    attacker = await connect(target, ATTACKER, tokens[ATTACKER])
+    asked = handed_out = refused = 0
+    async with attack(
+        "fetches of everybody's keys", on="network", others=("network",), memory=None, cpu=None
+    ) as strike:
+        while asked < form.count(short=1000, long=90_000):
+            frame = await attacker.ask(lambda n: device.Fetch(n, ATTACKER, TARGETS))
+            asked += len(TARGETS)
+            if isinstance(frame, device.Bundles):
+                handed_out += sum(bundle.prekey_id is not None for bundle in frame.bundles)
+            else:
+                refused += len(TARGETS)
+                assert (frame.reason, frame.retry_after > 0) == (device.RATE_LIMITED, True)
+    strike.figure("one-time keys of each taken by one device", handed_out / len(TARGETS), Allowances().one_time, "keys")
+    if form.long:
+        allowed = Allowances().fetch_burst + Allowances().fetch_rate * strike.seconds
+        strike.figure("bundles for one device", asked - refused, allowed + len(TARGETS), "bundles")
+    await attacker.close()
+
+
+@pytest.mark.parametrize("numbers", [10_000])
+async def test_one_device_checks_so_many_numbers(target: Target, attack: Attack, form: Form, numbers: int) -> None:
+    if not form.long:
+        pytest.skip("takes the burst of a million first; the decision has a unit test")
+    tokens = await asyncio.to_thread(register, target, ATTACKER)
+    attacker = await connect(target, ATTACKER, tokens[ATTACKER])
+    checked = 0
+    async with attack("enumeration of the directory", on="network", others=(), memory=None, cpu=None) as strike:
+        for turn in range(150):
+            block = [f"49{turn:05d}{number:05d}" for number in range(numbers)]
+            frame = await attacker.ask(lambda n, block=block: device.Check(n, ATTACKER, block))
+            checked += numbers * isinstance(frame, device.Checked)
+    allowed = Allowances().check_burst + Allowances().check_rate * strike.seconds + numbers
+    strike.figure("numbers checked by one device", checked, allowed, "numbers")
+    await attacker.close()
