@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import dataclasses
+import ssl
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, cast
@@ -106,15 +107,19 @@ class Sent:
 class Business:
     """One account of the API."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, *, tls: ssl.SSLContext | None = None) -> None:
+        """tls: how the API is checked over HTTPS; `None` for plain HTTP."""
         self.port = port
+        self._tls = tls
         self.token = ""
         self._authorization = b""
 
     async def connect(self) -> Connection:
         """Raises `NoAnswer`."""
         try:
-            _, connection = await asyncio.get_running_loop().create_connection(Connection, "127.0.0.1", self.port)
+            _, connection = await asyncio.get_running_loop().create_connection(
+                Connection, "127.0.0.1", self.port, ssl=self._tls
+            )
         except OSError as error:
             raise NoAnswer(str(error)) from error
         return connection

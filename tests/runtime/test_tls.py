@@ -208,8 +208,42 @@ async def test_handshakes_that_do_not_come_are_bounded_and_end(serve: Serve, tmp
     assert count("late") - late == 6
     for _, writer in (*silent, *others):
         writer.close()
+    await soon(lambda: not metrics.value("tidings_tls_handshakes_under_way", listener="test"))
     assert metrics.value("tidings_tls_handshakes_under_way", listener="test") == 0
     assert await converse(port, tls.client("link", TlsFiles(authorities=str(tmp_path / "server.ca")))) == NAME
+
+
+async def test_handshakes_that_go_on_give_their_places_to_others(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tls_server, "GRACE", 0.0)
+    port = await serve(tls.server("link", OURS.files(tmp_path, "server", NAME)), of_one=4, of_all=6)
+    silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(40)]
+    trust = tls.client("link", TlsFiles(authorities=str(tmp_path / "server.ca")))
+    assert await converse(port, trust) == NAME
+    assert metrics.value("tidings_tls_handshakes_under_way", listener="test") == 3
+    # The oldest are gone, the latest wait on.
+    await asyncio.gather(*(reader.read() for reader, _ in silent[:37]))
+    for _, writer in silent:
+        writer.close()
+
+
+async def test_strangers_begin_so_many_a_second_and_known_ones_as_they_like(serve: Serve, tmp_path: Path) -> None:
+    server = tls.server("link", OURS.files(tmp_path, "server", NAME), clients=Clients.REQUIRED)
+    port = await serve(server, rate=0.001, burst=2)
+    known = tls.client("link", OURS.files(tmp_path, "client", "webapp"))
+    refused = count("refused")
+    for _ in range(5):
+        assert await converse(port, known) == NAME
+    bare = tls.client("link", TlsFiles(authorities=str(tmp_path / "server.ca")))
+    for stranger in ("127.9.8.1", "127.9.8.2"):
+        with contextlib.suppress(ssl.SSLError, ConnectionError):
+            reader, _ = await asyncio.open_connection(
+                "127.0.0.1", port, ssl=bare, server_hostname=NAME, local_addr=(stranger, 0)
+            )
+            assert not await reader.read()
+    assert count("refused") - refused == 1
+    assert await converse(port, known) == NAME
 
 
 async def test_one_who_goes_in_the_middle_of_the_handshake_leaves_its_place(serve: Serve, tmp_path: Path) -> None:

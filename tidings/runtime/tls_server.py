@@ -14,7 +14,10 @@ from typing import Any
 from prometheus_client import Counter, Gauge
 
 from tidings.runtime import tls
+from tidings.runtime.clock import SystemClock
+from tidings.runtime.lru import LRU
 from tidings.runtime.strangers import key_of
+from tidings.runtime.token_buckets import TokenBuckets
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +30,12 @@ UNDER_WAY = Gauge("tidings_tls_handshakes_under_way", "Handshakes that are not d
 
 # Handshakes that may be under way at once: of one address (IPv6: a /64), and of all.
 OF_ONE, OF_ALL = 32, 256
+# Seconds that a handshake has before another may have its place.
+GRACE = 1.0
+# Seconds of rest after each that is refused, so that refusing costs little; the others wait in the system's backlog.
+REST = 0.003
+# Addresses that are remembered for a handshake that was done.
+KNOWN = 1000
 # Seconds between two lines of the log about handshakes that failed.
 NOTE_SECONDS = 10.0
 # Seconds to wait where the system has no descriptor or memory for another connection.
@@ -44,36 +53,46 @@ class Handshakes:
         of_one: int = OF_ONE,
         of_all: int = OF_ALL,
         seconds: float = tls.HANDSHAKE_SECONDS,
+        rate: float = 0.0,
+        burst: float = 1.0,
     ) -> None:
-        """listener: in metrics and the log. seconds: that each may take."""
+        """listener: in metrics and the log. seconds: that each may take.
+
+        rate: begun a second, 0 is unlimited, and burst: at once, of all addresses from which none was done: for
+        listeners that ask for a certificate, so that one which is done proves something.
+        """
         self.seconds = seconds
+        self._begun = TokenBuckets[str](SystemClock(), rate=rate, burst=burst, remembered=1)
+        self._known: LRU[str, bool] = LRU(KNOWN)
         self._listener = listener
         self._of_one = of_one
         self._of_all = of_all
-        self._count = 0
-        self._counts: dict[str, int] = {}
+        # Addresses of those under way: few enough to be counted.
+        self._begun_by: list[str] = []
         self._noted_at = -math.inf
         self._under_way = UNDER_WAY.labels(listener)
         self._results = {word: HANDSHAKES.labels(listener, word) for word in ("done", "failed", "late", "refused")}
 
+    def has_room(self, key: str) -> bool:
+        """May one more begin? key: of its address."""
+        return len(self._begun_by) < self._of_all and self._begun_by.count(key) < self._of_one
+
     def enter(self, key: str) -> bool:
-        """A place, until `leave`. key: of the address."""
-        if self._count >= self._of_all or self._counts.get(key, 0) >= self._of_one:
+        """A place, until `leave`; there is none, or not yet another one for a stranger."""
+        if not self.has_room(key) or (not self._known.get(key) and self._begun.take("")):
             self._results["refused"].inc()
             return False
-        self._count += 1
-        self._counts[key] = self._counts.get(key, 0) + 1
-        self._under_way.set(self._count)
+        self._begun_by.append(key)
+        self._under_way.set(len(self._begun_by))
         return True
 
     def leave(self, key: str, result: str) -> None:
         """Give the place back. result: `done`, `failed` or `late`."""
         self._results[result].inc()
-        self._count -= 1
-        self._under_way.set(self._count)
-        self._counts[key] -= 1
-        if not self._counts[key]:
-            del self._counts[key]
+        if result == "done":
+            self._known.put(key, True)
+        self._begun_by.remove(key)
+        self._under_way.set(len(self._begun_by))
 
     def note(self, key: str, error: Exception) -> None:
         """Log why one has failed, which the other side does not hear: at most one in so many seconds."""
@@ -86,6 +105,8 @@ class Handshakes:
 
 class TlsServer:
     """Accepts connections on sockets, as `asyncio.Server` does, and has `make` make a protocol for each.
+
+    Where there is no room for another handshake the oldest is given up, unless it has begun within the second.
 
     A connection that is not through its handshake is nobody's but ours: its protocol hears of it afterwards.
     """
@@ -104,6 +125,8 @@ class TlsServer:
         self._context = context
         self._handshakes = handshakes
         self._tasks: set[asyncio.Task[None]] = set()
+        # Handshakes with their address and their begin, the oldest first.
+        self._places: dict[asyncio.Task[None], tuple[str, float]] = {}
 
     def start(self) -> None:
         """Accept from now on."""
@@ -122,10 +145,11 @@ class TlsServer:
         """Return when everything that `close` has ended is over."""
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _begin(self, work: Any) -> None:
-        task = asyncio.get_running_loop().create_task(work)
+    def _begin(self, work: Any) -> asyncio.Task[None]:
+        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     async def _accept(self, listener: socket.socket) -> None:
         loop = asyncio.get_running_loop()
@@ -138,10 +162,29 @@ class TlsServer:
                     await asyncio.sleep(EXHAUSTED_SECONDS)
                 continue
             key = key_of(str(peer[0]))
+            self._make_room(key, loop.time())
             if self._handshakes.enter(key):
-                self._begin(self._secure(connection, key))
+                self._places[self._begin(self._secure(connection, key))] = key, loop.time()
             else:
                 connection.close()
+                await asyncio.sleep(REST)
+
+    def _make_room(self, key: str, now: float) -> None:
+        if self._handshakes.has_room(key):
+            return
+        for task, (whose, began) in self._places.items():
+            if now - began < GRACE:
+                return
+            # Of its own address, or, where all places are used up, of anybody.
+            if whose == key or not self._handshakes.has_room(""):
+                self._over(task, "late")
+                task.cancel()
+                return
+
+    def _over(self, task: asyncio.Task[None], result: str) -> None:
+        """Without effect on one that was given up."""
+        if task in self._places:
+            self._handshakes.leave(self._places.pop(task)[0], result)
 
     async def _secure(self, connection: socket.socket, key: str) -> None:
         result = "failed"
@@ -163,7 +206,9 @@ class TlsServer:
             connection.close()
             raise
         finally:
-            self._handshakes.leave(key, result)
+            task = asyncio.current_task()
+            assert task is not None
+            self._over(task, result)
 
 
 def listen(host: str, port: int, *, backlog: int = 100) -> socket.socket:

@@ -1,0 +1,260 @@
+"""Everything over TLS on real processes: what is seen on the way, who is let in, and what handshakes cost."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import ssl
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest
+from aiohttp import web
+
+from cli import main
+from harness.client import Business
+from harness.installation import Installation
+from harness.mariadb import MariaDB
+from harness.processes import usage
+from harness.proxy import Proxy
+from tests.authority import Authority
+from tests.network.support import registration
+from tests.security.attack import CPU_PERCENT, MEMORY_MIB, MIB, ONCE_S
+from tests.security.figures import Figures, Form
+from tests.system.webhook import Webhook
+from tidings.runtime import tls
+from tidings.runtime.tls import TlsFiles
+from tidings.wire import connection as wire
+from tidings.wire import core
+
+pytestmark = pytest.mark.whole_system
+
+CANARY, LINK_KEY, REGISTRATION_KEY = (
+    "a canary in a message",
+    "the-link-key-of-these-tests",
+    "the-registration-key-of-these",
+)
+READER = "15550110001"
+PROCESSES = ("network", "robots", "coreapp", "webapp")
+Address = tuple[str, int]
+
+
+class Quiet:
+    """Keeps the answers, and says when the connection is gone."""
+
+    def __init__(self) -> None:
+        self.answers: list[core.Answer] = []
+        self.gone = asyncio.Event()
+
+    def opened(self, connection: wire.Connection) -> None: ...
+
+    def received(self, connection: wire.Connection, frame: core.Answer) -> None:
+        self.answers.append(frame)
+
+    def closed(self, connection: wire.Connection, reason: str) -> None:
+        self.gone.set()
+
+
+class Secured:
+    """An installation whose processes speak TLS to each other, with somebody who listens between them."""
+
+    def __init__(self, installation: Installation, directory: Path, taps: dict[str, Proxy]) -> None:
+        self.installation = installation
+        self.directory = directory
+        self.taps = taps
+
+    def files(self, name: str) -> TlsFiles:
+        return TlsFiles(*(str(self.directory / part) for part in (f"{name}.pem", f"{name}.key", "ca.pem")))
+
+    def address(self, variable: str) -> Address:
+        host, _, port = self.installation.common[variable].rpartition(":")
+        return host, int(port)
+
+    async def business(self) -> Business:
+        trust = ssl.create_default_context()
+        # Its certificate is made at its first start, and nobody has it yet.
+        trust.check_hostname, trust.verify_mode = False, ssl.CERT_NONE
+        business = Business(self.installation.api_port, tls=trust)
+        await business.log_in()
+        return business
+
+
+@pytest.fixture
+async def secured(tmp_path: Path, form: Form, request: pytest.FixtureRequest) -> AsyncIterator[Secured]:
+    """Its database is behind TLS, too, in the long form."""
+    directory = tmp_path / "tls"
+    assert main.main(["certificates", str(directory)]) == 0
+    environment = {
+        "TIDINGS_ROBOTS_KINDS": "11",
+        "TIDINGS_ROBOTS_PER_KIND": "2",
+        "TIDINGS_LINK_KEY": LINK_KEY,
+        "TIDINGS_REGISTRATION_KEY": REGISTRATION_KEY,
+        "TIDINGS_TLS_CA": str(directory / "ca.pem"),
+        "TIDINGS_API_TLS": "1",
+    }
+    async with contextlib.AsyncExitStack() as stack:
+        server = None
+        if form.long:
+            parts = {"cert": "database.pem", "key": "database.key", "ca": "ca.pem"}
+            paths = [f"--ssl-{word}={directory / part}" for word, part in parts.items()]
+            server = MariaDB(flush_log=0, options=tuple(paths))
+            server.start()
+            stack.callback(server.remove)
+        installation = await stack.enter_async_context(Installation(tmp_path, None, environment))
+        common = installation.common
+        targets = {
+            "link": common["TIDINGS_COREAPP_ADDRESS"],
+            "http": common["TIDINGS_NETWORK_HTTP_ADDRESS"],
+            "tcp": common["TIDINGS_NETWORK_TCP_ADDRESS"],
+            **({"database": f"127.0.0.1:{server.port}"} if server else {}),
+        }
+        taps = {}
+        for way, target in targets.items():
+            taps[way] = proxy = Proxy("127.0.0.1", int(target.rpartition(":")[2]))
+            await proxy.start()
+            stack.push_async_callback(proxy.stop)
+        for name in PROCESSES:
+            changed = installation.processes[name].environment
+            changed["TIDINGS_TLS_CERTIFICATE"] = str(directory / f"{name}.pem")
+            changed["TIDINGS_TLS_KEY"] = str(directory / f"{name}.key")
+            changed["TIDINGS_NETWORK_HTTP_URL"] = f"https://localhost:{taps['http'].address[1]}"
+            if name != "network":
+                changed["TIDINGS_NETWORK_TCP_ADDRESS"] = f"localhost:{taps['tcp'].address[1]}"
+            if name == "webapp":
+                changed["WACORE_HOSTNAME"] = f"localhost:{taps['link'].address[1]}"
+            if server:
+                changed |= {
+                    "WA_DB_ENGINE": "MYSQL",
+                    "WA_DB_HOSTNAME": "localhost",
+                    "WA_DB_PORT": str(taps["database"].address[1]),
+                    "WA_DB_SSL_CA": str(directory / "ca.pem"),
+                }
+        yield Secured(installation, directory, taps)
+
+
+@pytest.fixture
+async def webhook() -> AsyncIterator[tuple[Webhook, str]]:
+    """It and its URL."""
+    sink = Webhook()
+    app = web.Application()
+    app.router.add_post("/", sink.take)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    yield sink, f"http://127.0.0.1:{runner.addresses[0][1]}/"
+    await runner.cleanup()
+
+
+async def greets(address: Address, context: ssl.SSLContext | None) -> bool:
+    """Is one who knows the link key let in?"""
+    peer = Quiet()
+    try:
+        connection = await wire.connect(*address, core.Answer, peer, tls=context)
+    except (OSError, ssl.SSLError):
+        return False
+    connection.send(core.Hello(1, LINK_KEY))
+    async with asyncio.timeout(15):
+        while not peer.answers and not peer.gone.is_set():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    connection.abort("done")
+    return bool(peer.answers)
+
+
+async def test_with_tls_everywhere_a_message_arrives_and_nobody_on_the_way_or_without_a_certificate_learns_anything(
+    secured: Secured, tmp_path: Path, figures: Figures, form: Form, webhook: tuple[Webhook, str]
+) -> None:
+    seen = {way: tap.record() for way, tap in secured.taps.items()}
+    await secured.installation.start()
+    sink, url = webhook
+    business = await secured.business()
+    await business.set_webhook(url)
+    await business.check_contacts([READER])
+    body = {"to": READER, "type": "text", "text": {"body": CANARY}}
+    sent = (await business.must("POST", "/v1/messages", body))["messages"][0]["id"]
+    await sink.until(lambda body: any(s["id"] == sent and s["status"] == "read" for s in body.get("statuses", [])))
+
+    secrets = (CANARY, LINK_KEY, REGISTRATION_KEY, READER, "Bearer", "login", "INSERT")
+    found = [f"{secret} on {way}" for way, bytes_ in seen.items() for secret in secrets if secret.encode() in bytes_]
+    assert all(len(bytes_) > 2000 for bytes_ in seen.values()), {way: len(bytes_) for way, bytes_ in seen.items()}
+    figures.record("listening between machines", "secrets seen", len(found), 0)
+
+    await refuse_strangers(secured, tmp_path, figures)
+    await begin_handshakes(secured, figures, form)
+
+
+async def refuse_strangers(secured: Secured, tmp_path: Path, figures: Figures) -> None:
+    own = secured.files("webapp")
+    link = secured.address("TIDINGS_COREAPP_ADDRESS")
+    assert await greets(link, tls.client("link", own))
+    theirs = Authority("Another authority").files(tmp_path, "theirs", "webapp")
+    strangers = {
+        "plaintext": None,
+        "no certificate": tls.client("link", TlsFiles(authorities=own.authorities)),
+        "another authority": tls.client("link", TlsFiles(theirs.chain, theirs.key, own.authorities)),
+    }
+    let_in = [name for name, context in strangers.items() if await greets(link, context)]
+    figures.record("strangers with the link key", "let in", len(let_in), 0)
+    # Who believes another authority does not name the key to whoever answers.
+    assert not await greets(link, tls.client("link", TlsFiles(own.chain, own.key, theirs.authorities)))
+
+    port = secured.address("TIDINGS_NETWORK_HTTP_ADDRESS")[1]
+    bearer = {"Authorization": f"Bearer {REGISTRATION_KEY}"}
+    body = {"registrations": [registration("15550190001")]}
+
+    async def register(context: ssl.SSLContext) -> int:
+        async with httpx.AsyncClient(verify=context, trust_env=False, timeout=20) as http:
+            url = f"https://localhost:{port}/v1/registrations/bulk"
+            return (await http.post(url, json=body, headers=bearer)).status_code
+
+    trust = TlsFiles(authorities=own.authorities)
+    assert await register(tls.client("network", trust)) == 401
+    assert await register(tls.client("network", own)) == 201
+    async with httpx.AsyncClient(trust_env=False, timeout=20) as http:
+        with pytest.raises(httpx.TransportError):
+            await http.post(f"http://localhost:{port}/v1/registrations/bulk", json=body, headers=bearer)
+
+
+async def begin_handshakes(secured: Secured, figures: Figures, form: Form) -> None:
+    """Such as never end."""
+    installation = secured.installation
+    link, http = secured.address("TIDINGS_COREAPP_ADDRESS"), secured.address("TIDINGS_NETWORK_HTTP_ADDRESS")
+    own = tls.client("link", secured.files("webapp"))
+    for name, address in (("coreapp", link), ("network", http)):
+        pid = installation.processes[name].pid
+        assert pid is not None
+        before, loop = usage(pid), asyncio.get_running_loop()
+        started = loop.time()
+        silent = []
+        for number in range(form.count(short=400, long=2000)):
+            host = f"127.{1 + os.getpid() % 250}.{1 + number // 200}.{1 + number % 200}"
+            silent.append(await asyncio.open_connection(*address, local_addr=(host, 0)))
+            if number % 2:
+                # As far as a handshake comes without anything that costs the other side.
+                silent[-1][1].write(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc")
+        if name == "coreapp":
+            # As a Webapp does, which tries again every second.
+            began = loop.time()
+            while not await greets(link, own):  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+            figures.record("handshakes that never come", "until a Webapp is let in", loop.time() - began, 3.0, "s")
+        await asyncio.sleep(form.pick(short=1.0, long=20.0))
+        after, seconds = usage(pid), loop.time() - started
+        for _, writer in silent:
+            writer.transport.abort()
+        grown = (after.peak_rss - before.peak_rss) / MIB
+        figures.record("handshakes that never come", f"memory of {name}", grown, MEMORY_MIB, "MiB")
+        cpu = (after.cpu - before.cpu - ONCE_S) / seconds * 100
+        figures.record("handshakes that never come", f"CPU of {name}", cpu, CPU_PERCENT, "%")
+
+
+def test_a_process_that_would_speak_to_another_machine_in_the_clear_says_so_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TIDINGS_DATA_DIR", str(tmp_path))
+    monkeypatch.setenv("TIDINGS_COREAPP_ADDRESS", "0.0.0.0:0")
+    assert main.main(["coreapp"]) == 2
+    (said,) = capsys.readouterr().err.splitlines()
+    assert "TIDINGS_COREAPP_ADDRESS: 0.0.0.0 is not on this machine and there is no TLS" in said
+    assert said.endswith("or ask for plaintext with TIDINGS_ALLOW_PLAINTEXT=link")
