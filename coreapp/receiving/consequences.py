@@ -65,6 +65,7 @@ class Consequences:
         self.kept: dict[str, bytes] = {}
         self.control_messages: list[ControlMessage] = []
         self._waited_for: list[Undecrypted] = []
+        self._counted: dict[str, Undecrypted] = {}
         self._came: list[str] = []
         self._renamed: dict[str, str] = {}
         self._messages: list[Message] = []
@@ -99,6 +100,10 @@ class Consequences:
         if waited_for is not None:
             self._waited_for.append(waited_for)
 
+    def counted(self, undecrypted: Undecrypted) -> None:
+        """One more message of a sender that the webhook hears of by number alone."""
+        self._counted[undecrypted.id] = undecrypted
+
     def left_unread(self, delivery: Deliver) -> None:
         """A recipient wrote something to be read: it opens the window, and waits to be marked."""
         self.heard[delivery.sender] = delivery.timestamp
@@ -120,7 +125,7 @@ class Consequences:
         report = reports.report(self.reached)
         groups = self.arrivals.changes()
         checked = contacts.met((*self.heard, *self.registered))
-        news = report.statuses or self._messages or self._renamed or jobs
+        news = report.statuses or self._messages or self._renamed or self._counted or jobs
         if not (news or self.records or self.dropped or groups or self.learnt.rows or checked):
             return None
         steps = self.arrivals.steps
@@ -130,7 +135,7 @@ class Consequences:
             enqueued_jobs=jobs,
             kept=self.kept,
             renamed=self._renamed,
-            new_undecrypted=self._waited_for,
+            new_undecrypted=[*self._waited_for, *self._counted.values()],
             ended_undecrypted=self._came,
             whole_sessions=[sessions.seal_whole(peer, record) for peer, record in self.records.items()],
             dropped_sessions=self.dropped,

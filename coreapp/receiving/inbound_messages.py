@@ -68,10 +68,6 @@ class InboundMessages:
             count(delivery, "duplicate")
             return
         except e2ee.E2EEError as error:
-            log.warning(
-                "message.undecryptable",
-                extra={"id": delivery.message_id, "from": delivery.sender, "error": repr(error)},
-            )
             count(delivery, "undecryptable")
             self._lose(delivery, error, consequences, is_known=is_known)
             return
@@ -143,16 +139,23 @@ class InboundMessages:
 
     def _lose(self, delivery: Deliver, error: e2ee.E2EEError, consequences: Consequences, *, is_known: bool) -> None:
         """The sender's device is asked for it again where that can help, and the webhook hears of it if it does not
-        come: once, and at once where nobody is asked. Of a group only the key is asked for."""
+        come: once, and at once where nobody is asked. Of a group only the key is asked for. Of very many of one sender
+        only their number is kept."""
         message_id, sender, trace = delivery.message_id, delivery.sender, request_id(delivery)
         asks = delivery.kind != device.GROUP and self._session_repair.asks_for(sender, error)
         waited_for = None
         if not is_known:
-            consequences.received(delivery, UNREADABLE)
             if asks:
                 waited_for = self._retry_requests.wait_for(message_id, sender, delivery.timestamp, trace)
+            if waited_for is None and not self._retry_requests.tells_of(sender):
+                counted = self._retry_requests.count(sender, delivery.timestamp)
+                if counted is not None:
+                    consequences.counted(counted)
+                return
+            consequences.received(delivery, UNREADABLE)
             if waited_for is None:
                 consequences.callbacks.append(self._retry_requests.error(message_id, sender, trace))
+        log.warning("message.undecryptable", extra={"id": message_id, "from": sender, "error": repr(error)})
         if asks:
             consequences.asked_again(sender, message_id, waited_for)
 
@@ -173,5 +176,5 @@ class InboundMessages:
             consequences.callbacks.append(waiting)
         body = bodies.deleted(message_id, delivery.sender, delivery.timestamp // 1000)
         consequences.post(
-            message_id, "status_change", body, request_id(delivery), author=delivery.sender if author is None else ""
+            message_id, "inbound_message", body, request_id(delivery), author=delivery.sender if author is None else ""
         )

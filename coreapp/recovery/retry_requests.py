@@ -1,19 +1,22 @@
-"""Messages that were asked for again: the webhook hears of one that it could not be decrypted only when it does not
-come in time.
+"""What the webhook hears of messages that could not be decrypted: of one that was asked for again only when it does not
+come in time, and of very many of one sender only how many they were.
 """
 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 from collections.abc import Iterator, Sequence
 
-from prometheus_client import Gauge
+from prometheus_client import Counter, Gauge
 
 from coreapp.context import ShardContext
+from coreapp.ids import MessageIds
 from coreapp.journal import Change
 from coreapp.webhook import bodies
 from coreapp.webhook.rows import CallbackRows
+from tidings.runtime.allowance import Allowance
 from tidings.runtime.service import wait_for
 from tidings.storage.business.callbacks import Callback
 from tidings.storage.business.undecrypted import Undecrypted
@@ -22,10 +25,16 @@ from tidings.wire import codes
 log = logging.getLogger(__name__)
 
 WAITING = Gauge("tidings_undecrypted_messages", "Messages that could not be decrypted and were asked for again")
+COUNTED = Counter("tidings_undecrypted_counted_total", "Undecryptable messages of which only the number is told")
 
 PATIENCE_SECONDS = 300.0
 INTERVAL = 5.0  # seconds between two looks
 LIMIT = 10_000  # messages; of one more the webhook hears at once, and it may come all the same
+TOLD_EACH = 10  # errors about one message of one sender in a period; more are counted
+PERIOD = 3600.0  # seconds
+SUMMARY_SECONDS = 60.0  # from the first message that is counted until the webhook hears how many they are
+MAX_SUMMARIES = 1_000  # senders whose messages are being counted; those of one more are in the log alone
+REMEMBERED = 10_000  # senders
 
 
 class RetryRequests:
@@ -45,7 +54,11 @@ class RetryRequests:
         self._account = context.account
         self._shard = context.shard
         self._rows = rows
-        self._waiting = {message.id: message for message in left}
+        self._ids = MessageIds()
+        self._waiting = {message.id: message for message in left if not message.counted}
+        # By sender.
+        self._counted = {message.sender: message for message in left if message.counted}
+        self._told: Allowance[str] = Allowance(context.clock, limit=TOLD_EACH, period=PERIOD, remembered=REMEMBERED)
 
     def wait_for(self, message_id: str, sender: str, timestamp: int, request_id: str) -> Undecrypted | None:
         """To be committed with the request for it; `None` when too many are waited for."""
@@ -60,6 +73,26 @@ class RetryRequests:
         """It is here, and no longer waited for, as is to be committed; `None` when it was not waited for."""
         return self._waiting.pop(message_id, None)
 
+    def tells_of(self, sender: str) -> bool:
+        """Does the webhook hear of one more message of this sender by its id? Counts; if not, `count` it."""
+        return self._told.take(sender)
+
+    def count(self, sender: str, timestamp: int) -> Undecrypted | None:
+        """One more message that the webhook hears of by number alone; what is to be committed of it.
+
+        timestamp: of the message, Unix milliseconds.
+        """
+        COUNTED.inc()
+        before = self._counted.get(sender)
+        if before is None:
+            if len(self._counted) >= MAX_SUMMARIES:
+                log.warning("message.undecryptable", extra={"from": sender, "error": "too many senders of such"})
+                return None
+            due = int((self._clock.now() + SUMMARY_SECONDS) * 1000)
+            before = Undecrypted(self._ids.new(), self._shard, self._account, sender, timestamp, due)
+        self._counted[sender] = counted = dataclasses.replace(before, counted=before.counted + 1)
+        return counted
+
     def error(self, message_id: str, sender: str, request_id: str) -> Callback:
         """What the webhook hears of one that nobody can read."""
         body = bodies.errors(codes.MESSAGE_FAILED, f"the message {message_id} from {sender} could not be decrypted")
@@ -73,19 +106,38 @@ class RetryRequests:
     async def run_once(self) -> None:
         """Give up what is due."""
         WAITING.set(len(self._waiting))
+        now = self._clock.now() * 1000
+        summaries = [counted for counted in self._counted.values() if counted.due_at <= now]
+        for counted in summaries:
+            del self._counted[counted.sender]
         due = list(self._due())
-        if not due:
+        if not due and not summaries:
             return
+        callbacks = [self._summary(counted) for counted in summaries]
+        newly_counted: dict[str, Undecrypted] = {}
         for message in due:
             del self._waiting[message.id]
-        log.info("messages.not_decrypted", extra={"count": len(due)})
+            if self.tells_of(message.sender):
+                callbacks.append(self.error(message.id, message.sender, message.request_id))
+                continue
+            counted_one = self.count(message.sender, message.timestamp)
+            if counted_one is not None:
+                newly_counted[message.sender] = counted_one
+        log.info(
+            "messages.not_decrypted", extra={"count": len(due), "counted": sum(each.counted for each in summaries)}
+        )
         await self._journal.write(
             Change(
                 self._account,
-                ended_undecrypted=[message.id for message in due],
-                new_callbacks=[self.error(message.id, message.sender, message.request_id) for message in due],
+                new_undecrypted=list(newly_counted.values()),
+                ended_undecrypted=[message.id for message in (*due, *summaries)],
+                new_callbacks=callbacks,
             )
         )
+
+    def _summary(self, counted: Undecrypted) -> Callback:
+        body = bodies.not_decrypted(counted.sender, counted.counted, counted.timestamp // 1000)
+        return self._rows.make(counted.id, "error", body)
 
     def _due(self) -> Iterator[Undecrypted]:
         now = self._clock.now() * 1000

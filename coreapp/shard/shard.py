@@ -29,6 +29,7 @@ from coreapp.sending.wiring import Sending, wire_sending
 from coreapp.settings import Settings
 from coreapp.shard.garbage import wire_garbage
 from coreapp.statuses.wiring import wire_statuses
+from coreapp.webhook.queue import FROM_RECIPIENTS
 from coreapp.webhook.wiring import Webhook, wire_webhook
 from coreapp.webhook_secrets import WebhookSecrets
 from tidings.client.http import NetworkApi
@@ -107,7 +108,7 @@ async def open_shard(
     """Read what the last owner left, and be ready to answer. Raises `LeaseLost`."""
     bodies = BodySealer(device.sealer)
     await bodies.seal_old(database, lease)
-    left, pending, last_seq = await _read_queues(database, lease)
+    left, waiting, last_seq = await _read_queues(database, lease)
     safe = SecretSealer(*settings.secrets.settings_key.keys, read=settings.secrets.settings_key.read)
     config = await _load_config(settings, database, device.number, safe, clock)
     tls = network.tls if settings.network_tcp_tls else None
@@ -142,9 +143,9 @@ async def open_shard(
     upkeep = PreKeyUpkeep(database, lease, device, network=network, clock=clock)
     link.listen(sends=sending.transmitter, deliveries=receiving, prekeys_low=upkeep.low)
     link.on_connect(groups.replicas.sync_soon)
-    await webhook.queue.start(pending)
+    await webhook.queue.start(*waiting)
     accepting.jobs.resume(left)
-    _opened(lease, len(left), pending)
+    _opened(lease, len(left), waiting[0])
     return Shard(
         context=context,
         link=link,
@@ -167,12 +168,15 @@ def _opened(lease: Lease, jobs: int, callbacks: int) -> None:
     log.info("shard.opened", extra=fields)
 
 
-async def _read_queues(database: Database, lease: Lease) -> tuple[Sequence[jobs.Job], int, int]:
-    """The jobs that were left, how many callbacks wait, and the highest `seq` of one."""
+async def _read_queues(database: Database, lease: Lease) -> tuple[Sequence[jobs.Job], tuple[int, int], int]:
+    """The jobs that were left, how many callbacks wait and of them `FROM_RECIPIENTS`, and the highest `seq` of one."""
     async with database.reading() as connection:
         return (
             await jobs.list_jobs(connection, lease.shard),
-            await callbacks.count_pending(connection, lease.shard),
+            (
+                await callbacks.count_pending(connection, lease.shard),
+                await callbacks.count_pending(connection, lease.shard, FROM_RECIPIENTS),
+            ),
             await callbacks.highest_seq(connection),
         )
 

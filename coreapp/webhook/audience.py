@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sized
 from typing import Protocol
 
 from prometheus_client import Counter
@@ -10,6 +9,19 @@ from prometheus_client import Counter
 UNTOLD = Counter(
     "tidings_statuses_untold_total", "Statuses posted to nobody, because no webhook URL is set and the queue was full"
 )
+
+
+# Of the queue's limit, what recipients did counts for no more than this when a message asks to be accepted.
+RECIPIENTS_SHARE = 0.25
+
+
+class Waiting(Protocol):
+    """The callbacks that wait. from_recipients: those of them that tell what recipients did."""
+
+    def __len__(self) -> int: ...
+
+    @property
+    def from_recipients(self) -> int: ...
 
 
 class Listens(Protocol):
@@ -23,12 +35,13 @@ class Listens(Protocol):
 class Audience:
     """The business's end of the callback queue.
 
-    While a webhook URL is set, messages are refused at the queue's limit. While none is, messages are taken, and the
-    statuses that do not fit the queue are dropped; with `refuses` nothing is, and messages are refused as ever.
+    While a webhook URL is set, messages are refused at the queue's limit, of which what recipients did takes up a
+    quarter at most, however much it is: their messages alone never make the API refuse. While none is, messages are
+    taken, and the statuses that do not fit the queue are dropped; with `refuses` nothing is, and messages are refused
+    as ever.
     """
 
-    def __init__(self, target: Listens, queue: Sized, *, limit: int, refuses: bool) -> None:
-        """queue: the callbacks that wait."""
+    def __init__(self, target: Listens, queue: Waiting, *, limit: int, refuses: bool) -> None:
         self._target = target
         self._queue = queue
         self._limit = limit
@@ -38,7 +51,10 @@ class Audience:
 
     def pressing(self) -> int:
         """How many callbacks count when one more message asks to be accepted."""
-        return len(self._queue) if self._refuses or self._target.is_set() else 0
+        if not self._refuses and not self._target.is_set():
+            return 0
+        theirs = self._queue.from_recipients
+        return len(self._queue) - theirs + min(theirs, int(self._limit * RECIPIENTS_SHARE))
 
     def is_full(self) -> bool:
         """Are statuses to be dropped?"""

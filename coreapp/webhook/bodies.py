@@ -109,6 +109,13 @@ def errors(code: int, details: str) -> bytes:
     return _encode({"errors": [_error(code, details)]})
 
 
+def not_decrypted(sender: str, count: int, since: int) -> bytes:
+    """An `errors` body about so many messages of one sender. since: when the first of them came, Unix seconds."""
+    what = "1 more message" if count == 1 else f"{count} more messages"
+    details = f"{what} from {sender}, since {since}, could not be decrypted"
+    return errors(codes.MESSAGE_FAILED, details)
+
+
 def contacts(found: list[dict[str, str]]) -> bytes:
     """What became of contacts that were asked about with `no_wait`."""
     return _encode({"contacts": found})

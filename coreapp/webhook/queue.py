@@ -31,6 +31,10 @@ DROPPED = Counter("tidings_callbacks_dropped_total", "Callbacks lost because cal
 HELD = Gauge(
     "tidings_callbacks_held", "Callbacks of the queue that wait until the sender of their message knows its id"
 )
+FROM_RECIPIENTS_SIZE = Gauge(
+    "tidings_callbacks_from_recipients",
+    "Callbacks of the queue that tell what recipients did",
+)
 AGE = Gauge("tidings_callback_age_seconds", "Seconds since the oldest callback that waits in memory was first due")
 
 PAGE = 2000
@@ -39,6 +43,9 @@ RETRY_SECONDS = 1.0  # after a page could not be loaded
 SPACING = 0.02
 # Seconds, more than any status is held: one that seems to be held for longer is due, the clock was set back.
 LONGEST_HOLD = 120.0
+
+# Kinds of what recipients write or break at will; there are as many of the others as messages and calls to the API.
+FROM_RECIPIENTS = frozenset({"inbound_message", "error"})
 
 LoadPage = Callable[[int, int], Awaitable[Sequence[Callback]]]
 
@@ -60,6 +67,9 @@ class CallbackQueue:
         self._takers: collections.deque[asyncio.Future[None]] = collections.deque()
         self._in_memory = 0
         self._in_database = 0
+        # Of these, what recipients did.
+        self._theirs_in_memory = 0
+        self._theirs_in_database = 0
         # The rows that are not in memory are those above this `seq`, but for the ones brought back.
         self._highest = 0
         self._brought_back: set[int] = set()
@@ -73,6 +83,11 @@ class CallbackQueue:
 
     def __len__(self) -> int:
         return self._in_memory + self._in_database
+
+    @property
+    def from_recipients(self) -> int:
+        """How many of them tell what recipients did."""
+        return self._theirs_in_memory + self._theirs_in_database
 
     @property
     def ready(self) -> int:
@@ -89,9 +104,9 @@ class CallbackQueue:
         """Callbacks in memory that wait until the sender of their message knows its id."""
         return self._held_count
 
-    async def start(self, pending: int) -> None:
-        """Begin with what the database holds: `pending` callbacks."""
-        self._in_database = pending
+    async def start(self, pending: int, from_recipients: int = 0) -> None:
+        """Begin with what the database holds: so many callbacks, and so many of them `FROM_RECIPIENTS`."""
+        self._in_database, self._theirs_in_database = pending, from_recipients
         AGE.set_function(self.age)
         await self._load_page()
         self._load_if_low()
@@ -112,6 +127,7 @@ class CallbackQueue:
                 continue
             elif self._in_database or self._in_memory >= self._limit:
                 self._in_database += 1
+                self._theirs_in_database += callback.kind in FROM_RECIPIENTS
             else:
                 self._highest = max(self._highest, callback.seq)
                 self._admit(callback)
@@ -145,6 +161,7 @@ class CallbackQueue:
     def done(self, callback: Callback) -> None:
         """It was delivered or given up: the next of its subject may go."""
         self._in_memory -= 1
+        self._theirs_in_memory -= callback.kind in FROM_RECIPIENTS
         waiting = self._behind.get(callback.subject)
         if waiting:
             self._place(waiting.pop(0))
@@ -180,10 +197,12 @@ class CallbackQueue:
     def _measure(self) -> None:
         SIZE.set(len(self))
         HELD.set(self._held_count)
+        FROM_RECIPIENTS_SIZE.set(self.from_recipients)
 
     def _admit(self, callback: Callback) -> None:
         subject = callback.subject
         self._in_memory += 1
+        self._theirs_in_memory += callback.kind in FROM_RECIPIENTS
         if subject in self._behind:
             waiting = self._behind[subject]
             if waiting is None:
@@ -270,11 +289,13 @@ class CallbackQueue:
                 else:
                     self._admit(callback)
                     self._in_database = max(0, self._in_database - 1)
+                    if callback.kind in FROM_RECIPIENTS:
+                        self._theirs_in_database = max(0, self._theirs_in_database - 1)
             if not page:
                 self._brought_back.clear()
                 if self._in_database == before:
                     # Nothing there and nothing came while we looked: the count was too high.
-                    self._in_database = 0
+                    self._in_database = self._theirs_in_database = 0
         self._measure()
 
 

@@ -344,3 +344,27 @@ def test_a_gate_closes_at_its_limit_and_opens_at_half_of_it(limit: int, counts: 
         elif count <= limit // 2:
             closed = False
         assert gate.is_open(count) is not closed
+
+
+async def test_what_recipients_did_is_counted_in_memory_and_in_the_database_until_it_is_done() -> None:
+    def theirs(seq: int) -> Callback:
+        return Callback(seq, 0, "", f"s{seq}", "inbound_message", b"", 0)
+
+    rows = {seq: theirs(seq) if seq % 2 else row(seq, f"s{seq}") for seq in range(1, 11)}
+
+    async def load(after: int, limit: int) -> Sequence[Callback]:
+        return [callback for seq, callback in rows.items() if seq > after][:limit]
+
+    queue = CallbackQueue(4, ManualClock(), load)
+    await queue.start(10, 5)
+    queue.offer([theirs(11), row(12, "s12")])
+    rows |= {11: theirs(11), 12: row(12, "s12")}
+    assert (len(queue), queue.from_recipients) == (12, 6)
+    for seq in range(1, 13):
+        async with asyncio.timeout(5):
+            callback = await queue.take()
+        assert callback.seq == seq
+        del rows[seq]
+        queue.done(callback)
+        assert (len(queue), queue.from_recipients) == (12 - seq, sum(1 for left in rows if left % 2))
+    await queue.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -174,17 +174,14 @@ async def replace_bodies(connection: AsyncConnection, callbacks: Sequence[Callba
         await connection.execute(_REPLACE_BODY, rows)
 
 
-async def count_pending(connection: AsyncConnection, shard: int) -> int:
-    """How many callbacks of a shard wait."""
-    return int(
-        (
-            await connection.execute(
-                sa.select(sa.func.count())
-                .select_from(table)
-                .where(table.c.shard == shard, table.c.state == int(State.PENDING))
-            )
-        ).scalar_one()
+async def count_pending(connection: AsyncConnection, shard: int, kinds: Collection[str] = ()) -> int:
+    """How many callbacks of a shard wait, of these kinds, or of all."""
+    question = (
+        sa.select(sa.func.count()).select_from(table).where(table.c.shard == shard, table.c.state == int(State.PENDING))
     )
+    if kinds:
+        question = question.where(table.c.kind.in_(kinds))
+    return int((await connection.execute(question)).scalar_one())
 
 
 async def highest_seq(connection: AsyncConnection) -> int:

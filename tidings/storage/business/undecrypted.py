@@ -1,4 +1,6 @@
-"""Messages of recipients that could not be decrypted and were asked for again, until they come or are given up."""
+"""Messages of recipients that could not be decrypted: those that were asked for again, until they come or are given up,
+and how many more there were of whom, until the webhook hears of them together.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage import types
 from tidings.storage.business.tables import metadata
-from tidings.storage.database import any_of, delete_listed, insert_or_ignore
+from tidings.storage.database import any_of, delete_listed, insert_or_update
 
 table = sa.Table(
     "undecrypted_messages",
@@ -22,13 +24,18 @@ table = sa.Table(
     sa.Column("timestamp", types.milliseconds(), nullable=False),
     sa.Column("due_at", types.milliseconds(), nullable=False),
     sa.Column("request_id", types.key(64), nullable=False),
+    sa.Column("counted", sa.Integer, nullable=False),
     mysql_engine="InnoDB",
 )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Undecrypted:
-    """One message. timestamp: when the network took it; due_at: when it is given up. Both Unix milliseconds."""
+    """One message that was asked for, or as many as are counted.
+
+    timestamp: when the network took it, or the first of them; due_at: when it is given up, or the webhook hears of
+    them. Both Unix milliseconds. counted: 0 for one message, whose id it has.
+    """
 
     id: str
     shard: int
@@ -37,16 +44,17 @@ class Undecrypted:
     timestamp: int
     due_at: int
     request_id: str = ""
+    counted: int = 0
 
 
 _DELETE = table.delete().where(table.c.id.in_(any_of("ids")))
 
 
 async def add(connection: AsyncConnection, messages: Sequence[Undecrypted]) -> None:
-    """Keep these; those that are there already stay as they are."""
+    """Keep these; of those that are there already only the count changes."""
     if messages:
         await connection.execute(
-            insert_or_ignore(connection, table),
+            insert_or_update(connection, table, ("id",), ("counted",)),
             [
                 {
                     "id": m.id,
@@ -56,6 +64,7 @@ async def add(connection: AsyncConnection, messages: Sequence[Undecrypted]) -> N
                     "timestamp": m.timestamp,
                     "due_at": m.due_at,
                     "request_id": m.request_id,
+                    "counted": m.counted,
                 }
                 for m in messages
             ],

@@ -1,0 +1,66 @@
+"""Very many messages of one sender that nobody can read: the webhook hears of some by id, of the others the number."""
+
+from __future__ import annotations
+
+import pytest
+
+from coreapp.recovery import retry_requests, session_repair
+from tests.coreapp.conftest import World
+from tests.coreapp.receiving.test_events import acknowledged, with_session
+from tests.coreapp.recovery.test_repeats import GARBAGE, NUMBER, errors
+from tidings.runtime.clock import ManualClock
+from tidings.wire import device as frames
+
+OTHER = "15550110002"
+
+
+async def flood(world: World, prefix: str, count: int, sender: str = NUMBER) -> None:
+    ids = [f"{prefix}-{n}" for n in range(count)]
+    for id in ids:
+        world.network.deliver(sender, frames.MESSAGE, id=id, body=GARBAGE, timestamp=1_700_000_123_456)
+    await acknowledged(world, *ids)
+
+
+async def test_of_a_flood_the_webhook_hears_ten_by_id_and_how_many_more_there_were(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_repair, "MAX_ASKED", 5)
+    clock = ManualClock()
+    running, _, _ = await with_session(world, clock=clock)
+    await flood(world, "bad", 300)
+    await flood(world, "other", 1, OTHER)
+    await world.sink.signals.until(lambda: len(errors(world)) == retry_requests.TOLD_EACH)
+    assert all(f" from {NUMBER} " in error for error in errors(world))
+    # The count is on disk.
+    await running.killed()
+    running = await world.start(node="second", clock=clock)
+    await world.connected(running)
+    clock.advance(retry_requests.SUMMARY_SECONDS + 1)
+    await running.shard.recovery.retry_requests.run_once()
+    more = 300 - 5 - retry_requests.TOLD_EACH
+    summary = f"{more} more messages from {NUMBER}, since 1700000123, could not be decrypted"
+    await world.sink.signals.until(lambda: summary in errors(world))
+    # Those that were asked for and do not come are told by id within the allowance, which the new owner begins again.
+    clock.advance(retry_requests.PATIENCE_SECONDS)
+    await running.shard.recovery.retry_requests.run_once()
+    await world.sink.signals.until(lambda: len(errors(world)) == retry_requests.TOLD_EACH + 1 + 5 + 1)
+    assert errors(world)[-1] == f"the message other-0 from {OTHER} could not be decrypted"
+    await running.stopped()
+
+
+async def test_messages_that_were_asked_for_and_never_come_are_counted_too_and_told_once(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retry_requests, "TOLD_EACH", 2)
+    clock = ManualClock()
+    running, _, _ = await with_session(world, clock=clock)
+    await flood(world, "bad", 20)
+    clock.advance(retry_requests.PATIENCE_SECONDS + 1)
+    await running.shard.recovery.retry_requests.run_once()
+    await world.sink.signals.until(lambda: len(errors(world)) == 2)
+    clock.advance(retry_requests.SUMMARY_SECONDS + 1)
+    for _ in range(2):
+        await running.shard.recovery.retry_requests.run_once()
+    await world.sink.signals.until(lambda: len(errors(world)) == 3)
+    assert errors(world)[-1] == f"18 more messages from {NUMBER}, since 1700000123, could not be decrypted"
+    await running.stopped()

@@ -1,0 +1,151 @@
+"""One registered device against the business: messages that nobody can read, made to be dear or only very many."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import AsyncIterator, Sequence
+
+from tests.security.attack import Attack
+from tests.security.figures import Form
+from tests.security.scene import Target
+from tidings.client.memory_device import MemoryDevice
+from tidings.e2ee import messages, pq_ratchet
+from tidings.wire import device
+from tidings.wire.content import NULL_CONTENT
+
+BUSINESS = "15550000000"
+FAR = 24_000  # messages ahead; further than 25,000 is not followed
+# Of 300 that were walked for, each for 0.15 to 0.3 s, another recipient's `read` would wait for minutes.
+FORGED = 300
+GARBAGE = b"\x33no message at all"
+# Errors that the webhook gets of one sender in an hour, each about one message; the others are told by their number.
+ERRORS = 10
+
+_numbers = (f"1555019{n:04}" for n in itertools.count(100))
+
+
+class Forger(MemoryDevice):
+    """Has a session with the business, and takes part in each that the business opens in its place."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url, next(_numbers))
+        self.online = asyncio.Event()
+        self.taken = 0
+        self._own_ids: set[str] = set()
+        self._settled = asyncio.Event()
+        self._ids = itertools.count()
+
+    def ready(self) -> None:
+        self.online.set()
+
+    def accepted(self, sent: Sequence[str]) -> None:
+        super().accepted(sent)
+        self.taken += len(self._own_ids.intersection(sent))
+        self._own_ids.difference_update(sent)
+        self._settled.set()
+
+    def refused(self, sent: str, reason: str, detail: str) -> None:
+        super().refused(sent, reason, detail)
+        self._own_ids.discard(sent)
+        self._settled.set()
+
+    async def settled(self) -> None:
+        """All that it sent has been taken or refused."""
+        while self._own_ids:
+            self._settled.clear()
+            await self._settled.wait()
+
+    def forge(self) -> None:
+        """One message on the session that the business knows as the current one."""
+        sending = self._sessions[BUSINESS]._sending
+        head = messages.signal_message_head(sending.version, sending.ratchet_key)
+        field_5 = pq_ratchet.encode(sending.pq_index + FAR)
+        body = messages.encode_signal_message(head, sending.counter + FAR, 0, bytes(16), field_5) + bytes(8)
+        self.post(body)
+
+    def post(self, body: bytes) -> None:
+        """Any bytes as a message."""
+        envelope = device.Send(0, self.number, BUSINESS, f"forged-{next(self._ids)}", device.MESSAGE, body)
+        self._own_ids.add(envelope.id)
+        self._connection.send(envelope, envelope.id)
+
+    def settle(self) -> None:
+        """An honest message, so that the business knows the chain on which the next ones are forged."""
+        self.reply(BUSINESS, NULL_CONTENT)
+
+
+@contextlib.asynccontextmanager
+async def forger(target: Target) -> AsyncIterator[Forger]:
+    made, stop = Forger(target.network_url), asyncio.Event()
+    await made.register(target.registration_key)
+    connected = asyncio.create_task(made.run(stop))
+    async with asyncio.timeout(20):
+        await made.online.wait()
+        await made.send(BUSINESS, NULL_CONTENT)
+    try:
+        yield made
+    finally:
+        stop.set()
+        await connected
+
+
+async def test_forged_messages_far_ahead_delay_nobody_and_are_told_in_one_error(
+    target: Target, attack: Attack, form: Form
+) -> None:
+    before = await target.metric("coreapp", "callback_requests_total", 'type="error"')
+    async with (
+        forger(target) as device,
+        attack(
+            "forged messages far ahead",
+            on="coreapp",
+            others=("messages", "read"),
+            cpu=None,
+            delay=form.pick(short=3.0, long=1.0),
+        ) as strike,
+    ):
+        for n in range(FORGED):
+            if n % 10 == 0:
+                # So that the walks are always those of the current session, also after it was replaced.
+                device.settle()
+                await asyncio.sleep(0.01)
+            device.forge()
+        await device.settled()
+        # Then a steady stream of them.
+        for _ in range(form.count(short=10, long=300)):
+            for _ in range(10):
+                device.forge()
+            await asyncio.sleep(0.1)
+        await device.settled()
+        strike.figure("forged messages taken by the network", device.taken, 100, at_least=True)
+    errors = await target.metric("coreapp", "callback_requests_total", 'type="error"') - before
+    strike.figure("errors posted one by one", errors, ERRORS)
+    steps = await target.metric("coreapp", "tidings_peer_work_steps_total", 'outcome="refused"')
+    strike.figure("steps that were refused", steps, FAR, at_least=True)
+
+
+async def test_a_flood_of_undecryptable_messages_does_not_fill_the_callback_queue(
+    target: Target, attack: Attack, form: Form
+) -> None:
+    before = await target.metric("coreapp", "callback_requests_total", 'type="error"')
+    async with (
+        forger(target) as device,
+        attack(
+            "undecryptable messages",
+            on="coreapp",
+            others=("messages", "read"),
+            cpu=None,
+            delay=form.pick(short=3.0, long=1.0),
+        ) as strike,
+    ):
+        for _ in range(form.count(short=1, long=4)):
+            for _ in range(2_500):
+                device.post(GARBAGE)
+            await device.settled()
+        strike.figure("undecryptable messages taken by the network", device.taken, 600, at_least=True)
+        waiting = await target.metric("coreapp", "tidings_callbacks_from_recipients")
+        strike.figure("callbacks that wait for the webhook", waiting, 100)
+    errors = await target.metric("coreapp", "callback_requests_total", 'type="error"') - before
+    # With one that counts them, a minute after the first that is not told by itself.
+    strike.figure("errors posted", errors, ERRORS + form.count(short=1, long=4))
