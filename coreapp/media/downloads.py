@@ -264,7 +264,9 @@ class Downloads:
             identity,
             download.group_id,
         )
-        return self._rows.make(download.id, "inbound_message", body, request_id=download.request_id)
+        return self._rows.make(
+            download.id, "inbound_message", body, recipient=download.sender, request_id=download.request_id
+        )
 
     def _read(self, download: Download) -> tuple[inbound.Inbound, bodies.DescribedIdentity | None]:
         try:

@@ -252,7 +252,9 @@ class Identities:
     def _notification(self, identity: Identity, subject: str) -> Callback:
         message_id = self._ids.new_notice()
         body = bodies.identity_changed(message_id, identity.peer, described(identity))
-        return self._rows.make(subject or message_id, "inbound_message", body, at=identity.created_at)
+        return self._rows.make(
+            subject or message_id, "inbound_message", body, recipient=identity.peer, at=identity.created_at
+        )
 
     def _block(self, peer: str) -> None:
         if peer in self._unacknowledged:

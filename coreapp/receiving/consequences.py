@@ -109,9 +109,11 @@ class Consequences:
         self.heard[delivery.sender] = delivery.timestamp
         self.unread.append(Unread(self._account, delivery.sender, delivery.message_id, delivery.timestamp))
 
-    def post(self, subject: str, kind: str, body: bytes, request_id: str = "", *, author: str = "") -> None:
+    def post(
+        self, subject: str, kind: str, body: bytes, request_id: str = "", *, sender: str, author: str = ""
+    ) -> None:
         """The webhook hears of it, after what it hears already; with `author`, if it is about a message of theirs."""
-        callback = self._rows.make(subject, kind, body, request_id=request_id)
+        callback = self._rows.make(subject, kind, body, recipient=sender, request_id=request_id)
         callback.author = author
         self.callbacks.append(callback)
 

@@ -30,4 +30,4 @@ class GroupNotices:
         body = bodies.inbound(
             delivery.id, delivery.sender, delivery.timestamp // 1000, message, group_id=delivery.group
         )
-        consequences.post(delivery.id, "inbound_message", body)
+        consequences.post(delivery.id, "inbound_message", body, sender=delivery.sender)

@@ -128,7 +128,7 @@ class InboundMessages:
             identity=identity,
             group_id=group_id,
         )
-        consequences.post(delivery.message_id, "inbound_message", body, trace)
+        consequences.post(delivery.message_id, "inbound_message", body, trace, sender=delivery.sender)
 
     def _identity_of(self, delivery: Deliver, consequences: Consequences) -> bodies.DescribedIdentity | None:
         """Whose keys a message came with, where the business wants to know."""
@@ -176,5 +176,10 @@ class InboundMessages:
             consequences.callbacks.append(waiting)
         body = bodies.deleted(message_id, delivery.sender, delivery.timestamp // 1000)
         consequences.post(
-            message_id, "inbound_message", body, request_id(delivery), author=delivery.sender if author is None else ""
+            message_id,
+            "inbound_message",
+            body,
+            request_id(delivery),
+            sender=delivery.sender,
+            author=delivery.sender if author is None else "",
         )

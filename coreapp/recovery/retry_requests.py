@@ -96,7 +96,7 @@ class RetryRequests:
     def error(self, message_id: str, sender: str, request_id: str) -> Callback:
         """What the webhook hears of one that nobody can read."""
         body = bodies.errors(codes.MESSAGE_FAILED, f"the message {message_id} from {sender} could not be decrypted")
-        return self._rows.make(message_id, "error", body, request_id=request_id)
+        return self._rows.make(message_id, "error", body, recipient=sender, request_id=request_id)
 
     async def run(self, stop: asyncio.Event) -> None:
         while not stop.is_set():
@@ -137,7 +137,7 @@ class RetryRequests:
 
     def _summary(self, counted: Undecrypted) -> Callback:
         body = bodies.not_decrypted(counted.sender, counted.counted, counted.timestamp // 1000)
-        return self._rows.make(counted.id, "error", body)
+        return self._rows.make(counted.id, "error", body, recipient=counted.sender)
 
     def _due(self) -> Iterator[Undecrypted]:
         now = self._clock.now() * 1000

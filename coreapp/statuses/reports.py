@@ -72,7 +72,10 @@ class StatusReports:
         """The callback about one step of a message that is held, reported now, in Unix milliseconds."""
         due_at = self._delay.due_at(message_id, now)
         request_id = self._tracker.request_id(message_id)
-        return self._rows.make(message_id, "status_change", body, request_id=request_id, at=now, due_at=due_at)
+        recipient = self._tracker.peer(message_id) or ""
+        return self._rows.make(
+            message_id, "status_change", body, recipient=recipient, request_id=request_id, at=now, due_at=due_at
+        )
 
     def _conversation_of(
         self, message_id: str, peer: str, kind: str, step: Status, accepted_at: float

@@ -1,4 +1,4 @@
-"""The callbacks that wait, in memory: in order for one subject, due ones first come first served.
+"""The callbacks that wait, in memory: in order for one subject, due ones by turns of the recipients they are about.
 
 At most `limit` are in memory; what comes beyond that is only in the database, and is loaded when memory has drained to
 half. Callbacks that are not persisted have no database to wait in: beyond twice the limit they are dropped and counted.
@@ -60,7 +60,7 @@ class CallbackQueue:
         self._clock = clock
         self._load = load
         self._retry_seconds = retry_seconds
-        self._ready: collections.deque[Callback] = collections.deque()
+        self._ready = _Ready()
         self._parked: list[tuple[int, int, Callback]] = []
         # A subject is a key while one of its callbacks is ready, parked or being delivered; those after it wait here.
         self._behind: dict[str, list[Callback] | None] = {}
@@ -156,7 +156,7 @@ class CallbackQueue:
                 if taker.done() and not taker.cancelled():
                     self._wake()
                 raise
-        return self._ready.popleft()
+        return self._ready.pop()
 
     def done(self, callback: Callback) -> None:
         """It was delivered or given up: the next of its subject may go."""
@@ -190,7 +190,7 @@ class CallbackQueue:
 
         May be called from another thread.
         """
-        waiting = [*itertools.islice(self._ready, 1), *(callback for _, _, callback in list(self._parked))]
+        waiting = [*self._ready.first(), *(callback for _, _, callback in list(self._parked))]
         oldest = min((callback.created_at for callback in waiting), default=math.inf)
         return max(0.0, self._clock.now() - oldest / 1000)
 
@@ -225,7 +225,7 @@ class CallbackQueue:
             if self._parked[0][2] is callback:
                 self._set_alarm()
             return False
-        self._ready.append(callback)
+        self._ready.add(callback)
         self._wake()
         return True
 
@@ -253,7 +253,7 @@ class CallbackQueue:
         now = self._clock.now()
         while self._parked and _is_due(self._parked[0][2], now):
             callback = heapq.heappop(self._parked)[2]
-            self._ready.append(callback)
+            self._ready.add(callback)
             self._held_count -= self._held.pop(callback.subject, 0)
             self._wake()
         self._measure()
@@ -297,6 +297,44 @@ class CallbackQueue:
                     # Nothing there and nothing came while we looked: the count was too high.
                     self._in_database = self._theirs_in_database = 0
         self._measure()
+
+
+class _Ready:
+    """What is due: one of each recipient after the other, so that nobody waits for all of another's; those that a page
+    brought, whose recipients are not known, have one turn together."""
+
+    def __init__(self) -> None:
+        self._queues: dict[str, collections.deque[Callback]] = {}
+        # Each key of these once.
+        self._turns: collections.deque[str] = collections.deque()
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def add(self, callback: Callback) -> None:
+        self._count += 1
+        queue = self._queues.get(callback.recipient)
+        if queue is None:
+            self._queues[callback.recipient] = collections.deque((callback,))
+            self._turns.append(callback.recipient)
+        else:
+            queue.append(callback)
+
+    def pop(self) -> Callback:
+        self._count -= 1
+        recipient = self._turns.popleft()
+        queue = self._queues[recipient]
+        callback = queue.popleft()
+        if queue:
+            self._turns.append(recipient)
+        else:
+            del self._queues[recipient]
+        return callback
+
+    def first(self) -> Sequence[Callback]:
+        """Of each recipient the one that has waited longest."""
+        return [callback for queue in list(self._queues.values()) for callback in itertools.islice(queue, 1)]
 
 
 def _is_due(callback: Callback, now: float) -> bool:

@@ -16,11 +16,20 @@ class CallbackRows:
         self._shard = context.shard
 
     def make(
-        self, subject: str, kind: str, body: bytes, *, request_id: str = "", at: int | None = None, due_at: int = 0
+        self,
+        subject: str,
+        kind: str,
+        body: bytes,
+        *,
+        recipient: str = "",
+        request_id: str = "",
+        at: int | None = None,
+        due_at: int = 0,
     ) -> Callback:
         """A callback to be committed with what it tells of; the journal gives it its `seq`.
 
-        subject: the message or event that it is about, whose callbacks are posted in order; at: Unix milliseconds, now
+        subject: the message or event that it is about, whose callbacks are posted in order; recipient: whose message or
+        doing that is, with others of whom it takes turns; at: Unix milliseconds, now
         if `None`; due_at: not to be posted before, and its age counts from there.
         """
         if at is None:
@@ -35,5 +44,6 @@ class CallbackRows:
             max(at, due_at),
             due_at=due_at,
             request_id=request_id,
+            recipient=recipient,
             volatile=not self._config.preferences().persist,
         )

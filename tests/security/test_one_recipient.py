@@ -12,7 +12,7 @@ from tests.security.figures import Form
 from tests.security.scene import Target
 from tidings.client.memory_device import MemoryDevice
 from tidings.e2ee import messages, pq_ratchet
-from tidings.wire import device
+from tidings.wire import content, device
 from tidings.wire.content import NULL_CONTENT
 
 BUSINESS = "15550000000"
@@ -53,7 +53,7 @@ class Forger(MemoryDevice):
 
     async def settled(self) -> None:
         """All that it sent has been taken or refused."""
-        while self._own_ids:
+        while self._own_ids or self._unanswered:
             self._settled.clear()
             await self._settled.wait()
 
@@ -149,3 +149,28 @@ async def test_a_flood_of_undecryptable_messages_does_not_fill_the_callback_queu
     errors = await target.metric("coreapp", "callback_requests_total", 'type="error"') - before
     # With one that counts them, a minute after the first that is not told by itself.
     strike.figure("errors posted", errors, ERRORS + form.count(short=1, long=4))
+
+
+async def test_a_flood_of_texts_of_one_recipient_delays_no_callback_about_another(
+    target: Target, attack: Attack, form: Form
+) -> None:
+    text = content.encode_text("flood")
+    before = await target.metric("coreapp", "tidings_events_total", 'outcome="received"')
+    async with (
+        forger(target) as device,
+        attack(
+            "a flood of texts",
+            on="coreapp",
+            others=("messages", "read"),
+            cpu=None,
+            delay=form.pick(short=3.0, long=1.0),
+        ) as strike,
+    ):
+        for _ in range(form.count(short=1, long=4)):
+            for _ in range(1_000):
+                device.reply(BUSINESS, text)
+            await device.settled()
+            # What the network lets a pair send for long is 500 a second.
+            await asyncio.sleep(form.pick(short=0.0, long=2.0))
+        received = await target.metric("coreapp", "tidings_events_total", 'outcome="received"') - before
+        strike.figure("texts that have arrived meanwhile", received, None)

@@ -44,7 +44,7 @@ async def test_of_a_flood_the_webhook_hears_ten_by_id_and_how_many_more_there_we
     clock.advance(retry_requests.PATIENCE_SECONDS)
     await running.shard.recovery.retry_requests.run_once()
     await world.sink.signals.until(lambda: len(errors(world)) == retry_requests.TOLD_EACH + 1 + 5 + 1)
-    assert errors(world)[-1] == f"the message other-0 from {OTHER} could not be decrypted"
+    assert f"the message other-0 from {OTHER} could not be decrypted" in errors(world)
     await running.stopped()
 
 

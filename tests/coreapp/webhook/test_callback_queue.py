@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -367,4 +368,16 @@ async def test_what_recipients_did_is_counted_in_memory_and_in_the_database_unti
         del rows[seq]
         queue.done(callback)
         assert (len(queue), queue.from_recipients) == (12 - seq, sum(1 for left in rows if left % 2))
+    await queue.close()
+
+
+async def test_recipients_take_turns_and_what_is_of_one_of_them_stays_in_order() -> None:
+    queue = CallbackQueue(1000, ManualClock(), Table().load)
+    await queue.start(0)
+    flood = [dataclasses.replace(row(seq, f"s{seq}"), recipient="flooding") for seq in range(1, 301)]
+    others = [dataclasses.replace(row(seq, f"s{seq}"), recipient=f"other {seq}") for seq in range(301, 304)]
+    queue.offer([*flood, *others])
+    taken = [await queue.take() for _ in range(303)]
+    assert taken == [flood[0], *others, *flood[1:]]
+    assert queue.ready == 0
     await queue.close()

@@ -67,6 +67,7 @@ class Callback:
     request_id: str = ""
     volatile: bool = False  # in memory only: `callback_persist` is off
     author: str = ""  # in memory only: void unless its subject is a message of this recipient; empty for always valid
+    recipient: str = ""  # in memory only: whose message it is about, or whose doing; empty where that is not known
 
     @property
     def event_id(self) -> str:
