@@ -72,7 +72,7 @@ def _blocked(data: Mapping[str, Any]) -> str:
     variables = data["variables"]
     found = variables.get("TIDINGS_ROBOTS_BLOCK") or variables.get("TIDINGS_BUSINESS_NUMBER") or settings.DEFAULT_NUMBER
     number: str = found.lstrip("+")
-    if not number.isdigit():
+    if not (number.isascii() and number.isdigit()):
         raise env.mistake(f"TIDINGS_ROBOTS_BLOCK={number!r} is not a number")
     return number
 

@@ -19,6 +19,7 @@ from network import errors
 from network.delay import Delay
 from network.directory.logins import Logins
 from tidings.runtime.batcher import BatcherFull
+from tidings.runtime.http1 import VISITOR
 from tidings.storage import outages
 from tidings.storage.database import DatabaseError
 from tidings.wire.decoding import UNREADABLE
@@ -30,6 +31,8 @@ log = logging.getLogger(__name__)
 MAX_BODY = 256 * 1024
 # Seconds that a request may take, with the database away for example; then it is answered by 503.
 TIMEOUT = 30.0
+# What a login that fails costs a stranger, in tokens of the door: questions to the database.
+LOGIN = 3.0
 # What moves much data under this path has times of its own.
 TRANSFERS = "/v1/blobs/"
 
@@ -71,13 +74,30 @@ def require_key(request: Request, key: str, *, certified: bool) -> None:
         raise errors.Unauthorized("the registration key is taken from clients with a certificate only")
     if not hmac.compare_digest(bearer(request).encode(), key.encode()):
         raise errors.Unauthorized("the registration key is wrong")
+    prove(request)
 
 
 async def require_device(request: Request, logins: Logins, number: str) -> None:
     """The caller proves that it is the device of a number. Raises `Unauthorized`."""
     token = bearer(request)
+    charge(request, LOGIN)
     if not token or await logins.verify(number, token) is None:
         raise errors.Unauthorized("no such number, or not its token")
+    prove(request)
+
+
+def charge(request: Request, tokens: float) -> None:
+    """This costs more than most requests do; whoever has logged in gets it back."""
+    visitor = request.scope.get(VISITOR)
+    if visitor is not None:
+        visitor.charge(tokens)
+
+
+def prove(request: Request) -> None:
+    """Whoever sent this has logged in, so the connection is no stranger's."""
+    visitor = request.scope.get(VISITOR)
+    if visitor is not None:
+        visitor.proved()
 
 
 @contextlib.asynccontextmanager
@@ -90,7 +110,8 @@ async def in_time(seconds: float = TIMEOUT) -> AsyncIterator[None]:
         raise errors.Unavailable("it took too long") from error
 
 
-def _answer(error: errors.RequestError) -> JSONResponse:
+def answer(error: errors.RequestError) -> JSONResponse:
+    """What is answered to a request that was not done."""
     headers = {"Retry-After": str(error.retry_after)} if error.retry_after else None
     return JSONResponse({"error": {"reason": error.reason, "detail": error.detail}}, error.status, headers)
 
@@ -104,25 +125,25 @@ def map_errors(app: FastAPI) -> None:
 
     async def ours(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, errors.RequestError)
-        return _answer(error)
+        return answer(error)
 
     async def framework(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, HTTPException)
         kind = _BY_STATUS.get(error.status_code, errors.BadRequest)
         detail = {404: f"there is no {request.url.path}", 405: f"{request.method} is not for {request.url.path}"}
-        answer = _answer(kind(detail.get(error.status_code, str(error.detail))))
-        answer.headers.update(error.headers or {})
-        return answer
+        refusal = answer(kind(detail.get(error.status_code, str(error.detail))))
+        refusal.headers.update(error.headers or {})
+        return refusal
 
     async def busy(request: Request, error: Exception) -> JSONResponse:
         if not isinstance(error, BatcherFull) and not outages.is_outage(error):
             log.error("request.failed", extra={"path": request.url.path}, exc_info=error)
-            return _answer(errors.RequestError(_OUR_FAULT))
+            return answer(errors.RequestError(_OUR_FAULT))
         log.warning("request.unavailable", extra={"path": request.url.path, "error": repr(error)[:200]})
-        return _answer(errors.Unavailable("the database does not answer"))
+        return answer(errors.Unavailable("the database does not answer"))
 
     async def unexpected(request: Request, error: Exception) -> JSONResponse:
-        return _answer(errors.RequestError(_OUR_FAULT))
+        return answer(errors.RequestError(_OUR_FAULT))
 
     app.add_exception_handler(errors.RequestError, ours)
     app.add_exception_handler(HTTPException, framework)
@@ -147,4 +168,4 @@ class Pace:
             async with asyncio.timeout(None if scope["path"].startswith(TRANSFERS) else TIMEOUT):
                 await self._app(scope, receive, send)
         except TimeoutError:
-            await _answer(errors.Unavailable("it took too long"))(scope, receive, send)
+            await answer(errors.Unavailable("it took too long"))(scope, receive, send)

@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import functools
 import socket
-from typing import Any
 
 import uvicorn
 from prometheus_client import Counter, Gauge
 from starlette.types import ASGIApp
 
+from network import errors, http
 from network.connections.websocket import MAX_MESSAGE
 from network.connections.websocket_protocol import CuttableProtocol
 from network.errors import CannotListen
-from tidings.runtime import http1, https, tls
+from tidings.runtime import http1, http_server, tls
+from tidings.runtime.door import REQUEST, Door
 from tidings.runtime.tls import Clients, FileContext, TlsFiles
 from tidings.runtime.tls_server import Handshakes
 from tidings.wire.unfinished import Unfinished
@@ -27,29 +28,19 @@ BACKLOG = 2048
 GRACE = 3
 
 
-class _Protocol(http1.StayingProtocol):
-    """Connections, at most `limit` at a time; one more is closed at once. A WebSocket no longer counts."""
-
-    def __init__(self, present: set[_Protocol], limit: int, **options: Any) -> None:
-        super().__init__(**options)
-        self._present = present
-        self._limit = limit
+class _Protocol(http1.BoundedProtocol):
+    """With refusals in the format of the device API. A WebSocket is none of its connections any more."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         # There is one only if it was verified.
         certificate = transport.get_extra_info("peercert")
         self._certified = str(certificate["subject"]) if certificate else None
-        if len(self._present) >= self._limit:
-            REFUSED.inc()
-            transport.abort()
-            return
-        self._present.add(self)
-        OPEN.set(len(self._present))
+        OPEN.set(len(self.door))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._leave()
         super().connection_lost(exc)
+        OPEN.set(len(self.door))
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -57,12 +48,14 @@ class _Protocol(http1.StayingProtocol):
         self.scope["extensions"] = {"tls": {"client_cert_name": self._certified}}
 
     def handle_websocket_upgrade(self) -> None:
-        self._leave()
+        self.charge(REQUEST)
+        self.leave()
+        OPEN.set(len(self.door))
         super().handle_websocket_upgrade()
 
-    def _leave(self) -> None:
-        self._present.discard(self)
-        OPEN.set(len(self._present))
+    def refusal(self, status: int, text: str) -> tuple[list[tuple[bytes, bytes]], bytes]:
+        answer = http.answer(errors.TooMany(text, retry_after=1) if status == 429 else errors.BadRequest(text))
+        return answer.raw_headers, bytes(answer.body)
 
 
 class HttpServer:
@@ -76,23 +69,23 @@ class HttpServer:
         certificate: TlsFiles,
         app: ASGIApp,
         *,
-        connections: int,
+        door: Door,
         unfinished: Unfinished | None = None,
         head_timeout: float = http1.HEAD_TIMEOUT,
     ) -> None:
-        """connections: open at the same time, WebSockets apart; one more is closed at once. unfinished: what is
-        kept of messages that are not here in full.
+        """unfinished: what is kept of messages that are not here in full.
 
         certificate: without one, there is no TLS. With authorities, clients may show a certificate of theirs.
         """
+        door.on_refusal.append(REFUSED.inc)
         self._address = address
         self._certificate = certificate
         self.tls: FileContext | None = None
         self._socket: socket.socket | None = None
-        self._server = https.Server(
+        self._server = http_server.Server(
             uvicorn.Config(
                 app,
-                http=functools.partial(_Protocol, set(), connections, head_timeout=head_timeout),  # type: ignore[arg-type]
+                http=functools.partial(_Protocol, door=door, head_timeout=head_timeout),  # type: ignore[arg-type]
                 lifespan="off",
                 log_config=None,
                 access_log=False,
@@ -101,8 +94,10 @@ class HttpServer:
                 ws_max_size=MAX_MESSAGE,
                 # Ciphertext does not get smaller.
                 ws_per_message_deflate=False,
+                backlog=BACKLOG,
                 timeout_graceful_shutdown=GRACE,
             ),
+            door,
             Handshakes("http"),
         )
 

@@ -45,7 +45,9 @@ from network.routing.sequence import SequenceNumbers
 from network.routing.sweeper import Sweeper
 from network.settings import Allowances, Limits, Settings
 from tidings.media.files import Files
+from tidings.runtime import http_server
 from tidings.runtime.clock import Clock, SystemClock
+from tidings.runtime.door import Door
 from tidings.runtime.env import printable
 from tidings.runtime.service import Service, run_services
 from tidings.runtime.tls import CertificateWatch
@@ -154,7 +156,7 @@ async def _serve(
         settings.http_address,
         settings.http_certificate,
         application,
-        connections=limits.http,
+        door=_make_door(settings, clock),
         unfinished=connections.unfinished,
     )
     tcp = TcpListener(settings.tcp_address, settings.tcp_certificate, connections, write_buffer=limits.write_buffer)
@@ -182,6 +184,16 @@ async def _listen(
     finally:
         http.close()
         tcp.close()
+
+
+def _make_door(settings: Settings, clock: Clock) -> Door:
+    return Door(
+        settings.strangers,
+        clock,
+        connections=http_server.affordable(settings.limits.http),
+        trusted=settings.trusted_proxies,
+        tls=bool(settings.http_certificate.chain),
+    )
 
 
 def _device_endpoints(

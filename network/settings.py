@@ -176,6 +176,7 @@ class Settings(settings.ProcessSettings):
     delay: Annotated[tuple[float, float], env.text(_delay)] = env.variable("TIDINGS_NETWORK_DELAY_MS", (0.0, 0.0))
     message_ttl: Annotated[int, env.integer(1, 365 * DAY)] = env.variable("TIDINGS_NETWORK_MESSAGE_TTL_S", 30 * DAY)
     expiry_interval: Annotated[float, env.number(0.05, 3600)] = env.variable("TIDINGS_NETWORK_EXPIRY_INTERVAL_S", 5.0)
+    strangers: settings.Strangers = env.MADE
     trusted_proxies: settings.TrustedProxies = settings.TRUSTED_PROXIES
     limits: Annotated[Limits, env.made(lambda data: Limits.part(data["variables"]))] = env.MADE
     quotas: Annotated[Quotas, env.made(lambda data: Quotas.part(data["variables"]))] = env.MADE

@@ -12,6 +12,7 @@ from fastapi.security.base import SecurityBase
 from prometheus_client import Counter
 
 from tidings.runtime.clock import Clock
+from tidings.runtime.http1 import VISITOR
 from tidings.runtime.lru import LRU
 from tidings.runtime.strangers import key_of
 from tidings.runtime.token_buckets import TokenBuckets
@@ -73,7 +74,13 @@ class Authenticator:
         header = authorization(request)
         if header[:7].lower() != b"bearer ":
             raise Unauthenticated("this takes a token: Authorization: Bearer …")
-        return await self._tokens.identify(header[7:].strip())
+        caller = await self._tokens.identify(header[7:].strip())
+        prove(request)
+        return caller
+
+    def recognises(self, header: bytes) -> bool:
+        """Is this what a caller sends whose token is in memory?"""
+        return header[:7].lower() == b"bearer " and self._tokens.find(header[7:].strip()) is not None
 
     async def administrator(self, request: Request) -> Caller:
         """`caller`, and an administrator. Raises `Unauthenticated` and `AdministratorRequired`."""
@@ -87,6 +94,7 @@ class Authenticator:
         header = authorization(request)
         if header[:7].lower() == b"apikey ":
             self._check_key(header[7:].strip(), key_of(address_of(request)))
+            prove(request)
             return
         await self.caller(request)
 
@@ -118,6 +126,13 @@ class Authenticator:
 def address_of(request: Request) -> str:
     """Where the request comes from, as far as is known."""
     return request.client.host if request.client else ""
+
+
+def prove(request: Request) -> None:
+    """Whoever sent this has logged in, so the connection is no stranger's."""
+    visitor = request.scope.get(VISITOR)
+    if visitor is not None:
+        visitor.proved()
 
 
 def authorization(request: Request) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import functools
 import os
 import socket
 import ssl
@@ -12,14 +13,14 @@ from collections.abc import Callable, Sequence
 
 import uvicorn
 from starlette.types import ASGIApp
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
-from tidings.runtime import http1, https
+from tidings.runtime import http1, http_server
+from tidings.runtime.door import Door
 from tidings.runtime.env import SettingsError
 from tidings.runtime.tls_server import Handshakes
 from tidings.wire.codes import INVALID_REQUEST
 from webapp.answers import error_answer
-from webapp.errors import InvalidRequest
+from webapp.errors import InvalidRequest, RateLimitExceeded
 
 # Seconds that an idle connection is kept.
 KEEP_ALIVE = 75
@@ -63,28 +64,23 @@ def _pending(listener: socket.socket) -> int:
     return int(_UNACKED.unpack(info)[0])
 
 
-class Protocol(http1.StayingProtocol):
-    """With 400s in the API's format, and an id as every answer has one."""
+class Protocol(http1.BoundedProtocol):
+    """With refusals in the API's format, and an id as every answer has one."""
 
-    def send_400_response(self, msg: str) -> None:
-        answer = error_answer(InvalidRequest.because(INVALID_REQUEST, msg))
-        added = (
-            (b"cache-control", b"no-cache, private"),
-            (b"x-request-id", os.urandom(16).hex().encode()),
-            (b"connection", b"close"),
-        )
-        head = [STATUS_LINE[400]]
-        for name, value in (*answer.raw_headers, *added):
-            head += [name, b": ", value, b"\r\n"]
-        self.transport.write(b"".join([*head, b"\r\n", bytes(answer.body)]))
-        self.transport.close()
+    def refusal(self, status: int, text: str) -> tuple[list[tuple[bytes, bytes]], bytes]:
+        if status == 429:
+            answer = error_answer(RateLimitExceeded(text, retry_after=1))
+        else:
+            answer = error_answer(InvalidRequest.because(INVALID_REQUEST, text))
+        added = ((b"cache-control", b"no-cache, private"), (b"x-request-id", os.urandom(16).hex().encode()))
+        return [*answer.raw_headers, *added], bytes(answer.body)
 
 
-class _Server(https.Server):
+class _Server(http_server.Server):
     """Says when it has started."""
 
-    def __init__(self, config: uvicorn.Config, started: Callable[[], None]) -> None:
-        super().__init__(config, Handshakes("api"))
+    def __init__(self, config: uvicorn.Config, door: Door, started: Callable[[], None]) -> None:
+        super().__init__(config, door, Handshakes("api"))
         self._on_started = started
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -103,15 +99,17 @@ class HTTPServer:
         sockets: Sequence[socket.socket],
         started: Callable[[], None],
         *,
+        door: Door,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         """tls: speak HTTPS with its certificate."""
         self._sockets = list(sockets)
         config = uvicorn.Config(
             app,
-            http=Protocol,
+            http=functools.partial(Protocol, door=door),  # type: ignore[arg-type]
             ws="none",
             lifespan="off",
+            backlog=BACKLOG,
             log_config=None,
             log_level="warning",
             access_log=False,
@@ -120,7 +118,7 @@ class HTTPServer:
             timeout_keep_alive=KEEP_ALIVE,
             timeout_graceful_shutdown=GRACE,
         )
-        self._server = _Server(config, started)
+        self._server = _Server(config, door, started)
         self._server.tls = tls
 
     def load(self) -> Load:

@@ -17,8 +17,9 @@ from tidings.e2ee.installation_secrets import SecretSealer
 from tidings.egress.guard import EgressGuard
 from tidings.keys import checks
 from tidings.media.files import Files
-from tidings.runtime import exposure, service
+from tidings.runtime import exposure, http_server, service
 from tidings.runtime.clock import Clock, SystemClock
+from tidings.runtime.door import Door
 from tidings.runtime.env import SettingsError
 from tidings.runtime.tls import CertificateWatch
 from tidings.storage import schema
@@ -87,6 +88,7 @@ class Parts:
     tls: ServerTLS | None
     certificates: CertificateWatch
     metrics: ProcessMetrics
+    door: Door
 
 
 def assemble(settings: Settings, database: Database, shard_map: ShardMap, hasher: Hasher, clock: Clock) -> Parts:
@@ -107,9 +109,10 @@ def assemble(settings: Settings, database: Database, shard_map: ShardMap, hasher
     if settings.tls:
         tls = ServerTLS(database, settings.account, safe=safe, names=settings.tls_names, clock=clock)
     metrics = ProcessMetrics(clock, backlog=server.BACKLOG)
+    authenticator = Authenticator(tokens, settings.api_key, clock)
     app = webapp.app.create(
         [
-            Authenticator(tokens, settings.api_key, clock),
+            authenticator,
             _rate_limits(settings, clock),
             BodyLimit(settings.max_body),
             logins.users,
@@ -131,7 +134,15 @@ def assemble(settings: Settings, database: Database, shard_map: ShardMap, hasher
     )
     certificates = CertificateWatch([calls.context, database.tls], clock)
     watch = RevocationWatch(tokens, clock)
-    return Parts(app, links, tokens, watch, logins, templates, hasher, tls, certificates, metrics)
+    door = Door(
+        settings.strangers,
+        clock,
+        connections=http_server.affordable(settings.connections),
+        trusted=settings.trusted_proxies,
+        recognise=authenticator.recognises,
+        tls=settings.tls,
+    )
+    return Parts(app, links, tokens, watch, logins, templates, hasher, tls, certificates, metrics, door)
 
 
 def _rate_limits(settings: Settings, clock: Clock) -> RateLimits:
@@ -213,7 +224,9 @@ async def run(
             if ready is not None:
                 ready(Ready(url, host, port))
 
-        http = server.HTTPServer(parts.app, [listener], started, tls=parts.tls.context if parts.tls else None)
+        http = server.HTTPServer(
+            parts.app, [listener], started, door=parts.door, tls=parts.tls.context if parts.tls else None
+        )
         parts.metrics.watch(http.load)
         services: list[service.Service] = [parts.links, parts.watch, parts.logins.upkeep, parts.logins.first_start]
         services += [parts.templates, parts.certificates]

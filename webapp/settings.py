@@ -95,6 +95,8 @@ class Settings(settings.ProcessSettings):
     coreapp_timeout:  seconds that a question may take.
     max_body:         bytes of a JSON body.
     max_requests:     requests in progress at the same time.
+    connections:      open at the same time, of which `strangers` says how many may have proved nothing.
+    trusted_proxies:  networks of proxies that say for whom they speak.
     tls:              speak HTTPS; tls_names: host names and addresses for a certificate that is made here.
     first_password:   of the administrator.
     outgoing_webhooks: where webhooks may lead.
@@ -116,6 +118,9 @@ class Settings(settings.ProcessSettings):
     coreapp_timeout: Annotated[float, env.number(0.1, 3600)] = env.variable("TIDINGS_COREAPP_TIMEOUT_S", 30.0)
     max_body: Annotated[int, env.integer(1024, 3 * env.MIB)] = env.variable("TIDINGS_MAX_BODY_BYTES", env.MIB)
     max_requests: Annotated[int, env.integer(1)] = env.variable("TIDINGS_MAX_REQUESTS", 10_000)
+    connections: Annotated[int, env.integer(1)] = env.variable("TIDINGS_API_CONNECTIONS", 10_000)
+    strangers: settings.Strangers = env.MADE
+    trusted_proxies: settings.TrustedProxies = settings.TRUSTED_PROXIES
     tls: Annotated[bool, env.made(_needs_tls, env.parse_flag)] = env.variable("TIDINGS_API_TLS", None)
     tls_names: Annotated[tuple[str, ...], env.made(_tls_names)] = env.MADE
     first_password: Annotated[FirstPassword, env.made(_first_password)] = env.HIDDEN

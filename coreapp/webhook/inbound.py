@@ -24,7 +24,7 @@ SYSTEM = "system"
 MAX_ID = 64
 DOWNLOADED, UNDOWNLOADED = "downloaded", "undownloaded"
 
-Id = Annotated[str, Meta(max_length=MAX_ID, pattern="^[!-~]+$")]
+Id = Annotated[str, Meta(max_length=MAX_ID, pattern=r"^[!-~]+\Z")]
 UNSUPPORTED = "Message type is not currently supported"
 
 

@@ -34,7 +34,7 @@ Form = Annotated[str, Meta(max_length=65_536)]  # JSON
 CatalogId = Annotated[str, Meta(max_length=100)]
 Quantity = Annotated[int, Meta(ge=1, lt=2**31)]
 Price = Annotated[float, Meta(ge=0)]
-Currency = Annotated[str, Meta(pattern="^[A-Z]{3}$")]
+Currency = Annotated[str, Meta(pattern=r"^[A-Z]{3}\Z")]
 # What has no letters and is not ASCII, but for keycaps; the longest known have 10 characters. An empty one is allowed.
 Emoji = Annotated[str, Meta(pattern=r"^(?:[^\x00-\x7f\w\s]|[0-9#*](?=\ufe0f?\u20e3)|\u2139){0,32}\Z")]
 

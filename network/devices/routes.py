@@ -19,6 +19,8 @@ from tidings.wire import addresses, registration
 
 # 500 devices with 100 one-time pre-keys each come to about 5 MB.
 MAX_BULK_BODY = 8 * 1024 * 1024
+# Of a request for a code, which anybody may send.
+MAX_CODE_BODY = 4 * 1024
 
 
 class DeviceEndpoints:
@@ -77,7 +79,7 @@ class DeviceEndpoints:
         return self._rations.address_of(peer, request.headers.get("x-forwarded-for"))
 
     async def send_code(self, request: Request) -> JSONResponse:
-        body = await http.read_body(request, registration.CodeRequest)
+        body = await http.read_body(request, registration.CodeRequest, limit=MAX_CODE_BODY)
         self._rations.take_code(self._address(request))
         await self._codes.issue(body.number)
         return JSONResponse({"number": body.number}, 202)

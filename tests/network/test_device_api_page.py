@@ -26,7 +26,7 @@ from network.connections import guest, pace, places, sends, session, websocket
 from network.connections.connections import Connections
 from network.delay import Delay
 from network.devices import blocks, codes, keys, rations
-from network.devices.routes import MAX_BULK_BODY, DeviceEndpoints
+from network.devices.routes import MAX_BULK_BODY, MAX_CODE_BODY, DeviceEndpoints
 from network.directory import bundles, lookups, refills
 from network.groups import chats, copies, rules
 from network.groups.routes import GroupEndpoints
@@ -35,7 +35,8 @@ from tests.conftest import DatabaseFactory
 from tests.network.support import PATIENCE, REGISTRATION_KEY, Network
 from tidings import e2ee
 from tidings.e2ee import attachments, chains, curve, kdf, kem, pq_ratchet, ratchet, record, session_setup
-from tidings.runtime import log
+from tidings.runtime import http1, log
+from tidings.runtime.settings import StrangerSettings
 from tidings.wire import addresses, connection, device, groups, registration, unfinished
 from tidings.wire.groups import MAX_PARTICIPANTS, MAX_SUBJECT
 
@@ -186,6 +187,7 @@ def test_the_limits_are_those_of_the_code() -> None:
     limits, files, quotas, allowed = Limits(), Blobs(directory=Path("blobs")), Quotas(), Allowances()
     mib = 1024 * 1024
     default_ttl = Settings.model_fields["message_ttl"].default
+    strangers = StrangerSettings()
     expected = {
         "digits of a number": [addresses.MIN_DIGITS, addresses.MAX_DIGITS],
         "`id`": [sends.MAX_ID],
@@ -226,7 +228,11 @@ def test_the_limits_are_those_of_the_code() -> None:
         "silence": [int(limits.idle)],
         "`ttl`": [default_ttl, 30],
         "repeats recognised": [limits.remembered],
-        "a body over HTTP": [http.MAX_BODY, MAX_BULK_BODY],
+        "a body over HTTP": [http.MAX_BODY, MAX_BULK_BODY, MAX_CODE_BODY],
+        "of those on which no token or key was right": [strangers.connections, strangers.connections_each],
+        "requests on those": [int(strangers.rate), int(strangers.rate_each)],
+        "the headers of a request over HTTP": [http1.MAX_HEADERS, http1.MAX_HEAD, int(http1.HEAD_TIMEOUT)],
+        "requests on a connection that wait for the one before": [http1.MAX_PIPELINED],
         "participants of a group": [MAX_PARTICIPANTS],
         "groups of a number": [rules.MAX_GROUPS],
         "a group's subject": [MAX_SUBJECT],

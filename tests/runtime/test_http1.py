@@ -6,33 +6,49 @@ import asyncio
 import contextlib
 import functools
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
 import uvicorn
 from starlette.types import Receive, Scope, Send
 
-from tidings.runtime import http1
+from tidings.runtime import http1, http_server
+from tidings.runtime.clock import SystemClock
+from tidings.runtime.door import Door
+from tidings.runtime.settings import StrangerSettings
+
+UNLIMITED = StrangerSettings(rate=0.0, rate_each=0.0)
 
 
-class Server(uvicorn.Server):
-    """Its application takes a request's body only if the path is `/read`, and answers with what came of it."""
+class Server(http_server.Server):
+    """Its application takes a request's body only if the path is `/read`, and answers with what came of it.
+
+    A request with `Authorization: good` has logged in, and so has one with `known`, which the door recognises.
+    """
 
     def __init__(
-        self, listener: socket.socket, *, keep_alive: int = 60, head_timeout: float = http1.HEAD_TIMEOUT
+        self,
+        listener: socket.socket,
+        *,
+        keep_alive: int = 60,
+        connections: int = 1_000,
+        limits: StrangerSettings = UNLIMITED,
+        **options: float,
     ) -> None:
+        door = Door(limits, SystemClock(), connections=connections, recognise=lambda given: given == b"known")
         super().__init__(
             uvicorn.Config(
                 self._app,
                 interface="asgi3",
-                http=functools.partial(http1.StayingProtocol, head_timeout=head_timeout),  # type: ignore[arg-type]
+                http=functools.partial(http1.BoundedProtocol, door=door, **options),  # type: ignore[arg-type]
                 ws="none",
                 lifespan="off",
                 log_config=None,
                 timeout_keep_alive=keep_alive,
                 timeout_graceful_shutdown=1,
-            )
+            ),
+            door,
         )
         self.port = listener.getsockname()[1]
         self.served = 0
@@ -40,23 +56,21 @@ class Server(uvicorn.Server):
         self.on_request: Callable[[], Any] = lambda: None
         self.started_serving = asyncio.Event()
 
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self.started_serving.set()
 
-    def protocol(self) -> http1.StayingProtocol:
+    def protocol(self) -> http1.BoundedProtocol:
         """Of the only connection."""
         (protocol,) = self.server_state.connections
-        assert isinstance(protocol, http1.StayingProtocol)
+        assert isinstance(protocol, http1.BoundedProtocol)
         return protocol
 
     async def _app(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.served += 1
         self.on_request()
+        if (b"authorization", b"good") in scope["headers"]:
+            scope[http1.VISITOR].proved()
         body = b""
         while scope["path"] == "/read":
             message = await receive()
@@ -199,5 +213,100 @@ async def test_requests_that_wait_for_others_are_not_read_without_end(server: Se
         for _ in range(count):
             assert await answer(reader) == (200, b"")
     assert server.served == count
-    # Two segments of 256 KiB.
-    assert 0 < longest <= 2**19 // len(request) + 1
+    assert longest == http1.MAX_PIPELINED
+
+
+async def test_more_headers_than_that_are_refused_whether_their_head_ends_or_not(server: Server) -> None:
+    for end in (b"\r\n", b""):
+        async with connected(server) as (reader, writer):
+            writer.write(b"GET / HTTP/1.1\r\n" + b"A: a\r\n" * (http1.MAX_HEADERS + 2) + end)
+            assert (await answer(reader))[0] == 400
+    async with connected(server) as (reader, writer):
+        writer.write(b"GET / HTTP/1.1\r\n" + b"A: a\r\n" * http1.MAX_HEADERS + b"\r\n")
+        assert (await answer(reader))[0] == 200
+
+
+@pytest.mark.parametrize("sent", [b"GET /\r\n", b"GET /\r\n\r\n", b"GET / HTTP/0.9\r\n\r\n"])
+async def test_http_0_9_is_refused(server: Server, sent: bytes) -> None:
+    async with connected(server) as (reader, writer):
+        writer.write(sent)
+        assert (await answer(reader))[0] == 400
+        assert await reader.read() == b""
+    assert server.served == 0
+
+
+async def test_who_does_not_read_is_not_read_and_is_cut_off() -> None:
+    async with serve(stalled=0.2) as server, connected(server) as (_, writer):
+        body = b"x" * 1_000_000
+        writer.write(b"POST /read HTTP/1.1\r\nAuthorization: good\r\nContent-Length: %d\r\n\r\n" % len(body))
+        with pytest.raises(ConnectionError):
+            await write_on(writer, body + b"POST /read HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(body), 2**27)
+        assert server.served < 100
+
+
+async def test_who_reads_slowly_is_served() -> None:
+    async with serve(stalled=0.3) as server, connected(server) as (reader, writer):
+        body = b"x" * 8_000_000
+        writer.write(b"POST /read HTTP/1.1\r\nAuthorization: good\r\nContent-Length: %d\r\n\r\n" % len(body))
+        writer.write(body)
+        await reader.readuntil(b"\r\n\r\n")
+        left = len(body)
+        while left > 0:
+            # Each is less than what was written, and comes within the time of the one before.
+            left -= len(await reader.read(1_000_000))
+            await asyncio.sleep(0.02)
+
+
+async def test_what_nobody_will_read_is_not_kept(server: Server) -> None:
+    async with connected(server) as (reader, writer):
+        writer.write(b"POST / HTTP/1.1\r\nContent-Length: 200000\r\n\r\n" + b"x" * 100_000)
+        assert await answer(reader) == (200, b"")
+        writer.write(b"x" * 100_000 + b"GET / HTTP/1.1\r\n\r\n")
+        assert not server.protocol().cycle.body
+        assert await answer(reader) == (200, b"")
+
+
+async def test_requests_of_strangers_have_their_turn_and_those_of_others_do_not_wait() -> None:
+    limits = StrangerSettings(rate=0.0, rate_each=10.0)
+    request = b"GET / HTTP/1.1\r\n\r\n"
+    async with serve(limits=limits) as server, connected(server) as stranger, connected(server) as other:
+        # A full bucket, and what they cost besides.
+        stranger[1].write(request * 400)
+        while server.served < 150:
+            assert (await answer(stranger[0]))[0] == 200
+        before = server.served
+        for authorization in (b"known", b"none", b"none"):
+            other[1].write(b"GET / HTTP/1.1\r\nAuthorization: %b\r\n\r\n" % authorization)
+            assert (await answer(other[0]))[0] == 200
+        assert server.served - before < 100
+
+
+async def test_a_request_that_would_wait_too_long_is_refused() -> None:
+    limits = StrangerSettings(rate=0.0, rate_each=0.01)
+    async with serve(limits=limits) as server, connected(server) as (reader, writer):
+        writer.write(b"GET / HTTP/1.1\r\n\r\n" * 2)
+        assert [(await answer(reader))[0] for _ in range(2)] == [200, 429]
+        assert await reader.read() == b""
+        assert server.served == 1
+
+
+async def test_connections_beyond_those_of_one_address_wait_for_a_place_until_one_of_them_has_logged_in() -> None:
+    limits = StrangerSettings(rate=0.0, rate_each=0.0, connections_each=2)
+    async with serve(limits=limits) as server, contextlib.AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(connected(server)) for _ in range(20)]
+        for _, writer in clients:
+            writer.write(b"GET / HTTP/1.1\r\nAuthorization: good\r\n\r\n")
+        for reader, _ in clients:
+            assert (await answer(reader))[0] == 200
+
+
+async def test_of_too_many_connections_the_oldest_stranger_makes_room_and_who_has_logged_in_stays() -> None:
+    async with serve(connections=2) as server, connected(server) as good, connected(server) as idle:
+        good[1].write(b"GET / HTTP/1.1\r\nAuthorization: good\r\n\r\n")
+        assert (await answer(good[0]))[0] == 200
+        async with connected(server) as next_one:
+            next_one[1].write(b"GET / HTTP/1.1\r\n\r\n")
+            assert await idle[0].read() == b""
+            assert (await answer(next_one[0]))[0] == 200
+        good[1].write(b"GET / HTTP/1.1\r\n\r\n")
+        assert (await answer(good[0]))[0] == 200

@@ -81,6 +81,30 @@ def test_who_has_logged_in_takes_no_place_and_its_address_is_known_for_an_hour(c
     assert door.refusal("192.0.2.1") == ADDRESS
 
 
+def test_strangers_do_not_keep_out_who_is_known(clock: ManualClock) -> None:
+    door = Door(Strangers(clock, each=Bounds(9, 1, 2), together=Bounds(2, 1, 5)))
+    door.table.proved(door.enter("192.0.2.1"))
+    for host in ("192.0.2.2", "192.0.2.3"):
+        door.enter(host)
+        while door.table.take(host) is None:
+            pass
+    assert door.refusal("192.0.2.4") == ALL
+    door.enter("192.0.2.1")
+    assert [door.table.take("192.0.2.1") for _ in range(5)] == [None] * 5
+    assert door.table.take("192.0.2.1") == Refusal(ADDRESS, 1.0)
+
+
+def test_for_a_connection_of_any_kind_a_stranger_makes_room_before_one_that_is_known(clock: ManualClock) -> None:
+    door = Door(Strangers(clock, each=OPEN, together=OPEN))
+    door.table.proved(door.enter("192.0.2.1"))
+    door.enter("192.0.2.1", "known")
+    door.enter("192.0.2.2", "unknown")
+    assert not door.table.replace()
+    clock.advance(strangers.GRACE)
+    assert [door.table.replace() for _ in range(3)] == [True, True, False]
+    assert door.closed == ["unknown", "known"]
+
+
 def test_when_all_places_are_used_the_oldest_that_is_not_busy_makes_room(clock: ManualClock) -> None:
     door = Door(Strangers(clock, each=OPEN, together=Bounds(3, 0, 0)))
     door.enter("192.0.2.1", "busy").busy = True
@@ -141,7 +165,7 @@ def test_no_more_addresses_are_remembered_than_that_and_all_together_stay_bounde
     refused = [table.take(f"192.0.2.{n}") for n in range(100)]
     assert refused.count(None) == 50
     assert {one.reason for one in refused if one is not None} == {ALL}
-    assert len(table._of_each._full_at) == 10
+    assert len(table._of_each) == 10
 
 
 @pytest.mark.parametrize(

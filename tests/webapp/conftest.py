@@ -167,7 +167,7 @@ async def serve(coreapp: FakeCoreapp, database: Database) -> AsyncIterator[Serve
             if over_socket:
                 listener = server.listen("127.0.0.1", 0)
                 port = listener.getsockname()[1]
-                running.append(server.HTTPServer(parts.app, [listener], started.set))
+                running.append(server.HTTPServer(parts.app, [listener], started.set, door=parts.door))
                 transport = httpx.AsyncHTTPTransport()
             else:
                 started.set()

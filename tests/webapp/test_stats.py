@@ -18,7 +18,9 @@ from tests.webapp.conftest import Serve, Served, body, check_headers, code
 from tests.webapp.fake_coreapp import FakeCoreapp
 from tests.webapp.roles import ordinary
 from tests.webapp.test_coreapp_link import noticed
-from tidings.runtime.clock import ManualClock
+from tidings.runtime.clock import ManualClock, SystemClock
+from tidings.runtime.door import Door
+from tidings.runtime.settings import StrangerSettings
 from tidings.storage.business import contacts, messages
 from tidings.storage.business.contacts import Contact
 from tidings.storage.business.messages import Message, Status
@@ -264,7 +266,8 @@ async def test_metrics_have_the_servers_names_and_the_calls_by_endpoint_and_stat
 
 async def test_connections_that_wait_to_be_taken_are_counted() -> None:
     listener = server.listen("127.0.0.1", 0)
-    http = server.HTTPServer(Starlette(), [listener], lambda: None)
+    door = Door(StrangerSettings(), SystemClock(), connections=10)
+    http = server.HTTPServer(Starlette(), [listener], lambda: None, door=door)
     waiting = [socket.create_connection(listener.getsockname()) for _ in range(3)]
     assert http.load() == server.Load(0, 0, 3)
     for client in waiting:

@@ -145,7 +145,7 @@ async def _dial(address: Resolved, port: int) -> socket.socket:
         where: tuple[str, int] | tuple[str, int, int, int] = (text, port)
         if family == socket.AF_INET6:
             plain, _, zone = text.partition("%")
-            scope = int(zone) if zone.isdigit() else socket.if_nametoindex(zone) if zone else 0
+            scope = int(zone) if zone.isascii() and zone.isdigit() else socket.if_nametoindex(zone) if zone else 0
             where = (plain, port, 0, scope)
         await asyncio.get_running_loop().sock_connect(sock, where)
     except BaseException:

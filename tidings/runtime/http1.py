@@ -1,83 +1,294 @@
-"""HTTP/1.1 for whoever connects: bounded before anybody looks at a request, and also for clients that ask for HTTP/2.
-
-Java's and others do so with their first request (`Upgrade: h2c`). They stay with HTTP/1.1, which httptools has no word
-for: it takes a request that asks for another protocol to end with its head, and its body for the next request.
-"""
+"""HTTP/1.1 for whoever connects: bounded before anybody looks at a request, and in what strangers may cost."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sized
+import fcntl
+import http
+import json
+import math
+import struct
+import termios
+from typing import Any
 
-import httptools
+from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.flow_control import FlowControl
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
+
+from tidings.runtime.acceptor import Visitor
+from tidings.runtime.door import Door, Visit
+from tidings.runtime.http1_upgrades import StayingProtocol
 
 # Seconds that the head of a request may take to arrive.
-HEAD_TIMEOUT = 30.0
+HEAD_TIMEOUT = 10.0
 # Bytes that may come of a request's line and headers, or after its head without a byte of its body or its end: sizes
 # and extensions of chunks, headers after the body. Counted are whole segments (of 256 KiB at most) since the last one
 # in which a head or a message ended, or a part of a body was.
 MAX_HEAD = 64 * 1024
+# Headers of a request.
+MAX_HEADERS = 128
+# Requests on a connection that wait for the one before them.
+MAX_PIPELINED = 16
+# Seconds after which a connection is cut off whose peer takes none of what was written.
+STALLED = 30.0
+# Of a request's scope, until somebody has logged in on its connection: the protocol, which wants to know.
+VISITOR = "tidings.visitor"
+
+_VERSION = b"HTTP/1."
+_SHORTEST = len(b"GET / HTTP/1.1\r\n\r\n")
+_VERSIONS = ("1.1", "1.0")
+_WRONG_VERSION = "the request is not one of HTTP/1.0 or HTTP/1.1"
 
 
 class _Flow(FlowControl):
-    """uvicorn's, but nothing more is read while requests wait for the one before them, which is here in full then."""
+    """uvicorn's, but nothing more is read while requests wait for the one before them, which is here in full then, an
+    answer is not read, or it is not a stranger's turn."""
 
-    def __init__(self, transport: asyncio.Transport, waiting: Sized) -> None:
+    def __init__(self, transport: asyncio.Transport, protocol: BoundedProtocol) -> None:
         super().__init__(transport)
-        self._waiting = waiting
+        self._protocol = protocol
 
     def resume_reading(self) -> None:
-        if not self._waiting:
+        if self.read_paused and self._protocol.may_read():
             super().resume_reading()
 
 
-class StayingProtocol(HttpToolsProtocol):
-    """uvicorn's, with limits on the size of a request's headers, the time of its head and the requests that wait.
-
-    An upgrade that is not taken up changes nothing of the request. WebSockets are as ever.
+class BoundedProtocol(StayingProtocol, Visitor):
+    """uvicorn's, with bounds on what a request's head may have and how long it may take, on requests that wait and on
+    answers that are not read, and for those who have not logged in on what is done for them. WebSockets are as ever.
     """
 
-    def __init__(self, *args: object, head_timeout: float = HEAD_TIMEOUT, **options: object) -> None:
+    def __init__(
+        self, *args: object, door: Door, head_timeout: float = HEAD_TIMEOUT, stalled: float = STALLED, **options: object
+    ) -> None:
         super().__init__(*args, **options)  # type: ignore[arg-type]
+        self.door = door
         self._head_timeout = head_timeout
-        self._replays_head = False
+        self._stalled = stalled
         self._in_head = True
         # Bytes of the segments since the last in which a head, a part of a body or a message ended.
         self._unfinished = 0
+        # What was read and is parsed when fewer requests wait.
+        self._rest = b""
+        self._unsent = math.inf
+        self._is_stranger = True
         self._head_timer: asyncio.TimerHandle | None = None
+        self._stall_timer: asyncio.TimerHandle | None = None
+        # Until it is a stranger's turn: to be read, and to have a request served.
+        self._read_timer: asyncio.TimerHandle | None = None
+        self._turn_timer: asyncio.TimerHandle | None = None
+
+    def arrive(self, visit: Visit) -> None:
+        self._visit = visit
+
+    def give_way(self) -> None:
+        if self.transport is None:
+            return
+        if self.scheme == "https" or self.transport.get_write_buffer_size():
+            self.transport.abort()
+        else:
+            self.transport.close()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.flow = _Flow(transport, self.pipeline)
+        self._visit.is_served = True
+        self.flow = _Flow(transport, self)
         self._head_timer = self.loop.call_later(self._head_timeout, self._head_is_late)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._stop_head_timer()
+        self.leave()
         super().connection_lost(exc)
+
+    def leave(self) -> None:
+        """It is no connection of HTTP any more."""
+        if self._turn_timer is not None:
+            self.door.given_up(self._visit)
+        self._stop_timers()
+        self._rest = b""
+        self.door.left(self._visit)
+
+    def _stop_timers(self) -> None:
+        for timer in (self._head_timer, self._stall_timer, self._read_timer, self._turn_timer):
+            if timer is not None:
+                timer.cancel()
+        self._head_timer = self._stall_timer = self._read_timer = self._turn_timer = None
 
     def data_received(self, data: bytes) -> None:
         self._unset_keepalive_if_required()
-        self._unfinished += len(data)
-        self._parse(data)
-        if self._in_head or self._unfinished or self.cycle is None or self.cycle.response_complete:
-            self._await_the_rest()
+        # One of them may have begun in the segment before.
+        if not self._rest and data.count(_VERSION) < MAX_PIPELINED - len(self.pipeline):
+            self._feed(data)
+        else:
+            self._feed_few(self._rest + data)
+        if self._is_stranger:
+            self._count(len(data))
 
-    def _await_the_rest(self) -> None:
-        """Nothing is in progress but what the client has still to send."""
+    def _feed(self, data: bytes | memoryview) -> None:
+        self._unfinished += len(data)
+        self.parse(data)
+        if self._in_head or self._unfinished or self.cycle is None or self.cycle.response_complete:
+            self._await_the_rest(data[-1:] == b"\n")
+
+    def _feed_few(self, data: bytes) -> None:
+        """So much of it that no more requests wait than may."""
+        self._rest, view = b"", memoryview(data)
+        while view and not self.transport.is_closing() and self.transport.get_protocol() is self:
+            room = (MAX_PIPELINED - len(self.pipeline)) * _SHORTEST
+            if not room:
+                self._rest = bytes(view)
+                self.flow.pause_reading()
+                return
+            self._feed(view[:room])
+            view = view[room:]
+
+    def _count(self, size: int) -> None:
+        """Bytes of a stranger came, and were looked at."""
         if self.transport.is_closing() or self.transport.get_protocol() is not self:
             return
-        if self._unfinished > MAX_HEAD:
+        is_dropped = not self._in_head and self.cycle is not None and self.cycle.response_complete
+        wait = self.door.received(self._visit, size, is_held=not is_dropped)
+        if self.door.is_full():
+            self.refuse(429, "too much is held for clients that have not logged in")
+        elif wait:
+            self.flow.pause_reading()
+            if self._read_timer is None:
+                self._read_timer = self.loop.call_later(wait, self._read_on)
+
+    def _read_on(self) -> None:
+        self._read_timer = None
+        self.flow.resume_reading()
+
+    def may_read(self) -> bool:
+        """Is there nothing that has to be done before?"""
+        return not (self.pipeline or self._rest or self.flow.write_paused or self._read_timer)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self.flow.pause_reading()
+        self._watch_writing()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._stall_timer is not None and not self.transport.is_closing():
+            self._stall_timer.cancel()
+            self._stall_timer = None
+        self.flow.resume_reading()
+
+    def _watch_writing(self) -> None:
+        if self._stall_timer is None:
+            self._unsent = math.inf if self._is_stranger else self._count_unsent()
+            self._stall_timer = self.loop.call_later(self._stalled, self._is_written)
+
+    def _is_written(self) -> None:
+        """Somebody who reads slowly is served, but no stranger, whose answers are short."""
+        self._stall_timer = None
+        unsent = self._count_unsent()
+        if self._is_stranger or unsent >= self._unsent:
+            self.transport.abort()
+        else:
+            self._watch_writing()
+
+    def _count_unsent(self) -> int:
+        """Bytes that the peer has not acknowledged, here and in the system."""
+        in_system = struct.pack("i", 0)
+        sock = self.transport.get_extra_info("socket")
+        if sock is not None and sock.fileno() >= 0:
+            in_system = fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, in_system)
+        return int(struct.unpack("i", in_system)[0]) + self.transport.get_write_buffer_size()
+
+    def timeout_keep_alive_handler(self) -> None:
+        super().timeout_keep_alive_handler()
+        self._watch_closing()
+
+    def _watch_closing(self) -> None:
+        if self.transport.get_write_buffer_size():
+            self._watch_writing()
+
+    def proved(self) -> None:
+        """What the application was sent was a good token, password or key."""
+        if not self._is_stranger:
+            return
+        self.door.proved(self._visit)
+        if self._visit.is_proved:
+            self._is_stranger = False
+            if self._read_timer is not None:
+                self._read_timer.cancel()
+                self._read_on()
+
+    def charge(self, tokens: float) -> None:
+        """The request costs more than others do."""
+        if self._is_stranger:
+            self.door.charge(self._visit, tokens)
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        scope: Any = cycle.scope
+        if scope["http_version"] not in _VERSIONS:
+            self.refuse(400, _WRONG_VERSION)
+        elif len(scope["headers"]) > MAX_HEADERS:
+            self.refuse(400, f"the request has more than {MAX_HEADERS} headers")
+        elif self._is_stranger:
+            self._await_turn(cycle, app)
+        else:
+            super()._start_asgi_task(cycle, app)
+
+    def _await_turn(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        wait = self.door.begin(self._visit, cycle.scope["headers"])
+        if self._visit.is_proved:
+            self._is_stranger = False
+        else:
+            scope: Any = cycle.scope
+            scope[VISITOR] = self
+            if self._visit.proxied and self._visit.payer != self._visit.host:
+                scope["client"] = (self._visit.payer, 0)
+        if wait == math.inf:
+            self.refuse(429, "too many requests of clients that have not logged in")
+        elif wait:
+            self._turn_timer = self.loop.call_later(wait, self._have_turn, cycle, app)
+        else:
+            self._have_turn(cycle, app)
+
+    def _have_turn(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        self._turn_timer = None
+        self.door.serve(self._visit, is_whole=not cycle.more_body)
+        super()._start_asgi_task(cycle, app)
+
+    def _await_the_rest(self, is_line: bool) -> None:
+        """Nothing is in progress but what the client has still to send; is_line: what came last was the end of one."""
+        if self.transport.is_closing() or self.transport.get_protocol() is not self:
+            return
+        if self._unfinished > MAX_HEAD or (self._in_head and len(self.headers or ()) > MAX_HEADERS):
             self._refuse_size()
         elif self._in_head:
-            if self._head_timer is None:
+            if is_line and self.url and not self.headers and self.parser.get_http_version() == "0.0":
+                # HTTP/0.9: that was all.
+                self.refuse(400, _WRONG_VERSION)
+            elif self._head_timer is None:
                 self._head_timer = self.loop.call_later(self._head_timeout, self._head_is_late)
         elif self.cycle.response_complete and self.timeout_keep_alive_task is None:
             # What comes of a request that was answered early is no request.
             self.timeout_keep_alive_task = self.loop.call_later(
                 self.timeout_keep_alive, self.timeout_keep_alive_handler
             )
+
+    def refuse(self, status: int, text: str) -> None:
+        """Answer what is not given to the application, and close."""
+        if self.transport.is_closing():
+            return
+        headers, body = self.refusal(status, text)
+        head = [STATUS_LINE[status]]
+        for name, value in (*headers, (b"connection", b"close")):
+            head += [name, b": ", value, b"\r\n"]
+        self.transport.write(b"".join([*head, b"\r\n", body]))
+        self.transport.close()
+        self._watch_closing()
+
+    def refusal(self, status: int, text: str) -> tuple[list[tuple[bytes, bytes]], bytes]:
+        """Headers and body of such an answer."""
+        body = json.dumps({"error": {"reason": http.HTTPStatus(status).phrase, "detail": text}}).encode()
+        return [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())], body
+
+    def send_400_response(self, msg: str) -> None:
+        self.refuse(400, msg)
 
     def _refuse_size(self) -> None:
         if self._in_head:
@@ -100,54 +311,16 @@ class StayingProtocol(HttpToolsProtocol):
             self._head_timer.cancel()
             self._head_timer = None
 
-    def _parse(self, data: bytes | memoryview) -> None:
-        while True:
-            try:
-                self.parser.feed_data(data)
-                return
-            except httptools.HttpParserError:
-                self.send_400_response("Invalid HTTP request received.")
-                return
-            except httptools.HttpParserUpgrade as asked:
-                if self._should_upgrade():
-                    self.handle_websocket_upgrade()
-                    return
-                data = memoryview(data)[asked.args[0] :]
-            self._refuse_upgrade()
-            if self.transport.is_closing():
-                return
-
-    def _refuse_upgrade(self) -> None:
-        """Have a parser that knows the same head, but for what asks for another protocol: the body is to come."""
-        head = [b"POST / HTTP/1.1\r\n"]
-        for name, value in self.headers:
-            if name != b"upgrade":
-                head += [name, b": ", value, b"\r\n"]
-        self.parser = httptools.HttpRequestParser(self)
-        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn has it
-        self._replays_head = True
-        self._parse(b"".join([*head, b"\r\n"]))
-        self._replays_head = False
-
     def on_message_begin(self) -> None:
-        if not self._replays_head:
-            self._in_head = True
-            super().on_message_begin()
-
-    def on_url(self, url: bytes) -> None:
-        if not self._replays_head:
-            super().on_url(url)
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        if not self._replays_head:
-            super().on_header(name, value)
+        self._in_head = True
+        super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        if not self._replays_head:
-            self._in_head = False
-            self._unfinished = 0
+        self._in_head = False
+        self._unfinished = 0
+        if self._head_timer is not None:
             self._stop_head_timer()
-            super().on_headers_complete()
+        super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
         self._unfinished = 0
@@ -158,9 +331,22 @@ class StayingProtocol(HttpToolsProtocol):
         # With an upgrade this is only the end of the head.
         if not self.parser.should_upgrade():
             super().on_message_complete()
+            if self._is_stranger and self._turn_timer is None and not self.cycle.response_complete:
+                self.door.serve(self._visit, is_whole=True)
 
     def on_response_complete(self) -> None:
+        if self._is_stranger and not self.pipeline:
+            self.door.ended(self._visit)
         super().on_response_complete()
+        if self.transport.is_closing():
+            self._watch_closing()
+            return
+        cycle = self.cycle
+        if cycle.body and cycle.response_complete:
+            # Nobody will read it.
+            cycle.body = bytearray()
+        if self._rest:
+            self._feed_few(self._rest)
         # The last of those that waited is in progress, and may wait for its body.
-        if self.flow.read_paused and not self.transport.is_closing():
+        if self.flow.read_paused:
             self.flow.resume_reading()

@@ -50,6 +50,22 @@ def _networks(value: str) -> tuple[strangers.Network, ...]:
     return tuple(found)
 
 
+class StrangerSettings(env.Variables):
+    """What clients over HTTP may have that have not logged in.
+
+    connections:      open at a time; connections_each: the same of one address.
+    rate:             requests a second, and twice as many connections; rate_each: the same for one address.
+    """
+
+    connections: Annotated[int, env.integer(1, 100_000)] = env.variable("TIDINGS_HTTP_STRANGERS", 256)
+    connections_each: Annotated[int, env.integer(1, 100_000)] = env.variable("TIDINGS_HTTP_STRANGERS_EACH", 100)
+    rate: Annotated[float, env.number()] = env.variable("TIDINGS_HTTP_STRANGERS_RATE", 30.0)
+    rate_each: Annotated[float, env.number()] = env.variable("TIDINGS_HTTP_STRANGERS_RATE_EACH", 10.0)
+
+
+Strangers = Annotated[StrangerSettings, env.made(lambda data: StrangerSettings.part(data["variables"]))]
+
+
 def below_data_dir(name: str) -> PlainValidator:
     """A path with a variable; by default this one in the data directory."""
     return env.made(lambda data: data["data_dir"] / name, env.parse_path)

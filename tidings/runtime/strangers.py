@@ -49,11 +49,20 @@ class Stranger:
     busy: something that it asked for is under way, so its place is not given to another.
     """
 
-    __slots__ = ("_close", "busy", "counted", "key", "since")
+    __slots__ = ("_close", "busy", "counted", "key", "places", "since")
 
-    def __init__(self, key: str, *, counted: bool, since: float, close: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        key: str,
+        *,
+        counted: bool,
+        places: OrderedDict[Stranger, None],
+        since: float,
+        close: Callable[[], None],
+    ) -> None:
         self.key = key
         self.counted = counted
+        self.places = places
         self.since = since
         self.busy = False
         self._close = close
@@ -66,8 +75,9 @@ class Strangers:
     """Connections that have proved nothing, and token buckets of what is done for them.
 
     An address is one of IPv4 or a /64 of IPv6. Once one of its connections has logged in it is known for an hour: its
-    other connections are counted for all only, as those of trusted proxies are. When all places are used up, the
-    oldest connection of a stranger makes room for the next, unless all of them are busy or younger than a second.
+    other connections have places of their own, as many as all strangers have, and it has a bucket of its own, as large
+    as that of all strangers, so none of these keeps it out. When all places are used up, the oldest connection makes
+    room for the next, unless all of them are busy or younger than a second.
     """
 
     def __init__(
@@ -85,13 +95,17 @@ class Strangers:
         self._together = together
         self._trusted = tuple(trusted)
         self._of_each: TokenBuckets[str] = TokenBuckets(clock, rate=each.rate, burst=each.burst, remembered=remembered)
+        self._of_each_known: TokenBuckets[str] = TokenBuckets(
+            clock, rate=together.rate, burst=together.burst, remembered=remembered
+        )
         self._of_all: TokenBuckets[str] = TokenBuckets(clock, rate=together.rate, burst=together.burst, remembered=1)
-        self._present: OrderedDict[Stranger, None] = OrderedDict()
+        self._unknown: OrderedDict[Stranger, None] = OrderedDict()
+        self._of_known: OrderedDict[Stranger, None] = OrderedDict()
         self._counts: dict[str, int] = {}
         self._known: LRU[str, float] = LRU(remembered)
 
     def __len__(self) -> int:
-        return len(self._present)
+        return len(self._unknown) + len(self._of_known)
 
     def enter(self, host: str, close: Callable[[], None]) -> Stranger | Refusal:
         """A place for a connection, until `proved` or `left`.
@@ -99,31 +113,37 @@ class Strangers:
         close: called when the place is given to another; the stranger has left by then.
         """
         key = key_of(host)
-        counted = not (self.is_trusted(host) or self.is_known(host))
+        known = self.is_known(host)
+        counted = not (known or self.is_trusted(host))
+        places = self._of_known if known else self._unknown
         if counted and self._counts.get(key, 0) >= self._each.connections:
             return Refusal(ADDRESS, GRACE)
-        if len(self._present) >= self._together.connections:
-            oldest = self._replaceable()
-            if oldest is None:
-                return Refusal(ALL, GRACE)
-            self.left(oldest)
-            oldest.close()
-        stranger = Stranger(key, counted=counted, since=self._clock.monotonic(), close=close)
-        self._present[stranger] = None
+        if len(places) >= self._together.connections and not self._replace(places):
+            return Refusal(ALL, GRACE)
+        stranger = Stranger(key, counted=counted, places=places, since=self._clock.monotonic(), close=close)
+        places[stranger] = None
         if counted:
             self._counts[key] = self._counts.get(key, 0) + 1
         return stranger
 
+    def replace(self) -> bool:
+        """Have the oldest connection that may go make room for another of any kind; false when none may."""
+        return self._replace(self._unknown) or self._replace(self._of_known)
+
     def proved(self, stranger: Stranger) -> None:
         """The connection has logged in; it is no stranger's any more, and its address is known."""
         self.left(stranger)
-        self._known.put(stranger.key, self._clock.monotonic() + KNOWN)
+        self.know(stranger.key)
+
+    def know(self, host: str) -> None:
+        """Somebody has logged in from this address."""
+        self._known.put(key_of(host), self._clock.monotonic() + KNOWN)
 
     def left(self, stranger: Stranger) -> None:
         """The connection is closed. Without effect on one that has left before."""
-        if stranger not in self._present:
+        if stranger not in stranger.places:
             return
-        del self._present[stranger]
+        del stranger.places[stranger]
         if stranger.counted:
             count = self._counts[stranger.key] - 1
             if count:
@@ -133,12 +153,10 @@ class Strangers:
 
     def take(self, host: str, cost: float = 1.0) -> Refusal | None:
         """Take tokens for something that is to be done now; none are taken when there are too few."""
-        key = self._counted_key(host)
-        if key is not None and (wait := self._of_each.wait(key, cost)):
-            return Refusal(ADDRESS, wait)
-        if wait := self._of_all.wait(ALL, cost):
-            return Refusal(ALL, wait)
-        self._add(key, cost)
+        wait, reason = self._wait(host, cost)
+        if wait:
+            return Refusal(reason, wait)
+        self._add(host, cost)
         return None
 
     def reserve(self, host: str, cost: float = 1.0) -> float:
@@ -146,16 +164,13 @@ class Strangers:
 
         For what each connection does one at a time: only so many can be waiting, so none waits for long.
         """
-        key = self._counted_key(host)
-        wait = self._of_all.wait(ALL, cost)
-        if key is not None:
-            wait = max(wait, self._of_each.wait(key, cost))
-        self._add(key, cost)
+        wait, _ = self._wait(host, cost)
+        self._add(host, cost)
         return wait
 
     def give_back(self, host: str, cost: float = 1.0) -> None:
         """Undo a `take` or `reserve`: whoever asked has logged in."""
-        self._add(self._counted_key(host), -cost)
+        self._add(host, -cost)
 
     def is_known(self, host: str) -> bool:
         """Has a connection of this address logged in within the hour?"""
@@ -183,22 +198,31 @@ class Strangers:
             host = hop
         return host
 
-    def _replaceable(self) -> Stranger | None:
+    def _replace(self, places: OrderedDict[Stranger, None]) -> bool:
         limit = self._clock.monotonic() - GRACE
-        for stranger in self._present:
+        for stranger in places:
             if stranger.since > limit:
-                return None
+                return False
             if not stranger.busy:
-                return stranger
-        return None
+                self.left(stranger)
+                stranger.close()
+                return True
+        return False
 
-    def _counted_key(self, host: str) -> str | None:
-        return None if self.is_trusted(host) else key_of(host)
+    def _wait(self, host: str, cost: float) -> tuple[float, str]:
+        if self.is_known(host):
+            return self._of_each_known.wait(key_of(host), cost), ADDRESS
+        of_all = self._of_all.wait(ALL, cost)
+        of_each = 0.0 if self.is_trusted(host) else self._of_each.wait(key_of(host), cost)
+        return (of_each, ADDRESS) if of_each >= of_all else (of_all, ALL)
 
-    def _add(self, key: str | None, cost: float) -> None:
+    def _add(self, host: str, cost: float) -> None:
+        if self.is_known(host):
+            self._of_each_known.add(key_of(host), cost)
+            return
         self._of_all.add(ALL, cost)
-        if key is not None:
-            self._of_each.add(key, cost)
+        if not self.is_trusted(host):
+            self._of_each.add(key_of(host), cost)
 
 
 @functools.lru_cache(1024)

@@ -9,10 +9,10 @@ from msgspec import Meta
 
 MIN_DIGITS, MAX_DIGITS = 7, 15
 
-# A device's number.
-Number = Annotated[str, Meta(pattern="^[0-9]{7,15}$", description="E.164 without the +")]
+# A device's number. `$` would let a line feed follow it.
+Number = Annotated[str, Meta(pattern=r"^[0-9]{7,15}\Z", description="E.164 without the +")]
 # A number that is named in a message, which need not be on the network.
-WaId = Annotated[str, Meta(pattern="^[0-9]{5,20}$")]
+WaId = Annotated[str, Meta(pattern=r"^[0-9]{5,20}\Z")]
 
 _GROUP = re.compile(r"[0-9]{7,15}-[0-9]{1,12}", re.ASCII)
 

@@ -18,7 +18,7 @@ class Pointer(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     key: 64 bytes; digest: SHA-256 of the blob; size: bytes of the file. Bytes are base64 in JSON.
     """
 
-    blob: Annotated[str, Meta(pattern="^[A-Za-z0-9_-]{1,64}$")]
+    blob: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,64}\Z")]
     key: Annotated[bytes, Meta(min_length=64, max_length=64)]
     digest: Annotated[bytes, Meta(min_length=32, max_length=32)]
     size: Annotated[int, Meta(ge=0, le=MAX_FILE)]
@@ -31,7 +31,7 @@ class FilePointer(Pointer, frozen=True):
     """What stands in a media object. sha256: of the file, in hexadecimal."""
 
     mime_type: Annotated[str, Meta(max_length=255)]
-    sha256: Annotated[str, Meta(pattern="^[0-9a-fA-F]{64}$")]
+    sha256: Annotated[str, Meta(pattern=r"^[0-9a-fA-F]{64}\Z")]
     caption: str | None = None
     filename: str | None = None
 

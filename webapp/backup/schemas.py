@@ -12,7 +12,9 @@ from webapp.openapi import Meta
 # A photo of 5 MB, twice in base64, and the rest.
 MAX_BACKUP = 12 * 1024 * 1024  # bytes of a body
 
-BackupPassword = Annotated[str, pydantic.Field(min_length=1, max_length=1024, examples=["Tidings-2026!"])]
+BackupPassword = Annotated[str, pydantic.Field(min_length=8, max_length=1024, examples=["Tidings-2026!"])]
+# Of backups that were made before their passwords had a least length, too.
+RestorePassword = Annotated[str, pydantic.Field(min_length=1, max_length=1024, examples=["Tidings-2026!"])]
 
 
 class BackupRequest(Body):
@@ -24,7 +26,7 @@ class BackupRequest(Body):
 class RestoreRequest(Body):
     """`data` as `POST /v1/settings/backup` answered it."""
 
-    password: BackupPassword
+    password: RestorePassword
     data: Annotated[str, pydantic.Field(min_length=1, examples=["dGlkaW5ncy1iYWNrdXA="])]
 
 

@@ -74,6 +74,8 @@ class FileAnswer(Response):
             # Here rather than as the media type, to which the framework would add a charset.
             "Content-Type": content_type,
             "Content-Length": str(size),
+            # What a recipient has sent is nothing for a browser to show as if it were ours.
+            "Content-Disposition": "attachment",
             "X-Content-Type-Options": "nosniff",
         }
         super().__init__(headers=headers)

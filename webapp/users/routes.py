@@ -11,7 +11,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Request, Response
 
 from webapp import answers
-from webapp.authenticator import BASIC, Administrator, AnyCaller, address_of, authorization
+from webapp.authenticator import BASIC, Administrator, AnyCaller, address_of, authorization, prove
 from webapp.bodies import json_body
 from webapp.dependencies import part
 from webapp.errors import Unauthenticated
@@ -21,6 +21,8 @@ from webapp.users.service import Users
 
 # Longer ones are wrong; what is compared and hashed stays small.
 _MAX_CREDENTIALS = 1_024
+# Bytes of the body of a login.
+_MAX_BODY = 4 * 1_024
 
 
 async def basic_credentials(request: Request, __: Annotated[None, BASIC]) -> tuple[str, str]:
@@ -49,10 +51,14 @@ Service = Annotated[Users, part(Users)]
 
 @router.post("/v1/users/login", summary="Log in", response_model=schemas.LoginAnswer)
 async def login(
-    credentials: Credentials, body: Annotated[schemas.Login, json_body(schemas.Login)], users: Service, request: Request
+    credentials: Credentials,
+    body: Annotated[schemas.Login, json_body(schemas.Login, _MAX_BODY)],
+    users: Service,
+    request: Request,
 ) -> Response:
     username, password = credentials
     issued = await users.log_in(username, password, body.new_password, address_of(request))
+    prove(request)
     expires = datetime.datetime.fromtimestamp(issued.expires_at, datetime.UTC)
     user = {"token": issued.token, "expires_after": expires.isoformat(sep=" ")}
     return answers.answer({"users": [user]}, meta=answers.LOGIN_META)

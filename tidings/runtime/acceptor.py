@@ -1,0 +1,261 @@
+"""Connections taken from a listening socket, each when the door lets it in."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+import struct
+from collections import OrderedDict, deque
+from collections.abc import Callable
+
+from prometheus_client import Counter
+
+from tidings.runtime import strangers, tls
+from tidings.runtime.door import Door, Visit
+from tidings.runtime.strangers import Refusal
+from tidings.runtime.tls_server import Handshakes
+
+log = logging.getLogger(__name__)
+
+WAITED = Counter("tidings_strangers_waited_total", "Connections that waited before they were served")
+
+# Connections taken at a time, between which others have their turn.
+_BATCH = 32
+# Connections that wait for a place: of one address, of all; and for how many seconds.
+WAITING_EACH, WAITING, PATIENCE = 256, 1_024, 10.0
+# Connections that may be closed at once in a period of so many seconds; after that none is taken until its end.
+_TURNED_AWAY, _PERIOD = 100, 0.05
+# Addresses whose first connections are tried when there may be room, and the seconds between two such times.
+_TRIED, _PAUSE = 32, 0.02
+# Seconds until connections are taken again when the process has no descriptor or memory left for one.
+_EXHAUSTED = 1.0
+
+_RESET = struct.pack("ii", 1, 0)
+
+
+class Visitor(asyncio.Protocol):
+    """The protocol of a connection."""
+
+    def arrive(self, visit: Visit) -> None:
+        """Comes before `connection_made`, from which on it says itself that it is served, and when it has left."""
+        raise NotImplementedError
+
+    def give_way(self) -> None:
+        """Close: its place is another's."""
+        raise NotImplementedError
+
+
+class _Arrival:
+    """A connection that was taken: it waits, speaks TLS or is served."""
+
+    __slots__ = ("connecting", "connection", "host", "protocol", "since")
+
+    def __init__(self, connection: socket.socket, host: str, since: float) -> None:
+        self.connection = connection
+        self.host = host
+        self.since = since
+        self.connecting: asyncio.Task[None] | None = None
+        self.protocol: Visitor | None = None
+
+    def close(self) -> None:
+        if self.protocol is not None:
+            self.protocol.give_way()
+        elif self.connecting is not None:
+            self.connecting.cancel()
+
+
+class Acceptor:
+    """One listening socket. Connections that find no place wait for one, unread, in the order in which they came.
+
+    It is a server in the sense of uvicorn: `close` and `wait_closed`.
+    """
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        make: Callable[[], Visitor],
+        door: Door,
+        *,
+        context: ssl.SSLContext | None = None,
+        handshakes: Handshakes | None = None,
+    ) -> None:
+        """context: for connections over TLS, whose `handshakes` are counted."""
+        self._loop = asyncio.get_running_loop()
+        self._listener = listener
+        self._make = make
+        self._door = door
+        self._tls = context
+        self._handshakes = handshakes or Handshakes("http")
+        self._waiting: OrderedDict[str, deque[_Arrival]] = OrderedDict()
+        self._waiting_count = 0
+        self._turned_away = 0
+        self._period_ends = 0.0
+        self._again: asyncio.TimerHandle | None = None
+        self._next: asyncio.TimerHandle | None = None
+        self._connecting: set[asyncio.Task[None]] = set()
+        self._is_closed = False
+        listener.setblocking(False)
+        door.on_room.append(self._room)
+        self._loop.add_reader(listener, self._accept)
+
+    def close(self) -> None:
+        """Take no more; those that wait are closed."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._door.on_room.remove(self._room)
+        self._loop.remove_reader(self._listener)
+        for timer in (self._again, self._next):
+            if timer is not None:
+                timer.cancel()
+        for queue in self._waiting.values():
+            for arrival in queue:
+                arrival.connection.close()
+        self._waiting.clear()
+        for task in self._connecting:
+            task.cancel()
+
+    async def wait_closed(self) -> None:
+        """Nothing is left to wait for but connections that are beginning."""
+        await asyncio.gather(*self._connecting, return_exceptions=True)
+
+    def _accept(self) -> None:
+        for _ in range(_BATCH):
+            try:
+                connection, peer = self._listener.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                log.warning("http.cannot_accept", extra={"error": error.strerror or repr(error)})
+                self._rest(_EXHAUSTED)
+                return
+            connection.setblocking(False)
+            self._arrived(_Arrival(connection, peer[0], self._loop.time()))
+            if self._again is not None:
+                return
+
+    def _rest(self, seconds: float) -> None:
+        self._loop.remove_reader(self._listener)
+        self._again = self._loop.call_later(seconds, self._go_on)
+
+    def _go_on(self) -> None:
+        self._again = None
+        self._loop.add_reader(self._listener, self._accept)
+
+    def _arrived(self, arrival: _Arrival) -> None:
+        key = strangers.key_of(arrival.host)
+        queue = self._waiting.get(key)
+        if queue is None:
+            refusal = self._enter(arrival)
+            if refusal is None:
+                return
+            if self._waiting_count < WAITING:
+                queue = self._waiting[key] = deque()
+        if queue is None or self._waiting_count >= WAITING or len(queue) >= WAITING_EACH:
+            self._turn_away(arrival)
+            return
+        WAITED.inc()
+        queue.append(arrival)
+        self._waiting_count += 1
+        self._room()
+
+    def _turn_away(self, arrival: _Arrival) -> None:
+        self._door.refused()
+        _reset(arrival.connection)
+        now = self._loop.time()
+        if now >= self._period_ends:
+            self._period_ends, self._turned_away = now + _PERIOD, 0
+        self._turned_away += 1
+        if self._turned_away >= _TURNED_AWAY and self._again is None:
+            self._rest(self._period_ends - now)
+
+    def _enter(self, arrival: _Arrival) -> Refusal | None:
+        key = strangers.key_of(arrival.host)
+        if self._tls is not None and not self._handshakes.enter(key):
+            return Refusal(strangers.ADDRESS, self._handshakes.seconds)
+        visit = self._door.enter(arrival.host, arrival.close)
+        if isinstance(visit, Refusal):
+            if self._tls is not None:
+                self._handshakes.leave(key, "refused")
+            return visit
+        task = self._loop.create_task(self._connect(arrival, visit))
+        arrival.connecting = task
+        self._connecting.add(task)
+        task.add_done_callback(self._connecting.discard)
+        return None
+
+    async def _connect(self, arrival: _Arrival, visit: Visit) -> None:
+        def make() -> asyncio.Protocol:
+            protocol = self._make()
+            arrival.protocol = protocol
+            protocol.arrive(visit)
+            return protocol
+
+        connection, context = arrival.connection, self._tls
+        try:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if context is None:
+                await self._loop.connect_accepted_socket(make, connection)
+            else:
+                await self._shake_hands(context, make, arrival)
+        except (OSError, asyncio.CancelledError) as error:
+            log.debug("http.no_connection", extra={"error": repr(error)[:200]})
+            connection.close()
+            if not visit.is_served:
+                self._door.left(visit)
+
+    async def _shake_hands(
+        self, context: ssl.SSLContext, make: Callable[[], asyncio.Protocol], arrival: _Arrival
+    ) -> None:
+        handshakes, key = self._handshakes, strangers.key_of(arrival.host)
+        result = "failed"
+        try:
+            await self._loop.connect_accepted_socket(
+                make,
+                arrival.connection,
+                ssl=context,
+                ssl_handshake_timeout=handshakes.seconds,
+                ssl_shutdown_timeout=tls.GOODBYE_SECONDS,
+            )
+            result = "done"
+        except ConnectionAbortedError:
+            # So the event loops say that it took too long.
+            result = "late"
+            raise
+        except OSError as error:
+            handshakes.note(key, error)
+            raise
+        finally:
+            handshakes.leave(key, result)
+
+    def _room(self) -> None:
+        if self._waiting and self._next is None:
+            self._next = self._loop.call_later(_PAUSE, self._admit)
+
+    def _admit(self) -> None:
+        self._next = None
+        expired = self._loop.time() - PATIENCE
+        for _ in range(min(_TRIED, len(self._waiting))):
+            key, queue = self._waiting.popitem(last=False)
+            while queue:
+                if queue[0].since < expired:
+                    self._door.refused()
+                    _reset(queue[0].connection)
+                elif self._enter(queue[0]) is not None:
+                    break
+                queue.popleft()
+                self._waiting_count -= 1
+            if queue:
+                # Behind the other addresses.
+                self._waiting[key] = queue
+        if self._waiting and self._next is None:
+            # Places also become free with time.
+            self._next = self._loop.call_later(_PAUSE * 5, self._admit)
+
+
+def _reset(connection: socket.socket) -> None:
+    """Close it and leave nothing of it to the system."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+    connection.close()

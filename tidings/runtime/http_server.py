@@ -1,0 +1,63 @@
+"""uvicorn's server, on listening sockets whose connections come through a door."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import resource
+import socket
+import ssl
+from collections.abc import Generator
+from typing import Any
+
+import uvicorn
+
+from tidings.runtime.acceptor import Acceptor, Visitor
+from tidings.runtime.door import Door
+from tidings.runtime.tls_server import Handshakes
+
+# Descriptors that a process needs for everything but connections to it.
+_OWN_DESCRIPTORS = 256
+
+
+def affordable(connections: int) -> int:
+    """At most so many connections, and as many as the process has descriptors for."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = connections + _OWN_DESCRIPTORS
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return connections if soft == resource.RLIM_INFINITY else min(connections, max(soft // 2, soft - _OWN_DESCRIPTORS))
+
+
+class Server(uvicorn.Server):
+    """Leaves signals to the process. The protocol of its configuration is a `Visitor`."""
+
+    def __init__(self, config: uvicorn.Config, door: Door, handshakes: Handshakes | None = None) -> None:
+        """handshakes: of TLS, which is spoken once `tls` is there."""
+        super().__init__(config)
+        self.tls: ssl.SSLContext | None = None
+        self._door = door
+        self._handshakes = handshakes
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen on `sockets`, which are bound."""
+        await super().startup([])
+        servers: list[Any] = self.servers
+        for listener in sockets or ():
+            listener.listen(self.config.backlog)
+            servers.append(Acceptor(listener, self._make, self._door, context=self.tls, handshakes=self._handshakes))
+
+    def _make(self) -> Visitor:
+        protocol: Any = self.config.http_protocol_class
+        made: Visitor = protocol(
+            config=self.config,
+            server_state=self.server_state,
+            app_state=self.lifespan.state,
+            _loop=asyncio.get_running_loop(),
+        )
+        return made
