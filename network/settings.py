@@ -87,7 +87,7 @@ class Quotas(env.Variables):
     share: Annotated[int, env.integer(1)] = env.variable("TIDINGS_NETWORK_MAILBOX_SHARE_ENVELOPES", 10_000)
     share_bytes: Annotated[int, env.integer(1, unit=env.MIB)] = env.variable("TIDINGS_NETWORK_MAILBOX_SHARE_MB", "16")
     pair_rate: Annotated[float, env.number()] = env.variable("TIDINGS_NETWORK_PAIR_RATE", 500.0)
-    pair_burst: Annotated[int, env.integer(1)] = env.variable("TIDINGS_NETWORK_PAIR_BURST", 5000)
+    pair_burst: Annotated[int, env.integer(1)] = env.variable("TIDINGS_NETWORK_PAIR_BURST", 1000)
 
 
 class Allowances(env.Variables):

@@ -53,3 +53,8 @@ def test_a_test_that_is_not_there_is_missed() -> None:
 def _has(file: Path, test: str) -> bool:
     text = file.read_text(encoding="utf-8") if file.exists() else ""
     return re.search(rf"^(async )?def {test}\(", text, re.MULTILINE) is not None
+
+
+def test_every_decision_has_a_number_of_its_own() -> None:
+    numbers = [path.name[:4] for path in sorted((ROOT / "docs" / "decisions").glob("*.md"))]
+    assert numbers == [f"{number:04}" for number in range(1, len(numbers) + 1)]
