@@ -9,7 +9,8 @@ from typing import Self
 
 import prometheus_client
 
-from tidings.runtime.env import SettingsError
+from tidings.runtime.api_key import NO_KEY, ApiKey
+from tidings.runtime.env import SettingsError, is_loopback
 
 log = logging.getLogger(__name__)
 
@@ -25,16 +26,19 @@ FRESH = 0.25
 class Exposition:
     """Answers every GET with the metrics, and closes the connection."""
 
-    def __init__(self) -> None:
+    def __init__(self, key: ApiKey | None) -> None:
+        """key: that it takes; `None` for everybody."""
+        self._key = key
         self._server: asyncio.Server | None = None
         self._open = 0
         self._text = b""
         self._made_at = float("-inf")
 
     @classmethod
-    async def start(cls, host: str, port: int) -> Self:
-        """Raises `SettingsError` when the address cannot be had."""
-        made = cls()
+    async def start(cls, host: str, port: int, *, key: ApiKey = NO_KEY) -> Self:
+        """key: without which others than this machine see nothing. Raises `SettingsError` when the address cannot be
+        had."""
+        made = cls(None if is_loopback(host) else key)
         try:
             made._server = await asyncio.start_server(made._serve, host, port, limit=MAX_HEAD)
         except OSError as error:
@@ -75,6 +79,8 @@ class Exposition:
             return (
                 b"HTTP/1.1 405 Method Not Allowed\r\nAllow: GET, HEAD\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
             )
+        if self._key is not None and not self._key.is_given(_authorization(head)):
+            return b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
         text = self._latest()
         answer = b"HTTP/1.1 200 OK\r\nContent-Type: %s\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % (
             prometheus_client.CONTENT_TYPE_LATEST.encode(),
@@ -87,3 +93,11 @@ class Exposition:
         if now - self._made_at > FRESH:
             self._text, self._made_at = prometheus_client.generate_latest(), now
         return self._text
+
+
+def _authorization(head: bytes) -> bytes:
+    for line in head.split(b"\r\n")[1:]:
+        name, _, value = line.partition(b":")
+        if name.lower() == b"authorization":
+            return value.strip()
+    return b""

@@ -75,7 +75,7 @@ async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[Addresse
             handshakes=Handshakes("link", rate=LINK_HANDSHAKES, burst=LINK_BURST),
         )
         host, port = server.sockets[0].getsockname()[:2]
-        metrics = await Exposition.start(*settings.metrics_address)
+        metrics = await Exposition.start(*settings.metrics_address, key=settings.api_key)
         addresses = Addresses((host, port), (settings.metrics_address[0], metrics.port))
         try:
             announcing = asyncio.create_task(_announce(node, settings, addresses, ready))

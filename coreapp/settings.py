@@ -15,6 +15,7 @@ from coreapp import signature
 from coreapp.conversations import Names
 from tidings.egress.settings import OutgoingMedia, OutgoingWebhooks
 from tidings.runtime import env, exposure, network_access, process_secrets, settings
+from tidings.runtime.api_key import API_KEY, OptionalKey
 from tidings.runtime.process_secrets import CoreappSecrets
 from tidings.runtime.settings import DatabaseSettings
 
@@ -78,6 +79,7 @@ class Settings(settings.ProcessSettings):
         "TIDINGS_COREAPP_ADVERTISED_HOST", None
     )
     metrics_address: env.Address = env.variable("TIDINGS_COREAPP_METRICS_ADDRESS", "127.0.0.1:6253")
+    api_key: OptionalKey = API_KEY
     network_tcp: env.Address = env.variable("TIDINGS_NETWORK_TCP_ADDRESS", "127.0.0.1:9096")
     network_http: str = env.variable("TIDINGS_NETWORK_HTTP_URL", "http://127.0.0.1:9095")
     network_tcp_tls: Annotated[bool, network_access.tcp_tls("network_http")] = network_access.TCP_TLS

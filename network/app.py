@@ -4,20 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fastapi import APIRouter, FastAPI
+from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import JSONResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from network import http
+from network import errors, http
 from network.connections.connections import Connections
 from network.delay import Delay
 from network.routing.router import Router
+from tidings.runtime.api_key import NO_KEY, ApiKey
 from tidings.storage.database import Database
 
+# Tokens of the door, of whoever has not proved anything.
+METRICS = 4.0
 
-def create(routes: Iterable[APIRouter], delay: Delay) -> FastAPI:
-    """The application."""
-    app = FastAPI(title="Tidings network", description="See docs/device-api.md.", redirect_slashes=False)
+
+def create(routes: Iterable[APIRouter], delay: Delay, *, is_local: bool = True) -> FastAPI:
+    """The application; is_local: only this machine reaches it, so it describes itself."""
+    app = FastAPI(
+        title="Tidings network",
+        description="See docs/device-api.md.",
+        redirect_slashes=False,
+        openapi_url="/openapi.json" if is_local else None,
+    )
     app.add_middleware(http.Pace, delay=delay)
     http.map_errors(app)
     for router in routes:
@@ -25,8 +34,10 @@ def create(routes: Iterable[APIRouter], delay: Delay) -> FastAPI:
     return app
 
 
-def operator_routes(connections: Connections, router: Router, database: Database) -> APIRouter:
-    """Endpoints for whoever runs the network: health and metrics."""
+def operator_routes(
+    connections: Connections, router: Router, database: Database, *, api_key: ApiKey = NO_KEY, is_local: bool = True
+) -> APIRouter:
+    """Endpoints for whoever runs the network: health for everybody, metrics for this machine or with the key."""
     routes = APIRouter()
 
     @routes.get("/health")
@@ -42,7 +53,12 @@ def operator_routes(connections: Connections, router: Router, database: Database
         return JSONResponse(state, 200 if alive else 503)
 
     @routes.get("/metrics")
-    async def metrics() -> Response:
+    async def metrics(request: Request) -> Response:
+        if not is_local:
+            if not api_key.is_given(request.headers.get("authorization", "").encode("latin-1")):
+                raise errors.Unauthorized("metrics take the key of WA_API_KEY: Authorization: Apikey …")
+            http.prove(request)
+        http.charge(request, METRICS)
         return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
 
     return routes

@@ -45,7 +45,7 @@ from network.routing.sequence import SequenceNumbers
 from network.routing.sweeper import Sweeper
 from network.settings import Allowances, Limits, Settings
 from tidings.media.files import Files
-from tidings.runtime import http_server
+from tidings.runtime import env, http_server
 from tidings.runtime.clock import Clock, SystemClock
 from tidings.runtime.door import Door
 from tidings.runtime.env import printable
@@ -112,7 +112,7 @@ async def _serve(
     stop: asyncio.Event,
     ready: Callable[[Addresses], None] | None,
 ) -> None:
-    limits, ttl = settings.limits, settings.message_ttl
+    limits, ttl, is_local = settings.limits, settings.message_ttl, env.is_loopback(settings.http_address[0])
     store, delay = SqlMailbox(database), Delay(*settings.delay)
     directory = _Directory(database, settings.allowances, clock)
     numbers = SequenceNumbers(clock, await store.last_seq())
@@ -149,9 +149,9 @@ async def _serve(
         GroupEndpoints(chats, directory.logins, directory.allowances).routes(),
         _blob_endpoints(blob_store, limits, directory).routes(),
         websocket.make_routes(connections, write_buffer=limits.write_buffer),
-        app.operator_routes(connections, router, database),
+        app.operator_routes(connections, router, database, api_key=settings.api_key, is_local=is_local),
     ]
-    application = app.create(routes, delay)
+    application = app.create(routes, delay, is_local=is_local)
     http = HttpServer(
         settings.http_address,
         settings.http_certificate,

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from tidings.runtime import env, exposure, process_secrets, settings
+from tidings.runtime.api_key import API_KEY, OptionalKey
 from tidings.runtime.process_secrets import NetworkSecrets
 from tidings.runtime.settings import DatabaseSettings
 from tidings.runtime.tls import TlsFiles
@@ -164,6 +165,7 @@ class Settings(settings.ProcessSettings):
     delay:           seconds, (least, most), added to each call to play a distant network.
     message_ttl:     seconds that an envelope waits for its recipient at most.
     expiry_interval: seconds between two looks for expired envelopes.
+    api_key:         opens the metrics where others reach them; empty is none.
     """
 
     database: Annotated[DatabaseSettings, settings.database("network")] = env.MADE
@@ -176,6 +178,7 @@ class Settings(settings.ProcessSettings):
     delay: Annotated[tuple[float, float], env.text(_delay)] = env.variable("TIDINGS_NETWORK_DELAY_MS", (0.0, 0.0))
     message_ttl: Annotated[int, env.integer(1, 365 * DAY)] = env.variable("TIDINGS_NETWORK_MESSAGE_TTL_S", 30 * DAY)
     expiry_interval: Annotated[float, env.number(0.05, 3600)] = env.variable("TIDINGS_NETWORK_EXPIRY_INTERVAL_S", 5.0)
+    api_key: OptionalKey = API_KEY
     strangers: settings.Strangers = env.MADE
     trusted_proxies: settings.TrustedProxies = settings.TRUSTED_PROXIES
     limits: Annotated[Limits, env.made(lambda data: Limits.part(data["variables"]))] = env.MADE

@@ -15,6 +15,7 @@ import webapp.business_encryption.routes
 import webapp.certificates.routes
 import webapp.compliance.routes
 import webapp.contacts.routes
+import webapp.documents.routes
 import webapp.garbage.routes
 import webapp.groups.routes
 import webapp.health.routes
@@ -54,6 +55,7 @@ _ROUTERS = (
     webapp.support.routes.router,
     webapp.stats.routes.router,
     webapp.metrics.routes.router,
+    webapp.documents.routes.router,
 )
 """The busiest first."""
 
@@ -73,7 +75,8 @@ def create(
         title="Tidings",
         version=__version__,
         description="The WhatsApp Business On-Premises API (v1), served by Tidings.",
-        redoc_url=None,
+        # Routes of their own, which ask for a token where others reach them.
+        openapi_url=None,
         redirect_slashes=False,
         responses=openapi.RESPONSES,
     )

@@ -11,6 +11,7 @@ from fastapi.openapi import models
 from fastapi.security.base import SecurityBase
 from prometheus_client import Counter
 
+from tidings.runtime.api_key import ApiKey
 from tidings.runtime.clock import Clock
 from tidings.runtime.http1 import VISITOR
 from tidings.runtime.lru import LRU
@@ -19,12 +20,13 @@ from tidings.runtime.token_buckets import TokenBuckets
 from webapp import dependencies, headers, ratelimit
 from webapp.errors import AdministratorRequired, RateLimitExceeded, Unauthenticated
 from webapp.ratelimit import TokenBucket
-from webapp.settings import ApiKey
 from webapp.tokens import Caller, Tokens
 
 # Wrong API keys of one address, a second and at once. To compare one costs nothing, so this is for guessing alone.
 WRONG_KEYS, WRONG_KEYS_BURST = 1.0, 30
 _ADDRESSES = 1_000
+# Tokens of the door for what takes some milliseconds to render or to send.
+DOCUMENT = 4.0
 
 LIMITED_KEYS = Counter(
     "tidings_api_keys_limited_total", "API keys that were not compared, or wrong, after too many wrong ones"
@@ -60,7 +62,9 @@ class RateLimits:
 class Authenticator:
     """Checks the `Authorization` header."""
 
-    def __init__(self, tokens: Tokens, api_key: ApiKey, clock: Clock) -> None:
+    def __init__(self, tokens: Tokens, api_key: ApiKey, clock: Clock, *, is_local: bool) -> None:
+        """is_local: only this machine reaches the API."""
+        self._is_local = is_local
         self._tokens = tokens
         self._api_key = api_key.encode()
         # Wrong API keys of each address, and the addresses that had the right one.
@@ -118,8 +122,17 @@ class Authenticator:
         raise Unauthenticated("wrong API key")
 
     async def monitor_if_keyed(self, request: Request) -> None:
-        """As `monitor` where there is an API key; everybody where there is none. Raises `Unauthenticated`."""
-        if self._api_key:
+        """As `monitor` where there is an API key or others reach the API; else everybody. Raises `Unauthenticated`."""
+        if self._api_key or not self._is_local:
+            await self.monitor(request)
+        else:
+            charge(request, DOCUMENT)
+
+    async def neighbour(self, request: Request) -> None:
+        """Everybody who is on this machine; of others as `monitor`. Raises `Unauthenticated`."""
+        if self._is_local:
+            charge(request, DOCUMENT)
+        else:
             await self.monitor(request)
 
 
@@ -133,6 +146,13 @@ def prove(request: Request) -> None:
     visitor = request.scope.get(VISITOR)
     if visitor is not None:
         visitor.proved()
+
+
+def charge(request: Request, tokens: float) -> None:
+    """This costs more than most requests of those do who have not logged in."""
+    visitor = request.scope.get(VISITOR)
+    if visitor is not None:
+        visitor.charge(tokens)
 
 
 def authorization(request: Request) -> bytes:
@@ -172,6 +192,10 @@ async def monitor(request: Request, _: Annotated[None, BEARER], __: Annotated[No
 
 async def monitor_if_keyed(request: Request, _: Annotated[None, BEARER], __: Annotated[None, API_KEY]) -> None:
     await dependencies.find(request, Authenticator).monitor_if_keyed(request)
+
+
+async def neighbour(request: Request, _: Annotated[None, BEARER], __: Annotated[None, API_KEY]) -> None:
+    await dependencies.find(request, Authenticator).neighbour(request)
 
 
 # In the signature of a route, before its body: whoever may not call learns nothing of what would be wrong with it.

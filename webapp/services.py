@@ -17,7 +17,7 @@ from tidings.e2ee.installation_secrets import SecretSealer
 from tidings.egress.guard import EgressGuard
 from tidings.keys import checks
 from tidings.media.files import Files
-from tidings.runtime import exposure, http_server, service
+from tidings.runtime import env, exposure, http_server, service
 from tidings.runtime.clock import Clock, SystemClock
 from tidings.runtime.door import Door
 from tidings.runtime.env import SettingsError
@@ -36,6 +36,7 @@ from webapp.certificates.service import Certificates
 from webapp.compliance.service import ComplianceInfo
 from webapp.contacts.service import ContactChecks
 from webapp.coreapp_link import CoreappLinks, DatabaseShardMap, FixedShardMap, ShardMap
+from webapp.documents.service import Document
 from webapp.garbage.service import Collections
 from webapp.groups.service import Groups
 from webapp.health.service import HealthCheck
@@ -109,7 +110,8 @@ def assemble(settings: Settings, database: Database, shard_map: ShardMap, hasher
     if settings.tls:
         tls = ServerTLS(database, settings.account, safe=safe, names=settings.tls_names, clock=clock)
     metrics = ProcessMetrics(clock, backlog=server.BACKLOG)
-    authenticator = Authenticator(tokens, settings.api_key, clock)
+    is_local = env.is_loopback(settings.address[0])
+    authenticator = Authenticator(tokens, settings.api_key, clock, is_local=is_local)
     app = webapp.app.create(
         [
             authenticator,
@@ -118,6 +120,7 @@ def assemble(settings: Settings, database: Database, shard_map: ShardMap, hasher
             logins.users,
             templates,
             metrics,
+            Document(),
             Certificates(database, links, safe=safe, server=tls, clock=clock),
             Registration(database, links, hasher),
             *_resources(settings, database, links, safe, clock),
@@ -129,7 +132,7 @@ def assemble(settings: Settings, database: Database, shard_map: ShardMap, hasher
             ),
         ],
         max_requests=settings.max_requests,
-        open_metrics=not settings.api_key,
+        open_metrics=is_local and not settings.api_key,
         only_login=logins.only_login,
     )
     certificates = CertificateWatch([calls.context, database.tls], clock)

@@ -9,30 +9,13 @@ from typing import Annotated, Any
 
 from tidings.egress.settings import OutgoingWebhooks
 from tidings.runtime import env, exposure, first_password, process_secrets, settings
+from tidings.runtime.api_key import API_KEY, OptionalKey
 from tidings.runtime.first_password import FirstPassword
 from tidings.runtime.process_secrets import WebappSecrets
 from tidings.runtime.settings import DatabaseSettings
 from webapp import password_rule, pem
 
 COREAPP_PORT = 6252
-
-
-class ApiKey(str):
-    """`WA_API_KEY`; never shown."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return "ApiKey(…)" if self else "ApiKey()"
-
-
-NO_KEY = ApiKey()
-
-
-def _api_key(key: str) -> ApiKey:
-    if key and not 12 <= len(key) <= 128:
-        raise env.mistake("WA_API_KEY does not have 12 to 128 characters")
-    return ApiKey(key)
 
 
 def _coreapp(raw: str) -> tuple[str, int]:
@@ -108,7 +91,7 @@ class Settings(settings.ProcessSettings):
     account: settings.BusinessNumber = settings.BUSINESS_NUMBER
     database: Annotated[DatabaseSettings, settings.database("business")] = env.MADE
     secrets: Annotated[WebappSecrets, env.made(_secrets)] = env.MADE
-    api_key: Annotated[ApiKey, env.text(_api_key)] = env.variable("WA_API_KEY", NO_KEY)
+    api_key: OptionalKey = API_KEY
     messages_rate: Annotated[float, env.number()] = env.variable("TIDINGS_MESSAGES_RATE", 80.0)
     messages_burst: Annotated[float, _burst("messages_rate")] = env.variable("TIDINGS_MESSAGES_BURST", None)
     contacts_rate: Annotated[float, env.number()] = env.variable("TIDINGS_CONTACTS_RATE", 40.0)

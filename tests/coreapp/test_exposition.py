@@ -9,7 +9,10 @@ import pytest
 
 from coreapp import exposition
 from coreapp.exposition import Exposition
+from tidings.runtime.api_key import NO_KEY, ApiKey
 from tidings.runtime.env import SettingsError
+
+KEY = ApiKey("an API key of the tests")
 
 
 @pytest.fixture
@@ -63,3 +66,20 @@ async def test_one_connection_too_many_is_closed_at_once_and_the_others_are_serv
 async def test_an_address_that_is_in_use_is_a_mistake_of_the_settings(served: Exposition) -> None:
     with pytest.raises(SettingsError, match="the metrics cannot be served on"):
         await Exposition.start("127.0.0.1", served.port)
+
+
+@pytest.mark.parametrize(
+    ("key", "given", "status"),
+    [
+        (NO_KEY, b"Apikey ", b"401"),
+        (KEY, b"Apikey wrong", b"401"),
+        (KEY, b"Apikey " + KEY.encode(), b"200"),
+    ],
+)
+async def test_where_others_reach_them_metrics_take_the_key(key: ApiKey, given: bytes, status: bytes) -> None:
+    served = await Exposition.start("0.0.0.0", 0, key=key)
+    try:
+        answer = await ask(served, b"GET /metrics HTTP/1.1\r\nHost: x\r\nauthorization: " + given + b"\r\n\r\n")
+    finally:
+        served.close()
+    assert answer.split()[1] == status

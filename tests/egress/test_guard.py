@@ -236,3 +236,9 @@ class Process(env.Variables):
 def test_a_mistake_in_the_settings_stops_the_start(variables: dict[str, str]) -> None:
     with pytest.raises(SettingsError):
         Process.read(variables)
+
+
+@pytest.mark.parametrize(("network", "warned"), [("0.0.0.0/0", True), ("::/0", True), ("10.0.0.0/8", False)])
+def test_whoever_allows_every_address_is_warned(network: str, warned: bool, caplog: pytest.LogCaptureFixture) -> None:
+    EgressGuard(OutgoingSettings((ipaddress.ip_network(network),)))
+    assert ("egress.everything_allowed" in caplog.messages) is warned

@@ -523,3 +523,13 @@ async def test_what_is_missing_or_wrong_is_told(api: Served, path: str, content:
 @pytest.mark.parametrize("path", [BACKUP, RESTORE])
 async def test_backups_are_for_administrators(api: Served, path: str) -> None:
     await check_is_for_administrators(api, "POST", path)
+
+
+async def test_the_password_of_a_new_backup_has_8_characters_and_a_shorter_one_still_opens_an_old_one(
+    api: Served,
+) -> None:
+    assert code(await api.http.post(BACKUP, json={"password": "seven77"})) == (400, 1009)
+    assert code(await api.http.post(BACKUP, json={})) == (400, 1008)
+    content = password_box.open_box(PASSWORD, await backup(api), purpose="tidings backup")
+    old = password_box.seal("short", content, purpose="tidings backup")
+    assert (await restore(api, old, "short")).status_code == 200

@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from tests.webapp.conftest import PASSWORD, Serve, Served, basic, code
+from tidings.runtime.api_key import ApiKey
 from tidings.runtime.clock import ManualClock
 from tidings.storage.business import users
 from tidings.storage.business.users import User
@@ -16,7 +17,6 @@ from tidings.storage.database import Database
 from webapp import password_rule
 from webapp.authenticator import WRONG_KEYS_BURST
 from webapp.errors import Overloaded, RateLimitExceeded, Unauthenticated
-from webapp.settings import ApiKey
 from webapp.users.credentials import BELIEVED, REMEMBERED, Credentials
 from webapp.users.guessing import STRANGER, STRANGERS, Guessing
 from webapp.users.passwords import Hasher

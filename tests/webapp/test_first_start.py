@@ -10,10 +10,11 @@ import pytest
 
 from tests.webapp.conftest import PASSWORD, Serve, Served, basic, code
 from tidings.runtime import env, first_password
+from tidings.runtime.api_key import ApiKey
 from tidings.runtime.env import SettingsError
 from tidings.runtime.first_password import FirstPassword
 from webapp import password_rule
-from webapp.settings import ApiKey, Settings
+from webapp.settings import Settings
 
 ON_LOOPBACK, ELSEWHERE = FirstPassword("", True), FirstPassword("", False)
 GIVEN = FirstPassword("Given-by-2-operators", False)

@@ -7,8 +7,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.webapp.conftest import Serve, Served, body, check_headers, code
 from tests.webapp.fake_coreapp import FakeCoreapp
+from tidings.runtime.api_key import ApiKey
 from tidings.wire import core
-from webapp.settings import ApiKey
 
 KEY = "an API key of the tests"
 
@@ -104,3 +104,26 @@ async def values(api: Served) -> dict[str, float]:
 
 def _quote(text: str) -> str:
     return f'"{text}"'
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/v1/metrics", "/openapi.json", "/docs"])
+async def test_where_others_reach_the_api_its_metrics_and_documents_take_a_token_or_the_key(
+    serve: Serve, coreapp: FakeCoreapp, path: str
+) -> None:
+    api = await serve(api_key=ApiKey(KEY), address=("0.0.0.0", 0))
+    assert code(await api.http.get(path)) == (401, 1005)
+    assert code(await api.http.get(path, headers={"Authorization": "Apikey " + KEY[::-1]})) == (401, 1005)
+    assert (await api.http.get(path, headers={"Authorization": f"Apikey {KEY}"})).status_code == 200
+    await api.log_in()
+    assert (await api.http.get(path)).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/openapi.json", "/docs"])
+async def test_on_this_machine_metrics_and_documents_are_open(serve: Serve, path: str) -> None:
+    api = await serve()
+    assert (await api.http.get(path)).status_code == 200
+
+
+async def test_without_a_key_metrics_take_a_token_where_others_reach_the_api(serve: Serve) -> None:
+    api = await serve(address=("0.0.0.0", 0))
+    assert code(await api.http.get("/metrics")) == (401, 1005)

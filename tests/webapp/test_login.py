@@ -252,3 +252,11 @@ async def test_users_and_passwords_survive_a_restart(api: Served, serve: Serve) 
     again = await serve()
     assert code(await login(again, "admin", "secret")) == (401, 1005)
     token(await login(again, "admin", PASSWORD))
+
+
+async def test_a_body_is_read_when_the_password_was_right_and_is_small(api: Served) -> None:
+    for password, status in (("wrong", 401), (PASSWORD, 400)):
+        answer = await api.http.post("/v1/users/login", headers=basic("admin", password), content=b"{nonsense")
+        assert answer.status_code == status
+    large = b'{"new_password": "' + b"x" * 5_000 + b'"}'
+    assert code(await api.http.post("/v1/users/login", headers=basic("admin", PASSWORD), content=large)) == (413, 1025)

@@ -316,6 +316,7 @@ async def test_a_file_is_what_it_was_said_to_be_whatever_it_begins_with(served_a
         media_id = await upload(served_api, sample, kind)
         found = await served_api.http.get(f"{PATH}/{media_id}")
         assert (found.headers["Content-Type"], found.headers["X-Content-Type-Options"]) == (kind, "nosniff")
+        assert found.headers["Content-Disposition"] == "attachment"
         assert found.content == sample
 
 

@@ -18,6 +18,7 @@ from tests.webapp.conftest import Serve, Served, body, check_headers, code
 from tests.webapp.fake_coreapp import FakeCoreapp
 from tests.webapp.roles import ordinary
 from tests.webapp.test_coreapp_link import noticed
+from tidings.runtime.api_key import ApiKey
 from tidings.runtime.clock import ManualClock, SystemClock
 from tidings.runtime.door import Door
 from tidings.runtime.settings import StrangerSettings
@@ -27,7 +28,6 @@ from tidings.storage.business.messages import Message, Status
 from tidings.storage.database import Database
 from tidings.wire import core
 from webapp import exposition, server
-from webapp.settings import ApiKey
 from webapp.stats import service
 
 TEXT = (Path(__file__).parents[1] / "data" / "coreapp_metrics.txt").read_text()

@@ -55,6 +55,10 @@ class EgressGuard:
         self._check_seconds = check_seconds
         self._allowed = settings.allowed
         self._proxy = settings.proxy
+        for network in settings.allowed:
+            if not network.prefixlen:
+                # Then nothing guards the machine's own network, or the addresses of others' machines.
+                log.warning("egress.everything_allowed", extra={"network": str(network)})
         self._names = Names()
         self._lookup = lookup or self._names
 

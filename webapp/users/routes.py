@@ -10,6 +10,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request, Response
 
+from tidings.storage.business.users import User
 from webapp import answers
 from webapp.authenticator import BASIC, Administrator, AnyCaller, address_of, authorization, prove
 from webapp.bodies import json_body
@@ -49,19 +50,27 @@ router = APIRouter(tags=["users"])
 Service = Annotated[Users, part(Users)]
 
 
+async def checked_user(credentials: Credentials, users: Service, request: Request) -> User:
+    """Whose password it is, before the body is read. Raises what `Users.check` raises."""
+    user = await users.check(*credentials, address_of(request))
+    prove(request)
+    return user
+
+
+CheckedUser = Annotated[User, Depends(checked_user)]
+
+
 @router.post("/v1/users/login", summary="Log in", response_model=schemas.LoginAnswer)
 async def login(
-    credentials: Credentials,
+    user: CheckedUser,
     body: Annotated[schemas.Login, json_body(schemas.Login, _MAX_BODY)],
     users: Service,
     request: Request,
 ) -> Response:
-    username, password = credentials
-    issued = await users.log_in(username, password, body.new_password, address_of(request))
-    prove(request)
+    issued = await users.log_in(user, body.new_password, address_of(request))
     expires = datetime.datetime.fromtimestamp(issued.expires_at, datetime.UTC)
-    user = {"token": issued.token, "expires_after": expires.isoformat(sep=" ")}
-    return answers.answer({"users": [user]}, meta=answers.LOGIN_META)
+    token = {"token": issued.token, "expires_after": expires.isoformat(sep=" ")}
+    return answers.answer({"users": [token]}, meta=answers.LOGIN_META)
 
 
 @router.post("/v1/users/logout", summary="End this token", response_model=MetaAnswer)

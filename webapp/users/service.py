@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from prometheus_client import Counter
 
@@ -69,25 +70,34 @@ class Users:
         self._refusals = refusals
         self._clock = clock
 
-    async def log_in(self, username: str, password: str, new_password: str | None, address: str) -> IssuedToken:
-        """A token for the right password, which `new_password` replaces if given.
+    async def check(self, username: str, password: str, address: str) -> User:
+        """The user whose password this is. Raises `Unauthenticated`, `RateLimitExceeded`, `Overloaded`."""
+        with self._refusing(username, address):
+            return await self._credentials.check(username, password, address)
 
-        Raises `Unauthenticated`, `PasswordChangeRequired`, `InvalidRequest` for a weak new password,
-        `RateLimitExceeded`, `Overloaded`.
+    async def log_in(self, user: User, new_password: str | None, address: str) -> IssuedToken:
+        """A token for whom `check` has found, whose password `new_password` replaces if given.
+
+        Raises `PasswordChangeRequired`, `InvalidRequest` for a weak new password, `Unauthenticated`, `Overloaded`.
         """
-        try:
-            user = await self._credentials.check(username, password, address)
+        with self._refusing(user.username, address):
             if new_password is not None:
                 user = await self._change_password(user, new_password)
             elif user.must_change_password:
                 raise PasswordChangeRequired
+        LOGINS.labels("ok").inc()
+        return IssuedToken(*self._tokens.issue(user))
+
+    @contextlib.contextmanager
+    def _refusing(self, username: str, address: str) -> Iterator[None]:
+        """A login that is refused here is counted and noted."""
+        try:
+            yield
         except APIError as error:
             LOGINS.labels(_RESULTS.get(type(error), "refused")).inc()
             known = username if self._credentials.is_known(username) else None
             self._refusals.note(known, address, str(error))
             raise
-        LOGINS.labels("ok").inc()
-        return IssuedToken(*self._tokens.issue(user))
 
     async def log_out(self, caller: Caller) -> None:
         """End the caller's token; the user's other tokens stay."""

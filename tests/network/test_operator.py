@@ -1,0 +1,49 @@
+"""What the network shows to whoever runs it, and to whom."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+
+from network import app
+from network.delay import Delay
+from tests.conftest import DatabaseFactory
+from tidings.runtime.api_key import NO_KEY, ApiKey
+from tidings.storage.database import Database
+
+KEY = ApiKey("an API key of the tests")
+
+
+class Quiet:
+    """Of a network that nobody uses."""
+
+    online = undecided = 0
+
+    def __len__(self) -> int:
+        return 0
+
+
+def client(database: Database, key: ApiKey, *, is_local: bool) -> httpx.AsyncClient:
+    quiet = Quiet()
+    routes = app.operator_routes(quiet, quiet, database, api_key=key, is_local=is_local)  # type: ignore[arg-type]
+    made = app.create([routes], Delay(0, 0), is_local=is_local)
+    return httpx.AsyncClient(transport=httpx.ASGITransport(made), base_url="http://network")
+
+
+@pytest.mark.parametrize("pair", [("tcp", "sqlite")])
+async def test_where_others_reach_the_network_its_metrics_take_the_key(
+    database_factory: DatabaseFactory, pair: tuple[str, str]
+) -> None:
+    database = await database_factory("network")
+    async with client(database, KEY, is_local=False) as http:
+        assert (await http.get("/health")).status_code == 200
+        for wrong in ({}, {"Authorization": "Apikey wrong"}, {"Authorization": f"Bearer {KEY}"}):
+            assert (await http.get("/metrics", headers=wrong)).status_code == 401
+        assert (await http.get("/metrics", headers={"Authorization": f"Apikey {KEY}"})).status_code == 200
+        for path in ("/docs", "/redoc", "/openapi.json"):
+            assert (await http.get(path)).status_code == 404
+    async with client(database, NO_KEY, is_local=False) as http:
+        for given in ({}, {"Authorization": "Apikey "}):
+            assert (await http.get("/metrics", headers=given)).status_code == 401
+    async with client(database, NO_KEY, is_local=True) as http:
+        assert (await http.get("/metrics")).status_code == 200

@@ -1,0 +1,1 @@
+"""`/openapi.json` and `/docs`: what the API is, for programs and for people."""
