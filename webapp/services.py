@@ -142,7 +142,7 @@ def assemble(settings: Settings, database: Database, shard_map: ShardMap, hasher
         clock,
         connections=http_server.affordable(settings.connections),
         trusted=settings.trusted_proxies,
-        recognise=authenticator.recognises,
+        recognise=lambda header: authenticator.recognises(header) or logins.credentials.recognises(header),
         tls=settings.tls,
     )
     return Parts(app, links, tokens, watch, logins, templates, hasher, tls, certificates, metrics, door)

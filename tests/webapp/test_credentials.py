@@ -151,6 +151,21 @@ async def test_a_client_that_logs_in_before_every_request_is_not_limited(checks:
     assert checks.hasher.verified == 2
 
 
+async def test_a_password_that_was_right_a_moment_ago_is_recognised_without_a_question(checks: Checks) -> None:
+    def recognises(user: str, password: str) -> bool:
+        return checks.credentials.recognises(basic(user, password)["Authorization"].encode())
+
+    assert not recognises("admin", PASSWORD)
+    await checks.right()
+    await checks.wrong(address="192.0.2.1")
+    assert recognises("admin", PASSWORD)
+    assert not recognises("admin", "wrong")
+    assert not recognises("nobody", PASSWORD)
+    assert not checks.credentials.recognises(b"Bearer x")
+    checks.clock.advance(REMEMBERED + 1)
+    assert not recognises("admin", PASSWORD)
+
+
 async def test_many_clients_that_start_at_once_with_one_password_cost_one_hash(checks: Checks) -> None:
     await asyncio.gather(*(checks.right(f"192.0.2.{number}") for number in range(100)))
     assert checks.hasher.verified == 1

@@ -13,6 +13,7 @@ from tidings.storage.business import users
 from tidings.storage.business.users import User
 from tidings.storage.database import Database
 from webapp.errors import RateLimitExceeded, Unauthenticated
+from webapp.users import basic
 from webapp.users.guessing import Guessing
 from webapp.users.passwords import Hasher
 
@@ -74,6 +75,17 @@ class Credentials:
             raise Unauthenticated("wrong user name or password", scheme="Basic")
         await self._guessing.succeeded(username, address)
         return user
+
+    def recognises(self, header: bytes) -> bool:
+        """Is this value of `Authorization` a name and a password that were right a moment ago?"""
+        found = basic.parse(header)
+        if found is None:
+            return False
+        answer, row = self._answers.get(self._digest(*found)), self._rows.get(found[0])
+        if answer is None or row is None or row[0] is None:
+            return False
+        is_recent = self._clock.monotonic() - answer.asked_at <= REMEMBERED
+        return answer.matched and is_recent and hmac.compare_digest(row[0].password_hash, answer.password_hash)
 
     def learn(self, user: User, password: str) -> None:
         """This password was just given to a user here."""

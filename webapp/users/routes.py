@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
-import contextlib
 import datetime
 from typing import Annotated
 
@@ -17,32 +14,19 @@ from webapp.bodies import json_body
 from webapp.dependencies import part
 from webapp.errors import Unauthenticated
 from webapp.openapi import MetaAnswer
-from webapp.users import schemas
+from webapp.users import basic, schemas
 from webapp.users.service import Users
 
-# Longer ones are wrong; what is compared and hashed stays small.
-_MAX_CREDENTIALS = 1_024
 # Bytes of the body of a login.
 _MAX_BODY = 4 * 1_024
 
 
 async def basic_credentials(request: Request, __: Annotated[None, BASIC]) -> tuple[str, str]:
     """User name and password. Raises `Unauthenticated`."""
-    scheme, _, encoded = authorization(request).partition(b" ")
-    if scheme.lower() == b"basic" and len(encoded) <= _MAX_CREDENTIALS:
-        with contextlib.suppress(binascii.Error):
-            username, colon, password = _text(base64.b64decode(encoded.strip(), validate=True)).partition(":")
-            if colon and username:
-                return username, password
-    raise Unauthenticated("login takes HTTP Basic authentication, user name and password", scheme="Basic")
-
-
-def _text(raw: bytes) -> str:
-    # Clients differ in how they encode what is not ASCII.
-    try:
-        return raw.decode()
-    except UnicodeDecodeError:
-        return raw.decode("latin-1")
+    found = basic.parse(authorization(request))
+    if found is None:
+        raise Unauthenticated("login takes HTTP Basic authentication, user name and password", scheme="Basic")
+    return found
 
 
 Credentials = Annotated[tuple[str, str], Depends(basic_credentials)]

@@ -1,0 +1,29 @@
+"""User name and password of HTTP Basic authentication."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import contextlib
+
+# Longer ones are wrong; what is compared and hashed stays small.
+_MAX_CREDENTIALS = 1_024
+
+
+def parse(header: bytes) -> tuple[str, str] | None:
+    """Those of a header's value, `None` for one that has none."""
+    scheme, _, encoded = header.partition(b" ")
+    if scheme.lower() == b"basic" and len(encoded) <= _MAX_CREDENTIALS:
+        with contextlib.suppress(binascii.Error):
+            username, colon, password = _text(base64.b64decode(encoded.strip(), validate=True)).partition(":")
+            if colon and username:
+                return username, password
+    return None
+
+
+def _text(raw: bytes) -> str:
+    # Clients differ in how they encode what is not ASCII.
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return raw.decode("latin-1")
