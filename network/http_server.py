@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import socket
+from typing import Any
 
 import uvicorn
 from prometheus_client import Counter, Gauge
@@ -52,6 +53,9 @@ class _Protocol(http1.BoundedProtocol):
         self.leave()
         OPEN.set(len(self.door))
         super().handle_websocket_upgrade()
+        protocol: Any = self.transport.get_protocol()
+        if isinstance(protocol, CuttableProtocol):
+            protocol.on_login = functools.partial(self.door.proved, self._visit)
 
     def refusal(self, status: int, text: str) -> tuple[list[tuple[bytes, bytes]], bytes]:
         answer = http.answer(errors.TooMany(text, retry_after=1) if status == 429 else errors.BadRequest(text))

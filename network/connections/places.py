@@ -35,10 +35,15 @@ class Place:
         self._stranger: Stranger | None = None
         self._owed = 0.0
         self._evict: Callable[[], object] | None = None
+        self._on_proof: Callable[[], None] | None = None
 
     def on_eviction(self, evict: Callable[[], object]) -> None:
         """Call this when another connection needs the place."""
         self._evict = evict
+
+    def on_proof(self, tell: Callable[[], None]) -> None:
+        """Call this when somebody has logged in."""
+        self._on_proof = tell
 
     @property
     def host(self) -> str:
@@ -88,6 +93,9 @@ class Place:
             self._places.table.proved(self._stranger)
             self._stranger = None
         STRANGERS.set(len(self._places.table))
+        if self._on_proof is not None:
+            self._on_proof()
+            self._on_proof = None
 
     def left(self) -> None:
         """The connection is gone."""

@@ -320,6 +320,10 @@ class Session:
         self._transport.send(device.Refused(n=n, reason=reason, detail=detail, retry_after=retry_after))
         self._answered()
 
+    def superseded(self, n: int) -> None:
+        """That number is not answered any more."""
+        self._answered()
+
     def detached(self, number: str, reason: str) -> None:
         """A device is no longer on this connection; a reason, if there is one, is sent to it."""
         self.numbers.discard(number)

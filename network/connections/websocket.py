@@ -166,13 +166,15 @@ def make_routes(connections: Connections, *, write_buffer: int) -> APIRouter:
             await websocket.send_denial_response(answer)
             return
         peer = websocket.client.host if websocket.client is not None else ""
-        host = connections.speaks_for(peer, websocket.headers.get("x-forwarded-for"))
+        # Some proxies add a line of their own to those of others.
+        host = connections.speaks_for(peer, ",".join(websocket.headers.getlist("x-forwarded-for")))
         place = connections.enter(host, UPGRADE)
         if place is None:
             detail = "too many connections on which nobody has logged in"
             answer = JSONResponse({"error": {"reason": "rate_limited", "detail": detail}}, 429, {"Retry-After": "1"})
             await websocket.send_denial_response(answer)
             return
+        place.on_proof(websocket.scope["extensions"][EXTENSION].on_login)
         try:
             await websocket.accept(subprotocol=name)
             transport = WebSocketTransport(websocket, SUBPROTOCOLS[name], host, write_buffer=write_buffer)

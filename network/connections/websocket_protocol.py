@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
@@ -58,6 +59,9 @@ class CuttableProtocol(WebSocketsSansIOProtocol):
         # Set while the application may take messages.
         self.readable = asyncio.Event()
         self.readable.set()
+        # For the application to call when somebody has logged in for the first time: what the connection took of the
+        # bounds of strangers over HTTP is given back.
+        self.on_login: Callable[[], None] = lambda: None
 
     # For the application.
 

@@ -33,6 +33,10 @@ class Origin(Protocol):
         """retry_after: seconds, for a reason that passes."""
         ...
 
+    def superseded(self, n: int) -> None:
+        """The same envelope came again, on this connection or another, and its decision is told under that number."""
+        ...
+
 
 class Transit(msgspec.Struct, eq=False):
     """An envelope in memory. It is decided when its sender has been told, so when it is stored or acknowledged.

@@ -37,6 +37,8 @@ class Undecided:
         key = (frame.sender, frame.id)
         earlier = self._waiting.get(key)
         if earlier is not None:
+            if earlier.origin is not None:
+                earlier.origin.superseded(earlier.n)
             earlier.origin, earlier.n = origin, frame.n
         elif key in self._decided:
             origin.accepted(frame.n)

@@ -145,6 +145,8 @@ class Sender:
     def refused(self, n: int, reason: str, detail: str = "", retry_after: int = 0) -> None:
         self.refusals.append((n, reason))
 
+    def superseded(self, n: int) -> None: ...
+
 
 RECIPIENT = "15550000002"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 
+import aiohttp
 import msgspec
 import pytest
 
@@ -15,6 +16,7 @@ from network.settings import Limits
 from tests.network.support import PATIENCE, Client, Network
 from tests.network.test_routing import ALICE, BOB
 from tidings.runtime.clock import ManualClock
+from tidings.runtime.settings import StrangerSettings
 from tidings.wire import device
 
 PAIRS = [("tcp", "sqlite"), ("msgpack", "sqlite")]
@@ -159,6 +161,18 @@ async def test_with_too_many_sends_unanswered_nothing_is_read_until_half_of_them
     await alice.accepted(3)
 
 
+async def test_sends_that_come_again_before_their_answer_are_unanswered_once(network: Network) -> None:
+    await network.start(limits=Limits(sends=8))
+    await network.register(ALICE, BOB)
+    alice, bob = await network.connect(ALICE), await network.connect(BOB)
+    for _ in range(5):
+        last = [alice.send(ALICE, BOB, f"m{i}") for i in range(3)]
+    bob.ack(*await bob.deliveries(3))
+    assert sorted(await alice.accepted(3)) == last
+    alice.send(ALICE, BOB, "m3")
+    await bob.deliveries(1)
+
+
 async def test_hundreds_of_devices_that_come_back_at_once_from_one_address_log_in(network: Network) -> None:
     numbers = [f"1555010{i:04}" for i in range(250)]
     await network.start()
@@ -180,6 +194,18 @@ async def test_hundreds_of_devices_that_come_back_at_once_from_one_address_log_i
 
     async with asyncio.timeout(3 * PATIENCE):
         await asyncio.gather(*map(come_back, numbers))
+
+
+async def test_whoever_logs_in_over_a_websocket_costs_nothing_of_the_bounds_over_http_either(network: Network) -> None:
+    # One connection at once, and no other before an hour.
+    await network.start(strangers=StrangerSettings(rate=0.0001, rate_each=0.0001))
+    await network.register(ALICE)
+    for _ in range(5):
+        client = await network.connect(ALICE)
+        await client.close()
+    url = f"http://127.0.0.1:{network.addresses.http[1]}/health"
+    async with aiohttp.ClientSession() as session, session.get(url) as answer:
+        assert answer.status == 200
 
 
 def test_tokens_come_back_to_whoever_logs_in() -> None:

@@ -5,18 +5,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import ipaddress
 import socket
-from collections.abc import AsyncIterator, Callable
+import ssl
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 import uvicorn
 from starlette.types import Receive, Scope, Send
 
-from tidings.runtime import http1, http_server
-from tidings.runtime.clock import SystemClock
+from tests.authority import Authority
+from tests.coreapp.signals import soon
+from tidings.runtime import door, http1, http_server
+from tidings.runtime.clock import Clock, ManualClock, SystemClock
 from tidings.runtime.door import Door
 from tidings.runtime.settings import StrangerSettings
+from tidings.runtime.strangers import Network
 
 UNLIMITED = StrangerSettings(rate=0.0, rate_each=0.0)
 
@@ -34,22 +40,32 @@ class Server(http_server.Server):
         keep_alive: int = 60,
         connections: int = 1_000,
         limits: StrangerSettings = UNLIMITED,
+        trusted: Sequence[Network] = (),
+        clock: Clock | None = None,
+        tls: ssl.SSLContext | None = None,
         **options: float,
     ) -> None:
-        door = Door(limits, SystemClock(), connections=connections, recognise=lambda given: given == b"known")
+        self.door = Door(
+            limits,
+            clock or SystemClock(),
+            connections=connections,
+            trusted=trusted,
+            recognise=lambda given: given == b"known",
+        )
         super().__init__(
             uvicorn.Config(
                 self._app,
                 interface="asgi3",
-                http=functools.partial(http1.BoundedProtocol, door=door, **options),  # type: ignore[arg-type]
+                http=functools.partial(http1.BoundedProtocol, door=self.door, **options),  # type: ignore[arg-type]
                 ws="none",
                 lifespan="off",
                 log_config=None,
                 timeout_keep_alive=keep_alive,
                 timeout_graceful_shutdown=1,
             ),
-            door,
+            self.door,
         )
+        self.tls = tls
         self.port = listener.getsockname()[1]
         self.served = 0
         self.received: asyncio.Queue[bytes] = asyncio.Queue()
@@ -310,3 +326,50 @@ async def test_of_too_many_connections_the_oldest_stranger_makes_room_and_who_ha
             assert (await answer(next_one[0]))[0] == 200
         good[1].write(b"GET / HTTP/1.1\r\n\r\n")
         assert (await answer(good[0]))[0] == 200
+
+
+PROXY = [ipaddress.ip_network("127.0.0.1")]
+
+
+@pytest.mark.parametrize("given", [b"known", b"good"])
+async def test_through_a_trusted_proxy_a_body_of_whoever_has_logged_in_may_be_long(given: bytes) -> None:
+    size = door.MAX_HELD + 2**20
+    async with serve(trusted=PROXY) as server, connected(server) as (reader, writer):
+        for _ in range(2):
+            writer.write(b"POST /read HTTP/1.1\r\nAuthorization: %b\r\nContent-Length: %d\r\n\r\n" % (given, size))
+            await write_on(writer, bytes(2**20), size)
+            assert (await answer(reader))[0] == 200
+
+
+async def test_what_is_refused_because_too_much_is_held_is_not_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(door, "MAX_HELD", 10)
+    async with serve() as server, connected(server) as (reader, writer):
+        writer.write(b"POST /read HTTP/1.1\r\nContent-Length: 20\r\n\r\n" + b"a" * 20)
+        assert b" 429 " in await reader.readline()
+        await reader.read()
+        assert server.received.empty()
+
+
+@pytest.mark.parametrize(
+    "lines", [[b"192.0.2.1,192.0.2.2"], [b"192.0.2.1", b"192.0.2.2"], [b"192.0.2.2", b"127.0.0.1"]]
+)
+def test_a_proxy_may_say_on_a_line_of_its_own_for_whom_it_speaks(lines: list[bytes]) -> None:
+    entrance = Door(StrangerSettings(), SystemClock(), connections=1, trusted=PROXY)
+    visit = entrance.enter("127.0.0.1", lambda: None)
+    assert isinstance(visit, door.Visit)
+    entrance.begin(visit, [(b"x-forwarded-for", line) for line in lines])
+    assert visit.payer == "192.0.2.2"
+
+
+async def test_whose_handshake_does_not_come_makes_room_for_others(tmp_path: Path) -> None:
+    clock, context = ManualClock(), Authority().server_context(tmp_path, "localhost")
+    limits = StrangerSettings(connections=1, rate=0.0, rate_each=0.0)
+    async with serve(limits=limits, clock=clock, tls=context) as server, connected(server) as (reader, _):
+        await soon(lambda: len(server.door) == 1)
+        clock.advance(2)
+        async with connected(server):
+            # Long before the handshake would be late.
+            async with asyncio.timeout(5):
+                with contextlib.suppress(ConnectionError):
+                    assert await reader.read() == b""
+            await soon(lambda: len(server.door) == 1)

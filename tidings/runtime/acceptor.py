@@ -60,10 +60,11 @@ class _Arrival:
         self.protocol: Visitor | None = None
 
     def close(self) -> None:
-        if self.protocol is not None:
-            self.protocol.give_way()
-        elif self.connecting is not None:
+        # During a handshake there is a protocol, which has no connection yet.
+        if self.connecting is not None and not self.connecting.done():
             self.connecting.cancel()
+        elif self.protocol is not None:
+            self.protocol.give_way()
 
 
 class Acceptor:

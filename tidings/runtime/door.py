@@ -39,6 +39,7 @@ class Visit:
 
     stranger: its place among those who have proved nothing; `None` once it has logged in, and for trusted proxies.
     proxied:  each request is another client's, so none proves anything for the next.
+    vouched:  of one that is proxied: the request that is under way has logged in.
     spent:    tokens that it gets back when it logs in; payer: the address that they are of.
     held:     bytes.
     """
@@ -47,6 +48,7 @@ class Visit:
     stranger: Stranger | None
     proxied: bool
     payer: str
+    vouched: bool = False
     spent: float = 0.0
     held: int = 0
     is_served: bool = False
@@ -124,9 +126,10 @@ class Door:
         self._room()
 
     def proved(self, visit: Visit) -> None:
-        """What it sent was a good token, password or key."""
+        """What it sent was a good token, password or key; or, when it has left, what came of it has logged in."""
         self._strangers.give_back(visit.payer, visit.spent)
         visit.spent = 0.0
+        visit.vouched = visit.proxied
         self.release(visit)
         if visit.stranger is not None:
             self._arrivals.give_back(visit.host, self._arrival)
@@ -143,7 +146,9 @@ class Door:
             if name == b"authorization":
                 authorization = value
             elif name == b"x-forwarded-for":
-                forwarded = value
+                # Some proxies add a line of their own to those of others.
+                forwarded = value if forwarded is None else forwarded + b"," + value
+        visit.vouched = False
         if visit.proxied:
             visit.payer, visit.spent = self._strangers.speaks_for(visit.host, forwarded), 0.0
         if authorization is not None and self._recognise(authorization):
@@ -166,6 +171,7 @@ class Door:
     def ended(self, visit: Visit) -> None:
         """The request was answered."""
         self.release(visit)
+        visit.vouched = False
         if visit.stranger is not None:
             visit.stranger.busy = False
 

@@ -143,11 +143,15 @@ class BoundedProtocol(StayingProtocol, Visitor):
 
     def _count(self, size: int) -> None:
         """Bytes of a stranger came, and were looked at."""
-        if self.transport.is_closing() or self.transport.get_protocol() is not self:
+        if self._visit.vouched or self.transport.is_closing() or self.transport.get_protocol() is not self:
             return
         is_dropped = not self._in_head and self.cycle is not None and self.cycle.response_complete
         wait = self.door.received(self._visit, size, is_held=not is_dropped)
         if self.door.is_full():
+            if self.cycle is not None:
+                # Whoever is refused sends it again, so that it must not be done, even if all of it is here.
+                self.cycle.disconnected = True
+                self.cycle.message_event.set()
             self.refuse(429, "too much is held for clients that have not logged in")
         elif wait:
             self.flow.pause_reading()
@@ -176,14 +180,18 @@ class BoundedProtocol(StayingProtocol, Visitor):
 
     def _watch_writing(self) -> None:
         if self._stall_timer is None:
-            self._unsent = math.inf if self._is_stranger else self._count_unsent()
+            self._unsent = math.inf if self._is_brief() else self._count_unsent()
             self._stall_timer = self.loop.call_later(self._stalled, self._is_written)
 
+    def _is_brief(self) -> bool:
+        """Are its answers those of strangers alone, which are short?"""
+        return self._is_stranger and not self._visit.proxied
+
     def _is_written(self) -> None:
-        """Somebody who reads slowly is served, but no stranger, whose answers are short."""
+        """Somebody who reads slowly is served, but no stranger."""
         self._stall_timer = None
         unsent = self._count_unsent()
-        if self._is_stranger or unsent >= self._unsent:
+        if self._is_brief() or unsent >= self._unsent:
             self.transport.abort()
         else:
             self._watch_writing()
@@ -249,6 +257,10 @@ class BoundedProtocol(StayingProtocol, Visitor):
 
     def _have_turn(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         self._turn_timer = None
+        if self.transport.is_closing():
+            # It was refused meanwhile.
+            self.door.given_up(self._visit)
+            return
         self.door.serve(self._visit, is_whole=not cycle.more_body)
         super()._start_asgi_task(cycle, app)
 
