@@ -268,7 +268,7 @@ async def test_accepted_means_acknowledged_or_stored_at_every_moment() -> None:
     router = Router(
         store,
         Everybody(),
-        known(store),
+        known(store, Quotas(pair_rate=0)),
         numbers=SequenceNumbers(clock, 0),
         clock=clock,
         limits=Limits(window=5, held=5),
