@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from tidings.runtime import first_password, process_secrets, secret_sources
 from tidings.runtime.process_secrets import CoreappSecrets
-from tidings.runtime.secret_files import OWNERS, derive
+from tidings.runtime.secret_files import OWNERS
 
 # Commands by the process whose secrets they read, where that is not their own name.
 _PROCESSES = {"robots": "handset"}
@@ -17,7 +17,7 @@ _OTHERS: Mapping[str, tuple[str, ...]] = {
     "TIDINGS_NETWORK_DB_URL": ("network",),
     "TIDINGS_HANDSET_DB_URL": ("handset",),
     "TIDINGS_OUTGOING_PROXY": ("webapp", "coreapp"),
-    "WA_API_KEY": ("webapp",),
+    "WA_API_KEY": ("webapp", "coreapp", "network"),
     first_password.VARIABLE: ("webapp",),
     first_password.VARIABLE + secret_sources.FILE: ("webapp",),
 }
@@ -30,10 +30,10 @@ def of(command: str, variables: Mapping[str, str], secrets: CoreappSecrets) -> d
     Coreapp reads them in this environment.
     """
     process = _PROCESSES.get(command, command)
-    derived = {}
+    derived: dict[str, Sequence[bytes]] = {}
     if (master := process_secrets.VARIABLES["master_key"]) in variables and secrets.settings_key.source == master:
-        derived["settings_key"] = " ".join(key.hex() for key in secrets.settings_key.keys)
-        derived["handset_key"] = " ".join(derive(key).hex() for key in secrets.master_key.keys)
+        derived["settings_key"] = secrets.settings_key.keys
+        derived["handset_key"] = process_secrets.derived("handset_key", secrets.master_key.keys)
     foreign = set()
     added = {}
     for field, name in process_secrets.VARIABLES.items():
@@ -41,6 +41,6 @@ def of(command: str, variables: Mapping[str, str], secrets: CoreappSecrets) -> d
         if field not in OWNERS[process]:
             foreign |= names
         elif field in derived and not names & variables.keys():
-            added[name] = derived[field]
+            added[name] = " ".join(key.hex() for key in derived[field])
     foreign |= {name for name, owners in _OTHERS.items() if process not in owners}
     return {name: value for name, value in variables.items() if name not in foreign} | added

@@ -19,7 +19,7 @@ from tidings.keys import checks, rotation, wrapping
 from tidings.keys.rotation import CannotRotate, Rotation
 from tidings.runtime import crashpoints, process_secrets
 from tidings.runtime.env import SettingsError
-from tidings.runtime.process_secrets import CoreappSecrets, SecretKeys
+from tidings.runtime.process_secrets import CoreappSecrets, SecretKeys, WebappSecrets
 from tidings.runtime.secret_files import SecretFiles
 from tidings.storage.business import (
     accounts,
@@ -169,6 +169,45 @@ async def test_a_rotation_that_is_killed_anywhere_goes_on_with_the_same_key(
     assert halfway.master_key.keys[0] in done.master_key.keys
     for name in (key_checks.MASTER, key_checks.SETTINGS):
         assert (await scene.rotation(name).state()).left == 0
+
+
+async def test_a_new_key_that_only_some_processes_were_given_before_a_kill_is_given_to_the_others(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await scene.start()
+    write = SecretFiles._write
+
+    def killed_behind_the_first(self: SecretFiles, process: str, content: dict[str, str]) -> None:
+        if process != "coreapp":
+            raise Killed
+        write(self, process, content)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(SecretFiles, "_write", killed_behind_the_first)
+        with pytest.raises(Killed):
+            await scene.rotation(key_checks.SETTINGS).rotate()
+    await scene.rotation(key_checks.SETTINGS).rotate()
+    webapp = process_secrets.read(WebappSecrets, {}, scene.directory).settings_key
+    assert webapp == scene.secrets().settings_key
+    await checks.require_settings(scene.database, webapp)
+    assert await scene.settings(webapp.keys) == [b"canary"] * 3 + [URL.encode()]
+
+
+async def test_of_two_rotations_at_once_one_gives_up_and_no_key_is_lost(scene: Scene) -> None:
+    await scene.start()
+    [old] = scene.secrets().master_key.keys
+    both = f"{'01' * 32} {old.hex()}"
+
+    def read() -> tuple[bytes, ...]:
+        scene.files.replace("master_key", both, present=old.hex())
+        return (old,)
+
+    late = scene.rotation(key_checks.MASTER, SecretKeys((old,), read, scene.secrets().master_key.source))
+    with pytest.raises(CannotRotate, match=r"master_key was changed meanwhile: is another `tidings keys` running\?"):
+        await late.rotate()
+    assert scene.secrets().master_key.keys == (bytes.fromhex("01" * 32), old)
+    await scene.rotation(key_checks.MASTER).rotate()
+    assert await scene.data_keys([bytes.fromhex("01" * 32)]) == {DATA_KEY}
 
 
 async def test_a_wrong_key_is_one_clear_line_at_the_first_start_and_every_other(scene: Scene) -> None:

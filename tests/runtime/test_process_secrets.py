@@ -69,7 +69,7 @@ def test_each_process_has_a_file_of_its_own_secrets_alone_and_what_is_shared_is_
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE((tmp_path / "secrets").stat().st_mode) == 0o700
     shown = repr(first) + repr(first.master_key) + repr(env.printable(Holder(data_dir=tmp_path, secrets=first)))
-    assert not any(value in shown for content in made.values() for value in content.values())
+    assert not any(value in shown for content in files(tmp_path).values() for value in content.values())
 
 
 def test_processes_that_start_at_once_make_them_once(tmp_path: Path) -> None:
@@ -94,6 +94,36 @@ def test_the_one_file_of_earlier_releases_is_moved_and_opens_what_it_opened(tmp_
     ring = e2ee.Keyring.from_master(bytes.fromhex(OLD["master_key"]), 1)
     assert found.settings_key.keys == (ring.data_keys[1],)
     assert process_secrets.read(HandsetSecrets, {}, tmp_path).handset_key.keys == (ring.data_keys[1],)
+
+
+@pytest.mark.parametrize("left", [{}, OLD])
+def test_who_lacks_the_master_key_that_others_are_given_leaves_them_what_they_derive_from_it(
+    tmp_path: Path, left: dict[str, str]
+) -> None:
+    # All processes of earlier releases made the one file when anything was missing in their environment.
+    if left:
+        (tmp_path / "secrets.json").write_text(json.dumps(left))
+    derived = secret_files.derive(bytes.fromhex(HEX))
+    first = process_secrets.read(NetworkSecrets, {}, tmp_path)
+    assert files(tmp_path)["webapp"]["settings_key"] == files(tmp_path)["handset"]["handset_key"] == ""
+    assert secrets(tmp_path, TIDINGS_MASTER_KEY=HEX).settings_key.keys == (derived,)
+    assert of_coreapp(tmp_path, TIDINGS_MASTER_KEY=HEX).settings_key.keys == (derived,)
+    assert process_secrets.read(HandsetSecrets, {"TIDINGS_MASTER_KEY": HEX}, tmp_path).handset_key.keys == (derived,)
+    assert secrets(tmp_path).settings_key.keys == (derived,)
+    assert process_secrets.read(NetworkSecrets, {}, tmp_path) == first
+    assert all(all(content.values()) for content in files(tmp_path).values())
+
+
+def test_robots_open_their_store_while_the_master_key_that_it_is_derived_from_is_rotated(tmp_path: Path) -> None:
+    variables = {"TIDINGS_MASTER_KEY": HEX, "TIDINGS_REGISTRATION_KEY": "r"}
+    before = process_secrets.read(HandsetSecrets, variables, tmp_path).handset_key
+    both = variables | {"TIDINGS_MASTER_KEY": f"{'01' * 32} {HEX}"}
+    assert process_secrets.read(HandsetSecrets, both, tmp_path).handset_key.keys[0] == before.keys[0]
+    found = of_coreapp(tmp_path, TIDINGS_LINK_KEY="l", TIDINGS_WEBHOOK_SECRET=OLD["webhook_secret"], **both)
+    assert not (tmp_path / "secrets").exists()
+    given = child_environment.of("robots", both, found)
+    assert process_secrets.read(HandsetSecrets, given, tmp_path).handset_key.keys[0] == before.keys[0]
+    assert found.settings_key.keys == tuple(map(secret_files.derive, found.master_key.keys))
 
 
 def test_a_move_that_was_killed_anywhere_goes_on_and_loses_nothing(
@@ -254,7 +284,11 @@ def test_a_damaged_file_of_an_earlier_release_is_not_moved(tmp_path: Path, conte
 def test_one_secret_is_replaced_in_every_file_that_has_it(tmp_path: Path) -> None:
     of_coreapp(tmp_path)
     before = files(tmp_path)
-    changed = SecretFiles(tmp_path).replace("settings_key", "new")
+    with pytest.raises(secret_files.ChangedMeanwhile):
+        SecretFiles(tmp_path).replace("settings_key", "new", present="other")
+    assert files(tmp_path) == before
+    present = before["coreapp"]["settings_key"]
+    changed = SecretFiles(tmp_path).replace("settings_key", "new", present=present)
     assert [path.stem for path in changed] == ["coreapp", "webapp"]
     for name, content in files(tmp_path).items():
         assert content == before[name] | ({"settings_key": "new"} if "settings_key" in content else {})
@@ -298,9 +332,11 @@ def test_children_are_given_their_own_secrets_alone(tmp_path: Path) -> None:
         "TIDINGS_WEBHOOK_SECRET",
         "WA_DB_PASSWORD",
         "TIDINGS_BUSINESS_DB_URL",
+        "WA_API_KEY",
         "TIDINGS_SETTINGS_KEY",
     }
-    assert own["network"] == {"TIDINGS_REGISTRATION_KEY", "WA_DB_PASSWORD", "TIDINGS_NETWORK_DB_URL"}
+    # Each of those that serve metrics has the key for them.
+    assert own["network"] == {"TIDINGS_REGISTRATION_KEY", "WA_DB_PASSWORD", "TIDINGS_NETWORK_DB_URL", "WA_API_KEY"}
     assert own["robots"] == {"TIDINGS_REGISTRATION_KEY", "TIDINGS_HANDSET_KEY"}
     assert given["webapp"]["TIDINGS_SETTINGS_KEY"] == given["robots"]["TIDINGS_HANDSET_KEY"] == derived
 

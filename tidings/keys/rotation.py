@@ -20,7 +20,7 @@ from tidings.e2ee.master_keys import MasterKeys, key_id
 from tidings.keys import wrapping
 from tidings.runtime import crashpoints
 from tidings.runtime.process_secrets import KEY_LENGTH, SecretKeys
-from tidings.runtime.secret_files import SecretFiles
+from tidings.runtime.secret_files import ChangedMeanwhile, SecretFiles
 from tidings.storage.business import key_checks, sealed_rows
 from tidings.storage.business.key_checks import KeyCheck
 from tidings.storage.database import Database
@@ -85,8 +85,8 @@ class Rotation:
         """Steps 1 to 3; how many rows were sealed again. Raises `CannotRotate`."""
         check = await self._check()
         keys = self._keys.read()
-        if not check.previous and key_id(keys[0]) == check.key_id:
-            keys = self._make(keys)
+        if not check.previous:
+            keys = self._make(keys) if key_id(keys[0]) == check.key_id else self._spread(keys)
         crashpoints.reach(crashpoints.AFTER_NEW_KEY_BEFORE_USE)
         if not check.previous:
             known = [key_id(key) for key in keys]
@@ -112,7 +112,7 @@ class Rotation:
             raise CannotRotate(f"{self._name} key: {state.left} rows are under another still: set them again")
         current = next(key for key in self._keys.read() if key_id(key) == check.key_id)
         if self._is_ours():
-            self._files.replace(f"{self._name}_key", current.hex())
+            self._replace(self._keys.read(), (current,))
         await self._keep(KeyCheck(self._name, check.key_id, "", check.changed_at))
         where = "" if self._is_ours() else f"; it may go from {self._keys.source}"
         self._say(f"{self._name} key: {check.previous} is needed no more{where}")
@@ -126,9 +126,22 @@ class Rotation:
             raise CannotRotate(
                 f"{self._keys.source} has no new {self._name} key: put one before the present one, and a space between"
             )
-        fresh = secrets.token_bytes(KEY_LENGTH)
-        self._files.replace(f"{self._name}_key", f"{fresh.hex()} {keys[0].hex()}")
-        return fresh, keys[0]
+        fresh = secrets.token_bytes(KEY_LENGTH), keys[0]
+        self._replace(keys, fresh)
+        return fresh
+
+    def _spread(self, keys: tuple[bytes, ...]) -> tuple[bytes, ...]:
+        """Whoever made the new one may have been killed before every process had it."""
+        if self._is_ours():
+            self._replace(keys, keys)
+        return keys
+
+    def _replace(self, present: Sequence[bytes], keys: Sequence[bytes]) -> None:
+        """Keys in our own files. Another rotation that runs would be left with a key that nobody keeps."""
+        try:
+            self._files.replace(f"{self._name}_key", _text(keys), present=_text(present))
+        except ChangedMeanwhile as error:
+            raise CannotRotate(f"{error}: is another `tidings keys` running?") from None
 
     async def _seal(self, keys: Sequence[bytes]) -> int:
         if self._name == key_checks.MASTER:
@@ -150,3 +163,7 @@ class Rotation:
     async def _keep(self, check: KeyCheck) -> None:
         work: Callable[..., Awaitable[None]] = lambda connection: key_checks.replace(connection, check)  # noqa: E731
         await self._database.persist(work, patience=30.0, about="keys")
+
+
+def _text(keys: Sequence[bytes]) -> str:
+    return " ".join(key.hex() for key in keys)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -152,7 +152,7 @@ class _Reader:
         master = self._variables.get(VARIABLES["master_key"], "")
         if name in _ONCE_DERIVED and master and not self._files.exist(self._process):
             keys = parse_keys(master, VARIABLES["master_key"])
-            return " ".join(derive(key).hex() for key in keys), VARIABLES["master_key"]
+            return " ".join(key.hex() for key in derived(name, keys)), VARIABLES["master_key"]
         path = self._files.path(self._process)
         try:
             kept = self._files.load(self._process, master)
@@ -163,6 +163,15 @@ class _Reader:
         if not kept.get(name):
             raise SecretUnavailable(f"{path}: has no {name}; add it there or set {variable}")
         return kept[name], str(path)
+
+
+def derived(name: str, master_keys: Sequence[bytes]) -> Sequence[bytes]:
+    """The settings or handset keys that earlier releases had with these master keys, of which the first is the newest.
+
+    The handset key is not rotated: the oldest comes first.
+    """
+    keys = [derive(key) for key in master_keys]
+    return keys[::-1] if name == "handset_key" else keys
 
 
 def parse_keys(value: str, source: str) -> tuple[bytes, ...]:

@@ -5,8 +5,9 @@
     secrets/network.json   registration_key
     secrets/handset.json   registration_key, handset_key
 
-All are made together, so that what several processes need is the same in each. A file is on disk under its name, whole,
-before anything that it protects can be.
+All are made together, so that what several processes need is the same in each; what may have to be derived from a
+master key that only its owner is given is empty until its owner comes. A file is on disk under its name, whole, before
+anything that it protects can be.
 """
 
 from __future__ import annotations
@@ -33,6 +34,9 @@ OWNERS: Mapping[str, tuple[str, ...]] = {
 }
 # What the one file had that all processes of earlier releases read.
 _LEGACY = ("jwt_key", "link_key", "registration_key", "master_key", "webhook_secret")
+# Once derived from the master key, which may be in the environment of those alone that have these: nobody else makes
+# them without one. They are empty until then.
+_DERIVED = ("settings_key", "handset_key")
 _KEY_LENGTH = 32
 
 
@@ -44,6 +48,10 @@ def derive(master_key: bytes) -> bytes:
     """The key under which earlier releases sealed settings and handsets' stores: now a secret of its own."""
     info = b"Tidings data key v1" + b"\x01\x00\x00\x00\x01"
     return HKDF(hashes.SHA256(), _KEY_LENGTH, salt=bytes(_KEY_LENGTH), info=info).derive(master_key)
+
+
+class ChangedMeanwhile(Exception):
+    """Somebody else has changed a secret since it was read."""
 
 
 class SecretFiles:
@@ -67,14 +75,15 @@ class SecretFiles:
         master_key: the one in the environment, hexadecimal; empty for none. Raises `UnusableFile` and `OSError`.
         """
         # Read before writing: what is there serves on a full or read-only disk, too.
-        if not self._legacy.exists() and (found := self._read(process)) is not None:
+        found = None if self._legacy.exists() else self._read(process)
+        if found is not None and not any(found.get(field) == "" for field in _DERIVED):
             return found
         legacy = self._read_legacy()
         try:
             private_files.make_directory(self.directory)
             with self._alone():
                 # Another process may have made them meanwhile.
-                self._make(master_key)
+                self._make(process, master_key)
         except OSError:
             if legacy is None:
                 raise
@@ -83,10 +92,15 @@ class SecretFiles:
         assert made is not None
         return made
 
-    def replace(self, field: str, value: str) -> list[Path]:
-        """Put another value in the place of a secret in every file that has it; the files, the Coreapp's first."""
-        changed = []
+    def replace(self, field: str, value: str, *, present: str) -> list[Path]:
+        """Put another value in the place of a secret in every file that has it; the files, the Coreapp's first.
+
+        present: its value there, as it was read. Raises `ChangedMeanwhile` when it is another one by now.
+        """
+        changed: list[Path] = []
         with self._alone():
+            if (self._read("coreapp") or {}).get(field, "").split() != present.split():
+                raise ChangedMeanwhile(f"{self.path('coreapp')}: {field} was changed meanwhile")
             for process in sorted(OWNERS, key=lambda name: name != "coreapp"):
                 found = self._read(process)
                 if found is not None and field in found:
@@ -94,15 +108,20 @@ class SecretFiles:
                     changed.append(self.path(process))
         return changed
 
-    def _make(self, master_key: str) -> None:
-        present = {process: self._read(process) for process in OWNERS}
+    def _make(self, process: str, master_key: str) -> None:
+        present = {name: self._read(name) for name in OWNERS}
         legacy = self._read_legacy() or {}
-        known = _complete(legacy, master_key)
-        for found in present.values():
-            known |= found or {}
-        for process, fields in OWNERS.items():
-            if present[process] is None:
-                self._write(process, {field: known.setdefault(field, _generate(field)) for field in fields})
+        kept = {field: value for found in present.values() for field, value in (found or {}).items() if value}
+        known = _complete(legacy | kept, master_key) | kept
+        made = set(known if master_key else kept) | set(OWNERS[process])
+        for name, fields in OWNERS.items():
+            before = present[name]
+            content = dict(before if before is not None else dict.fromkeys(fields, ""))
+            for field, value in content.items():
+                if not value and (field in made if field in _DERIVED else before is None):
+                    content[field] = known.setdefault(field, _generate(field))
+            if content != before:
+                self._write(name, content)
         _sync(self._data_dir)
         if legacy:
             # Everything of it is in the files that need it, and those are on disk.
@@ -149,8 +168,8 @@ def _complete(legacy: Mapping[str, str], master_key: str) -> dict[str, str]:
     master = master_key or legacy.get("master_key", "")
     with contextlib.suppress(ValueError):
         if master:
-            # A master key that is none is reported where it is read.
-            known["settings_key"] = known["handset_key"] = derive(bytes.fromhex(master.split()[0])).hex()
+            # A master key that is none is reported where it is read. Of several the last is the one that was first.
+            known["settings_key"] = known["handset_key"] = derive(bytes.fromhex(master.split()[-1])).hex()
     return known
 
 
