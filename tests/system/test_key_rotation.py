@@ -53,6 +53,8 @@ async def test_new_keys_under_load_lose_nothing_though_the_command_and_the_corea
             texts.append(f"message {len(texts)}")
             body = {"to": READER, "type": "text", "text": {"body": texts[-1]}}
             await business.must("POST", "/v1/messages", body)
+            # Below the rate limit of messages, 80 a second.
+            await asyncio.sleep(0.015)
 
     sending = asyncio.create_task(send())
     killed = await asyncio.to_thread(rotate, installation, TIDINGS_CRASH_AT="after-rewrapped-row")

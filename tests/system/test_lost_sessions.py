@@ -63,8 +63,8 @@ class Scene:
 
     async def restore(self) -> None:
         """From a backup that is made just before: every session is gone, the keys and the webhook are the same."""
-        data = (await self.business.must("POST", "/v1/settings/backup", {"password": "sealed"}))["settings"]["data"]
-        await self.business.must("POST", "/v1/settings/restore", {"password": "sealed", "data": data})
+        data = (await self.business.must("POST", "/v1/settings/backup", {"password": "sealed26"}))["settings"]["data"]
+        await self.business.must("POST", "/v1/settings/restore", {"password": "sealed26", "data": data})
 
     async def delete_sessions(self) -> None:
         """With the statements of the page for those who run Tidings, word for word."""
