@@ -32,6 +32,7 @@ from packaging.version import Version
 ROOT = Path(__file__).parents[1]
 SNAPSHOT = ROOT / ".ci" / "advisories.json"
 RUNTIME = "requirements.lock"
+SPDX = get_spdx_licensing()
 # All of them let others use, change and sell what is built on the package; MPL-2.0 asks only for changes of itself.
 PERMITTED = {
     "0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "BlueOak-1.0.0", "CC0-1.0", "HPND", "ISC", "MIT", "MIT-0",
@@ -194,12 +195,11 @@ def licence_of(name: str) -> str:
 
 def is_permitted(expression: str) -> bool:
     """Whether the licences allowed here suffice to use something: all of an AND, one of an OR."""
-    parsed = get_spdx_licensing().parse(expression)
+    parsed = SPDX.parse(expression)
     if parsed is None:
         return False
-    values = {symbol: get_spdx_licensing().TRUE if str(symbol) in PERMITTED else get_spdx_licensing().FALSE
-              for symbol in parsed.symbols}  # fmt: skip
-    return bool(parsed.subs(values).simplify() == get_spdx_licensing().TRUE)
+    values = {symbol: SPDX.TRUE if str(symbol) in PERMITTED else SPDX.FALSE for symbol in parsed.symbols}
+    return bool(parsed.subs(values).simplify() == SPDX.TRUE)
 
 
 def licences(locks: Sequence[Path]) -> int:

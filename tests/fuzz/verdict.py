@@ -7,7 +7,7 @@ import urllib.request
 from typing import Any
 
 from harness import processes
-from tests.fuzz.rig import Target
+from tests.fuzz.rig import API_KEY, Target
 from tests.fuzz.run import Outcome
 
 # Bytes that a process may have held at most.
@@ -54,6 +54,6 @@ def never_taken(outcome: Outcome) -> list[str]:
 
 
 def _get(target: Target, path: str) -> Any:
-    request = urllib.request.Request(target.url + path, headers={"Authorization": f"Bearer {target.token}"})
+    request = urllib.request.Request(target.url + path, headers={"Authorization": f"Apikey {API_KEY}"})
     with urllib.request.urlopen(request, timeout=30) as answer:
         return json.loads(answer.read())

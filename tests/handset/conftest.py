@@ -50,6 +50,7 @@ class LiveNetwork:
             secrets=NetworkSecrets(registration_key=SECRETS.registration_key),
             data_dir=self.folder,
             blobs=network.settings.Blobs(directory=self.folder / "blobs"),
+            allowances=network.settings.Allowances(one_time=500),
             http_address=self.http,
             tcp_address=self.tcp,
             embedded=True,

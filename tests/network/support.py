@@ -17,7 +17,7 @@ import websockets
 
 from network import services
 from network.services import Addresses
-from network.settings import Blobs, Limits, Settings
+from network.settings import Blobs, Limits, Quotas, Settings
 from tidings.e2ee.identity import IdentityKeyPair
 from tidings.e2ee.prekeys import KyberPreKey, PreKey, SignedPreKey
 from tidings.runtime.clock import Clock
@@ -239,6 +239,10 @@ class Client:
             await self.closed.wait()
 
 
+# For tests of other things than quotas.
+ROOMY = Quotas(share=10**6, share_bytes=10**9, pair_burst=10**6)
+
+
 class Network:
     """A network process on this event loop; may be started again on the same database."""
 
@@ -263,6 +267,7 @@ class Network:
             http_address=("127.0.0.1", 0),
             tcp_address=("127.0.0.1", 0),
             limits=limits or Limits(),
+            quotas=ROOMY,
         )
         settings = settings.model_copy(update=changes)
         self._stop = asyncio.Event()

@@ -20,7 +20,8 @@ How to write one, in `test_<part>.py`:
   resident memory to its exact peak (limit 64 MiB), its CPU as a share of one core (limit 5 %), and the longest that
   each kind of other caller waits (limit 1 s, none of them refused; `delay=`, `refusals=`). Another limit is an
   argument, `None` records without one. The kinds of others are in `bystanders.py`, which is a process of its own.
-- In a short form of a second or two, costs that are paid once are not spread: it allows 0.25 s of CPU more.
+- In a short form of a second or two, costs that are paid once are not spread, and other tests run beside it: it allows
+  three times the CPU and the delay, and 0.25 s of CPU more. The long form keeps the limits as they are.
 - `strike.figure(...)` and `figures.record(...)` are for everything else that has a limit. Every figure is written to
   `build/security/figures.jsonl` before it is asserted, and `make test-security` prints them all as a table.
 - `form.pick(short=..., long=...)`, `form.count(...)`: short forms of a module take a few seconds altogether; a long one

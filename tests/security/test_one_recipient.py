@@ -102,7 +102,6 @@ async def test_forged_messages_far_ahead_delay_nobody_and_are_told_in_one_error(
             on="coreapp",
             others=("messages", "read"),
             cpu=None,
-            delay=form.pick(short=3.0, long=1.0),
         ) as strike,
     ):
         for n in range(FORGED):
@@ -136,7 +135,6 @@ async def test_a_flood_of_undecryptable_messages_does_not_fill_the_callback_queu
             on="coreapp",
             others=("messages", "read"),
             cpu=None,
-            delay=form.pick(short=3.0, long=1.0),
         ) as strike,
     ):
         for _ in range(form.count(short=1, long=4)):
@@ -163,7 +161,6 @@ async def test_a_flood_of_texts_of_one_recipient_delays_no_callback_about_anothe
             on="coreapp",
             others=("messages", "read"),
             cpu=None,
-            delay=form.pick(short=3.0, long=1.0),
         ) as strike,
     ):
         for _ in range(form.count(short=1, long=4)):

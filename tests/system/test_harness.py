@@ -30,7 +30,7 @@ async def sink(tmp_path: Path) -> AsyncIterator[SinkProcess]:
 
 async def post(sink: SinkProcess, event_id: str, body: bytes, *, key: bytes | None = None) -> int:
     """A callback as the Coreapp posts it."""
-    headers = signature.headers(key or signature.secret_bytes(SECRET), event_id, 1_700_000_000, body)
+    headers = signature.headers([key or signature.secret_bytes(SECRET)], event_id, 1_700_000_000, body)
     head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
     request = f"POST /callback HTTP/1.1\r\nHost: sink\r\n{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
     connection = await Business(sink.port).connect()

@@ -63,7 +63,6 @@ async def test_while_the_database_hangs_every_call_is_answered_within_5_seconds(
     def calls() -> list[Awaitable[httpx.Response]]:
         settings: dict[str, Any] = {"sent_status": True}
         return [
-            http.post("/v1/users/login", headers=basic("admin", PASSWORD)),
             http.get("/v1/users"),
             http.post("/v1/users", json={"username": "annette", "password": PASSWORD}),
             http.get("/v1/settings/application"),
@@ -73,8 +72,12 @@ async def test_while_the_database_hangs_every_call_is_answered_within_5_seconds(
     hanging.pause()
     health, *answers = await asyncio.gather(*map(timed, [http.get("/v1/health"), *guesses(), *calls()]))
     assert health[0].json()["health"] == {"gateway_status": "disconnected"}
-    assert {code(answer) for answer, _ in answers} == {(500, 1023)}
+    # One address may guess ten times before the database is asked whether it may go on.
+    assert {code(answer) for answer, _ in answers} <= {(500, 1023), (429, 1015)}
+    assert {code(answer) for answer, _ in answers[12:]} == {(500, 1023)}
     assert max(seconds for _, seconds in (health, *answers)) < ANSWER_SECONDS
+    # A password that was right a moment ago needs no database, as little as a token does.
+    assert (await http.post("/v1/users/login", headers=basic("admin", PASSWORD))).status_code == 200
     # The Coreapp is asked as ever: whoever has a token needs no database for a message.
     assert (await api.send()).status_code == 201
 

@@ -31,6 +31,8 @@ _HANDSHAKE = 8.0
 _FULL_EACH, _FULL = 20.0, 4.0
 # Bytes that are held for strangers: heads that are not complete, and bodies that nobody has read.
 MAX_HELD = 8 * 1024 * 1024
+# Of them for each connection, whatever the others hold: a head and a login's body.
+HELD_EACH = 16 * 1024
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -195,9 +197,9 @@ class Door:
         visit.spent += tokens
         return self._strangers.reserve(visit.host, tokens)
 
-    def is_full(self) -> bool:
-        """Is more held for strangers than may be?"""
-        return self._held > MAX_HELD
+    def is_over(self, visit: Visit) -> bool:
+        """Is more held for strangers than may be, and is it this one's turn to go? Who holds little is not."""
+        return self._held > MAX_HELD and visit.held > HELD_EACH
 
     def release(self, visit: Visit) -> None:
         """What it had sent is not held any more."""

@@ -147,7 +147,7 @@ class BoundedProtocol(StayingProtocol, Visitor):
             return
         is_dropped = not self._in_head and self.cycle is not None and self.cycle.response_complete
         wait = self.door.received(self._visit, size, is_held=not is_dropped)
-        if self.door.is_full():
+        if self.door.is_over(self._visit):
             if self.cycle is not None:
                 # Whoever is refused sends it again, so that it must not be done, even if all of it is here.
                 self.cycle.disconnected = True

@@ -59,7 +59,7 @@ class StrangerSettings(env.Variables):
 
     connections: Annotated[int, env.integer(1, 100_000)] = env.variable("TIDINGS_HTTP_STRANGERS", 256)
     connections_each: Annotated[int, env.integer(1, 100_000)] = env.variable("TIDINGS_HTTP_STRANGERS_EACH", 100)
-    rate: Annotated[float, env.number()] = env.variable("TIDINGS_HTTP_STRANGERS_RATE", 30.0)
+    rate: Annotated[float, env.number()] = env.variable("TIDINGS_HTTP_STRANGERS_RATE", 24.0)
     rate_each: Annotated[float, env.number()] = env.variable("TIDINGS_HTTP_STRANGERS_RATE_EACH", 10.0)
 
 
