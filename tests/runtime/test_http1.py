@@ -343,6 +343,7 @@ async def test_through_a_trusted_proxy_a_body_of_whoever_has_logged_in_may_be_lo
 
 async def test_what_is_refused_because_too_much_is_held_is_not_done(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(door, "MAX_HELD", 10)
+    monkeypatch.setattr(door, "HELD_EACH", 10)
     async with serve() as server, connected(server) as (reader, writer):
         writer.write(b"POST /read HTTP/1.1\r\nContent-Length: 20\r\n\r\n" + b"a" * 20)
         assert b" 429 " in await reader.readline()
