@@ -146,7 +146,7 @@ async def test_acknowledgements_without_a_login_hold_up_nobody(
     async with attack(f"4 MB of acknowledgements, {carrier}", on="network", others=OTHERS) as strike:
         lines = await dial_all(target, carrier, 4)
         await asyncio.gather(*(line.pour(line.frame(acks), form.pick(1.0, 10.0)) for line in lines))
-        await strike.last(form.pick(1.5, 15.0))
+        await strike.last(form.pick(0.6, 15.0))
 
 
 @both
@@ -158,20 +158,20 @@ async def test_frames_that_never_end_cost_little_memory(
         for line in lines:
             line.writer.write(line.start_of(4 * 2**20) + bytes(2**20))
             line.writer.write(line.start_of(4000) + bytes(3000))
-        await strike.last(form.pick(2.0, 20.0))
+        await strike.last(form.pick(0.8, 20.0))
 
 
 @both
 async def test_answers_that_nobody_reads_do_not_grow(target: Target, attack: Attack, form: Form, carrier: str) -> None:
     async with attack(f"pongs that nobody reads, {carrier}", on="network", others=OTHERS):
         (line,) = await dial_all(target, carrier, 1)
-        await line.pour(line.frame(device.Ping()) * 10_000, form.pick(1.5, 30.0))
+        await line.pour(line.frame(device.Ping()) * 10_000, form.pick(0.6, 30.0))
 
 
 async def test_answers_that_a_device_does_not_read_do_not_grow(target: Target, attack: Attack, form: Form) -> None:
     async with attack("pongs that a device does not read", on="network", others=OTHERS):
         line = await logged_in(target, "15550190101")
-        await line.pour(line.frame(device.Ping()) * 10_000, form.pick(1.5, 30.0))
+        await line.pour(line.frame(device.Ping()) * 10_000, form.pick(0.6, 30.0))
 
 
 async def test_what_a_device_sends_in_vain_has_its_pace(target: Target, attack: Attack, form: Form) -> None:
@@ -179,7 +179,7 @@ async def test_what_a_device_sends_in_vain_has_its_pace(target: Target, attack: 
     async with attack("stray acknowledgements of a device", on="network", others=OTHERS, cpu=20):
         line = await logged_in(target, "15550190102")
         reading = asyncio.create_task(line.swallow())
-        await line.pour(line.frame(device.Ack(n=[1] * 100_000)), form.pick(1.5, 30.0))
+        await line.pour(line.frame(device.Ack(n=[1] * 100_000)), form.pick(0.6, 30.0))
         reading.cancel()
 
 
@@ -192,18 +192,18 @@ async def test_wrong_logins_and_pings_cost_little(target: Target, attack: Attack
             *(
                 line.pour(
                     line.frame(device.Login(1, f"1555019{n:04}", "x" * 43)) * 100 + line.frame(device.Ping()) * 100,
-                    form.pick(1.5, 20.0),
+                    form.pick(0.6, 20.0),
                 )
                 for n, line in enumerate(lines)
             )
         )
-        await strike.last(form.pick(1.5, 20.0))
+        await strike.last(form.pick(0.6, 20.0))
         for task in reading:
             task.cancel()
 
 
 async def test_connecting_again_and_again_costs_little(target: Target, attack: Attack, form: Form) -> None:
-    seconds = form.pick(1.5, 20.0)
+    seconds = form.pick(0.6, 20.0)
 
     async def connect(addresses: Sequence[str]) -> int:
         tried = 0
@@ -233,11 +233,11 @@ async def test_control_frames_and_fragments_of_websockets_cost_little(
         data = message(PING, b"x" * 100) if kind == "pings" else message(0, b"", last=False)
         for line in lines:
             line.writer.write(message(BINARY, b"", last=False) if kind != "pings" else b"")
-        await asyncio.gather(*(line.pour(data * 5000, form.pick(1.5, 20.0)) for line in lines))
+        await asyncio.gather(*(line.pour(data * 5000, form.pick(0.6, 20.0)) for line in lines))
 
 
 async def test_codes_and_tries_of_them_are_rationed(target: Target, attack: Attack, form: Form) -> None:
-    seconds = form.pick(1.5, 20.0)
+    seconds = form.pick(0.6, 20.0)
     answered: dict[int, int] = {}
     number = registration("15550190103", prekeys=0, kyber=False)
 
