@@ -8,6 +8,10 @@ BIN    := $(VENV)/bin
 LOCK   := $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate --no-emit-index-url \
           --no-emit-find-links --python-version 3.11 $(if $(UPGRADE),--upgrade)
 
+# Kills that take long: with the crash test, not in the suite of every change.
+KILLS  := tests/system/test_group_kills.py tests/system/test_media_kills.py tests/system/test_key_rotation.py \
+          tests/handset/test_group_terminal.py::test_robots_killed_while_a_group_talks_read_each_message_once
+
 help:  ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
@@ -21,7 +25,7 @@ migrate: $(VENV)/.runtime  ## bring the tables of the database to this version
 	@exec $(BIN)/tidings migrate
 
 test: services  ## all tests but the long ones (under 15 minutes)
-	@exec $(BIN)/python -m pytest -n 2 --dist loadfile --durations=10 --ignore=tests/crash --ignore=tests/reliability --ignore=tests/interop -o faulthandler_timeout=300
+	@exec $(BIN)/python -m pytest -n 2 --dist loadfile --durations=10 $(KILLS:%=--deselect=%) --ignore=tests/crash --ignore=tests/reliability --ignore=tests/interop -o faulthandler_timeout=300
 
 check: $(VENV)/.dev  ## style, types, imports, licences, known vulnerabilities
 	@.ci/check
@@ -29,7 +33,7 @@ check: $(VENV)/.dev  ## style, types, imports, licences, known vulnerabilities
 	@$(BIN)/python .ci/supply_chain.py audit requirements.lock requirements-dev.lock
 
 test-crash: services  ## kill every process under load and reconcile the ledgers
-	@exec $(BIN)/python -m pytest -s tests/crash
+	@exec $(BIN)/python -m pytest -s tests/crash $(KILLS)
 
 test-reliability: services  ## cut the power, set clocks, take descriptors, memory and the network away (root; 15 minutes)
 	@exec $(BIN)/python -m pytest -s -o faulthandler_timeout=600 tests/reliability
