@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import socket
-from collections.abc import Callable
 from typing import Any
 
 from network.connections.acceptor import Acceptor
@@ -105,34 +104,14 @@ class TcpListener:
             if self.tls is None:
                 await asyncio.get_running_loop().connect_accepted_socket(make, accepted)
             else:
-                await self._secure(make, accepted, key_of(place.host))
+                key = key_of(place.host)
+                if not self._handshakes.enter(key):
+                    raise ConnectionRefusedError("too many handshakes are under way")
+                await self._handshakes.shake(make, accepted, self.tls, key)
         except (OSError, asyncio.CancelledError):
             # The peer has gone, or speaks no TLS, or needed too long for it.
             accepted.close()
             place.left()
-
-    async def _secure(self, make: Callable[[], SmallReads], accepted: socket.socket, key: str) -> None:
-        handshakes, result = self._handshakes, "failed"
-        if not handshakes.enter(key):
-            raise ConnectionRefusedError("too many handshakes are under way")
-        try:
-            await asyncio.get_running_loop().connect_accepted_socket(
-                make,
-                accepted,
-                ssl=self.tls,
-                ssl_handshake_timeout=handshakes.seconds,
-                ssl_shutdown_timeout=tls.GOODBYE_SECONDS,
-            )
-            result = "done"
-        except ConnectionAbortedError:
-            # So the event loops say that it took too long.
-            result = "late"
-            raise
-        except OSError as error:
-            handshakes.note(key, error)
-            raise
-        finally:
-            handshakes.leave(key, result)
 
     async def run(self, stop: asyncio.Event) -> None:
         await stop.wait()

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import httpx
 import pytest
-from aiohttp import web
 
 from cli import main
 from harness.client import Business
@@ -23,7 +22,7 @@ from tests.authority import Authority
 from tests.network.support import registration
 from tests.security.attack import CPU_PERCENT, MEMORY_MIB, MIB, ONCE_S
 from tests.security.figures import Figures, Form
-from tests.system.webhook import Webhook
+from tests.system.webhook import Webhook, listening
 from tidings.runtime import tls
 from tidings.runtime.tls import TlsFiles
 from tidings.wire import connection as wire
@@ -137,14 +136,8 @@ async def secured(tmp_path: Path, form: Form, request: pytest.FixtureRequest) ->
 @pytest.fixture
 async def webhook() -> AsyncIterator[tuple[Webhook, str]]:
     """It and its URL."""
-    sink = Webhook()
-    app = web.Application()
-    app.router.add_post("/", sink.take)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    yield sink, f"http://127.0.0.1:{runner.addresses[0][1]}/"
-    await runner.cleanup()
+    async with listening() as found:
+        yield found
 
 
 async def greets(address: Address, context: ssl.SSLContext | None) -> bool:

@@ -6,10 +6,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from aiohttp import web
 
 from harness.installation import Installation
-from tests.system.webhook import Webhook
+from tests.system.webhook import Webhook, listening
 
 
 @pytest.fixture
@@ -22,11 +21,5 @@ async def installation(tmp_path: Path) -> AsyncIterator[Installation]:
 @pytest.fixture
 async def webhook() -> AsyncIterator[tuple[Webhook, str]]:
     """It and its URL."""
-    sink = Webhook()
-    app = web.Application()
-    app.router.add_post("/", sink.take)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    yield sink, f"http://127.0.0.1:{runner.addresses[0][1]}/"
-    await runner.cleanup()
+    async with listening() as found:
+        yield found

@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from aiohttp import web
 
 SECONDS = 30.0
+
+
+@contextlib.asynccontextmanager
+async def listening() -> AsyncIterator[tuple[Webhook, str]]:
+    """A webhook and its URL."""
+    webhook = Webhook()
+    app = web.Application()
+    app.router.add_post("/", webhook.take)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    yield webhook, f"http://127.0.0.1:{runner.addresses[0][1]}/"
+    await runner.cleanup()
 
 
 class Webhook:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from prometheus_client import Counter
 
-from tidings.runtime import strangers, tls
+from tidings.runtime import strangers
 from tidings.runtime.door import Door, Visit
 from tidings.runtime.strangers import Refusal
 from tidings.runtime.tls_server import Handshakes
@@ -200,36 +200,12 @@ class Acceptor:
             if context is None:
                 await self._loop.connect_accepted_socket(make, connection)
             else:
-                await self._shake_hands(context, make, arrival)
+                await self._handshakes.shake(make, connection, context, strangers.key_of(arrival.host))
         except (OSError, asyncio.CancelledError) as error:
             log.debug("http.no_connection", extra={"error": repr(error)[:200]})
             connection.close()
             if not visit.is_served:
                 self._door.left(visit)
-
-    async def _shake_hands(
-        self, context: ssl.SSLContext, make: Callable[[], asyncio.Protocol], arrival: _Arrival
-    ) -> None:
-        handshakes, key = self._handshakes, strangers.key_of(arrival.host)
-        result = "failed"
-        try:
-            await self._loop.connect_accepted_socket(
-                make,
-                arrival.connection,
-                ssl=context,
-                ssl_handshake_timeout=handshakes.seconds,
-                ssl_shutdown_timeout=tls.GOODBYE_SECONDS,
-            )
-            result = "done"
-        except ConnectionAbortedError:
-            # So the event loops say that it took too long.
-            result = "late"
-            raise
-        except OSError as error:
-            handshakes.note(key, error)
-            raise
-        finally:
-            handshakes.leave(key, result)
 
     def _room(self) -> None:
         if self._waiting and self._next is None:

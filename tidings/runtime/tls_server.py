@@ -94,6 +94,30 @@ class Handshakes:
         self._begun_by.remove(key)
         self._under_way.set(len(self._begun_by))
 
+    async def shake(
+        self, make: Callable[[], asyncio.BaseProtocol], connection: socket.socket, context: ssl.SSLContext, key: str
+    ) -> None:
+        """Carry one out that has its place, and give the place back. Raises `OSError`."""
+        result = "failed"
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                make,
+                connection,
+                ssl=context,
+                ssl_handshake_timeout=self.seconds,
+                ssl_shutdown_timeout=tls.GOODBYE_SECONDS,
+            )
+            result = "done"
+        except ConnectionAbortedError:
+            # So the event loops say that it took too long.
+            result = "late"
+            raise
+        except OSError as error:
+            self.note(key, error)
+            raise
+        finally:
+            self.leave(key, result)
+
     def note(self, key: str, error: Exception) -> None:
         """Log why one has failed, which the other side does not hear: at most one in so many seconds."""
         now = asyncio.get_running_loop().time()
