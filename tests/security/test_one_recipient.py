@@ -97,12 +97,7 @@ async def test_forged_messages_far_ahead_delay_nobody_and_are_told_in_one_error(
     before = await target.metric("coreapp", "callback_requests_total", 'type="error"')
     async with (
         forger(target) as device,
-        attack(
-            "forged messages far ahead",
-            on="coreapp",
-            others=("messages", "read"),
-            cpu=None,
-        ) as strike,
+        attack("forged messages far ahead", on="coreapp", others=("messages", "read"), cpu=None) as strike,
     ):
         for n in range(FORGED):
             if n % 10 == 0:
@@ -130,12 +125,7 @@ async def test_a_flood_of_undecryptable_messages_does_not_fill_the_callback_queu
     before = await target.metric("coreapp", "callback_requests_total", 'type="error"')
     async with (
         forger(target) as device,
-        attack(
-            "undecryptable messages",
-            on="coreapp",
-            others=("messages", "read"),
-            cpu=None,
-        ) as strike,
+        attack("undecryptable messages", on="coreapp", others=("messages", "read"), cpu=None) as strike,
     ):
         for _ in range(form.count(short=1, long=4)):
             for _ in range(2_500):
@@ -156,12 +146,7 @@ async def test_a_flood_of_texts_of_one_recipient_delays_no_callback_about_anothe
     before = await target.metric("coreapp", "tidings_events_total", 'outcome="received"')
     async with (
         forger(target) as device,
-        attack(
-            "a flood of texts",
-            on="coreapp",
-            others=("messages", "read"),
-            cpu=None,
-        ) as strike,
+        attack("a flood of texts", on="coreapp", others=("messages", "read"), cpu=None) as strike,
     ):
         for _ in range(form.count(short=1, long=4)):
             for _ in range(1_000):
