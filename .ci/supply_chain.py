@@ -47,7 +47,7 @@ SPDX_OF = {
     "Python Software Foundation License": "PSF-2.0",
 }
 # Looked up by hand: of packages that are not installed everywhere.
-OTHERS = {"colorama": "BSD-3-Clause"}
+OTHERS = {"async-timeout": "Apache-2.0", "colorama": "BSD-3-Clause"}
 FIRST_LINE = re.compile(r"([A-Za-z0-9._-]+)==([^\s;\\]+)")
 HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
 

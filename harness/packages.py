@@ -18,7 +18,9 @@ MARIADB = {
     "mariadb-install-db": "mariadb-server-core",
     "my_print_defaults": "mariadb-client-core",
 }
-NEEDED = MARIADB
+# Of a private Redis, or of three that are a Redis Cluster.
+REDIS = {"redis-server": "redis-server"}
+NEEDED = MARIADB | REDIS
 
 # Where Debian keeps servers; not on the PATH of an ordinary user.
 _SEARCH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin", "/usr/local/bin"])
