@@ -15,7 +15,7 @@ from tidings.runtime.service import Wakeup
 from tidings.storage.business import shards
 from tidings.storage.business.shards import Owner
 from tidings.storage.database import Database
-from tidings.wire import core
+from tidings.wire import addresses, core
 from tidings.wire.codes import NOT_PRIMARY_COREAPP
 from webapp.coreapp_peer import STALL, Peer
 from webapp.coreapps import Answer, Make
@@ -184,7 +184,7 @@ class CoreappLinks:
         """The owner of a recipient's shard, or of the first shard."""
         if not self._owners:
             return None
-        return self._owners.get(shards.shard_of(recipient, len(self._owners)) if recipient else 0)
+        return self._owners.get(addresses.shard_of(recipient, len(self._owners)) if recipient else 0)
 
     async def _ask_one(self, address: str, make: Make, expect: type[Answer], timeout: float) -> Answer | CoreappAway:
         peer = self._peers.get(address)

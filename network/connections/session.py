@@ -87,7 +87,8 @@ class Session:
         self._last_delivery = 0
         self._opened_at = self._loop.time()
         self._sent = 0
-        self.numbers: set[str] = set()
+        # The devices on it, each with the part of it that is here.
+        self.numbers: dict[str, device.Partition] = {}
         # Of each of them, what it was registered with when it logged in; to register again detaches it.
         self._identities: dict[str, bytes] = {}
         self.deliveries: dict[int, DeliveryQueue] = {}
@@ -203,15 +204,16 @@ class Session:
         elif len(frame.numbers) > lookups.MAX_NUMBERS:
             self._fault(frame.n, device.TOO_LARGE, f"at most {lookups.MAX_NUMBERS} numbers in a check")
         else:
+            asker = frame.number, self.numbers[frame.number].partition
             try:
-                self._backend.lookups.begin(frame.number)
+                self._backend.lookups.begin(asker)
             except lookups.Busy:
                 self._fault(frame.n, device.BUSY, "a check of this number is in flight")
                 return
             if self._may(frame, "check"):
-                self._start(frame.n, self._check(frame))
+                self._start(frame.n, self._check(frame, asker))
             else:
-                self._backend.lookups.end(frame.number)
+                self._backend.lookups.end(asker)
 
     def _may(self, frame: device.Check | device.Fetch, call: str) -> bool:
         wait = self._backend.allowances.take(call, frame.number, len(frame.numbers))
@@ -221,6 +223,7 @@ class Session:
 
     async def _login(self, frame: device.Login) -> None:
         await self._delay.sleep()
+        part = device.Partition(frame.partition, frame.partitions, frame.layout)
         proven = None
         if addresses.is_number(frame.number):
             proven = await self._backend.logins.verify(frame.number, frame.token)
@@ -229,10 +232,17 @@ class Session:
         if proven is None:
             self._fault(frame.n, device.UNAUTHORIZED, "no such number, or not its token")
             return
-        if self._router.is_stale(frame.number, frame.epoch):
-            self._fault(frame.n, device.STALE_EPOCH, "the device is logged in under a higher epoch")
+        here = self.numbers.get(frame.number)
+        if not part.is_valid:
+            self._fault(frame.n, device.INVALID, "there is no such partition: 1, 2, 4, 8, 16 or 32 of them, from 0")
             return
-        if frame.number in self.numbers:
+        if here is not None and not here.is_same_part(part):
+            self._fault(frame.n, device.INVALID, "another partition of the device is on this connection: log it out")
+            return
+        if self._router.is_stale_login(frame.number, frame.epoch, part):
+            self._fault(frame.n, device.STALE_EPOCH, "the device is logged in under a higher epoch or layout")
+            return
+        if here is not None:
             self._charge()
         if self._guest is not None:
             self._guest.proved()
@@ -240,22 +250,23 @@ class Session:
             self.is_new = False
             self._transport.limit(frame=MAX_FRAME, unread=UNREAD)
         self._transport.send(device.Ok(n=frame.n))
-        self._router.attach(frame.number, self, frame.epoch)
-        self.numbers.add(frame.number)
+        self._router.attach(frame.number, self, frame.epoch, part)
+        self.numbers[frame.number] = part
         self._identities[frame.number] = proven.identity_key
-        self._backend.refills.attached(frame.number, proven.left, self)
+        if part.partition == 0:
+            self._backend.refills.attached(frame.number, proven.left, self)
 
     async def _logout(self, frame: device.Logout) -> None:
         await self._delay.sleep()
         self._router.detach(frame.number, self)
         self._transport.send(device.Ok(n=frame.n))
 
-    async def _check(self, frame: device.Check) -> None:
+    async def _check(self, frame: device.Check, asker: lookups.Asker) -> None:
         try:
             await self._delay.sleep()
             registered = await self._backend.lookups.check(frame.number, frame.numbers)
         finally:
-            self._backend.lookups.end(frame.number)
+            self._backend.lookups.end(asker)
         self._transport.send(device.Checked(n=frame.n, registered=registered))
 
     async def _fetch(self, frame: device.Fetch) -> None:
@@ -326,7 +337,7 @@ class Session:
 
     def detached(self, number: str, reason: str) -> None:
         """A device is no longer on this connection; a reason, if there is one, is sent to it."""
-        self.numbers.discard(number)
+        self.numbers.pop(number, None)
         self._identities.pop(number, None)
         self._backend.refills.detached(number, self)
         if reason:

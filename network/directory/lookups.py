@@ -18,26 +18,29 @@ CHECKED = Histogram(
 
 MAX_NUMBERS = 10_000
 
+# The number that asks, and which partition of its device.
+Asker = tuple[str, int]
+
 
 class Busy(Exception):
-    """This number has a check in flight already: wait for its answer."""
+    """This device, or partition of it, has a check in flight already: wait for its answer."""
 
 
 class Lookups:
-    """Checks, one in flight for each asking number; how many askers there are is bounded by the connections."""
+    """Checks, one in flight for each asker; how many askers there are is bounded by the connections."""
 
     def __init__(self, database: Database, absences: Absences) -> None:
         self._database = database
         self._absences = absences
-        self._asking: set[str] = set()
+        self._asking: set[Asker] = set()
 
-    def begin(self, asker: str) -> None:
+    def begin(self, asker: Asker) -> None:
         """From here to `end` the asker has a check in flight. Raises `Busy`."""
         if asker in self._asking:
-            raise Busy(asker)
+            raise Busy(asker[0])
         self._asking.add(asker)
 
-    def end(self, asker: str) -> None:
+    def end(self, asker: Asker) -> None:
         """The answer is on its way."""
         self._asking.discard(asker)
 

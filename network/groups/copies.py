@@ -178,7 +178,7 @@ class Copies:
             size = mailbox.size_of(frame.body, frame.refs)
             for number in readers(frame, group):
                 if self._mailboxes.has_room(usages[number], frame.sender, size):
-                    rows.append(_row(frame, number, reservations.reserve(number), now, expires_at))
+                    rows.append(_row(frame, number, reservations.reserve(number, device.GROUP_SLOT), now, expires_at))
                 else:
                     dropped += 1
         await groups.add_sends(connection, new, now)
@@ -216,6 +216,7 @@ def _row(frame: device.Send, recipient: str, seq: int, now: int, expires_at: int
         refs=frame.refs,
         trace=frame.trace,
         group=frame.to,
+        slot=device.GROUP_SLOT,
     )
 
 

@@ -1,4 +1,4 @@
-"""Envelopes on their way to one recipient: in flight to its device, held behind that, or in its mailbox.
+"""Envelopes on their way to one recipient, or one part of it: in flight to its device, held behind, or in its mailbox.
 
 offline ──login──▶ draining ──nothing left──▶ live
    ▲                  ▲                        │
@@ -15,7 +15,7 @@ from typing import Protocol
 import msgspec
 
 from tidings.storage.network import mailbox
-from tidings.wire import device
+from tidings.wire import addresses, device
 
 # States of a `Transit`: WAITING → STORING → STORED, and back to WAITING when the database refuses the row of one that
 # is with its device.
@@ -77,7 +77,14 @@ class Transit(msgspec.Struct, eq=False):
             refs=frame.refs,
             trace=frame.trace,
             group=frame.group,
+            slot=self.slot,
         )
+
+    @property
+    def slot(self) -> int:
+        """The slot of its recipient's that it falls into."""
+        frame = self.frame
+        return device.slot_of(frame.sender, frame.kind, frame.group)
 
 
 class Recipient(Protocol):
@@ -100,8 +107,10 @@ class Recipient(Protocol):
 
 
 class DeliveryQueue:
-    """Queue of one recipient. Envelopes leave it in the order of their `seq`, and each once for each connection.
+    """Queue of one recipient, or of one partition of its device. Envelopes leave it in the order of their `seq`, and
+    each once for each connection.
 
+    part:            of the device; its layout is that of the login, 0 while nobody is logged in.
     session:         the connection that its device is on; at most one.
     attachment:      counts the logins, so that what was begun for an earlier one is recognised.
     epoch:           that its device logged in under; 0 for none, and while nobody is logged in.
@@ -113,7 +122,7 @@ class DeliveryQueue:
     reading:         a page of the mailbox is being read.
     page_size:       envelopes in the next page: about as many as the latest ones have shown to fit into the window.
     storing:         the `seq` of each envelope that is on its way into the mailbox and was not delivered on this
-                     connection.
+                     connection, with its slot.
     gap:             the lowest `seq` that was on its way at some moment since the reading of a page began: from there
                      on the page may be incomplete, since what is stored may become visible in another order.
     """
@@ -129,13 +138,15 @@ class DeliveryQueue:
         "in_flight_bytes",
         "number",
         "page_size",
+        "part",
         "reading",
         "session",
         "storing",
     )
 
-    def __init__(self, number: str, page_size: int) -> None:
+    def __init__(self, number: str, page_size: int, part: device.Partition = device.WHOLE) -> None:
         self.number = number
+        self.part = part
         self.session: Recipient | None = None
         self.attachment = 0
         self.epoch = 0
@@ -146,7 +157,7 @@ class DeliveryQueue:
         self.backlog = False
         self.reading = False
         self.page_size = page_size
-        self.storing: dict[int, None] = {}
+        self.storing: dict[int, int] = {}
         self.gap: int | None = None
 
     def sent(self, session: Recipient, n: int, transit: Transit) -> None:
@@ -177,9 +188,9 @@ class DeliveryQueue:
         self.backlog = False
         return transits
 
-    def expect(self, seq: int) -> None:
+    def expect(self, seq: int, slot: int) -> None:
         """An envelope sets out for the mailbox."""
-        self.storing[seq] = None
+        self.storing[seq] = slot
         if self.gap is None or seq < self.gap:
             self.gap = seq
 
@@ -188,6 +199,12 @@ class DeliveryQueue:
         self.reading = True
         self.backlog = False
         self.gap = min(self.storing, default=None)
+
+    @property
+    def slots(self) -> Sequence[int] | None:
+        """The slots of its part of the device, `None` for all."""
+        part = self.part
+        return None if part.partitions == 1 else range(part.partition, addresses.SLOTS, part.partitions)
 
     @property
     def draining(self) -> bool:

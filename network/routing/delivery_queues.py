@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from network.routing.delivery_queue import STORED, STORING, DeliveryQueue, Recipient, Transit
 from network.routing.reader import PAGE, Reader
 from network.routing.windows import Windows
 from network.routing.writer import Writer
 from network.settings import Limits
+from tidings.wire import device
+
+
+class DividedRecipient:
+    """Queues of a recipient whose device is logged in in partitions, at most one for each of these."""
+
+    def __init__(self, partitions: int) -> None:
+        self.partitions = partitions
+        self.queues: dict[int, DeliveryQueue] = {}
 
 
 class DeliveryQueues:
     """Queues by number, made when they are needed and forgotten when nothing is lost by it.
+
+    A recipient has one queue, or with a device in partitions one for each of these; as long as none of its queues is
+    there it counts as one whole.
 
     delivered: envelopes sent to devices since the router last counted.
     """
@@ -24,30 +36,84 @@ class DeliveryQueues:
         self._writer = writer
         self._windows = windows
         self._held = limits.held
-        self._queues: dict[str, DeliveryQueue] = {}
+        self._whole: dict[str, DeliveryQueue] = {}
+        self._divided: dict[str, DividedRecipient] = {}
         self._closed = False
 
     def __len__(self) -> int:
-        return len(self._queues)
+        """Recipients that have queues."""
+        return len(self._whole) + len(self._divided)
 
     def __iter__(self) -> Iterator[DeliveryQueue]:
-        return iter(self._queues.values())
+        yield from self._whole.values()
+        for divided in self._divided.values():
+            yield from divided.queues.values()
 
-    def find(self, number: str) -> DeliveryQueue | None:
-        """The queue of this recipient, if there is one."""
-        return self._queues.get(number)
+    def of(self, number: str) -> Sequence[DeliveryQueue]:
+        """Every queue that this recipient has."""
+        whole = self._whole.get(number)
+        if whole is not None:
+            return (whole,)
+        divided = self._divided.get(number)
+        return () if divided is None else list(divided.queues.values())
 
-    def get(self, number: str) -> DeliveryQueue:
-        """The queue of this recipient, a new one if need be."""
-        queue = self._queues.get(number)
+    def get_for(self, frame: device.Send) -> DeliveryQueue:
+        """The queue that an envelope belongs to, a new one if need be."""
+        queue = self._whole.get(frame.to)
         if queue is None:
-            queue = self._queues[number] = DeliveryQueue(number, self.page)
+            slot = device.slot_of(frame.sender, frame.kind, frame.group) if frame.to in self._divided else 0
+            queue = self.get(frame.to, slot)
         return queue
+
+    def get(self, number: str, slot: int) -> DeliveryQueue:
+        """The queue of this recipient that has a slot, a new one if need be."""
+        queue = self._whole.get(number)
+        if queue is not None:
+            return queue
+        divided = self._divided.get(number)
+        if divided is None:
+            queue = self._whole[number] = DeliveryQueue(number, self.page)
+            return queue
+        partition = slot % divided.partitions
+        queue = divided.queues.get(partition)
+        if queue is None:
+            part = device.Partition(partition, divided.partitions)
+            queue = divided.queues[partition] = DeliveryQueue(number, self.page, part)
+        return queue
+
+    def expecting(self, transit: Transit) -> DeliveryQueue:
+        """The queue that waits for an envelope to be stored. The recipient may have been divided since it set out."""
+        queue = transit.queue
+        return queue if transit.seq in queue.storing else self.get(queue.number, transit.slot)
+
+    def divide(self, number: str, partitions: int) -> None:
+        """Give this recipient so many queues from now on. When that is another number than before, nobody is logged in
+        on those that it had: everything is in the mailbox, or on its way there."""
+        former = self.of(number)
+        if any(queue.part.partitions == partitions for queue in former):
+            return
+        self._whole.pop(number, None)
+        self._divided.pop(number, None)
+        if partitions > 1:
+            self._divided[number] = DividedRecipient(partitions)
+        for queue in former:
+            for seq, slot in queue.storing.items():
+                self.get(number, slot).expect(seq, slot)
+            queue.storing = {}
 
     def forget_if_unused(self, queue: DeliveryQueue) -> None:
         """Drop a queue by which nothing is lost."""
-        if queue.unused:
-            self._queues.pop(queue.number, None)
+        if not queue.unused:
+            return
+        number = queue.number
+        if self._whole.get(number) is queue:
+            del self._whole[number]
+            return
+        divided = self._divided.get(number)
+        if divided is not None and divided.queues.get(queue.part.partition) is queue:
+            del divided.queues[queue.part.partition]
+            if not divided.queues:
+                del self._divided[number]
 
     def deliver(self, queue: DeliveryQueue, session: Recipient, transit: Transit) -> None:
         """Send an envelope to its device."""
@@ -71,7 +137,7 @@ class DeliveryQueues:
     def put_away(self, transit: Transit) -> None:
         """Store an envelope that is not in flight."""
         transit.counted = True
-        transit.queue.expect(transit.seq)
+        transit.queue.expect(transit.seq, transit.slot)
         self.store(transit)
 
     def store(self, transit: Transit) -> None:

@@ -28,8 +28,10 @@ class MailboxStore(Protocol):
         """Does anything wait for this number?"""
         ...
 
-    async def list_page(self, recipient: str, *, after: int, now: int, limit: int) -> Sequence[Envelope]:
-        """What waits for this number above a `seq` and has not expired, in order."""
+    async def list_page(
+        self, recipient: str, *, after: int, now: int, limit: int, slots: Sequence[int] | None
+    ) -> Sequence[Envelope]:
+        """What waits for this number above a `seq` and has not expired, in order; of these slots, or of all."""
         ...
 
     async def last_seq(self) -> int:
@@ -59,9 +61,11 @@ class SqlMailbox:
     async def has_any(self, recipient: str) -> bool:
         return await self._any.submit(recipient)
 
-    async def list_page(self, recipient: str, *, after: int, now: int, limit: int) -> Sequence[Envelope]:
+    async def list_page(
+        self, recipient: str, *, after: int, now: int, limit: int, slots: Sequence[int] | None
+    ) -> Sequence[Envelope]:
         async def work(connection: Connection) -> Sequence[Envelope]:
-            return await mailbox.list_page(connection, recipient, after=after, now=now, limit=limit)
+            return await mailbox.list_page(connection, recipient, after=after, now=now, limit=limit, slots=slots)
 
         async with self._readers:
             return await self._database.query(work, patience=math.inf)

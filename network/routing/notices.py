@@ -10,6 +10,7 @@ from network.routing.router import Router
 from tidings.runtime.clock import Clock
 from tidings.storage.database import Connection
 from tidings.storage.network import mailbox
+from tidings.wire import device
 
 
 class Notice(NamedTuple):
@@ -30,15 +31,15 @@ class Reservations:
         self._router = router
         self._clock = clock
         self._ttl = ttl
-        self.reserved: list[tuple[str, int]] = []
+        self.reserved: list[tuple[str, int, int]] = []
         # What the transaction is known to have stored, by `seq`: devices that are there need not wait for a look into
         # their mailboxes. Only what the attempt that succeeded has stored may be in it.
         self.stored: dict[int, mailbox.Envelope] = {}
 
-    def reserve(self, recipient: str) -> int:
+    def reserve(self, recipient: str, slot: int) -> int:
         """A `seq` for an envelope that the transaction stores."""
-        seq = self._router.reserve(recipient)
-        self.reserved.append((recipient, seq))
+        seq = self._router.reserve(recipient, slot)
+        self.reserved.append((recipient, slot, seq))
         return seq
 
     async def store(self, connection: Connection, notices: Sequence[Notice]) -> None:
@@ -46,7 +47,8 @@ class Reservations:
         now = int(self._clock.now() * 1000)
         rows = []
         for notice in notices:
-            seq = self.reserve(notice.recipient)
+            slot = device.slot_of(notice.sender, notice.kind, notice.group)
+            seq = self.reserve(notice.recipient, slot)
             rows.append(
                 mailbox.Envelope(
                     seq=seq,
@@ -59,6 +61,7 @@ class Reservations:
                     body=notice.body,
                     refs=list(notice.refs),
                     group=notice.group,
+                    slot=slot,
                 )
             )
         await mailbox.insert(connection, rows)
@@ -79,5 +82,5 @@ class Notices:
         try:
             yield reservations
         finally:
-            for number, seq in reservations.reserved:
-                self._router.release(number, seq, reservations.stored.get(seq))
+            for number, slot, seq in reservations.reserved:
+                self._router.release(number, slot, seq, reservations.stored.get(seq))

@@ -42,7 +42,9 @@ class Reader:
         try:
             # Most devices have nothing waiting when they log in, and to find that out for many costs one query.
             if after or await self._store.has_any(queue.number):
-                page = await self._store.list_page(queue.number, after=after, now=now, limit=queue.page_size)
+                page = await self._store.list_page(
+                    queue.number, after=after, now=now, limit=queue.page_size, slots=queue.slots
+                )
         except Exception:
             log.exception("mailbox.read_failed", extra={"number": queue.number})
             page = None

@@ -108,7 +108,7 @@ class Router:
             return
         now = int(self._clock.now() * 1000)
         ttl = min(frame.ttl, self._ttl) if frame.ttl else self._ttl
-        queue = self._queues.get(frame.to)
+        queue = self._queues.get_for(frame)
         due = moment + self._limits.store_after
         transit = from_send(origin, frame, queue, size=size, seq=self._numbers.next(), now=now, ttl=ttl, due=due)
         self._undecided.add(transit)
@@ -124,45 +124,65 @@ class Router:
 
     # Recipients.
 
-    def attach(self, number: str, session: Recipient, epoch: int = 0) -> None:
-        """A device logged in: deliver what waits for it, then what comes. It leaves the connection it was on.
+    def attach(self, number: str, session: Recipient, epoch: int = 0, part: device.Partition = device.WHOLE) -> None:
+        """A device, or a part of it, logged in: deliver what waits for it, then what comes.
 
-        On the connection that it is on already, only its epoch changes.
+        It leaves the connection it was on, and parts of another layout leave theirs. On the connection that it is on
+        already, only its epoch and layout change.
         """
-        queue = self._queues.get(number)
-        if queue.session is session:
-            queue.epoch = epoch
-            return
-        self.expel(number, device.REPLACED)
-        queue = self._queues.get(number)
-        queue.session = session
+        for queue in self._queues.of(number):
+            former = queue.part
+            if queue.session is None:
+                continue
+            if former.is_same_part(part):
+                is_over = queue.session is not session
+            else:
+                is_over = former.layout != part.layout or former.partitions != part.partitions
+            if is_over:
+                self._detach(queue, device.REPLACED)
+        self._queues.divide(number, part.partitions)
+        queue = self._queues.get(number, part.partition)
+        queue.part = part
         queue.epoch = epoch
+        if queue.session is session:
+            return
+        self._online += not self._is_online(number)
+        queue.session = session
         queue.attachment += 1
         queue.cursor = 0
         queue.backlog = True
-        self._online += 1
         self._queues.pump(queue)
 
     def is_stale(self, number: str, epoch: int) -> bool:
-        """Is the device logged in under a higher epoch than this one? Without an epoch nothing is stale.
+        """Is the device, or the first partition of it, logged in under a higher epoch? Without one nothing is stale.
 
         Epochs are known only while somebody is logged in under them: whoever comes back with older ones, from a backup
         say, gets in when the other has gone.
         """
-        queue = self._queues.find(number)
-        return queue is not None and 0 < epoch < queue.epoch
+        return any(
+            queue.session is not None and queue.part.partition == 0 and 0 < epoch < queue.epoch
+            for queue in self._queues.of(number)
+        )
+
+    def is_stale_login(self, number: str, epoch: int, part: device.Partition) -> bool:
+        """Is the device logged in in a higher layout, or this part of it under a higher epoch?"""
+        return any(
+            queue.session is not None
+            and (queue.part.layout > part.layout or (queue.part == part and 0 < epoch < queue.epoch))
+            for queue in self._queues.of(number)
+        )
 
     def detach(self, number: str, session: Recipient) -> None:
         """A device logged out, or its connection is gone."""
-        queue = self._queues.find(number)
-        if queue is not None and queue.session is session:
-            self._detach(queue, "")
+        for queue in self._queues.of(number):
+            if queue.session is session:
+                self._detach(queue, "")
 
     def expel(self, number: str, reason: str) -> None:
-        """The device's token is void: it leaves the connection it is on."""
-        queue = self._queues.find(number)
-        if queue is not None and queue.session is not None:
-            self._detach(queue, reason)
+        """The device's token is void: it leaves the connections it is on."""
+        for queue in self._queues.of(number):
+            if queue.session is not None:
+                self._detach(queue, reason)
 
     def acked(self, session: Recipient, numbers: Sequence[int]) -> int:
         """A device has these deliveries on its disk. Numbers that are not in flight mean nothing: how many of them."""
@@ -199,20 +219,22 @@ class Router:
 
     def in_flight(self, number: str) -> set[int]:
         """The `seq` of what is delivered to a device and not acknowledged."""
-        queue = self._queues.find(number)
-        return {transit.seq for transit in queue.in_flight.values()} if queue is not None else set()
+        return {transit.seq for queue in self._queues.of(number) for transit in queue.in_flight.values()}
+
+    def _is_online(self, number: str) -> bool:
+        return any(queue.session is not None for queue in self._queues.of(number))
 
     def _detach(self, queue: DeliveryQueue, reason: str) -> None:
         session = queue.session
         assert session is not None
-        self._online -= 1
         for transit in queue.leave(session):
             if transit.state == WAITING:
                 self._queues.put_away(transit)
             elif transit.state == STORING and not transit.counted:
                 # The next login must not be taken for drained before this one is in the mailbox.
                 transit.counted = True
-                queue.expect(transit.seq)
+                queue.expect(transit.seq, transit.slot)
+        self._online -= not self._is_online(queue.number)
         self._queues.put_away_held(queue)
         self._queues.forget_if_unused(queue)
         session.detached(queue.number, reason)
@@ -257,9 +279,10 @@ class Router:
         for transit in transits:
             transit.state = STORED
             if transit.counted:
-                del transit.queue.storing[transit.seq]
-                transit.queue.backlog = transit.queue.session is not None
-                queues.add(transit.queue)
+                queue = self._queues.expecting(transit)
+                del queue.storing[transit.seq]
+                queue.backlog = queue.session is not None
+                queues.add(queue)
             if transit.acked:
                 self._writer.remove(transit.seq)
             else:
@@ -272,6 +295,7 @@ class Router:
         queue = transit.queue
         if transit.counted:
             transit.counted = False
+            queue = self._queues.expecting(transit)
             del queue.storing[transit.seq]
         if transit.acked:
             self._undecided.accept(transit)
@@ -284,17 +308,17 @@ class Router:
 
     # Transactions elsewhere that put something into a mailbox.
 
-    def reserve(self, number: str) -> int:
+    def reserve(self, number: str, slot: int) -> int:
         """A `seq` for an envelope that the caller is about to store; what comes after it waits until `release`."""
-        queue = self._queues.get(number)
+        queue = self._queues.get(number, slot)
         self._queues.put_away_held(queue)
         seq = self._numbers.next()
-        queue.expect(seq)
+        queue.expect(seq, slot)
         return seq
 
-    def release(self, number: str, seq: int, row: mailbox.Envelope | None = None) -> None:
+    def release(self, number: str, slot: int, seq: int, row: mailbox.Envelope | None = None) -> None:
         """That transaction has ended, one way or the other; `row` is what it has certainly stored."""
-        queue = self._queues.get(number)
+        queue = self._queues.get(number, slot)
         del queue.storing[seq]
         session = queue.session
         if session is not None:

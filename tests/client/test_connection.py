@@ -9,7 +9,7 @@ from tests.network.support import Network
 from tidings import e2ee
 from tidings.client.errors import NetworkRefusal, NetworkUnreached
 from tidings.client.transports import Dial, over_http, tcp
-from tidings.wire import device
+from tidings.wire import addresses, device
 
 ANN, BEN, CAT = "15550100001", "15550100002", "15550100003"
 
@@ -102,6 +102,29 @@ async def test_a_lower_epoch_is_kept_out(network: Network) -> None:
     await network.register(ANN)
     async with client_of(network, ANN, epoch=2).running(), client_of(network, ANN, epoch=1).running() as late:
         assert ("detached", ANN, device.STALE_EPOCH) in late.events
+
+
+async def test_the_parts_of_a_device_hear_what_is_of_their_numbers_and_another_layout_ends_them(
+    network: Network,
+) -> None:
+    await network.register(ANN, BEN, CAT)
+    parts = [Recorder(dial_of(network)) for _ in range(2)]
+    for partition, part in enumerate(parts):
+        part.connection.log_in(ANN, network.tokens[ANN], epoch=1, part=device.Partition(partition, 2, 1))
+    async with parts[0].running(), parts[1].running(), client_of(network, BEN, CAT).running() as peers:
+        for peer in (BEN, CAT):
+            peers.send(peer, ANN, f"of-{peer}")
+            own = parts[addresses.shard_of(peer, 2)]
+            await own.until_heard("delivered", ANN, f"of-{peer}")
+            own.connection.acknowledge(own.deliveries)
+        assert sum(len(part.deliveries) for part in parts) == 2
+        newer = Recorder(dial_of(network))
+        newer.connection.log_in(ANN, network.tokens[ANN], epoch=1, part=device.Partition(0, 1, 2))
+        async with newer.running():
+            for part in parts:
+                await part.until_heard("detached", ANN, device.REPLACED)
+            parts[0].connection.drop("test")
+            await parts[0].until_heard("detached", ANN, device.STALE_EPOCH)
 
 
 async def test_bundles_open_sessions_and_strangers_have_none(network: Network) -> None:

@@ -171,6 +171,19 @@ def test_the_tcp_example_is_its_length_and_the_frame_beside_it() -> None:
     assert msgspec.msgpack.decode(data[4:], type=device.FromDevice) == msgspec.json.decode(body, type=device.FromDevice)
 
 
+def test_the_slots_of_the_example_are_those_of_the_code_and_the_partitions_too() -> None:
+    text = section("Partitions")
+    (numbers,) = re.findall(r"The numbers (\d+) and (\d+) are in the slots", text)
+    slots = [addresses.slot_of(number) for number in numbers]
+    assert f"are in the slots {slots[0]} and {slots[1]}: of two partitions 0 has the one and 1 the other" in text
+    assert [slot % 2 for slot in slots] == [0, 1]
+    ((_, body),) = example_frames(text)
+    login = msgspec.json.decode(body, type=device.FromDevice)
+    assert device.Partition(login.partition, login.partitions, login.layout).is_valid
+    assert f"modulo {addresses.SLOTS}" in text
+    assert f"{', '.join(str(count) for count in addresses.COUNTS[:-1])} or {addresses.COUNTS[-1]}" in section("`login`")
+
+
 # Limits and reasons in figures.
 
 
@@ -220,7 +233,7 @@ def test_the_limits_are_those_of_the_code() -> None:
         "envelopes that wait for one recipient": [quotas.mailbox, quotas.mailbox_bytes // mib],
         "envelopes from one sender to one recipient or group": [quotas.pair_burst, int(quotas.pair_rate)],
         "requests in flight on a connection": [limits.requests],
-        "unacknowledged deliveries to a device": [limits.window, limits.window_bytes // mib],
+        "unacknowledged deliveries to a device, or partition": [limits.window, limits.window_bytes // mib],
         "unacknowledged deliveries on a connection": [limits.session_bytes // mib],
         "unaccepted envelopes in the network": [limits.undecided, limits.undecided_bytes // mib],
         "open connections": [limits.connections],

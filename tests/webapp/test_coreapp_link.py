@@ -17,8 +17,8 @@ from tidings.runtime.exposure import LinkCalls
 from tidings.storage.business import shards
 from tidings.storage.business.shards import Owner
 from tidings.storage.database import Database
+from tidings.wire import addresses, core
 from tidings.wire import connection as wire
-from tidings.wire import core
 from webapp.coreapp_link import CoreappLinks, DatabaseShardMap, FixedShardMap, ShardMap
 from webapp.errors import CoreappAway, CoreappRefused, CoreappUnreachable, Overloaded, QuestionTooLarge
 
@@ -82,7 +82,7 @@ def cut(links: CoreappLinks) -> None:
 
 
 def of_shard(shard: int, count: int) -> str:
-    return next(str(n) for n in range(15550110000, 15550119999) if shards.shard_of(str(n), count) == shard)
+    return next(str(n) for n in range(15550110000, 15550119999) if addresses.shard_of(str(n), count) == shard)
 
 
 async def test_a_question_waits_for_a_coreapp_that_is_still_starting(link: Link) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ import pytest
 
 from tidings.wire import addresses
 
-RECORDED: list[dict[str, Any]] = json.loads((Path(__file__).parent.parent / "data/wire/addresses.json").read_text())
+DATA = Path(__file__).parent.parent / "data/wire"
+RECORDED: list[dict[str, Any]] = json.loads((DATA / "addresses.json").read_text())
+SLOTS: dict[str, int] = json.loads((DATA / "slots.json").read_text())
 
 
 def decodes(text: str, type_: Any) -> bool:
@@ -37,3 +40,16 @@ def test_an_address_is_what_it_was_recorded_as(recorded: dict[str, Any]) -> None
 @pytest.mark.parametrize("recorded", [entry for entry in RECORDED if entry["group"] or entry["number"]])
 def test_a_group_is_told_from_a_number_without_another_look_at_it(recorded: dict[str, Any]) -> None:
     assert addresses.names_group(recorded["text"]) == recorded["group"]
+
+
+@pytest.mark.parametrize(("number", "slot"), SLOTS.items())
+def test_a_number_has_one_slot_for_good_and_its_shard_follows_from_it_whatever_their_count(
+    number: str, slot: int
+) -> None:
+    assert addresses.slot_of(number) == slot
+    for count in addresses.COUNTS:
+        assert addresses.shard_of(number, count) == slot % count == zlib.crc32(number.encode()) % count
+
+
+def test_every_slot_is_used() -> None:
+    assert set(SLOTS.values()) == set(range(addresses.SLOTS))

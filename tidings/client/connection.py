@@ -52,6 +52,11 @@ class _Login:
     number: str
     token: str = dataclasses.field(repr=False)
     epoch: int
+    part: device.Partition
+
+    def frame(self, n: int) -> device.Login:
+        part = self.part
+        return device.Login(n, self.number, self.token, self.epoch, part.partition, part.partitions, part.layout)
 
 
 class DeviceConnection(Reconnecting, Generic[Sent]):
@@ -100,12 +105,13 @@ class DeviceConnection(Reconnecting, Generic[Sent]):
         """Is this device logged in?"""
         return number in self._attached
 
-    def log_in(self, number: str, token: str, *, epoch: int = 0) -> None:
-        """Log a device in, now if there is a connection, and on each new one.
+    def log_in(self, number: str, token: str, *, epoch: int = 0, part: device.Partition = device.WHOLE) -> None:
+        """Log a device in, or a partition of it, now if there is a connection, and on each new one.
 
         epoch: of programs that take turns in being one device: the network keeps out whoever comes with a lower one.
+        part: a connection has one of each device; for another one, open another connection.
         """
-        login = self._devices[number] = _Login(number, token, epoch)
+        login = self._devices[number] = _Login(number, token, epoch, part)
         if self.is_open:
             self._to_log_in.append(login)
             self._send_logins()
@@ -308,7 +314,7 @@ class DeviceConnection(Reconnecting, Generic[Sent]):
             login = self._to_log_in.popleft()
             n = self._next()
             self._logins[n] = (login, time.perf_counter())
-            self._transport.send(device.Login(n, login.number, login.token, login.epoch))
+            self._transport.send(login.frame(n))
         if not self._to_log_in and not self._logins:
             self.ready.set()
             self._listener.ready()

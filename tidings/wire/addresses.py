@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import re
+import zlib
 from typing import Annotated
 
 from msgspec import Meta
 
 MIN_DIGITS, MAX_DIGITS = 7, 15
+# Into how many slots numbers fall. A program that is one number's device in several parts divides these among them.
+SLOTS = 32
+# How many parts there may be: each has as many slots as any other.
+COUNTS = (1, 2, 4, 8, 16, 32)
 
 # A device's number. `$` would let a line feed follow it.
 Number = Annotated[str, Meta(pattern=r"^[0-9]{7,15}\Z", description="E.164 without the +")]
@@ -40,3 +45,13 @@ def is_group(text: str) -> bool:
 def names_group(address: str) -> bool:
     """Tells groups from numbers among addresses that were checked before, at a fraction of what `is_group` costs."""
     return "-" in address
+
+
+def slot_of(number: str) -> int:
+    """The slot that a number falls into for good: CRC-32 of its digits, modulo `SLOTS`."""
+    return zlib.crc32(number.encode()) % SLOTS
+
+
+def shard_of(number: str, count: int) -> int:
+    """The shard, or partition, that has a number among `count` (one of `COUNTS`): its slot, modulo `count`."""
+    return slot_of(number) % count

@@ -7,10 +7,13 @@ Sends and deliveries are numbered by whoever starts them (`n`, from 1, for each 
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Annotated
 
 import msgspec
+
+from tidings.wire import addresses
 
 VERSION = 1
 
@@ -28,6 +31,8 @@ IDENTITY = (
 GROUP_CHANGED = "group_changed"  # body: JSON that says what became of a group; made by the network itself
 
 NOTICES = (EXPIRED, IDENTITY, GROUP_CHANGED)
+# Those that are a group's when they name one. Whatever a sender puts into the others, they meet the session with it.
+_OF_GROUPS = frozenset((GROUP, GROUP_CHANGED, DELIVERED, READ))
 
 # Reasons of `Refused`.
 NO_SUCH_NUMBER = "no_such_number"
@@ -46,8 +51,8 @@ UNAUTHORIZED = "unauthorized"
 BUSY = "busy"  # a check of this account is in flight already
 BAD_FRAME = "bad_frame"
 SLOW_READER = "slow_reader"
-REPLACED = "replaced"  # the same device logged in on another connection
-STALE_EPOCH = "stale_epoch"  # the device is logged in under a higher `epoch`
+REPLACED = "replaced"  # the same device, or partition, logged in on another connection, or in a higher `layout`
+STALE_EPOCH = "stale_epoch"  # the device, or partition, is logged in under a higher `epoch`, or in a higher `layout`
 SHUTDOWN = "shutdown"
 IDLE = "idle"
 NO_LOGIN = "no_login"  # nobody has logged in within ten seconds
@@ -58,11 +63,50 @@ Number = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 # Deliveries that one frame acknowledges.
 MAX_ACKED = 100_000
 Numbers = Annotated[list[Number], msgspec.Meta(max_length=MAX_ACKED)]
+# Of a `Partition`.
+MAX_LAYOUT = 2**53
+# Of all that is from a group or about one.
+GROUP_SLOT = 0
 
 
 def message_of(envelope_id: str, kind: str, refs: Sequence[str]) -> str:
     """The id of the message in an envelope: the envelope's own, or that of the one which it repeats."""
     return refs[0] if refs and kind in (PREKEY, MESSAGE) else envelope_id
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Partition:
+    """Part of a device that a program logs in: the envelopes whose slot, modulo `partitions`, is `partition`.
+
+    partitions: how many parts there are in this layout, one of `addresses.COUNTS`.
+    layout:     rises whenever a device is divided in another way; parts of different layouts are never logged in
+                at the same time.
+    """
+
+    partition: int = 0
+    partitions: int = 1
+    layout: int = 0
+
+    @property
+    def is_valid(self) -> bool:
+        """Can there be such a part?"""
+        return (
+            self.partitions in addresses.COUNTS
+            and 0 <= self.partition < self.partitions
+            and 0 <= self.layout <= MAX_LAYOUT
+        )
+
+    def is_same_part(self, other: Partition) -> bool:
+        """Do the same envelopes belong to both?"""
+        return self.partition == other.partition and self.partitions == other.partitions
+
+
+WHOLE = Partition()
+
+
+def slot_of(sender: str, kind: str, group: str) -> int:
+    """The slot of an envelope on its way to its recipient: that of its sender's number, or of groups."""
+    return GROUP_SLOT if group and kind in _OF_GROUPS else addresses.slot_of(sender)
 
 
 class Frame(msgspec.Struct, tag_field="t", omit_defaults=True, gc=False):
@@ -75,13 +119,18 @@ class Frame(msgspec.Struct, tag_field="t", omit_defaults=True, gc=False):
 class Login(Frame, tag="login"):
     """Attach a device to this connection. Answered by `Ok` or `Failed`; then its mailbox is delivered.
 
-    epoch: of programs that take turns in being one device: the higher one keeps the lower one out. 0 for none.
+    epoch: of programs that take turns in being one device, or partition: the higher one keeps the lower one out. 0 for
+           none.
+    partition, partitions, layout: the `Partition` that logs in, by default the whole device.
     """
 
     n: Number
     number: str
     token: str
     epoch: int = 0
+    partition: int = 0
+    partitions: int = 1
+    layout: int = 0
 
 
 class Logout(Frame, tag="logout"):

@@ -8,7 +8,6 @@ that cannot reach the database: by its own monotonic clock it leaves when its le
 from __future__ import annotations
 
 import dataclasses
-import zlib
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
@@ -54,11 +53,6 @@ class Owner:
     node: str
     address: str
     epoch: int
-
-
-def shard_of(recipient: str, shards: int) -> int:
-    """The shard that a recipient's number belongs to: CRC-32 of its digits, modulo the number of shards."""
-    return zlib.crc32(recipient.encode()) % shards
 
 
 async def create_shards(connection: AsyncConnection, count: int) -> None:

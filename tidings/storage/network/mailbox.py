@@ -35,7 +35,9 @@ table = sa.Table(
     sa.Column("refs", types.long_text(), nullable=False),
     sa.Column("trace", types.key(64), nullable=False),
     sa.Column("group_id", types.key(32), nullable=False),
-    sa.Index("envelopes_by_recipient", "recipient", "seq"),
+    sa.Column("slot", sa.SmallInteger, nullable=False),
+    # Whoever reads its part of a mailbox passes over the others' within the index.
+    sa.Index("envelopes_by_part", "recipient", "seq", "slot"),
     sa.Index("envelopes_by_expiry", "expires_at", "seq"),
     sa.Index("envelopes_by_copy", "sender", "id", "recipient", unique=True),
     mysql_engine="InnoDB",
@@ -50,6 +52,7 @@ class Envelope:
     timestamp:  Unix milliseconds of its arrival.
     expires_at: Unix milliseconds.
     group:      the group that it was sent to or that it is about, empty for none.
+    slot:       which of 32 parts of the mailbox it belongs to.
     """
 
     seq: int
@@ -63,6 +66,7 @@ class Envelope:
     refs: list[str]
     trace: str = ""
     group: str = ""
+    slot: int = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -85,8 +89,8 @@ def size_of(body: bytes, refs: Sequence[str]) -> int:
 
 
 def _envelope(row: Sequence[Any]) -> Envelope:
-    seq, recipient, sender, id_, kind, timestamp, expires_at, body, refs, trace, group = row
-    return Envelope(seq, recipient, sender, id_, kind, timestamp, expires_at, body, _decode(refs), trace, group)
+    seq, recipient, sender, id_, kind, timestamp, expires_at, body, refs, trace, group, slot = row
+    return Envelope(seq, recipient, sender, id_, kind, timestamp, expires_at, body, _decode(refs), trace, group, slot)
 
 
 async def insert(connection: AsyncConnection, envelopes: Sequence[Envelope]) -> None:
@@ -107,6 +111,7 @@ async def insert(connection: AsyncConnection, envelopes: Sequence[Envelope]) -> 
                     "refs": _encode(envelope.refs).decode(),
                     "trace": envelope.trace,
                     "group_id": envelope.group,
+                    "slot": envelope.slot,
                 }
                 for envelope in envelopes
             ],
@@ -122,15 +127,21 @@ async def delete(connection: AsyncConnection, seqs: Sequence[int]) -> None:
 
 
 async def list_page(
-    connection: AsyncConnection, recipient: str, *, after: int, now: int, limit: int
+    connection: AsyncConnection,
+    recipient: str,
+    *,
+    after: int,
+    now: int,
+    limit: int,
+    slots: Sequence[int] | None = None,
 ) -> Sequence[Envelope]:
-    """A recipient's envelopes with `seq` over `after` that have not expired, in order."""
-    rows = await connection.execute(
-        sa.select(table)
-        .where((table.c.recipient == recipient) & (table.c.seq > after) & (table.c.expires_at > now))
-        .order_by(table.c.seq)
-        .limit(limit)
+    """A recipient's envelopes with `seq` over `after` that have not expired, in order; of these slots, or of all."""
+    query = sa.select(table).where(
+        (table.c.recipient == recipient) & (table.c.seq > after) & (table.c.expires_at > now)
     )
+    if slots is not None:
+        query = query.where(table.c.slot.in_(slots))
+    rows = await connection.execute(query.order_by(table.c.seq).limit(limit))
     return [_envelope(row) for row in rows]
 
 

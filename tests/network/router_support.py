@@ -1,0 +1,141 @@
+"""Parts of a router under test: a slow mailbox in memory, a directory of everybody, connections that keep all."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Mapping, Sequence
+
+from network.routing.delivery_queue import DeliveryQueue
+from network.routing.mailboxes import Mailboxes
+from network.settings import Limits, Quotas
+from tidings.runtime.clock import ManualClock
+from tidings.storage.network.mailbox import Envelope, Waiting
+from tidings.wire import device
+
+
+class SlowMailbox:
+    """A mailbox in memory that takes a random number of turns of the loop for everything."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self.rows: dict[int, Envelope] = {}
+        self.rng = rng
+        self.slowness = rng.choice([1, 6, 60])
+
+    async def pause(self) -> None:
+        for _ in range(self.rng.randrange(self.slowness)):
+            await asyncio.sleep(0)
+
+    async def change(self, stored: Sequence[Envelope], removed: Sequence[int]) -> None:
+        await self.pause()
+        known = {(row.sender, row.id) for row in self.rows.values()}
+        self.rows.update((row.seq, row) for row in stored if (row.sender, row.id) not in known)
+        for seq in removed:
+            self.rows.pop(seq, None)
+        await self.pause()
+
+    async def has_any(self, recipient: str) -> bool:
+        await self.pause()
+        found = any(row.recipient == recipient for row in self.rows.values())
+        await self.pause()
+        return found
+
+    async def list_page(
+        self, recipient: str, *, after: int, now: int, limit: int, slots: Sequence[int] | None
+    ) -> Sequence[Envelope]:
+        await self.pause()
+        rows = sorted(
+            (row.seq, row)
+            for row in self.rows.values()
+            if row.recipient == recipient and row.seq > after and (slots is None or row.slot in slots)
+        )
+        await self.pause()
+        return [row for _, row in rows[:limit]]
+
+    async def last_seq(self) -> int:
+        return max(self.rows, default=0)
+
+    async def count(self, recipients: Sequence[str]) -> Mapping[str, Sequence[Waiting]]:
+        raise AssertionError("these mailboxes are known")
+
+
+class Everybody:
+    """A directory in which all numbers are registered."""
+
+    def get(self, number: str) -> frozenset[str] | None:
+        return frozenset()
+
+    def look_up(self, number: str) -> asyncio.Future[frozenset[str] | None]:
+        raise AssertionError
+
+
+def known(store: SlowMailbox, quotas: Quotas | None = None, clock: ManualClock | None = None) -> Mailboxes:
+    """Mailboxes of which it is known that nothing waits in them."""
+    mailboxes = Mailboxes(store, quotas or Quotas(), clock or ManualClock())
+    for last in range(1, 10):
+        mailboxes.learn(f"1555000000{last}", ())
+    return mailboxes
+
+
+class Device:
+    """A connection with one device, which keeps what it was sent."""
+
+    def __init__(self, log: list[str], limits: Limits | None = None) -> None:
+        self.deliveries: dict[int, DeliveryQueue] = {}
+        self.in_flight_bytes = 0
+        self.waiting: dict[DeliveryQueue, None] = {}
+        self.limits = limits or Limits()
+        self.received: list[tuple[int, str]] = []
+        self.reason: str | None = None
+        self.log = log
+
+    def deliver(self, frame: device.Deliver, queue: DeliveryQueue) -> int:
+        assert self.reason is None
+        assert queue.in_flight_bytes < self.limits.window_bytes
+        assert self.in_flight_bytes < self.limits.session_bytes
+        n = len(self.received) + 1
+        self.received.append((n, frame.id))
+        self.log.append(frame.id)
+        self.deliveries[n] = queue
+        return n
+
+    def detached(self, number: str, reason: str) -> None:
+        self.reason = reason
+
+
+class Fleet:
+    """A connection with any number of devices, which keeps (delivery number, recipient, id)."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.deliveries: dict[int, DeliveryQueue] = {}
+        self.in_flight_bytes = 0
+        self.waiting: dict[DeliveryQueue, None] = {}
+        self.limits = limits
+        self.received: list[tuple[int, str, str]] = []
+        self.numbers: set[str] = set()
+
+    def deliver(self, frame: device.Deliver, queue: DeliveryQueue) -> int:
+        assert frame.to in self.numbers
+        assert queue.in_flight_bytes < self.limits.window_bytes
+        assert self.in_flight_bytes < self.limits.session_bytes
+        n = len(self.received) + 1
+        self.received.append((n, frame.to, frame.id))
+        self.deliveries[n] = queue
+        return n
+
+    def detached(self, number: str, reason: str) -> None:
+        self.numbers.discard(number)
+
+
+class Sender:
+    def __init__(self) -> None:
+        self.accepted_numbers: list[int] = []
+        self.refusals: list[tuple[int, str]] = []
+
+    def accepted(self, n: int) -> None:
+        self.accepted_numbers.append(n)
+
+    def refused(self, n: int, reason: str, detail: str = "", retry_after: int = 0) -> None:
+        self.refusals.append((n, reason))
+
+    def superseded(self, n: int) -> None: ...

@@ -1,0 +1,177 @@
+"""Partitions over the wire: a network in its own words to programs that are one device together."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+
+from tests.network.support import REGISTRATION_KEY, Client, Network, registration
+from tests.network.test_routing import ids
+from tidings.e2ee.identity import IdentityKeyPair
+from tidings.runtime.clock import ManualClock
+from tidings.wire import addresses, device
+from tidings.wire.device import Partition
+
+BUSINESS = "15550000000"
+# One peer in each half, which is one in each quarter of two.
+PEERS = [
+    next(f"1555013{n:04}" for n in range(100) if addresses.shard_of(f"1555013{n:04}", 4) == partition)
+    for partition in range(4)
+]
+
+
+@pytest.fixture(params=[("tcp", "mariadb"), ("json", "sqlite")], ids=lambda pair: "-".join(pair))
+def pair(request: pytest.FixtureRequest) -> tuple[str, str]:
+    transport, database = request.param
+    return transport, database
+
+
+async def ask_in(client: Client, network: Network, part: Partition, *, epoch: int = 0) -> object:
+    """The answer to a login of this part of the business."""
+    return await client.ask(
+        functools.partial(
+            device.Login,
+            number=BUSINESS,
+            token=network.tokens[BUSINESS],
+            epoch=epoch,
+            partition=part.partition,
+            partitions=part.partitions,
+            layout=part.layout,
+        )
+    )
+
+
+async def log_in(network: Network, part: Partition, *, epoch: int = 0) -> Client:
+    client = await network.connect()
+    assert isinstance(await ask_in(client, network, part, epoch=epoch), device.Ok)
+    return client
+
+
+async def test_a_peers_messages_receipts_and_replies_come_to_its_partition_and_groups_to_the_first(
+    network: Network,
+) -> None:
+    await network.start()
+    await network.register(BUSINESS, *PEERS)
+    peers = await network.connect(*PEERS)
+    parts = [await log_in(network, Partition(n, 4, 1)) for n in range(4)]
+    for peer in PEERS:
+        peers.send(peer, BUSINESS, f"message-{peer}")
+        peers.send(peer, BUSINESS, f"read-{peer}", kind=device.READ, body=b"", refs=["m1"])
+        peers.send(peer, BUSINESS, f"retry-{peer}", kind=device.RETRY, body=b"", refs=["m1"], group=f"{BUSINESS}-1")
+    await peers_accepted(peers, parts, PEERS)
+    for peer in PEERS:
+        peers.send(peer, BUSINESS, f"of-group-{peer}", kind=device.READ, body=b"", refs=["g1"], group=f"{BUSINESS}-1")
+    assert sorted(ids(await parts[0].deliveries(4))) == sorted(f"of-group-{peer}" for peer in PEERS)
+    for client in parts:
+        await client.nothing_came()
+
+
+async def peers_accepted(peers: Client, parts: list[Client], numbers: list[str]) -> None:
+    for client, peer in zip(parts, numbers, strict=True):
+        found = await client.deliveries(3)
+        assert ids(found) == [f"message-{peer}", f"read-{peer}", f"retry-{peer}"]
+        client.ack(*found)
+    await peers.accepted(3 * len(numbers))
+
+
+async def test_what_waited_finds_its_partition_in_another_layout_after_a_restart_of_the_network(
+    network: Network,
+) -> None:
+    await network.start()
+    await network.register(BUSINESS, *PEERS)
+    peers = await network.connect(*PEERS)
+    first = await log_in(network, Partition(1, 2, 1))
+    for n in range(20):
+        peers.send(PEERS[n % 4], BUSINESS, f"m{n}")
+    # Of the two that are there every second one, which it does not acknowledge; the others are stored at once.
+    assert ids(await first.deliveries(10)) == [f"m{n}" for n in range(1, 20, 2)]
+    await network.stop()
+    await network.start()
+    for part in (Partition(3, 4, 2), Partition(0, 4, 2)):
+        client = await log_in(network, part)
+        assert ids(await client.deliveries(5)) == [f"m{n}" for n in range(part.partition, 20, 4)]
+    # The whole is one part of one.
+    whole = await log_in(network, Partition(0, 1, 3))
+    assert ids(await whole.deliveries(20)) == [f"m{n}" for n in range(20)]
+
+
+async def test_a_higher_layout_expels_the_lower_and_a_lower_one_is_refused(network: Network) -> None:
+    await network.start()
+    await network.register(BUSINESS)
+    former = [await log_in(network, Partition(n, 2, 1)) for n in range(2)]
+    newer = await log_in(network, Partition(3, 4, 2))
+    for client in former:
+        closing = await client.next(device.Closing)
+        assert (closing.reason, closing.number) == (device.REPLACED, BUSINESS)
+    late = await network.connect()
+    for part in (Partition(0, 2, 1), Partition(), Partition(3, 4, 1)):
+        failed = await ask_in(late, network, part, epoch=99)
+        assert isinstance(failed, device.Failed)
+        assert failed.reason == device.STALE_EPOCH
+    await newer.nothing_came()
+
+
+@pytest.mark.parametrize("part", [(2, 2, 0), (-1, 2, 0), (0, 3, 0), (0, 64, 0), (0, 0, 0), (0, 1, -1)])
+async def test_a_partition_that_cannot_be_is_refused(network: Network, part: tuple[int, int, int]) -> None:
+    await network.start()
+    await network.register(BUSINESS)
+    client = await network.connect()
+    failed = await ask_in(client, network, Partition(*part))
+    assert isinstance(failed, device.Failed)
+    assert failed.reason == device.INVALID
+
+
+async def test_one_connection_has_one_partition_of_a_device(network: Network) -> None:
+    await network.start()
+    await network.register(BUSINESS, *PEERS)
+    client = await log_in(network, Partition(0, 4, 1))
+    failed = await ask_in(client, network, Partition(1, 4, 1))
+    assert isinstance(failed, device.Failed)
+    assert failed.reason == device.INVALID
+    # In another layout the same one stays where it is.
+    assert isinstance(await ask_in(client, network, Partition(0, 4, 2)), device.Ok)
+    # Whoever has left may come back as another.
+    assert isinstance(await client.ask(functools.partial(device.Logout, number=BUSINESS)), device.Ok)
+    assert isinstance(await ask_in(client, network, Partition(1, 4, 2)), device.Ok)
+    peers = await network.connect(PEERS[1])
+    peers.send(PEERS[1], BUSINESS, "m1")
+    assert ids(await client.deliveries(1)) == ["m1"]
+
+
+async def test_the_first_partition_is_asked_for_prekeys_and_each_may_check_at_the_same_time(network: Network) -> None:
+    await network.start()
+    await network.register(BUSINESS, prekeys=0)
+    second = await log_in(network, Partition(1, 2, 1))
+    await second.nothing_came()
+    first = await log_in(network, Partition(0, 2, 1))
+    assert (await first.next(device.PreKeysLow)).remaining == 0
+    for client in (first, second):
+        client.link.send(device.Check(50, BUSINESS, [BUSINESS]))
+    for client in (first, second):
+        assert (await client.next(device.Checked)).registered == [BUSINESS]
+
+
+async def test_notices_of_the_network_come_to_the_partition_of_whom_they_are_about(network: Network) -> None:
+    clock = ManualClock()
+    await network.start(clock=clock, expiry_interval=0.05)
+    await network.register(BUSINESS, *PEERS)
+    parts = [await log_in(network, Partition(n, 4, 1)) for n in range(4)]
+    # Each partition sends to its own peers, so it is the one that waits for the outcome.
+    for client, peer in zip(parts, PEERS, strict=True):
+        client.send(BUSINESS, peer, f"to-{peer}", ttl=10)
+        await client.accepted(1)
+    clock.advance(11)
+    for client, peer in zip(parts, PEERS, strict=True):
+        (notice,) = await client.deliveries(1)
+        assert (notice.kind, notice.sender, notice.refs) == (device.EXPIRED, peer, [f"to-{peer}"])
+        client.ack(notice)
+    # Whoever has fetched a bundle hears of another identity key.
+    answer = await parts[0].ask(lambda n: device.Fetch(n, BUSINESS, [PEERS[2]]))
+    assert isinstance(answer, device.Bundles)
+    changed = registration(PEERS[2], identity=IdentityKeyPair.generate())
+    await network.request("POST", "/v1/registrations", changed, token=REGISTRATION_KEY)
+    (notice,) = await parts[2].deliveries(1)
+    assert (notice.kind, notice.sender) == (device.IDENTITY, PEERS[2])
+    for client in (parts[0], parts[1], parts[3]):
+        await client.nothing_came()
