@@ -1,23 +1,30 @@
 """Compares this tree with an earlier revision: `python -m benchmarks.compare REVISION [--workload NAME] [--rounds 3]`.
 
-Each round runs the system benchmark (`benchmarks.system`) in both trees, one right after the other and in turn first,
-so that what else the machine does meets both. What counts is the median of the ratios of the rounds. Exits with 1 when
-a run failed, or when the ratio is under `--least`.
+Each round runs the system benchmark (`benchmarks.system`) in both trees at once, and lets them run by turns of
+`--slice` seconds: while one runs, every process of the other stands still. So whatever the machine does to one it does
+to the other within the second; runs of minutes one after the other differed by 30 % with the same tree on both sides.
+Rates are of a tree's own time. What counts is the median of the ratios of the rounds. Exits with 1 when a run failed,
+or when the ratio is under `--least`.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import datetime
 import json
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
+
+import psutil
 
 from benchmarks.workloads import WORKLOADS
 
@@ -42,63 +49,116 @@ class Round:
         return float(self.after["rate"] / self.before["rate"])
 
 
-def measure(tree: Path, workload: str, messages: int) -> dict[str, Any]:
-    """One run of the system benchmark that belongs to `tree`. Raises `Failed`."""
-    with tempfile.TemporaryDirectory(prefix="tidings-compare-") as output:
+class Run:
+    """One run of the system benchmark that belongs to a tree."""
+
+    def __init__(self, tree: Path, workload: str, messages: int, output: Path) -> None:
+        self._about = f"{workload} in {tree}"
+        self._output = output
+        self._log = output / "log"
         command = [sys.executable, "-m", "benchmarks.system", "--workload", workload]
-        command += ["--messages", str(messages), "--output", output]
-        done = subprocess.run(command, cwd=tree, capture_output=True, text=True)
-        files = list(Path(output).glob("*.json"))
-        if done.returncode or not files:
-            raise Failed(f"{workload} in {tree}: {(done.stdout + done.stderr)[-2000:]}")
-        figures: dict[str, Any] = json.loads(files[0].read_text())["runs"][0]
-        return figures
+        command += ["--messages", str(messages), "--output", str(output)]
+        with self._log.open("w") as log:
+            self._process = subprocess.Popen(command, cwd=tree, stdout=log, stderr=subprocess.STDOUT)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.signal(signal.SIGCONT)
+        if not self.is_over:
+            # It stops what it started.
+            self._process.send_signal(signal.SIGINT)
+            self._process.wait()
+
+    @property
+    def is_over(self) -> bool:
+        return self._process.poll() is not None
+
+    def signal(self, number: int) -> None:
+        """To every process of it."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            root = psutil.Process(self._process.pid)
+            for process in (root, *root.children(recursive=True)):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.send_signal(number)
+
+    def figures(self) -> dict[str, Any]:
+        """What it measured. Raises `Failed`."""
+        files = list(self._output.glob("*.json"))
+        if self._process.returncode or not files:
+            raise Failed(f"{self._about}: {self._log.read_text()[-2000:]}")
+        found: dict[str, Any] = json.loads(files[0].read_text())["runs"][0]
+        return found
 
 
-def run(revision: str, workload: str, rounds: int, messages: int) -> list[Round]:
-    """All rounds. Raises `Failed`, and `CalledProcessError` for an unknown revision."""
+def take_turns(runs: Sequence[Run], seconds: float) -> None:
+    """Let one after the other run for so long, the others standing still, until all are over.
+
+    Whoever is over keeps its turns, in which nothing runs, so that the time of the others counts as before.
+    """
+    for run in runs:
+        run.signal(signal.SIGSTOP)
+    while not all(run.is_over for run in runs):
+        for run in runs:
+            run.signal(signal.SIGCONT)
+            time.sleep(seconds)
+            run.signal(signal.SIGSTOP)
+
+
+def run(revision: str, workload: str, rounds: int, *, messages: int, seconds: float) -> list[Round]:
+    """All rounds, by turns of so many seconds. Raises `Failed`, and `CalledProcessError` for an unknown revision."""
     found: list[Round] = []
     with tempfile.TemporaryDirectory(prefix="tidings-before-") as directory:
         tree = Path(directory) / "tree"
         subprocess.run(["git", "worktree", "add", "--quiet", "--detach", str(tree), revision], cwd=ROOT, check=True)
         try:
             for number in range(rounds):
-                measured = {}
-                for which in (tree, ROOT) if number % 2 == 0 else (ROOT, tree):
-                    measured[which] = measure(which, workload, messages)
-                found.append(Round(measured[tree], measured[ROOT]))
+                found.append(_round(tree, workload, messages, seconds))
                 print(f"round {number + 1}: {_line(found[-1])}", flush=True)
         finally:
             subprocess.run(["git", "worktree", "remove", "--force", str(tree)], cwd=ROOT, check=True)
     return found
 
 
+def _round(tree: Path, workload: str, messages: int, seconds: float) -> Round:
+    with tempfile.TemporaryDirectory(prefix="tidings-compare-") as directory, contextlib.ExitStack() as stack:
+        runs = []
+        for name, where in (("before", tree), ("after", ROOT)):
+            output = Path(directory) / name
+            output.mkdir()
+            runs.append(stack.enter_context(Run(where, workload, messages, output)))
+        take_turns(runs, seconds)
+        before, after = (run.figures() for run in runs)
+    for figures in (before, after):
+        # Half of the time was the other's.
+        figures["rate"] *= len(runs)
+    return Round(before, after)
+
+
 def _line(one: Round) -> str:
     return f"{one.before['rate']:.0f}/s before, {one.after['rate']:.0f}/s after, ratio {one.ratio:.2f}"
 
 
-def write(revision: str, workload: str, rounds: Sequence[Round], ratio: float) -> Path:
+def write(revision: str, workload: str, rounds: Sequence[Round], *, ratio: float, seconds: float) -> Path:
     """Add the figures to `results/<date>-compare.md`."""
     path = RESULTS / f"{datetime.date.today().isoformat()}-compare.md"
     title = next(w.title for w in WORKLOADS if w.name == workload)
     lines = [
         f"## {title}: this tree against {_describe(revision)}",
         "",
-        f"Median of the ratios: **{ratio:.2f}**. Each round is both trees, one right after the other, in turn first; "
-        f"{rounds[0].after['messages']} messages a run, all three callbacks of each reconciled.",
+        f"Median of the ratios: **{ratio:.2f}**. Each round is both trees at once, by turns of {seconds:g} s, with "
+        f"rates of their own time; {rounds[0].after['messages']} messages a run, all three callbacks of each reconciled.",
         "",
-        "| round | before, messages/s | after | ratio | CPU of webapp, µs a message | CPU of coreapp | others' CPU |",
+        "| round | before, messages/s | after | ratio | CPU of webapp, µs a message | CPU of coreapp | CPU of all |",
         "|--:|--:|--:|--:|--:|--:|--:|",
     ]
     for number, one in enumerate(rounds, 1):
-        cpu = [
-            f"{one.before['cpu_us'].get(name, 0)} → {one.after['cpu_us'].get(name, 0)}"
-            for name in ("webapp", "coreapp")
-        ]
-        others = f"{one.before['others_cpu']:.0%} / {one.after['others_cpu']:.0%}"
+        before, after = one.before["cpu_us"], one.after["cpu_us"]
+        cpu = [f"{before.get(name, 0)} → {after.get(name, 0)}" for name in ("webapp", "coreapp")]
         lines.append(
             f"| {number} | {one.before['rate']:.0f} | {one.after['rate']:.0f} | {one.ratio:.2f} | {cpu[0]} | {cpu[1]} "
-            f"| {others} |"
+            f"| {sum(before.values())} → {sum(after.values())} |"
         )
     heading = "" if path.exists() else f"# Against earlier revisions, {datetime.date.today().isoformat()}\n"
     with path.open("a") as file:
@@ -117,14 +177,21 @@ def main() -> None:
     parser.add_argument("--workload", default="warm64", choices=[workload.name for workload in WORKLOADS])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--messages", type=int, default=10_000, help="a run (default 10,000)")
+    parser.add_argument("--slice", type=float, default=0.5, help="seconds of a turn (default 0.5)")
     parser.add_argument("--least", type=float, default=0.0, help="the ratio below which this is a failure")
     options = parser.parse_args()
     try:
-        rounds = run(options.revision, options.workload, options.rounds, options.messages)
+        rounds = run(
+            options.revision,
+            options.workload,
+            options.rounds,
+            messages=options.messages,
+            seconds=options.slice,
+        )
     except Failed as failed:
         sys.exit(f"FAILED: {failed}")
     ratio = statistics.median(one.ratio for one in rounds)
-    path = write(options.revision, options.workload, rounds, ratio)
+    path = write(options.revision, options.workload, rounds, ratio=ratio, seconds=options.slice)
     print(f"median of the ratios {ratio:.2f}; written: {path.name}")
     if ratio < options.least:
         sys.exit(f"the ratio is under {options.least}")
