@@ -148,7 +148,7 @@ def write(revision: str, workload: str, rounds: Sequence[Round], *, ratio: float
         f"## {title}: this tree against {_describe(revision)}",
         "",
         f"Median of the ratios: **{ratio:.2f}**. Each round is both trees at once, by turns of {seconds:g} s, with "
-        f"rates of their own time; {rounds[0].after['messages']} messages a run, all three callbacks of each reconciled.",
+        f"rates of their own time; {rounds[0].after['messages']} messages a run, their three callbacks reconciled.",
         "",
         "| round | before, messages/s | after | ratio | CPU of webapp, µs a message | CPU of coreapp | CPU of all |",
         "|--:|--:|--:|--:|--:|--:|--:|",

@@ -95,7 +95,7 @@ class Vault:
 
     def seal_sent(self, number: str, peer: str, message_id: str, plaintext: bytes) -> bytes:
         """Plaintext that was sent to a peer, who may ask for it again."""
-        return self._sealer.seal(plaintext, context=(number, peer, "sent", message_id))
+        return self._sealer.seal(plaintext, context=(number, peer, "sent"), row=message_id)
 
     def open_sent(self, row: sent.SentRow) -> bytes:
         return self._sealer.open(row.content, (row.number, row.peer, "sent", row.id))
@@ -104,7 +104,7 @@ class Vault:
         """What a message of the inbox says; an empty text stays."""
         if not text:
             return ""
-        sealed = self._sealer.seal(text.encode(), context=(number, peer, "inbox", message_id))
+        sealed = self._sealer.seal(text.encode(), context=(number, peer, "inbox"), row=message_id)
         return _SEALED_TEXT + base64.b64encode(sealed).decode()
 
     def open_text(self, number: str, peer: str, message_id: str, stored: str) -> str:

@@ -97,14 +97,19 @@ class Sealer:
         self._cipher = functools.lru_cache(cache_size)(self._make_cipher)
         self._associated = functools.lru_cache(cache_size)(_encode)
 
-    def seal(self, plaintext: bytes, *, context: Context) -> bytes:
-        """`plaintext` and `OVERHEAD` bytes. The context is not stored: `open` needs the same."""
+    def seal(self, plaintext: bytes, *, context: Context, row: str | None = None) -> bytes:
+        """`plaintext` and `OVERHEAD` bytes. The context is not stored: `open` needs the same.
+
+        row: last part of a context of which nothing else is sealed, so that it is not worth a place in the cache.
+        """
         key_id = self._newest
         head = _HEAD.pack(_VERSION, key_id)
         nonce = os.urandom(_NONCE_LENGTH)
         account, peer = context[:2]
-        sealed = self._cipher(key_id, account, peer).encrypt(nonce, plaintext, head + self._associated(context))
-        return head + nonce + sealed
+        associated = head + self._associated(context)
+        if row is not None:
+            associated += _encode((row,))
+        return head + nonce + self._cipher(key_id, account, peer).encrypt(nonce, plaintext, associated)
 
     def seal_rows(self, rows: Sequence[tuple[int, bytes]], *, context: Context) -> list[bytes]:
         """Many plaintexts at once, each with the number of its row: it opens under the context and that number."""
