@@ -209,6 +209,29 @@ async def test_an_open_reader_does_not_hold_up_a_writer(database: Database) -> N
     assert await stored(database) == {"a": "written"}
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        0,
+        -(2**63),
+        "15550001234",
+        "٣ñ中",
+        "wamid.HBgL==",
+        "it's; -- \\' OR 1=1 %s",
+        "\0\n\r\x1a",
+        "",
+        b"",
+        b"\0\xff'\\",
+        None,
+        1.5,
+    ],
+)
+async def test_values_come_back_as_they_were_given(database: Database, value: object) -> None:
+    async with database.reading() as connection:
+        given = sa.select(sa.literal(value), sa.literal("next"))
+        assert (await connection.execute(given)).one() == (value, "next")
+
+
 async def test_writers_queue_rather_than_fail(database: Database) -> None:
     async with database.transaction() as connection:
         await connection.execute(things.insert(), [row("count", "0")])

@@ -9,7 +9,7 @@ import math
 import os
 import ssl
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -159,10 +159,29 @@ def _end_when_idle(engine: AsyncEngine, seconds: float) -> None:
 
 
 def _set_up_mysql(connection: Any, record: Any) -> None:
-    # The driver escapes bytes character by character: 40 µs for 700 of them, against 1.3 µs in hexadecimal.
     driver = connection.driver_connection
-    escape = driver.escape
-    driver.escape = lambda value: f"x'{value.hex()}'" if isinstance(value, bytes) else escape(value)
+    driver.escape = _make_escape(driver.escape)
+
+
+def _make_escape(escape: Callable[[Any], str]) -> Callable[[Any], str]:
+    """The driver's, with short ways for what nearly all values are: there are some sixty to a message.
+
+    The driver looks for a converter for each, and escapes bytes character by character: 40 µs for 700 of them, against
+    1.3 µs in hexadecimal.
+    """
+
+    def escape_value(value: Any) -> str:
+        kind = type(value)
+        if kind is int:
+            return str(value)
+        if kind is bytes:
+            return f"x'{value.hex()}'"
+        if kind is str and value.isalnum():
+            # Letters and digits alone: nothing in it means anything to the server.
+            return f"'{value}'"
+        return "NULL" if value is None else escape(value)
+
+    return escape_value
 
 
 def _set_up_sqlite(connection: Any, record: Any) -> None:
