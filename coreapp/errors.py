@@ -32,4 +32,5 @@ class KeyInUse(CoreappError):
 
 
 class OutcomeUnknown(CoreappError):
-    """A commit was tried, and whether it succeeded cannot be known any more: the lease was lost before the next try."""
+    """A commit was tried, and whether it succeeded cannot be known: not any more, since the lease was lost before the
+    next try, or not yet, while the database is away."""

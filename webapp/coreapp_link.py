@@ -8,7 +8,7 @@ import logging
 from collections.abc import Sequence
 from typing import Protocol
 
-from prometheus_client import Histogram
+from prometheus_client import Counter, Histogram
 
 from tidings.runtime.exposure import ON_THIS_MACHINE, LinkCalls
 from tidings.runtime.service import Wakeup
@@ -36,7 +36,9 @@ SECONDS = Histogram(
     ["answer"],
     buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5, 30),
 )
-
+AGAIN = Counter(
+    "tidings_webapp_questions_repeated_total", "Questions asked again, to which no answer had come", ["answer"]
+)
 
 # Seconds between two looks at the shard map, while everything is connected and while something is not.
 CALM, ANXIOUS = 5.0, 1.0
@@ -44,6 +46,10 @@ CALM, ANXIOUS = 5.0, 1.0
 NOT_OWNER_RETRY = 0.25
 # Requests that wait for a Coreapp to come back; one more is refused with `Overloaded`.
 MAX_WAITING = 5_000
+# Times that a question is asked whose answer is lost: one over which Coreapps break is not handed to all of them.
+MAX_LOST = 3
+# Seconds that a Coreapp has for what it was asked, once others own its shards.
+FAREWELL = 2.0
 
 
 class ShardMap(Protocol):
@@ -75,11 +81,37 @@ class FixedShardMap:
         return [self._owner]
 
 
+class _Doubt:
+    """What is known of a question whose answer was lost: nothing, until somebody answers the question asked again."""
+
+    def __init__(self, again: Make | None, *, is_safe: bool) -> None:
+        """is_safe: it may be asked any number of times, so that whoever asked need not care."""
+        self._again = again
+        self._is_safe = is_safe
+        self._away: CoreappAway | None = None
+        self._lost = 0
+
+    def __bool__(self) -> bool:
+        return self._away is not None
+
+    def arises(self, away: CoreappAway, *, lost: int = 1) -> Make:
+        """The question to ask now. Raises what `error` returns when it may not be asked again, or not once more."""
+        self._away = away
+        self._lost += lost
+        if self._again is None or self._lost >= MAX_LOST:
+            raise self.error() from None
+        return self._again
+
+    def error(self) -> CoreappAway:
+        assert self._away is not None
+        return CoreappUnreachable(self._away.problems[0].details) if self._is_safe else self._away
+
+
 class CoreappLinks:
     """Asks whoever owns a shard.
 
-    While an owner is away, a question waits up to `patience` seconds for it. Once it has been sent it is never sent
-    again, because it may have been acted upon.
+    While an owner is away, a question waits up to `patience` seconds for it. One that was sent, and whose answer is
+    lost, may have been acted upon: it is asked again, within the same time, only if it may be.
     """
 
     name = "coreapp-links"
@@ -146,19 +178,27 @@ class CoreappLinks:
             self._retire(self._peers.pop(address), self._tasks.pop(address))
         self._changed()
 
-    async def ask(self, recipient: str, make: Make, expect: type[Answer]) -> Answer:
-        """Ask the owner of a recipient's shard.
+    async def ask(self, recipient: str, make: Make, expect: type[Answer], *, again: Make | None = None) -> Answer:
+        """Ask the owner of a recipient's shard. again: the question as it may be asked when its answer was lost.
 
         Raises `CoreappRefused`, `CoreappAway`, `Overloaded`, `QuestionTooLarge`.
 
         Of these only `CoreappAway` leaves open whether it was done, and not where it is `CoreappUnreachable`.
         `AnswerPending` and `IdempotencyKeyReused` are raised for a question with an idempotency key.
         """
-        return await self._ask(recipient, make, expect, self._patience)
+        return await self._ask(recipient, make, expect, again)
 
-    async def ask_first(self, make: Make, expect: type[Answer]) -> Answer:
+    async def ask_first(self, make: Make, expect: type[Answer], *, again: Make | None = None) -> Answer:
         """Ask the owner of the first shard, for what no shard owns. Raises as `ask`."""
-        return await self._ask(None, make, expect, self._patience)
+        return await self._ask(None, make, expect, again)
+
+    async def ask_safely(self, recipient: str, make: Make, expect: type[Answer]) -> Answer:
+        """Ask the owner of a recipient's shard what may be asked any number of times. Raises as `ask`."""
+        return await self._ask(recipient, make, expect, make)
+
+    async def ask_first_safely(self, make: Make, expect: type[Answer]) -> Answer:
+        """The same of the owner of the first shard. Raises as `ask`."""
+        return await self._ask(None, make, expect, make)
 
     async def ask_all(self, make: Make, expect: type[Answer], *, timeout: float) -> list[Answer | CoreappAway]:
         """Ask each owner that is connected now, without waiting for others; those that do not answer are `CoreappAway`.
@@ -196,20 +236,29 @@ class CoreappLinks:
             return away
         return answer if isinstance(answer, expect) else CoreappAway(f"the Coreapp at {address} answers strangely")
 
-    async def _ask(self, recipient: str | None, make: Make, expect: type[Answer], patience: float) -> Answer:
+    async def _ask(self, recipient: str | None, make: Make, expect: type[Answer], again: Make | None) -> Answer:
         loop = asyncio.get_running_loop()
         started = loop.time()
+        deadline = started + self._patience
+        question, doubt = make, _Doubt(again, is_safe=again is make)
         while True:
             owner = self.owner(recipient)
             peer = self._peers.get(owner.address) if owner is not None else None
             if peer is None or not peer.is_ready:
-                await self._wait_for_change(recipient, started + patience)
+                await self._wait(recipient, deadline, doubt)
                 continue
+            timeout = self._timeout if question is make else max(deadline - loop.time(), 0.001)
             try:
-                answer = await peer.ask(make, self._timeout, soon=expect is core.Accepted)
+                answer = await peer.ask(question, timeout, soon=expect is core.Accepted)
             except CoreappUnreachable:
                 # It went away in this very moment.
-                await self._wait_for_change(recipient, started + patience)
+                await self._wait(recipient, deadline, doubt)
+                continue
+            except CoreappAway as away:
+                question = doubt.arises(away)
+                if loop.time() >= deadline:
+                    raise doubt.error() from None
+                AGAIN.labels(expect.__name__).inc()
                 continue
             if type(answer) is expect:
                 SECONDS.labels(expect.__name__).observe(loop.time() - started)
@@ -218,12 +267,26 @@ class CoreappLinks:
                 raise AnswerPending() if answer.in_progress else IdempotencyKeyReused()
             if not isinstance(answer, core.Refused):
                 raise CoreappAway(f"the Coreapp at {peer.address} answered with {type(answer).__name__}")
-            if answer.code != NOT_PRIMARY_COREAPP or loop.time() >= started + patience:
-                raise CoreappRefused(answer.code, answer.details, retry_after=answer.retry_after)
+            refusal = CoreappRefused(answer.code, answer.details, retry_after=answer.retry_after)
+            if answer.unknown and again is not None:
+                question = doubt.arises(CoreappAway(answer.details), lost=0)
+            elif answer.code != NOT_PRIMARY_COREAPP:
+                raise refusal
+            if loop.time() >= deadline:
+                raise doubt.error() if doubt else refusal
             # It does not own the shard, not any more or not yet, and has done nothing: look who does, then ask again.
             self._look.kick()
             with contextlib.suppress(CoreappUnreachable):
                 await self._wait_for_change(recipient, loop.time() + NOT_OWNER_RETRY)
+
+    async def _wait(self, recipient: str | None, deadline: float, doubt: _Doubt) -> None:
+        """`_wait_for_change`, after which it is as open as before whether the question was done."""
+        try:
+            await self._wait_for_change(recipient, deadline)
+        except (CoreappUnreachable, Overloaded):
+            if doubt:
+                raise doubt.error() from None
+            raise
 
     async def _wait_for_change(self, recipient: str | None, deadline: float) -> None:
         if self._waiting >= self._max_waiting:
@@ -248,7 +311,7 @@ class CoreappLinks:
         peer.retire()
         self._retired.add(task)
         task.add_done_callback(self._retired.discard)
-        asyncio.get_running_loop().call_later(self._timeout, task.cancel)
+        asyncio.get_running_loop().call_later(FAREWELL, task.cancel)
 
     def _changed(self) -> None:
         # Whoever waits now wakes up; whoever comes later waits for the next change.

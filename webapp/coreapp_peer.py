@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from prometheus_client import Gauge
 
+from tidings.runtime import service
 from tidings.runtime.exposure import ON_THIS_MACHINE, LinkCalls
 from tidings.runtime.tls import describe
 from tidings.wire import core
@@ -29,6 +30,13 @@ CONNECTED = Gauge("tidings_webapp_coreapps_connected", "Coreapps that this Webap
 STALL = 4.5
 # Seconds between attempts to connect, and for one attempt.
 FIRST_RETRY, LAST_RETRY, CONNECT_TIMEOUT = 0.05, 1.0, 5.0
+# Seconds between two looks whether a Coreapp has said anything, and of silence after which it is asked for a word.
+PULSE, QUIET = 0.25, 0.5
+# Looks without an answer after which it is asked no more, and after which the connection is given up: 1 s and 5 s. They
+# are counted because it may be we who stood still.
+SILENT, DEAD = 4, 20
+# Of a question that nobody waits for.
+PING = 0
 
 
 class Peer:
@@ -54,14 +62,15 @@ class Peer:
         self._connection: Connection | None = None
         self._lost = asyncio.Event()
         self._greeted = False
+        self._silent = False
         self._wanted = True
-        # Loop times: of the latest accepted message, and of the first question since anything came.
+        # The loop's time of the latest accepted message.
         self._progress_at = -math.inf
-        self._unheard_since = -math.inf
 
     @property
     def is_ready(self) -> bool:
-        return self._greeted
+        """Connected, and nothing speaks against an answer. What is asked of one that stands still may be done later."""
+        return self._greeted and not self._silent
 
     async def run(self) -> None:
         """Until cancelled, or retired and disconnected."""
@@ -79,7 +88,7 @@ class Peer:
                     self._is_up(True)
                     log.info("coreapp.connected", extra={"address": self.address})
                     self._changed()
-                    await self._lost.wait()
+                    await self._attend()
                 await asyncio.sleep(delay * random.uniform(0.5, 1.0))  # noqa: S311
                 delay = min(delay * 2, LAST_RETRY)
         finally:
@@ -103,8 +112,6 @@ class Peer:
         connection = self._connection
         loop = asyncio.get_running_loop()
         asked = loop.time()
-        if connection is not None and self._unheard_since <= connection.last_received:
-            self._unheard_since = asked
 
         def longer() -> float:
             now = loop.time()
@@ -123,16 +130,32 @@ class Peer:
         except Disconnected as error:
             raise CoreappAway(f"the Coreapp at {self.address} went away before it answered: {error}") from None
         except TimeoutError:
-            now = loop.time()
-            # Loops are exact to a millisecond.
-            if (
-                connection is not None
-                and connection.last_received < asked
-                and now > self._unheard_since + timeout - 0.01
-            ):
-                connection.abort(f"silent for {timeout:.0f} s")
-            seconds = f"{now - asked:.1f}"
+            seconds = f"{loop.time() - asked:.1f}"
             raise CoreappAway(f"the Coreapp at {self.address}: connection timed out after {seconds} s") from None
+
+    async def _attend(self) -> None:
+        """Watch whether the Coreapp is there, until the connection is lost.
+
+        One that is stopped or cut off closes no connection, and what it is asked is neither done nor refused.
+        """
+        loop = asyncio.get_running_loop()
+        pinged_at, unanswered = -math.inf, 0
+        while not await service.wait_for(self._lost, PULSE):
+            connection = self._connection
+            if connection is None:
+                return
+            if connection.last_received >= pinged_at:
+                unanswered = 0
+                self._is_silent(False)
+                if loop.time() - connection.last_received >= QUIET:
+                    pinged_at = loop.time()
+                    connection.send(core.Ping(n=PING))
+                continue
+            unanswered += 1
+            if unanswered == SILENT:
+                self._is_silent(True)
+            elif unanswered == DEAD:
+                connection.abort(f"silent for {DEAD * PULSE:.0f} s")
 
     def opened(self, connection: Connection) -> None:
         self._connection = connection
@@ -169,6 +192,14 @@ class Peer:
     def _is_up(self, up: bool) -> None:
         CONNECTED.inc(up - self._greeted)
         self._greeted = up
+        self._silent = False
+
+    def _is_silent(self, silent: bool) -> None:
+        if silent != self._silent:
+            self._silent = silent
+            if silent:
+                self._note("it does not answer")
+            self._changed()
 
     def _note(self, problem: str) -> None:
         if problem != self.problem:

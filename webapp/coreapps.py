@@ -28,15 +28,23 @@ Answer = TypeVar(
 
 
 class PrimaryCoreapp(Protocol):
-    """The Coreapp that owns the first shard, and with it what no shard owns: groups, registration, contacts."""
+    """The Coreapp that owns the first shard, and with it what no shard owns: groups, registration, contacts.
 
-    async def ask_first(self, make: Make, expect: type[Answer]) -> Answer: ...
+    again: the question as it may be asked again when it was sent and no answer came. Without it nobody can know then
+    whether it was done. What is read may be asked any number of times.
+    """
+
+    async def ask_first(self, make: Make, expect: type[Answer], *, again: Make | None = None) -> Answer: ...
+
+    async def ask_first_safely(self, make: Make, expect: type[Answer]) -> Answer: ...
 
 
 class ShardOwners(PrimaryCoreapp, Protocol):
     """The Coreapp that owns a recipient's shard, and the primary one."""
 
-    async def ask(self, recipient: str, make: Make, expect: type[Answer]) -> Answer: ...
+    async def ask(self, recipient: str, make: Make, expect: type[Answer], *, again: Make | None = None) -> Answer: ...
+
+    async def ask_safely(self, recipient: str, make: Make, expect: type[Answer]) -> Answer: ...
 
 
 class Coreapps(PrimaryCoreapp, Protocol):

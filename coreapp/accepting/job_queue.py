@@ -18,7 +18,6 @@ from coreapp import statistics
 from coreapp.accepting.checks import GROUP, Failure, RecipientChecks
 from coreapp.accepting.idempotency import IdempotencyKeys
 from coreapp.context import ShardContext
-from coreapp.ids import MessageIds
 from coreapp.journal import Change
 from coreapp.media.preparation_queue import PreparationQueue
 from coreapp.recovery.wiring import Recovery
@@ -31,6 +30,7 @@ from tidings.storage.business.jobs import Job, State
 from tidings.storage.business.messages import Message, Status
 from tidings.storage.business.sessions import SendingHalf
 from tidings.wire import codes, core
+from tidings.wire.ids import MessageIds
 
 log = logging.getLogger(__name__)
 
@@ -104,6 +104,8 @@ class JobQueue:
         self._sent_contents = recovery.sent_contents
         self._control_messages = recovery.control_messages
         self._ids = MessageIds()
+        # Of the message accepted last.
+        self._last_id, self._last_ms = "", 0
         self._at_once = ACCEPTED.labels("at once")
         self._later = ACCEPTED.labels("later")
         self._outside = ACCEPTED.labels("never")
@@ -247,14 +249,26 @@ class JobQueue:
         )
 
     def _message(self, question: core.AcceptMessage, status: Status) -> Message:
+        message_id = question.id or self._ids.new()
         return Message(
-            self._ids.new(),
+            message_id,
             self._account,
             self._shard,
             question.to,
             question.kind,
             status,
-            int(self._clock.now() * 1000),
+            self._accepted_at(message_id),
             question.request_id,
             question.category,
         )
+
+    def _accepted_at(self, message_id: str) -> int:
+        """Now, in Unix milliseconds, such that this and then the id order messages as they were accepted.
+
+        Whoever opens the shard after us resumes them in that order. The clocks of several Webapps make the ids.
+        """
+        now = max(int(self._clock.now() * 1000), self._last_ms)
+        if now == self._last_ms and message_id < self._last_id:
+            now += 1
+        self._last_id, self._last_ms = message_id, now
+        return now

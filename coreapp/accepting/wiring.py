@@ -7,6 +7,7 @@ import dataclasses
 from coreapp.accepting.checks import RecipientChecks
 from coreapp.accepting.idempotency import IdempotencyKeys
 from coreapp.accepting.job_queue import JobQueue
+from coreapp.accepting.repeats import MessageRequests
 from coreapp.context import ShardContext
 from coreapp.groups.wiring import Groups
 from coreapp.media.wiring import Media
@@ -20,6 +21,7 @@ from coreapp.webhook.wiring import Webhook
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Accepting:
+    requests: MessageRequests
     jobs: JobQueue
     read_marks: ReadMarks
     idempotency_keys: IdempotencyKeys
@@ -49,4 +51,5 @@ def wire_accepting(
         recovery=recovery,
     )
     read_marks = ReadMarks(context.database, sending.read_receipts, groups.read_marks, account=context.account)
-    return Accepting(jobs=jobs, read_marks=read_marks, idempotency_keys=keys)
+    requests = MessageRequests(context, jobs.accept, webhook.delay)
+    return Accepting(requests=requests, jobs=jobs, read_marks=read_marks, idempotency_keys=keys)

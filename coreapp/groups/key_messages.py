@@ -7,13 +7,13 @@ import dataclasses
 from collections.abc import Sequence
 
 from coreapp.context import ShardContext
-from coreapp.ids import MessageIds
 from coreapp.journal import Change
 from coreapp.sending.wiring import Sending
 from coreapp.statuses.tracker import StatusTracker
 from tidings.storage.business.group_changes import GroupChanges
 from tidings.storage.business.jobs import Job, State
 from tidings.storage.business.sessions import SendingHalf
+from tidings.wire.ids import MessageIds
 
 
 @dataclasses.dataclass(slots=True)

@@ -18,7 +18,6 @@ from prometheus_client import Counter, Gauge
 
 from coreapp.context import ShardContext
 from coreapp.errors import Refused
-from coreapp.ids import MessageIds
 from coreapp.journal import Change
 from coreapp.webhook import bodies
 from coreapp.webhook.rows import CallbackRows
@@ -27,6 +26,7 @@ from tidings.storage.business import identities, shards
 from tidings.storage.business.callbacks import Callback
 from tidings.storage.business.identities import Identity
 from tidings.wire import codes
+from tidings.wire.ids import MessageIds
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,6 @@ import logging
 
 import msgspec
 
-from coreapp import ids
 from coreapp.context import ShardContext
 from coreapp.media.downloads import Downloads
 from coreapp.peers.identities import Identities, described
@@ -17,7 +16,7 @@ from coreapp.recovery.wiring import Recovery
 from coreapp.statuses.tracker import StatusTracker
 from coreapp.webhook import bodies, inbound
 from tidings import e2ee
-from tidings.wire import device
+from tidings.wire import device, ids
 from tidings.wire.content import NULL
 from tidings.wire.device import Deliver
 

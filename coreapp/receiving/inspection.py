@@ -8,9 +8,8 @@ from collections.abc import Sequence
 
 from prometheus_client import Counter
 
-from coreapp import ids
 from tidings.storage.business.messages import Status
-from tidings.wire import device
+from tidings.wire import device, ids
 from tidings.wire.device import Deliver
 
 EVENTS = Counter("tidings_events_total", "Deliveries from the servers", ["kind", "outcome"])

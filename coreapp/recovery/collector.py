@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import functools
 
-from coreapp import ids
 from coreapp.garbage import PAGE, PAUSE
 from tidings.runtime.clock import Clock
 from tidings.storage.business import messages, shards
 from tidings.storage.business.shards import Lease
 from tidings.storage.database import Connection, Database
+from tidings.wire import ids
 
 KEPT = "kept"
 KEPT_SECONDS = 30 * 86_400  # as long as the network keeps an envelope

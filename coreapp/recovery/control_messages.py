@@ -8,13 +8,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from coreapp import ids
 from coreapp.context import ShardContext
 from coreapp.media.preparation_queue import PreparationQueue
 from coreapp.sending.encryption import RENEW, Encryption
 from coreapp.statuses.tracker import StatusTracker
 from tidings.storage.business.jobs import Job, State
-from tidings.wire import device
+from tidings.wire import device, ids
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

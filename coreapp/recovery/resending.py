@@ -8,7 +8,6 @@ from typing import Protocol
 
 from prometheus_client import Counter
 
-from coreapp import ids
 from coreapp.context import ShardContext
 from coreapp.peers.sessions import SessionStore
 from coreapp.recovery.control_messages import ControlMessage
@@ -20,7 +19,7 @@ from tidings import e2ee
 from tidings.client import sessions
 from tidings.storage.business import messages
 from tidings.storage.business.messages import Status
-from tidings.wire import device
+from tidings.wire import device, ids
 from tidings.wire.device import Deliver
 
 log = logging.getLogger(__name__)

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from prometheus_client import Counter, Gauge
 
 from coreapp.context import ShardContext
-from coreapp.ids import MessageIds
 from coreapp.journal import Change
 from coreapp.webhook import bodies
 from coreapp.webhook.rows import CallbackRows
@@ -21,6 +20,7 @@ from tidings.runtime.service import wait_for
 from tidings.storage.business.callbacks import Callback
 from tidings.storage.business.undecrypted import Undecrypted
 from tidings.wire import codes
+from tidings.wire.ids import MessageIds
 
 log = logging.getLogger(__name__)
 

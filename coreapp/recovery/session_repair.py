@@ -11,7 +11,6 @@ from typing import Protocol
 import msgspec
 from prometheus_client import Counter
 
-from coreapp.ids import MessageIds
 from coreapp.peers.sessions import SessionStore
 from coreapp.recovery.control_messages import ControlMessage
 from coreapp.sending.encryption import RENEW
@@ -21,6 +20,7 @@ from tidings.runtime.allowance import Allowance
 from tidings.runtime.clock import Clock
 from tidings.wire import device
 from tidings.wire.content import NULL_CONTENT
+from tidings.wire.ids import MessageIds
 
 log = logging.getLogger(__name__)
 

@@ -6,13 +6,12 @@ from typing import Protocol
 
 import msgspec
 
-from coreapp import ids
 from coreapp.errors import Refused
 from coreapp.sending.read_receipts import MAX_REFS, ReadReceipts, Receipt
 from tidings.storage.business import messages, service_windows
 from tidings.storage.business.messages import Status
 from tidings.storage.database import Database
-from tidings.wire import codes, core, device
+from tidings.wire import codes, core, device, ids
 
 
 class GroupMarks(Protocol):

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from coreapp.capacity import Admission
 from coreapp.context import ShardContext
-from coreapp.ids import MessageIds
 from coreapp.journal import Change
 from coreapp.sending.encryption import Outlet
 from coreapp.statuses.tracker import StatusTracker
@@ -16,6 +15,7 @@ from tidings.runtime.lru import LRU
 from tidings.storage.business.group_changes import GroupChanges
 from tidings.storage.business.jobs import Job, State
 from tidings.storage.business.messages import Status
+from tidings.wire.ids import MessageIds
 
 MAX_MARKED = 10_000
 MAX_REFS = 100  # messages marked at once; older ones are marked with the next

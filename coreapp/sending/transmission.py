@@ -15,7 +15,6 @@ from typing import Protocol
 import msgspec
 from prometheus_client import Counter, Gauge
 
-from coreapp import ids
 from coreapp.context import ShardContext
 from coreapp.journal import Change
 from coreapp.sending import group_jobs
@@ -24,7 +23,7 @@ from coreapp.statuses.wiring import Statuses
 from tidings.runtime import crashpoints
 from tidings.storage.business.jobs import Job
 from tidings.storage.business.messages import Status
-from tidings.wire import codes, device
+from tidings.wire import codes, device, ids
 
 log = logging.getLogger(__name__)
 

@@ -29,6 +29,10 @@ UNREGISTERED = "the business's number is not registered: POST /v1/account sends 
 MAX_IN_FLIGHT = 10_000  # questions of one Webapp; one more is refused with 1016
 
 
+class _NotLookedUp(Refused):
+    """Refused before anybody has looked whether it was done when it was asked before."""
+
+
 class LinkHandler:
     """One Webapp's connection. The first frame must be a `Hello` with the installation's link key."""
 
@@ -64,8 +68,11 @@ class LinkHandler:
                 connection.close("wrong link key")
         elif not self._trusted:
             connection.close("no hello")
+        elif isinstance(frame, core.Ping):
+            connection.send(core.Done(frame.n))
         elif len(self._tasks) >= MAX_IN_FLIGHT:
-            connection.send(core.Refused(frame.n, codes.OVERLOADED, "too many requests are in flight", 1))
+            full = core.Refused(frame.n, codes.OVERLOADED, "too many requests are in flight", 1)
+            connection.send(_as_known(frame, full))
         else:
             task = asyncio.get_running_loop().create_task(self._answer(connection, frame))
             self._tasks.add(task)
@@ -87,18 +94,22 @@ class LinkHandler:
         answer: core.Answer
         try:
             answer = await self._ask(question)
+        except _NotLookedUp as refused:
+            known = core.Refused(question.n, refused.code, refused.details, refused.retry_after)
+            answer = _as_known(question, known)
         except Refused as refused:
             answer = core.Refused(question.n, refused.code, refused.details, refused.retry_after)
         except KeyInUse as error:
             answer = core.KeyTaken(question.n, error.in_progress)
         except (LeaseLost, BatcherClosed):
-            answer = core.Refused(question.n, codes.NOT_PRIMARY_COREAPP, "this Coreapp has just lost its shard", 1)
+            lost = core.Refused(question.n, codes.NOT_PRIMARY_COREAPP, "this Coreapp has just lost its shard", 1)
+            answer = _as_known(question, lost)
         except BatcherFull as error:
             answer = core.Refused(question.n, codes.OVERLOADED, f"the {error} queue is full", 1)
         except OutcomeUnknown as error:
             log.error("link.outcome_unknown", extra={"question": type(question).__name__, "error": str(error)})
             details = "the database broke off while this was being written: whether it was done is unknown"
-            answer = core.Refused(question.n, codes.INTERNAL_ERROR, details)
+            answer = core.Refused(question.n, codes.INTERNAL_ERROR, details, unknown=True)
         except Exception as error:
             if outages.is_outage(error):
                 # In one line: every question that meets an outage says so.
@@ -125,14 +136,14 @@ class LinkHandler:
         if self._requests is not None and isinstance(question, _ABOUT_THE_NUMBER):
             return await _ask_about_the_number(self._requests, question)
         if shard is None and self._waits_for_code():
-            raise Refused(codes.NOT_READY, UNREGISTERED, retry_after=5)
+            raise _NotLookedUp(codes.NOT_READY, UNREGISTERED, retry_after=5)
         if shard is None:
-            raise Refused(codes.NOT_PRIMARY_COREAPP, "this Coreapp does not own the shard", retry_after=1)
+            raise _NotLookedUp(codes.NOT_PRIMARY_COREAPP, "this Coreapp does not own the shard", retry_after=1)
         if shard.context.journal.is_stalled:
             # What is taken now could not be answered before the caller gives up, and would be done all the same.
-            raise Refused(codes.NOT_READY, "the database does not answer", retry_after=1)
+            raise _NotLookedUp(codes.NOT_READY, "the database does not answer", retry_after=1)
         if isinstance(question, core.AcceptMessage):
-            message_id = await shard.accepting.jobs.accept(question)
+            message_id = await shard.accepting.requests.accept(question)
             return core.Accepted(question.n, message_id, question.to)
         if isinstance(question, core.GetIdentity):
             identity = await shard.peers.identity_requests.describe(question.wa_id)
@@ -181,3 +192,9 @@ async def _ask_about_the_number(requests: AccountRequests, question: Any) -> cor
     else:
         await requests.restore_keys(question.account, question.password, question.data)
     return core.Done(question.n)
+
+
+def _as_known(question: Any, refused: core.Refused) -> core.Refused:
+    """Of a repeated question, whether it was done before is as open as it was."""
+    refused.unknown = isinstance(question, core.AcceptMessage) and question.repeated
+    return refused

@@ -84,6 +84,7 @@ class Shard:
         finally:
             EPOCH.labels(self.context.shard).set(0)
             await self.peers.contacts.close()
+            await self.accepting.requests.close()
             await self.accepting.idempotency_keys.close()
             await self.media.close()
             await self.groups.close()

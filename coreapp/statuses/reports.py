@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 
-from coreapp import ids, statistics
+from coreapp import statistics
 from coreapp.context import ShardContext
 from coreapp.conversations import Conversation, conversation_of, origin_of
 from coreapp.statuses.tracker import StatusTracker
@@ -13,7 +13,7 @@ from coreapp.webhook import bodies
 from coreapp.webhook.wiring import Webhook
 from tidings.storage.business.callbacks import Callback
 from tidings.storage.business.messages import Status
-from tidings.wire import addresses
+from tidings.wire import addresses, ids
 
 # message id, status reached, Unix seconds or `None` for now, error code and details for `FAILED`
 Reached = tuple[str, Status, int | None, tuple[int, str] | None]

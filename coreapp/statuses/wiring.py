@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from coreapp import ids
 from coreapp.context import ShardContext
 from coreapp.statuses.reports import StatusReports
 from coreapp.statuses.tracker import StatusTracker
 from coreapp.webhook.wiring import Webhook
 from tidings.storage.business import messages
 from tidings.storage.business.jobs import Job
+from tidings.wire import ids
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -51,7 +51,7 @@ class StatusDelay:
         self._due[message_id] = now + self._delay
         self._answered.append((now + self._delay, message_id))
         while self._answered[0][0] <= now or len(self._answered) > self._limit:
-            del self._due[self._answered.popleft()[1]]
+            self._due.pop(self._answered.popleft()[1], None)
 
     def due_at(self, message_id: str, now: int) -> int:
         """When a status that is reported now may be posted, in Unix milliseconds as `now`; 0 for at once.

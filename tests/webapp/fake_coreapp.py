@@ -19,13 +19,15 @@ GROUP = "15550000000-1700000000"
 class FakeCoreapp:
     """Answers as a healthy Coreapp would unless told otherwise.
 
-    questions: all that came, except greetings. answer(kind, make): what to say to a kind of question; `None` says
+    questions: all that came, except greetings and pings. stands_still: answers nothing, as a stopped process.
+    answer(kind, make): what to say to a kind of question; `None` says
     nothing at all.
     """
 
     def __init__(self, key: str = LINK_KEY) -> None:
         self.questions: list[Any] = []
         self.greetings = 0
+        self.stands_still = False
         self._key = key
         self._script: dict[type[core.Frame], Callable[[Any], core.Frame | None]] = {
             core.CheckContacts: _all_valid,
@@ -107,9 +109,12 @@ class FakeCoreapp:
                 return
             self.greetings += 1
             connection.send(core.Done(n=frame.n))
+        elif isinstance(frame, core.Ping):
+            if not self.stands_still:
+                connection.send(core.Done(n=frame.n))
         else:
             self.questions.append(frame)
-            answer = self._script[type(frame)](frame)
+            answer = None if self.stands_still else self._script[type(frame)](frame)
             if answer is not None:
                 connection.send(answer)
         self._news.set()

@@ -1,4 +1,4 @@
-"""The link to the Coreapps: waiting, reconnecting, following the shard map; nothing is ever asked twice."""
+"""The link to the Coreapps: waiting, reconnecting, following the shard map, and what is asked again."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from tidings.storage.business.shards import Owner
 from tidings.storage.database import Database
 from tidings.wire import addresses, core
 from tidings.wire import connection as wire
+from webapp import coreapp_peer
 from webapp.coreapp_link import CoreappLinks, DatabaseShardMap, FixedShardMap, ShardMap
 from webapp.errors import CoreappAway, CoreappRefused, CoreappUnreachable, Overloaded, QuestionTooLarge
 
@@ -66,6 +67,23 @@ async def link() -> AsyncIterator[Link]:
 async def accept(links: CoreappLinks, to: str = "15550110001") -> core.Accepted:
     return await links.ask(
         to, lambda n: core.AcceptMessage(n=n, account="1", to=to, kind="text", content=b"{}"), core.Accepted
+    )
+
+
+async def accept_once(links: CoreappLinks, to: str = "15550110001") -> core.Accepted:
+    """As a request does: under an id, and asked again when no answer comes."""
+
+    def make(n: int, *, repeated: bool = False) -> core.AcceptMessage:
+        return core.AcceptMessage(
+            n=n, account="1", to=to, kind="text", content=b"{}", id="gBEG-of-the-webapp", repeated=repeated
+        )
+
+    return await links.ask(to, make, core.Accepted, again=lambda n: make(n, repeated=True))
+
+
+async def check_contact(links: CoreappLinks) -> core.Contacts:
+    return await links.ask_first_safely(
+        lambda n: core.CheckContacts(n=n, account="1", inputs=["15550110001"]), core.Contacts
     )
 
 
@@ -125,6 +143,142 @@ async def test_a_question_that_was_sent_is_never_sent_again(coreapp: FakeCoreapp
     assert caught.value.problems[0].code == 1014
     await coreapp.until(lambda: coreapp.greetings == 2)
     assert len(coreapp.asked(core.AcceptMessage)) == 1
+
+
+async def test_a_message_whose_answer_was_lost_is_asked_for_again_under_its_id(
+    coreapp: FakeCoreapp, link: Link
+) -> None:
+    links = await link(FixedShardMap("127.0.0.1", coreapp.port))
+    asked = len(coreapp.asked(core.AcceptMessage))
+
+    def lost_once(question: core.AcceptMessage) -> core.Frame | None:
+        if not question.repeated:
+            return coreapp.drop()
+        return core.Accepted(n=question.n, id=question.id, wa_id=question.to)
+
+    coreapp.answer(core.AcceptMessage, lost_once)
+    assert (await accept_once(links)).id == "gBEG-of-the-webapp"
+    first, again = coreapp.asked(core.AcceptMessage)[asked:]
+    assert (first.id, first.repeated, again.id, again.repeated) == (again.id, False, first.id, True)
+
+
+async def test_a_message_whose_answer_was_lost_and_whom_nobody_can_ask_again_is_in_doubt(
+    coreapp: FakeCoreapp, link: Link
+) -> None:
+    links = await link(FixedShardMap("127.0.0.1", coreapp.port), patience=0.5)
+
+    def gone(question: core.AcceptMessage) -> None:
+        coreapp.take_no_more()
+        coreapp.drop()
+
+    coreapp.answer(core.AcceptMessage, gone)
+    with pytest.raises(CoreappAway, match="went away before it answered") as caught:
+        await accept_once(links)
+    assert (type(caught.value), caught.value.problems[0].code) == (CoreappAway, 1014)
+
+
+async def test_a_read_whose_answer_was_lost_is_never_in_doubt(coreapp: FakeCoreapp, link: Link) -> None:
+    links = await link(FixedShardMap("127.0.0.1", coreapp.port), patience=0.5)
+    answers = iter((False, True))
+
+    def lost_once(question: core.CheckContacts) -> core.Frame | None:
+        return core.Contacts(n=question.n, contacts=[]) if next(answers) else coreapp.drop()
+
+    coreapp.answer(core.CheckContacts, lost_once)
+    assert (await check_contact(links)).contacts == []
+
+    def gone(question: core.CheckContacts) -> None:
+        coreapp.take_no_more()
+        coreapp.drop()
+
+    coreapp.answer(core.CheckContacts, gone)
+    with pytest.raises(CoreappUnreachable) as caught:
+        await check_contact(links)
+    assert (caught.value.problems[0].code, caught.value.retry_after) == (1011, 1)
+
+
+async def test_what_a_coreapp_says_of_a_message_asked_for_again_settles_it_unless_it_does_not_know(
+    coreapp: FakeCoreapp, link: Link
+) -> None:
+    links = await link(FixedShardMap("127.0.0.1", coreapp.port), patience=0.6)
+
+    def answering(code: int, unknown: bool) -> None:
+        def answer(question: core.AcceptMessage) -> core.Frame | None:
+            if not question.repeated:
+                return coreapp.drop()
+            return core.Refused(n=question.n, code=code, details="no", retry_after=1, unknown=unknown)
+
+        coreapp.answer(core.AcceptMessage, answer)
+
+    answering(1016, unknown=False)
+    with pytest.raises(CoreappRefused, match="1016 no"):
+        await accept_once(links)
+    for temporary in (1011, 1014, 1018):
+        answering(temporary, unknown=True)
+        with pytest.raises(CoreappAway) as caught:
+            await accept_once(links)
+        assert (type(caught.value), caught.value.problems[0].code) == (CoreappAway, 1014)
+
+
+async def test_a_coreapp_that_does_not_know_whether_it_wrote_a_message_is_asked_again(
+    coreapp: FakeCoreapp, link: Link
+) -> None:
+    links = await link(FixedShardMap("127.0.0.1", coreapp.port))
+
+    def broke_off(question: core.AcceptMessage) -> core.Frame:
+        if not question.repeated:
+            return core.Refused(n=question.n, code=1014, details="the database broke off", unknown=True)
+        return core.Accepted(n=question.n, id=question.id, wa_id=question.to)
+
+    coreapp.answer(core.AcceptMessage, broke_off)
+    assert (await accept_once(links)).id == "gBEG-of-the-webapp"
+    # One that cannot be recognised is not.
+    with pytest.raises(CoreappRefused, match="1014 the database broke off"):
+        await accept(links)
+
+
+async def test_a_question_over_which_coreapps_break_is_not_asked_for_ever(coreapp: FakeCoreapp, link: Link) -> None:
+    links = await link(FixedShardMap("127.0.0.1", coreapp.port), patience=30)
+    coreapp.answer(core.AcceptMessage, lambda q: coreapp.drop())
+    async with asyncio.timeout(10):
+        with pytest.raises(CoreappAway):
+            await accept_once(links)
+    assert len(coreapp.asked(core.AcceptMessage)) == 3
+
+
+async def test_nothing_is_sent_to_a_coreapp_that_stands_still_and_it_is_asked_when_it_goes_on(
+    coreapp: FakeCoreapp, link: Link, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coreapp_peer, "PULSE", 0.02)
+    monkeypatch.setattr(coreapp_peer, "QUIET", 0.02)
+    monkeypatch.setattr(coreapp_peer, "DEAD", 1_000)
+    links = await link(FixedShardMap("127.0.0.1", coreapp.port), patience=0.5)
+    await accept(links)
+    coreapp.stands_still = True
+    [peer] = links._peers.values()
+    await soon(lambda: not peer.is_ready)
+    with pytest.raises(CoreappUnreachable, match="does not answer"):
+        await accept(links)
+    assert len(coreapp.asked(core.AcceptMessage)) == 1
+    asking = asyncio.create_task(accept(links))
+    coreapp.stands_still = False
+    for connection in coreapp.connections:
+        connection.send(core.Done(n=0))
+    await asking
+    assert coreapp.greetings == 1, "the connection was kept"
+
+
+async def test_the_connection_to_a_coreapp_that_stays_silent_is_given_up(
+    coreapp: FakeCoreapp, link: Link, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coreapp_peer, "PULSE", 0.02)
+    monkeypatch.setattr(coreapp_peer, "QUIET", 0.02)
+    links = await link(FixedShardMap("127.0.0.1", coreapp.port))
+    await accept(links)
+    coreapp.stands_still = True
+    with pytest.raises(CoreappAway, match="went away before it answered: silent for"):
+        await accept(links)
+    await coreapp.until(lambda: coreapp.greetings == 2)
 
 
 async def test_a_question_whose_connection_is_lost_before_it_is_written_goes_to_the_next_one(
@@ -192,13 +346,11 @@ async def test_a_question_over_the_limit_is_not_sent_and_the_others_go_on(coreap
     assert coreapp.greetings == 1
 
 
-async def test_a_coreapp_that_is_silent_is_given_up_after_the_timeout(coreapp: FakeCoreapp, link: Link) -> None:
+async def test_a_question_without_an_answer_is_given_up_after_the_timeout(coreapp: FakeCoreapp, link: Link) -> None:
     links = await link(FixedShardMap("127.0.0.1", coreapp.port), timeout=0.2)
     coreapp.answer(core.AcceptMessage, lambda q: None)
     with pytest.raises(CoreappAway, match="timed out"):
         await accept(links)
-    # The connection was dead, so another one is made.
-    await coreapp.until(lambda: coreapp.greetings == 2)
 
 
 async def test_while_no_message_at_all_is_accepted_one_is_given_up_soon(coreapp: FakeCoreapp, link: Link) -> None:

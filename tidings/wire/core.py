@@ -17,6 +17,10 @@ class Hello(Frame, tag="hello"):
     key: str
 
 
+class Ping(Frame, tag="ping"):
+    """Is anybody there? Answered by `Done` at once, whatever else the Coreapp is at."""
+
+
 class CheckContacts(Frame, tag="check_contacts"):
     """POST /v1/contacts. Answered by `Contacts` or `Refused`."""
 
@@ -37,6 +41,9 @@ class AcceptMessage(Frame, tag="accept_message"):
     idempotency_key: the caller's; with one, the same `fingerprint` is answered as the first time, another is refused.
     category:        of the template that the message is made from: `MARKETING`, `UTILITY` or `AUTHENTICATION`; empty
                      for every other message.
+    id:              that the message is to have, made by the Webapp; empty leaves it to the Coreapp.
+    repeated:        this was asked before, under the same id, and no answer came: it is answered as the first time if
+                     that was done, by whoever owns the shard now.
     """
 
     account: str
@@ -49,6 +56,8 @@ class AcceptMessage(Frame, tag="accept_message"):
     idempotency_key: str = ""
     fingerprint: bytes = b""
     category: str = ""
+    id: str = ""
+    repeated: bool = False
 
 
 class GetIdentity(Frame, tag="get_identity"):
@@ -293,11 +302,13 @@ class Refused(Frame, tag="refused"):
     """The question was not done. `code` is one of the API's error codes, `details` is for the caller.
 
     retry_after: seconds, when trying again later makes sense.
+    unknown:     it may have been done after all, now or when it was asked before.
     """
 
     code: int
     details: str
     retry_after: int = 0
+    unknown: bool = False
 
 
 class Health(Frame, tag="health"):
@@ -322,6 +333,7 @@ GroupQuestion = CreateGroup | ListGroups | GetGroup | GetGroupInvite | GetGroupI
 GroupAnswer = Done | GroupList | GroupDescription | GroupInvite | GroupIcon
 Question = (
     Hello
+    | Ping
     | CheckContacts
     | AcceptMessage
     | GetIdentity

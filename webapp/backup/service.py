@@ -45,7 +45,7 @@ class Backups:
     async def make(self, caller: Caller, password: str) -> str:
         """Base64 that only the password opens. Raises what the Coreapp link raises."""
         account = caller.account
-        exported = await self._coreapps.ask_first(
+        exported = await self._coreapps.ask_first_safely(
             lambda n: core.ExportKeys(n=n, account=account, password=password), core.Exported
         )
         try:

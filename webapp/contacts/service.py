@@ -21,7 +21,7 @@ class ContactChecks:
 
     async def check(self, caller: Caller, request: schemas.Contacts, request_id: str) -> Sequence[dict[str, Any]]:
         """One entry for each input, in their order. Raises what the Coreapp link raises."""
-        answer = await self._coreapps.ask_first(
+        answer = await self._coreapps.ask_first_safely(
             lambda n: core.CheckContacts(
                 n=n,
                 account=caller.account,
@@ -38,7 +38,7 @@ class ContactChecks:
     async def identity(self, caller: Caller, wa_id: str) -> dict[str, Any]:
         """The identity of a contact. Raises `InvalidRequest` for no contact, and what the Coreapp link raises."""
         digits = _digits(wa_id)
-        found = await self._coreapps.ask(
+        found = await self._coreapps.ask_safely(
             digits, lambda n: core.GetIdentity(n=n, account=caller.account, wa_id=digits), core.Identity
         )
         return {"hash": found.hash, "created_timestamp": found.created_at, "acknowledged": found.acknowledged}
@@ -49,7 +49,7 @@ class ContactChecks:
         Raises as `identity`, and 1009 for another hash than the present one.
         """
         digits = _digits(wa_id)
-        await self._coreapps.ask(
+        await self._coreapps.ask_safely(
             digits,
             lambda n: core.AcknowledgeIdentity(n=n, account=caller.account, wa_id=digits, hash=request.hash),
             core.Done,

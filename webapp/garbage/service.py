@@ -28,7 +28,7 @@ class Collections:
     async def start(self, caller: Caller, kind: str) -> Mapping[str, Any]:
         """The state of the collection: of one Coreapp, or of each of several. Raises what the link raises."""
         if len(self._coreapps.coreapps()) <= 1:
-            await self._coreapps.ask_first(lambda n: core.CollectGarbage(n=n, kind=kind), core.Done)
+            await self._coreapps.ask_first_safely(lambda n: core.CollectGarbage(n=n, kind=kind), core.Done)
             states: dict[str, Any] = {"status": PROCESSING}
         else:
             answers = await self._coreapps.ask_each(

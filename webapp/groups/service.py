@@ -31,12 +31,14 @@ class Groups:
 
     async def list_groups(self, caller: Caller) -> list[dict[str, Any]]:
         return _entries(
-            await self._coreapps.ask_first(lambda n: core.ListGroups(n=n, account=caller.account), core.GroupList)
+            await self._coreapps.ask_first_safely(
+                lambda n: core.ListGroups(n=n, account=caller.account), core.GroupList
+            )
         )
 
     async def describe(self, caller: Caller, group_id: str) -> dict[str, Any]:
         _check(group_id)
-        found = await self._coreapps.ask_first(
+        found = await self._coreapps.ask_first_safely(
             lambda n: core.GetGroup(n=n, account=caller.account, id=group_id), core.GroupDescription
         )
         return {
@@ -49,7 +51,7 @@ class Groups:
 
     async def invite(self, caller: Caller, group_id: str) -> str:
         _check(group_id)
-        found = await self._coreapps.ask_first(
+        found = await self._coreapps.ask_first_safely(
             lambda n: core.GetGroupInvite(n=n, account=caller.account, id=group_id), core.GroupInvite
         )
         return found.link
@@ -57,7 +59,7 @@ class Groups:
     async def icon(self, caller: Caller, group_id: str) -> tuple[str, bytes]:
         """Content type and content."""
         _check(group_id)
-        found = await self._coreapps.ask_first(
+        found = await self._coreapps.ask_first_safely(
             lambda n: core.GetGroupIcon(n=n, account=caller.account, id=group_id), core.GroupIcon
         )
         return found.kind, found.content

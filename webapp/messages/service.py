@@ -12,6 +12,7 @@ from tidings.storage.business.idempotency import MESSAGES
 from tidings.storage.business.templates import Template
 from tidings.wire import addresses, core
 from tidings.wire.codes import INVALID_RECIPIENT_TYPE, MESSAGE_TOO_LONG, NOT_FOUND, PARAMETER_INVALID, UNKNOWN_GROUP
+from tidings.wire.ids import MessageIds
 from webapp.coreapps import ShardOwners
 from webapp.errors import InvalidRequest
 from webapp.idempotency import FirstAnswers
@@ -70,6 +71,7 @@ class Messages:
         self._media = media
         self._templates = templates
         self._first_answers = first_answers
+        self._ids = MessageIds()
 
     async def send(self, caller: Caller, message: AnyMessage, origin: Origin) -> SentMessage:
         """The message is committed when this returns. Raises `InvalidRequest`, and what the Coreapp link raises."""
@@ -90,6 +92,7 @@ class Messages:
             if attached:
                 has_media = True
                 await self._media.check(caller, attached)
+        message_id = self._ids.new()
 
         def make(n: int) -> core.AcceptMessage:
             return core.AcceptMessage(
@@ -104,18 +107,24 @@ class Messages:
                 idempotency_key=origin.key,
                 fingerprint=origin.fingerprint,
                 category=category,
+                id=message_id,
             )
+
+        def make_again(n: int) -> core.AcceptMessage:
+            question = make(n)
+            question.repeated = True
+            return question
 
         if to_group:
             # Groups belong to the first shard, whoever is in them.
-            accepted = await self._coreapps.ask_first(make, core.Accepted)
+            accepted = await self._coreapps.ask_first(make, core.Accepted, again=make_again)
             return SentMessage(accepted.id, "")
-        accepted = await self._coreapps.ask(to, make, core.Accepted)
+        accepted = await self._coreapps.ask(to, make, core.Accepted, again=make_again)
         return SentMessage(accepted.id, accepted.wa_id if accepted.wa_id == to else "")
 
     async def mark_read(self, caller: Caller, message_id: str, request_id: str) -> None:
         """Its sender will be told. Raises what the Coreapp link raises, 1006 for a message that nobody sent us."""
-        await self._coreapps.ask_first(
+        await self._coreapps.ask_first_safely(
             lambda n: core.MarkRead(n=n, account=caller.account, id=message_id, request_id=request_id), core.Done
         )
 

@@ -38,7 +38,7 @@ class Stats:
         Raises what the Coreapp link raises when the only one is away.
         """
         if len(self._coreapps.coreapps()) <= 1:
-            only = await self._coreapps.ask_first(lambda n: core.GetMetrics(n=n), core.Metrics)
+            only = await self._coreapps.ask_first_safely(lambda n: core.GetMetrics(n=n), core.Metrics)
             return {"": known.read_coreapp(only.text)}
         answers = await self._coreapps.ask_each(lambda n: core.GetMetrics(n=n), core.Metrics, timeout=_PATIENCE)
         return {

@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from coreapp.ids import MessageIds
 from tests.coreapp.conftest import Client, World
 from tidings.wire import connection as wire
 from tidings.wire import core
+from tidings.wire.ids import MessageIds
 
 NUMBER = "15550110001"
 

@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coreapp import conversations, ids
+from coreapp import conversations
 from coreapp.conversations import Names, conversation_of, origin_of
 from coreapp.webhook import bodies, inbound, limits
 from tests.coreapp import webhook_schemas
 from tidings.storage.business.messages import Status
+from tidings.wire import ids
 from tidings.wire.content import DELETED, NULL
 
 CASES = json.loads((webhook_schemas.FOLDER / "inbound.json").read_text())

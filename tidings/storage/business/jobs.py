@@ -88,7 +88,8 @@ async def finish(connection: AsyncConnection, ids: Sequence[str]) -> None:
 
 async def list_jobs(connection: AsyncConnection, shard: int) -> Sequence[Job]:
     """Every job of a shard in the order accepted: what a new owner starts from."""
-    rows = await connection.execute(sa.select(table).where(table.c.shard == shard).order_by(table.c.id))
+    in_order = sa.select(table).where(table.c.shard == shard).order_by(table.c.created_at, table.c.id)
+    rows = await connection.execute(in_order)
     return [Job(*row) for row in rows]
 
 

@@ -25,8 +25,8 @@ def _milliseconds() -> int:
 class MessageIds:
     """`gBEG`, 8 characters of Unix milliseconds, 15 random ones (88 bits); all of them letters and digits.
 
-    Each id of one maker is greater than the one before, also within a millisecond and when the clock goes back: the
-    order of ids is the order in which messages were accepted. An index on them grows at its end.
+    Each id of one maker is greater than the one before, also within a millisecond and when the clock goes back. An
+    index on them grows at its end.
     """
 
     def __init__(self, clock: Callable[[], int] = _milliseconds) -> None:

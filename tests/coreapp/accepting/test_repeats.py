@@ -1,0 +1,119 @@
+"""A message that is asked for again, because no answer came, is accepted once, whoever owned the shard before."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from harness import metrics
+from tests.coreapp.conftest import BUSINESS, Client, Running, World
+from tests.coreapp.scripted_network import HOLD
+from tidings.runtime.clock import ManualClock
+from tidings.storage.business import jobs, messages
+from tidings.wire import core
+from tidings.wire.ids import MessageIds
+
+PHONE = "15550110001"
+IDS = MessageIds()
+
+
+async def send(client: Client, message_id: str, *, repeated: bool = False, to: str = PHONE, **fields: Any) -> Any:
+    content = b'{"type":"text","text":{"body":"once"}}'
+    return await client.ask(
+        lambda n: core.AcceptMessage(
+            n, BUSINESS, to, "text", content, "request", id=message_id, repeated=repeated, **fields
+        )
+    )
+
+
+async def ready(world: World) -> Running:
+    world.add_phones(PHONE)
+    running = await world.start()
+    await world.connected(running)
+    await running.client.check(PHONE)
+    return running
+
+
+async def count(world: World) -> int:
+    async with world.database.reading() as connection:
+        return sum((await messages.count_by_status(connection)).values())
+
+
+async def test_a_message_has_the_id_that_the_webapp_gave_it_and_is_accepted_once(world: World) -> None:
+    running = await ready(world)
+    message_id = IDS.new()
+    for repeated in (False, True, True):
+        answer = await send(running.client, message_id, repeated=repeated)
+        assert (answer.id, answer.wa_id) == (message_id, PHONE)
+    assert await count(world) == 1
+
+
+async def test_one_that_never_came_is_accepted_when_it_is_asked_for_again(world: World) -> None:
+    running = await ready(world)
+    message_id = IDS.new()
+    answers = await asyncio.gather(*(send(running.client, message_id, repeated=True) for _ in range(20)))
+    assert {answer.id for answer in answers} == {message_id}
+    assert await count(world) == 1
+
+
+async def test_one_that_is_still_being_accepted_is_waited_for(world: World) -> None:
+    running = await ready(world)
+    message_id = IDS.new()
+    answers = await asyncio.gather(
+        send(running.client, message_id), *(send(running.client, message_id, repeated=True) for _ in range(5))
+    )
+    assert {answer.id for answer in answers} == {message_id}
+    assert await count(world) == 1
+
+
+async def test_one_that_comes_after_its_own_repetition_is_known(world: World) -> None:
+    running = await ready(world)
+    message_id = IDS.new()
+    await send(running.client, message_id, repeated=True)
+    assert (await send(running.client, message_id)).id == message_id
+    assert await count(world) == 1
+
+
+async def test_a_refused_one_is_refused_again_and_then_nothing_is_in_doubt(world: World) -> None:
+    running = await world.start(check_unknown=False)
+    await world.connected(running)
+    for repeated in (False, True):
+        refused = await send(running.client, IDS.new(), repeated=repeated, to="15550119999")
+        assert (refused.code, refused.unknown) == (1006, False)
+    assert await count(world) == 0
+
+
+async def test_whoever_takes_over_after_a_kill_knows_what_was_accepted_and_what_was_not(world: World) -> None:
+    running = await ready(world)
+    done, never = IDS.new(), IDS.new()
+    await send(running.client, done)
+    await running.killed()
+    taken_over = await world.start(node="second")
+    found = metrics.value("tidings_repeated_questions_total", found="done")
+    assert (await send(taken_over.client, done, repeated=True)).id == done
+    assert metrics.value("tidings_repeated_questions_total", found="done") == found + 1
+    assert (await send(taken_over.client, never, repeated=True)).id == never
+    assert await count(world) == 2
+
+
+async def test_who_does_not_own_the_shard_leaves_open_what_was_done_before(world: World) -> None:
+    await ready(world)
+    standby = await world.start(node="second", owned=False)
+    refused = await send(standby.client, IDS.new(), repeated=True)
+    assert (refused.code, refused.unknown) == (1018, True)
+    refused = await send(standby.client, IDS.new())
+    assert (refused.code, refused.unknown) == (1018, False)
+
+
+async def test_messages_are_resumed_as_they_were_accepted_whatever_the_clocks_of_webapps_say(world: World) -> None:
+    world.add_phones(PHONE)
+    running = await world.start(clock=ManualClock())
+    await world.connected(running)
+    await running.client.check(PHONE)
+    world.network.policy = lambda send: HOLD
+    later, earlier = MessageIds(lambda: 1_700_000_005_000), MessageIds(lambda: 1_700_000_000_000)
+    accepted = [maker.new() for maker in (later, earlier, earlier, later, earlier)]
+    for message_id in accepted:
+        await send(running.client, message_id)
+    async with world.database.reading() as connection:
+        assert [job.id for job in await jobs.list_jobs(connection, 0)] == accepted
