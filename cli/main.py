@@ -22,6 +22,7 @@ COMMANDS = {
     "listen": "print the callbacks that arrive here, as a business would receive them",
     "template": "make, list and delete the templates of messages",
     "callbacks": "list the callbacks that were given up, or send them again",
+    "queue": "look into the queues, post callbacks again by time, status and recipient, or delete them",
     "webhook-secret": "show the secrets that sign callbacks, or rotate them",
     "keys": "show which keys the database is sealed under, or put new ones in their place",
     "migrate": "bring the tables of the database to this version",

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated
 
-from tidings.runtime import env, process_secrets, settings
+from tidings.runtime import env, exposure, process_secrets, settings
+from tidings.runtime.api_key import API_KEY, OptionalKey
 from tidings.runtime.process_secrets import CoreappSecrets
 from tidings.runtime.settings import DatabaseSettings
 
@@ -31,6 +32,29 @@ class CoreappSettings(BusinessSettings):
     """With the secrets of a Coreapp, which are made when they are not there."""
 
     secrets: Annotated[CoreappSecrets, process_secrets.secrets_of(CoreappSecrets)] = env.MADE
+
+
+class LeaseSettings(env.Variables):
+    """What Coreapps agree on about leases. lease_seconds: silence after which a shard has no owner."""
+
+    lease_seconds: Annotated[float, env.number(1.0, 3600.0)] = env.variable("TIDINGS_LEASE_SECONDS", 30.0)
+
+
+class QueueSettings(CoreappSettings, LeaseSettings):
+    """With the leases of shards."""
+
+
+class TopSettings(env.Variables):
+    """Where the metrics of the processes of this environment are."""
+
+    api_address: env.Address = env.variable("TIDINGS_API_ADDRESS", "127.0.0.1:9090")
+    api_tls: Annotated[bool, env.made(lambda data: not env.is_loopback(data["api_address"][0]), env.parse_flag)] = (
+        env.variable("TIDINGS_API_TLS", None)
+    )
+    coreapp_metrics: env.Address = env.variable("TIDINGS_COREAPP_METRICS_ADDRESS", "127.0.0.1:6253")
+    network_http: str = env.variable("TIDINGS_NETWORK_HTTP_URL", "http://127.0.0.1:9095")
+    api_key: OptionalKey = API_KEY
+    tls_files: exposure.InstallationFiles = env.MADE
 
 
 class UpSettings(CoreappSettings):

@@ -15,6 +15,7 @@ from coreapp.webhook import bodies
 from tidings.runtime.clock import Clock
 from tidings.runtime.service import Wakeup
 from tidings.storage.business import (
+    callback_purges,
     callback_replays,
     callbacks,
     group_messages,
@@ -34,8 +35,8 @@ log = logging.getLogger(__name__)
 MESSAGE, MEDIA = "message", "media"
 # Collected by themselves only, whatever the settings say.
 UNUSED_MEDIA, KEYS, UNREAD, GROUP_UNREAD, DEAD_CALLBACKS = "unused_media", "keys", "unread", "group_unread", "callbacks"
-REPLAYS = "replays"
-REPLAYS_DAYS = 365  # that the audit of replays is kept
+REPLAYS, PURGES = "replays", "purges"
+AUDIT_DAYS = 365  # that the audit of replays and purges is kept
 
 # Milliseconds that a message is kept: one that is read or failed, since nothing can become of it any more, and one that
 # is delivered or was received, of which something can.
@@ -152,8 +153,12 @@ def old_rows(
     async def replays(connection: Connection, before: int, limit: int) -> int:
         return await callback_replays.delete_before(connection, shard, before, limit)
 
+    async def purges(connection: Connection, before: int, limit: int) -> int:
+        return await callback_purges.delete_before(connection, shard, before, limit)
+
     made = {
-        REPLAYS: collector(REPLAYS, replays, REPLAYS_DAYS * DAY_MS),
+        REPLAYS: collector(REPLAYS, replays, AUDIT_DAYS * DAY_MS),
+        PURGES: collector(PURGES, purges, AUDIT_DAYS * DAY_MS),
         KEYS: collector(KEYS, idempotency.delete_older, idempotency.LIFETIME_MS),
         UNREAD: collector(UNREAD, unread, unread_days * DAY_MS),
         GROUP_UNREAD: collector(GROUP_UNREAD, group_unread, unread_days * DAY_MS),

@@ -4,25 +4,19 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import getpass
 import os
-import socket
-import ssl
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any
 
-from cli import guard, process
+from cli import choices, guard, links, process
+from cli.links import Links
 from cli.settings import CoreappSettings
-from tidings.runtime import exposure, tls
-from tidings.runtime.exposure import LinkCalls
 from tidings.runtime.settings import DatabaseSettings
 from tidings.storage.business import callback_replays, callbacks, shards
 from tidings.storage.business.callbacks import Callback
+from tidings.storage.business.shards import Owner
 from tidings.storage.database import Database
 from tidings.wire import core
-from tidings.wire.connection import Connection, Disconnected, connect
-from tidings.wire.requests import Requests
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,14 +36,7 @@ def run(options: argparse.Namespace) -> int:
         return asyncio.run(_list(found.business))
     if options.action == "replays":
         return asyncio.run(_list_replays(found.business))
-    return int(process.run_loop(_replay(found, [_seq(event) for event in options.events])))
-
-
-def _seq(event: str) -> int:
-    try:
-        return int(event.removeprefix("evt_"), 16)
-    except ValueError as error:
-        raise guard.Failure(f"{event!r} is no event id") from error
+    return int(process.run_loop(_replay(found, [choices.parse_event(event) for event in options.events])))
 
 
 async def _list(where: DatabaseSettings) -> int:
@@ -71,7 +58,7 @@ async def _list_replays(where: DatabaseSettings) -> int:
             async with database.reading() as connection:
                 page = await callback_replays.list_after(connection, last)
             for replay in page:
-                print(f"{_utc(replay.at)}  {replay.event_id}  {replay.by}")
+                print(f"{choices.utc(replay.at)}  {replay.event_id}  {replay.by}")
             if not page:
                 return 0
             last = (page[-1].at, page[-1].seq)
@@ -94,24 +81,11 @@ async def _print_pages(database: Database, read: Any, fate: Callable[[Callback],
 
 
 def _comes_again(row: Callback) -> str:
-    return f"again at {_utc(row.due_at)}"
-
-
-def _utc(milliseconds: int) -> str:
-    return f"{datetime.fromtimestamp(milliseconds / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"
-
-
-def _who() -> str:
-    """The user who runs this, as the machine knows them, and the machine."""
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):
-        user = str(os.getuid())
-    return f"{user}@{socket.gethostname()}"
+    return f"again at {choices.utc(row.due_at)}"
 
 
 async def _replay(found: CoreappSettings, seqs: list[int]) -> int:
-    calls = exposure.link_calls(found.tls_files, found.plaintext)
+    coreapps, who = Links.of(found), links.who()
     database = Database(found.business, "business")
     try:
         async with database.reading() as connection:
@@ -122,42 +96,13 @@ async def _replay(found: CoreappSettings, seqs: list[int]) -> int:
         raise guard.Failure("no Coreapp owns a shard: start one first")
     total = 0
     for owner in owners:
-        total += await _ask(owner.address, found.secrets.link_key, seqs, calls)
+        total += await _ask(coreapps, owner, seqs, who)
     print(f"{total} callbacks are pending again")
     return 0
 
 
-async def _ask(address: str, key: str, seqs: list[int], calls: LinkCalls) -> int:
-    host, _, port = address.rpartition(":")
-    host = host.strip("[]")
-    asker, who = _Asker(), _who()
-    try:
-        connection = await connect(host, int(port), core.Answer, asker, tls=calls.context_for(host))
-    except ssl.SSLError as error:
-        raise guard.Failure(f"the Coreapp at {address}: {tls.describe(error)}") from error
-    try:
-        await asker.requests.ask(connection, lambda n: core.Hello(n, key), timeout=10)
-        answer = await asker.requests.ask(connection, lambda n: core.ReplayCallbacks(n, seqs, who), timeout=30)
-    except (Disconnected, TimeoutError) as error:
-        raise guard.Failure(f"the Coreapp at {address} does not answer: {error}") from error
-    finally:
-        connection.close("done")
+async def _ask(coreapps: Links, owner: Owner, seqs: list[int], who: str) -> int:
+    answer = await coreapps.ask(owner.address, lambda n: core.ReplayCallbacks(n, seqs, who, owner.shard))
     if not isinstance(answer, core.Replayed):
-        raise guard.Failure(f"the Coreapp at {address} answered {answer!r}")
+        raise guard.Failure(f"the Coreapp at {owner.address} answered {answer!r}")
     return answer.count
-
-
-class _Asker:
-    """Owner of the connection to one Coreapp."""
-
-    def __init__(self) -> None:
-        self.requests: Requests[Any] = Requests()
-
-    def opened(self, connection: Connection) -> None:
-        """Nothing to do."""
-
-    def received(self, connection: Connection, frame: Any) -> None:
-        self.requests.answered(frame.n, frame)
-
-    def closed(self, connection: Connection, reason: str) -> None:
-        self.requests.lost(reason)

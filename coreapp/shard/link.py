@@ -171,12 +171,21 @@ class LinkHandler:
         if isinstance(question, core.CollectGarbage):
             shard.garbage.ask(question.kind)
             return core.Done(question.n)
-        if isinstance(question, core.ReplayCallbacks):
-            return core.Replayed(question.n, await shard.webhook.dead_letters.replay(question.seqs, question.by))
+        if isinstance(question, core.ReplayCallbacks | core.PurgeCallbacks):
+            return await _operate(shard, question)
         raise Refused(codes.INTERNAL_ERROR, f"unknown question {type(question).__name__}")
 
     def _waits_for_code(self) -> bool:
         return self._requests is not None and self._requests.waits_for_code
+
+
+async def _operate(shard: Shard, question: core.ReplayCallbacks | core.PurgeCallbacks) -> core.Answer:
+    """What the operator asks of the callback queue."""
+    if question.shard != shard.context.shard:
+        raise Refused(codes.NOT_PRIMARY_COREAPP, f"this Coreapp does not own shard {question.shard}", retry_after=1)
+    if isinstance(question, core.ReplayCallbacks):
+        return core.Replayed(question.n, await shard.webhook.dead_letters.replay(question.seqs, question.by))
+    return core.Purged(question.n, await shard.webhook.purge.purge(question.seqs, question.by, question.choice))
 
 
 _ABOUT_THE_NUMBER = (core.RequestCode, core.VerifyCode, core.ExportKeys, core.RestoreKeys)

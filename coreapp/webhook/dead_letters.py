@@ -25,11 +25,23 @@ class DeadLetters:
     async def replay(self, seqs: Sequence[int], by: str) -> int:
         """Bring those named back into the queue, or up to 1,000 of all; returns how many. by: kept with each.
 
-        Raises `Refused` while the queue is at its limit, and `LeaseLost`.
+        Of those named that failed and wait for their next attempt, it is now. Raises `Refused` while the queue is at
+        its limit, and `LeaseLost`.
         """
+        hurried = self._queue.hurry(frozenset(seqs))
+        if hurried:
+            await self._note([row.seq for row in hurried], by)
         if len(self._queue) >= self._context.settings.callback_queue_limit:
             raise Refused(codes.OVERLOADED, "the callback queue is at its limit", retry_after=5)
-        return await self._queue.bring_back(lambda: self._take(seqs, by))
+        return len(hurried) + await self._queue.bring_back(lambda: self._take(seqs, by))
+
+    async def _note(self, seqs: Sequence[int], by: str) -> None:
+        lease, now = self._context.lease, int(self._context.clock.now() * 1000)
+        hurried = [callback_replays.Replay(seq, now, lease.shard, by) for seq in seqs]
+        await self._context.database.persist(
+            shards.fenced(lease, lambda connection: callback_replays.add(connection, hurried))
+        )
+        log.info("callbacks.hurried", extra={"count": len(seqs), "by": by})
 
     async def _take(self, seqs: Sequence[int], by: str) -> Sequence[Callback]:
         lease, now = self._context.lease, int(self._context.clock.now() * 1000)

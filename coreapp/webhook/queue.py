@@ -12,14 +12,16 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import contextlib
+import dataclasses
 import heapq
-import itertools
 import logging
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 
 from prometheus_client import Counter, Gauge
 
+from coreapp.webhook.ready import ReadyCallbacks
 from tidings.runtime.clock import Clock
 from tidings.storage.business.callbacks import Callback
 
@@ -47,6 +49,21 @@ LONGEST_HOLD = 120.0
 # Kinds of what recipients write or break at will; there are as many of the others as messages and calls to the API.
 FROM_RECIPIENTS = frozenset({"inbound_message", "error"})
 
+
+@dataclasses.dataclass(slots=True)
+class Purge:
+    """What `CallbackQueue.without` found, and is given.
+
+    discarded: the callbacks that were in memory; posted: subjects of which one is being posted, and stays.
+    stored:    callbacks that were pending in the database alone and were deleted; theirs: of these `FROM_RECIPIENTS`.
+    """
+
+    discarded: frozenset[int]
+    posted: frozenset[str]
+    stored: int = 0
+    theirs: int = 0
+
+
 LoadPage = Callable[[int, int], Awaitable[Sequence[Callback]]]
 
 
@@ -60,7 +77,7 @@ class CallbackQueue:
         self._clock = clock
         self._load = load
         self._retry_seconds = retry_seconds
-        self._ready = _Ready()
+        self._ready = ReadyCallbacks()
         self._parked: list[tuple[int, int, Callback]] = []
         # A subject is a key while one of its callbacks is ready, parked or being delivered; those after it wait here.
         self._behind: dict[str, list[Callback] | None] = {}
@@ -144,6 +161,48 @@ class CallbackQueue:
                 self._admit(callback)
         self._measure()
         return len(callbacks)
+
+    def hurry(self, seqs: Collection[int]) -> Sequence[Callback]:
+        """Make due now those of these callbacks in memory that failed and are to be tried again; which they are."""
+        failing = [callback for _, _, callback in self._parked if callback.attempt and callback.seq in seqs]
+        for callback in failing:
+            callback.due_at = 0
+        self._parked = [(callback.due_at, callback.seq, callback) for _, _, callback in self._parked]
+        heapq.heapify(self._parked)
+        self.release_due()
+        return failing
+
+    @contextlib.asynccontextmanager
+    async def without(self, seqs: Collection[int]) -> AsyncIterator[Purge]:
+        """For the deletion of these callbacks: none is handed out from now on, but for those that are being posted.
+
+        Raises whatever the block raises; what is in memory must not be used any more then.
+        """
+        # No page is loaded meanwhile: it would bring them back.
+        async with self._paging:
+            purge = self._discard(seqs)
+            yield purge
+            self._in_database = max(0, self._in_database - purge.stored)
+            self._theirs_in_database = max(0, self._theirs_in_database - purge.theirs)
+        self._measure()
+
+    def _discard(self, seqs: Collection[int]) -> Purge:
+        heads = [*self._ready.all(), *(callback for _, _, callback in sorted(self._parked))]
+        waiting = [*heads, *(callback for behind in self._behind.values() for callback in behind or ())]
+        posted = frozenset(self._behind.keys() - {callback.subject for callback in heads})
+        # All that wait are put in again, but for these.
+        self._in_memory -= len(waiting)
+        self._theirs_in_memory -= sum(callback.kind in FROM_RECIPIENTS for callback in waiting)
+        self._ready, self._parked = ReadyCallbacks(), []
+        self._behind = dict.fromkeys(posted)
+        self._held, self._held_count = {}, 0
+        gone: set[int] = set()
+        for callback in waiting:
+            if callback.seq in seqs:
+                gone.add(callback.seq)
+            else:
+                self._admit(callback)
+        return Purge(frozenset(gone), posted)
 
     async def take(self) -> Callback:
         """The next callback that is due; waits for one."""
@@ -297,44 +356,6 @@ class CallbackQueue:
                     # Nothing there and nothing came while we looked: the count was too high.
                     self._in_database = self._theirs_in_database = 0
         self._measure()
-
-
-class _Ready:
-    """What is due: one of each recipient after the other, so that nobody waits for all of another's; those that a page
-    brought, whose recipients are not known, have one turn together."""
-
-    def __init__(self) -> None:
-        self._queues: dict[str, collections.deque[Callback]] = {}
-        # Each key of these once.
-        self._turns: collections.deque[str] = collections.deque()
-        self._count = 0
-
-    def __len__(self) -> int:
-        return self._count
-
-    def add(self, callback: Callback) -> None:
-        self._count += 1
-        queue = self._queues.get(callback.recipient)
-        if queue is None:
-            self._queues[callback.recipient] = collections.deque((callback,))
-            self._turns.append(callback.recipient)
-        else:
-            queue.append(callback)
-
-    def pop(self) -> Callback:
-        self._count -= 1
-        recipient = self._turns.popleft()
-        queue = self._queues[recipient]
-        callback = queue.popleft()
-        if queue:
-            self._turns.append(recipient)
-        else:
-            del self._queues[recipient]
-        return callback
-
-    def first(self) -> Sequence[Callback]:
-        """Of each recipient the one that has waited longest."""
-        return [callback for queue in list(self._queues.values()) for callback in itertools.islice(queue, 1)]
 
 
 def _is_due(callback: Callback, now: float) -> bool:

@@ -10,6 +10,7 @@ from coreapp.webhook.audience import Audience
 from coreapp.webhook.dead_letters import DeadLetters
 from coreapp.webhook.delivery import Deliveries
 from coreapp.webhook.poster import Poster
+from coreapp.webhook.purge import CallbackPurge
 from coreapp.webhook.queue import CallbackQueue
 from coreapp.webhook.rows import CallbackRows
 from coreapp.webhook.status_delay import StatusDelay
@@ -28,6 +29,7 @@ class Webhook:
     audience: Audience
     deliveries: Deliveries
     dead_letters: DeadLetters
+    purge: CallbackPurge
 
 
 def wire_webhook(context: ShardContext) -> Webhook:
@@ -58,4 +60,5 @@ def wire_webhook(context: ShardContext) -> Webhook:
         audience=audience,
         deliveries=deliveries,
         dead_letters=DeadLetters(context, queue),
+        purge=CallbackPurge(context, queue),
     )

@@ -12,6 +12,7 @@ from coreapp.garbage import (
     FINAL_MS,
     GROUP_UNREAD,
     KEYS,
+    PURGES,
     REPLAYS,
     SETTLED_MS,
     UNREAD,
@@ -133,6 +134,7 @@ async def test_what_is_old_and_asked_for_by_nobody_goes_page_by_page_and_the_res
         GROUP_UNREAD: 5,
         DEAD_CALLBACKS: 5,
         REPLAYS: 0,
+        PURGES: 0,
     }
     async with world.database.reading() as connection:
         assert await service_windows.list_unread(connection, BUSINESS, "1", "new", limit=9) == ["new"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -51,18 +51,34 @@ class Variables(BaseSettings):
         return init_settings, environment
 
     @classmethod
-    def part(cls, variables: Mapping[str, str]) -> Self:
-        """For a field of other settings: its mistakes are reported with theirs. The environment is not kept."""
-        return cls(variables=variables).model_copy(update={"variables": {}})
+    def part(cls, variables: Mapping[str, str], **given: Any) -> Self:
+        """For a field of other settings: its mistakes are reported with theirs. The environment is not kept.
+
+        given: fields that are taken as they are.
+        """
+        return cls(variables=variables, **given).model_copy(update={"variables": {}})
 
     @classmethod
-    def read(cls, variables: Mapping[str, str]) -> Self:
-        """Raises `SettingsError` with every mistake at once."""
+    def read(cls, variables: Mapping[str, str], **given: Any) -> Self:
+        """Raises `SettingsError` with every mistake at once. given: as of `part`."""
         try:
-            return cls.part(variables)
+            return cls.part(variables, **given)
         except pydantic.ValidationError as error:
-            found = [_problem(entry) for entry in error.errors(include_url=False) if entry["type"] != _FOLLOWS]
-            raise SettingsError("; ".join(dict.fromkeys(found))) from None
+            raise SettingsError("; ".join(_problems(error))) from None
+
+    @classmethod
+    def mistakes(cls, variables: Mapping[str, str], **given: Any) -> Sequence[str]:
+        """What `read` would raise, a line for each."""
+        try:
+            cls.part(variables, **given)
+        except pydantic.ValidationError as error:
+            return _problems(error)
+        return []
+
+
+def _problems(error: pydantic.ValidationError) -> Sequence[str]:
+    found = [_problem(entry) for entry in error.errors(include_url=False) if entry["type"] != _FOLLOWS]
+    return list(dict.fromkeys(found))
 
 
 def _problem(entry: Any) -> str:

@@ -104,13 +104,27 @@ class SettingsChanged(Frame, tag="settings_changed"):
 
 
 class ReplayCallbacks(Frame, tag="replay_callbacks"):
-    """Bring dead letters back, those named by `seqs` or up to 1,000 of all. Answered by `Replayed`.
+    """Bring dead letters of a shard back, those named by `seqs` or up to 1,000 of all; of those named that failed and
+    come again, now is their time. Answered by `Replayed`, or `Refused`.
 
     by: who asks, for the audit.
     """
 
     seqs: list[int] = []
     by: str = ""
+    shard: int = 0
+
+
+class PurgeCallbacks(Frame, tag="purge_callbacks"):
+    """Delete callbacks of a shard unposted, but for what is being posted. Answered by `Purged`, or `Refused`.
+
+    by: who asks; choice: why these; both for the audit.
+    """
+
+    seqs: list[int]
+    by: str
+    choice: str
+    shard: int = 0
 
 
 class RequestCode(Frame, tag="request_code"):
@@ -259,6 +273,12 @@ class Replayed(Frame, tag="replayed"):
     count: int
 
 
+class Purged(Frame, tag="purged"):
+    """How many callbacks were deleted."""
+
+    count: int
+
+
 class Done(Frame, tag="done"):
     """Nothing to say."""
 
@@ -343,6 +363,7 @@ Question = (
     | GetMetrics
     | SettingsChanged
     | ReplayCallbacks
+    | PurgeCallbacks
     | RequestCode
     | VerifyCode
     | ExportKeys
@@ -351,5 +372,16 @@ Question = (
     | GroupQuestion
 )
 Answer = (
-    Done | Contacts | Accepted | Identity | KeyTaken | Refused | Health | Metrics | Replayed | Exported | GroupAnswer
+    Done
+    | Contacts
+    | Accepted
+    | Identity
+    | KeyTaken
+    | Refused
+    | Health
+    | Metrics
+    | Replayed
+    | Purged
+    | Exported
+    | GroupAnswer
 )

@@ -58,6 +58,9 @@ OPERATIONS = st.lists(
         st.tuples(st.just("retry"), st.integers(0, 5), st.integers(0, 30)),
         st.tuples(st.just("bury"), st.integers(0, 5)),
         st.tuples(st.just("revive"), st.integers(1, 3)),
+        # Every so manieth of all, dead ones too.
+        st.tuples(st.just("purge"), st.integers(1, 3)),
+        st.tuples(st.just("hurry"), st.integers(1, 3)),
         st.tuples(st.just("pass"), st.integers(1, 40)),
         st.tuples(st.just("restart")),
     ),
@@ -133,7 +136,9 @@ async def play(limit: int, operations: list[tuple[object, ...]]) -> None:
             case ("retry", index, delay) if held:
                 callback = held.pop(int(str(index)) % len(held))
                 callback.due_at = int((clock.now() + int(str(delay))) * 1000)
+                callback.attempt += 1
                 table.rows[callback.seq].due_at = callback.due_at
+                table.rows[callback.seq].attempt = callback.attempt
                 queue.retry(callback)
             case ("bury", index) if held:
                 callback = held.pop(int(str(index)) % len(held))
@@ -151,6 +156,13 @@ async def play(limit: int, operations: list[tuple[object, ...]]) -> None:
                     return [row(callback.seq, callback.subject) for callback in back]
 
                 await queue.bring_back(revive)
+            case ("purge", step):
+                every = [n for n in (*table.rows, *table.dead) if not n % int(str(step))]
+                await purge(queue, table, set(every) - {callback.seq for callback in committed})
+            case ("hurry", step):
+                hurried = queue.hurry({n for n in table.rows if not n % int(str(step))})
+                assert all(callback.attempt for callback in hurried)
+                assert not {callback.seq for callback in hurried} & {callback.seq for callback in held}
             case ("pass", seconds):
                 clock.advance(int(str(seconds)))
                 queue.release_due()
@@ -180,6 +192,39 @@ async def play(limit: int, operations: list[tuple[object, ...]]) -> None:
     assert not table.rows, "some never came"
     assert len(queue) == 0
     assert queue.held == 0
+    await queue.close()
+
+
+async def purge(queue: CallbackQueue, table: Table, chosen: set[int]) -> None:
+    """Delete rows as the operator does, but for those of subjects that are being posted."""
+    async with queue.without(chosen) as found:
+        await asyncio.sleep(0)
+        stored = {seq for seq in chosen & table.rows.keys() if seq not in found.discarded}
+        posted = {seq for seq in stored if table.rows[seq].subject in found.posted}
+        found.stored = len(stored - posted)
+        for seq in chosen - posted:
+            table.rows.pop(seq, None)
+            table.dead.pop(seq, None)
+
+
+async def test_what_is_purged_leaves_memory_and_the_next_of_its_subject_takes_its_place() -> None:
+    clock = ManualClock()
+    later = int(clock.now() * 1000) + 5000
+    table = Table()
+    queue = CallbackQueue(10, clock, table.load)
+    await queue.start(0)
+    rows = [row(1, "a", due_at=later), row(2, "a"), row(3, "b"), row(4, "b"), row(5, "c")]
+    table.rows = {callback.seq: callback for callback in rows}
+    queue.offer(rows)
+    posted = await queue.take()
+    assert posted.seq == 3
+    await purge(queue, table, {1, 3, 4, 77})
+    assert set(table.rows) == {2, 3, 5}
+    assert len(queue) == 3
+    assert queue.held == 0
+    assert [(await queue.take()).seq for _ in range(2)] == [5, 2]
+    queue.done(posted)
+    assert len(queue) == 2
     await queue.close()
 
 

@@ -9,6 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage import types
+from tidings.storage.business import callbacks
 from tidings.storage.business.tables import metadata
 from tidings.storage.database import insert_or_ignore, pages
 
@@ -38,7 +39,7 @@ class Replay:
     @property
     def event_id(self) -> str:
         """Of the callback."""
-        return f"evt_{self.seq:x}"
+        return callbacks.event_id(self.seq)
 
 
 async def add(connection: AsyncConnection, replays: Sequence[Replay]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -72,7 +72,12 @@ class Callback:
     @property
     def event_id(self) -> str:
         """The same for every attempt at this event."""
-        return f"evt_{self.seq:x}"
+        return event_id(self.seq)
+
+
+def event_id(seq: int) -> str:
+    """Of the callback with this `seq`."""
+    return f"evt_{seq:x}"
 
 
 _FINISH = table.delete().where(table.c.seq.in_(any_of("seqs")))
@@ -249,3 +254,37 @@ async def delete_dead_before(connection: AsyncConnection, shard: int, before: in
     for page in pages(seqs):
         await connection.execute(table.delete().where(table.c.seq.in_(page), table.c.state == int(State.DEAD)))
     return len(seqs)
+
+
+async def hurry(connection: AsyncConnection, shard: int, seqs: Sequence[int]) -> Sequence[int]:
+    """Have those of these callbacks of a shard that failed and come again be due now; which they are."""
+    hurried: list[int] = []
+    for page in pages(seqs):
+        failing = (table.c.shard == shard, table.c.state == int(State.PENDING), table.c.attempt > 0)
+        query = sa.select(table.c.seq).where(*failing, table.c.seq.in_(page)).order_by(table.c.seq)
+        found = [row[0] for row in await connection.execute(query)]
+        await connection.execute(table.update().where(*failing, table.c.seq.in_(found)).values(due_at=0))
+        hurried += found
+    return hurried
+
+
+async def purge(connection: AsyncConnection, shard: int, seqs: Sequence[int]) -> int:
+    """Delete callbacks of a shard, whatever became of them; how many there were."""
+    deleted = 0
+    for page in pages(seqs):
+        query = sa.select(table.c.seq).where(table.c.shard == shard, table.c.seq.in_(page))
+        found = [row[0] for row in await connection.execute(query)]
+        await finish(connection, found)
+        deleted += len(found)
+    return deleted
+
+
+async def list_waiting(connection: AsyncConnection, shard: int, seqs: Sequence[int]) -> Mapping[int, tuple[str, str]]:
+    """Subject and kind of those of these callbacks that are pending, by `seq`."""
+    waiting: dict[int, tuple[str, str]] = {}
+    for page in pages(seqs):
+        query = sa.select(table.c.seq, table.c.subject, table.c.kind).where(
+            table.c.shard == shard, table.c.seq.in_(page), table.c.state == int(State.PENDING)
+        )
+        waiting |= {seq: (subject, kind) for seq, subject, kind in await connection.execute(query)}
+    return waiting

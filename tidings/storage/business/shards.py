@@ -8,7 +8,7 @@ that cannot reach the database: by its own monotonic clock it leaves when its le
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
 
 import sqlalchemy as sa
@@ -139,6 +139,13 @@ async def list_owners(connection: AsyncConnection) -> Sequence[Owner]:
         sa.select(table.c.shard, table.c.owner, table.c.address, table.c.epoch).order_by(table.c.shard)
     )
     return [Owner(shard, owner, address, epoch) for shard, owner, address, epoch in rows]
+
+
+async def list_silences(connection: AsyncConnection) -> Mapping[int, float]:
+    """Seconds since the last heartbeat, by the database's clock, of each shard."""
+    now = _database_now(connection)
+    rows = await connection.execute(sa.select(table.c.shard, now - table.c.heartbeat_at))
+    return {shard: float(milliseconds) / 1000 for shard, milliseconds in rows}
 
 
 async def _lock(connection: AsyncConnection, shard: int) -> None:

@@ -1,0 +1,97 @@
+"""Which rows of the queues a command is for, from its options."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from cli import guard
+from tidings.storage.business.queue_views import CALLBACK_STATUSES, JOB_STATUSES, Choice
+
+_AGO = re.compile(r"(\d{1,6})([smhd])")
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options that narrow what a command is for."""
+    statuses = (*CALLBACK_STATUSES, *JOB_STATUSES)
+    parser.add_argument(
+        "--status",
+        action="append",
+        choices=statuses,
+        default=[],
+        help=f"of callbacks: {', '.join(CALLBACK_STATUSES)}; of jobs: {', '.join(JOB_STATUSES)}; several times for any",
+    )
+    parser.add_argument("--since", metavar="TIME", default="", help="2026-01-31T10:00:00Z, or 90m, 2h, 3d ago")
+    parser.add_argument("--until", metavar="TIME", default="", help="as --since; rows of that moment are left out")
+    parser.add_argument("--recipient", metavar="NUMBER", default="", help="digits, or a group's id")
+    parser.add_argument("--shard", type=int, metavar="N", help="of this shard alone")
+    parser.add_argument("--kind", metavar="KIND", default="", help="of callbacks: status_change, inbound_message …")
+    parser.add_argument(
+        "--event", action="append", metavar="EVENT", default=[], help="an event id; several times for any"
+    )
+
+
+def read(options: argparse.Namespace, *, of: Sequence[str], default: Sequence[str], now: float) -> Choice:
+    """of: statuses that there are; default: without `--status`. now: Unix seconds. Raises `Failure`."""
+    foreign = [status for status in options.status if status not in of]
+    if foreign:
+        raise guard.Failure(f"--status {foreign[0]} is none of {', '.join(of)}")
+    return Choice(
+        statuses=tuple(dict.fromkeys(options.status or default)),
+        since=parse_time(options.since, "--since", now),
+        until=parse_time(options.until, "--until", now),
+        recipient=options.recipient.lstrip("+"),
+        shard=options.shard,
+        kind=options.kind,
+        seqs=tuple(parse_event(event) for event in options.event),
+    )
+
+
+def parse_event(event: str) -> int:
+    """The `seq` of an event id. Raises `Failure`."""
+    try:
+        return int(event.removeprefix("evt_"), 16)
+    except ValueError as error:
+        raise guard.Failure(f"{event!r} is no event id") from error
+
+
+def parse_time(text: str, option: str, now: float) -> int:
+    """Unix milliseconds of a time in ISO 8601, UTC unless it says otherwise, or so long ago; 0 for none.
+
+    Raises `Failure`.
+    """
+    if not text:
+        return 0
+    if ago := _AGO.fullmatch(text):
+        return int((now - int(ago[1]) * _SECONDS[ago[2]]) * 1000)
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise guard.Failure(f"{option} {text!r} is no time like 2026-01-31T10:00:00Z, nor one like 2h") from None
+    return int((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def describe(choice: Choice) -> str:
+    """The choice in a line, for people and the audit."""
+    words = [f"{'/'.join(choice.statuses)}"] if choice.statuses else []
+    if choice.since:
+        words.append(f"since {utc(choice.since)}")
+    if choice.until:
+        words.append(f"until {utc(choice.until)}")
+    if choice.recipient:
+        words.append(f"recipient {choice.recipient}")
+    if choice.shard is not None:
+        words.append(f"shard {choice.shard}")
+    if choice.kind:
+        words.append(f"kind {choice.kind}")
+    if choice.seqs:
+        words.append(f"{len(choice.seqs)} events")
+    return ", ".join(words)
+
+
+def utc(milliseconds: int) -> str:
+    """A time as it is printed."""
+    return f"{datetime.fromtimestamp(milliseconds / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"

@@ -1,0 +1,82 @@
+"""Questions of a command to the Coreapps of its installation, over the link that Webapps use."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+import ssl
+from collections.abc import Callable
+from typing import Any
+
+from cli import guard
+from cli.settings import CoreappSettings
+from tidings.runtime import exposure, tls
+from tidings.runtime.tls import TlsFiles
+from tidings.wire import core
+from tidings.wire.connection import Connection, Disconnected, connect
+from tidings.wire.requests import Requests
+
+HELLO_SECONDS = 10.0
+ANSWER_SECONDS = 30.0
+
+
+class Links:
+    """One connection for each question: commands ask few."""
+
+    def __init__(self, key: str, files: TlsFiles, plaintext: frozenset[str]) -> None:
+        """key: of the link. plaintext: as of `exposure.link_calls`. Raises `UnusableCertificate`."""
+        self._key = key
+        self._calls = exposure.link_calls(files, plaintext)
+
+    @classmethod
+    def of(cls, settings: CoreappSettings) -> Links:
+        """Raises `UnusableCertificate`."""
+        return cls(settings.secrets.link_key, settings.tls_files, settings.plaintext)
+
+    async def ask(self, address: str, make: Callable[[int], core.Question]) -> Any:
+        """The answer of the Coreapp at `host:port`. make(n): the question. Raises `Failure`."""
+        host, _, port = address.rpartition(":")
+        host = host.strip("[]")
+        caller = _Caller()
+        try:
+            connection = await connect(host, int(port), core.Answer, caller, tls=self._calls.context_for(host))
+        except ssl.SSLError as error:
+            raise guard.Failure(f"the Coreapp at {address}: {tls.describe(error)}") from error
+        except OSError as error:
+            raise guard.Failure(f"the Coreapp at {address} cannot be reached: {error}") from error
+        try:
+            await caller.requests.ask(connection, lambda n: core.Hello(n, self._key), timeout=HELLO_SECONDS)
+            answer = await caller.requests.ask(connection, make, timeout=ANSWER_SECONDS)
+        except (Disconnected, TimeoutError) as error:
+            raise guard.Failure(f"the Coreapp at {address} does not answer: {error}") from error
+        finally:
+            connection.close("done")
+        if isinstance(answer, core.Refused):
+            raise guard.Failure(f"the Coreapp at {address} refuses: {answer.details}")
+        return answer
+
+
+class _Caller:
+    """Owner of the connection to one Coreapp."""
+
+    def __init__(self) -> None:
+        self.requests: Requests[Any] = Requests()
+
+    def opened(self, connection: Connection) -> None:
+        """Nothing to do."""
+
+    def received(self, connection: Connection, frame: Any) -> None:
+        self.requests.answered(frame.n, frame)
+
+    def closed(self, connection: Connection, reason: str) -> None:
+        self.requests.lost(reason)
+
+
+def who() -> str:
+    """The user who runs this, as the machine knows them, and the machine: for audits."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}"

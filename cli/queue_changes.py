@@ -1,0 +1,118 @@
+"""Replays and purges of callbacks: by the Coreapp that owns their shard, or in its place where nobody does."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+from cli import guard, links
+from cli.links import Links
+from tidings.storage.business import callback_purges, callback_replays, callbacks, shards
+from tidings.storage.business.callback_purges import Purge
+from tidings.storage.business.callback_replays import Replay
+from tidings.storage.business.shards import Owner
+from tidings.storage.database import Connection, Database, pages
+from tidings.wire import core
+
+# Callbacks of one question to a Coreapp.
+PAGE = 1000
+
+
+class QueueChanges:
+    """Callbacks that are named, each with its shard. A shard that nobody owns is owned for the change, by its lease."""
+
+    def __init__(self, database: Database, coreapps: Links, *, silence: float) -> None:
+        """silence: seconds after which an owner that says nothing has lost its shard."""
+        self._database = database
+        self._coreapps = coreapps
+        self._silence = silence
+        self._who = links.who()
+
+    async def replay(self, seqs: Mapping[int, Sequence[int]]) -> int:
+        """Make them due now, dead letters pending again; how many. seqs: by shard. Raises `Failure`."""
+
+        def ask(shard: int, page: Sequence[int]) -> Callable[[int], core.Question]:
+            return lambda n: core.ReplayCallbacks(n, list(page), self._who, shard)
+
+        async def alone(connection: Connection, shard: int, page: Sequence[int]) -> int:
+            now = int(time.time() * 1000)
+            revived = await callbacks.take_dead(connection, shard, now, page)
+            hurried = await callbacks.hurry(connection, shard, page)
+            notes = [Replay(seq, now, shard, self._who) for seq in (*(row.seq for row in revived), *hurried)]
+            await callback_replays.add(connection, notes)
+            return len(notes)
+
+        return await self._change(seqs, ask, alone)
+
+    async def purge(self, seqs: Mapping[int, Sequence[int]], choice: str) -> int:
+        """Delete them; how many. seqs: by shard; choice: for the audit. Raises `Failure`."""
+
+        def ask(shard: int, page: Sequence[int]) -> Callable[[int], core.Question]:
+            return lambda n: core.PurgeCallbacks(n, list(page), self._who, choice, shard)
+
+        async def alone(connection: Connection, shard: int, page: Sequence[int]) -> int:
+            deleted = await callbacks.purge(connection, shard, page)
+            await callback_purges.add(connection, Purge(int(time.time() * 1000), shard, self._who, choice, deleted))
+            return deleted
+
+        return await self._change(seqs, ask, alone)
+
+    async def _change(
+        self,
+        seqs: Mapping[int, Sequence[int]],
+        ask: Callable[[int, Sequence[int]], Callable[[int], core.Question]],
+        alone: Callable[[Connection, int, Sequence[int]], Awaitable[int]],
+    ) -> int:
+        async with self._database.reading() as connection:
+            owners = {owner.shard: owner for owner in await shards.list_owners(connection)}
+        total = 0
+        for shard, named in seqs.items():
+            for page in pages(named, PAGE):
+                total += await self._change_page(owners.get(shard), shard, ask(shard, page), _of(alone, shard, page))
+        return total
+
+    async def _change_page(
+        self,
+        owner: Owner | None,
+        shard: int,
+        ask: Callable[[int], core.Question],
+        work: Callable[[Connection], Awaitable[int]],
+    ) -> int:
+        if owner is None or not owner.address:
+            return await self._in_its_place(shard, work)
+        try:
+            answer = await self._coreapps.ask(owner.address, ask)
+        except guard.Failure as failure:
+            # It may have died, and its lease with it.
+            try:
+                return await self._in_its_place(shard, work)
+            except guard.Failure:
+                raise failure from None
+        if not isinstance(answer, core.Replayed | core.Purged):
+            raise guard.Failure(f"the Coreapp at {owner.address} answered {answer!r}")
+        return answer.count
+
+    async def _in_its_place(self, shard: int, work: Callable[[Connection], Awaitable[int]]) -> int:
+        """With the shard's lease, from the begin of the transaction to its end."""
+        async with self._database.transaction() as connection:
+            lease = await shards.claim(connection, shard, owner="tidings queue", address="", silence=self._silence)
+            if lease is None:
+                raise guard.Failure(f"shard {shard} has an owner that does not answer: try again in a minute")
+            changed = await work(connection)
+            await shards.release(connection, lease)
+            return changed
+
+
+def _of(
+    work: Callable[[Connection, int, Sequence[int]], Awaitable[int]], shard: int, page: Sequence[int]
+) -> Callable[[Connection], Awaitable[int]]:
+    return lambda connection: work(connection, shard, page)
+
+
+def by_shard(rows: Sequence[Any]) -> dict[int, list[int]]:
+    """`seq`s of rows by their shards, in order."""
+    found: dict[int, list[int]] = {}
+    for row in rows:
+        found.setdefault(row.shard, []).append(row.seq)
+    return found

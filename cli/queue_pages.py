@@ -1,0 +1,109 @@
+"""What `tidings queue` prints of jobs, callbacks and audits: lines for people, objects for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from cli.choices import utc
+from tidings.storage.business import queue_views
+from tidings.storage.business.callback_purges import Purge
+from tidings.storage.business.callback_replays import Replay
+from tidings.storage.business.queue_views import CallbackView, Depth, JobView
+
+_UNITS = ((86_400, "d"), (3600, "h"), (60, "m"))
+
+
+def age(milliseconds: int, now: float) -> str:
+    """How long ago, in one unit. now: Unix seconds."""
+    seconds = max(0.0, now - milliseconds / 1000)
+    for length, unit in _UNITS:
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f}{unit}"
+    return f"{seconds:.0f}s"
+
+
+def callback_line(row: CallbackView, now: float) -> str:
+    """One callback for people."""
+    next_attempt = {
+        queue_views.DEAD: "given up",
+        queue_views.FAILING: f"again at {utc(row.due_at)}",
+        queue_views.PENDING: "not tried yet",
+    }[row.status]
+    words = (row.event_id, row.kind, row.subject or "-", row.recipient or "-", f"shard {row.shard}")
+    told = f"{'  '.join(words)}  {age(row.created_at, now)} old, {row.attempt} attempts, {next_attempt}"
+    return f"{told}  {row.last_error}".rstrip()
+
+
+def callback_object(row: CallbackView, now: float) -> dict[str, Any]:
+    """One callback for programs."""
+    return {
+        "event_id": row.event_id,
+        "shard": row.shard,
+        "status": row.status,
+        "kind": row.kind,
+        "subject": row.subject,
+        "recipient": row.recipient or None,
+        "attempts": row.attempt,
+        "created_at": utc(row.created_at),
+        "age_s": round(max(0.0, now - row.created_at / 1000)),
+        "next_attempt_at": utc(row.due_at) if row.status == queue_views.FAILING else None,
+        "last_error": row.last_error or None,
+        "request_id": row.request_id or None,
+    }
+
+
+def job_line(row: JobView, now: float) -> str:
+    """One job for people."""
+    return f"{row.id}  {row.recipient}  shard {row.shard}  {age(row.created_at, now)} old, {row.status}"
+
+
+def job_object(row: JobView, now: float) -> dict[str, Any]:
+    """One job for programs."""
+    return {
+        "id": row.id,
+        "shard": row.shard,
+        "status": row.status,
+        "recipient": row.recipient,
+        "created_at": utc(row.created_at),
+        "age_s": round(max(0.0, now - row.created_at / 1000)),
+        "request_id": row.request_id or None,
+    }
+
+
+def depth_lines(depths: Sequence[Depth], now: float) -> Sequence[str]:
+    """The summary for people."""
+    if not depths:
+        return ["no jobs, no callbacks"]
+    head = f"{'queue':<10} {'shard':>5}  {'status':<9} {'rows':>8}  oldest"
+    return [
+        head,
+        *(f"{d.queue:<10} {d.shard:>5}  {d.status:<9} {d.count:>8}  {age(d.oldest, now)}" for d in depths),
+    ]
+
+
+def depth_object(depth: Depth, now: float) -> dict[str, Any]:
+    """A line of the summary for programs."""
+    oldest = round(max(0.0, now - depth.oldest / 1000))
+    return {
+        "queue": depth.queue,
+        "shard": depth.shard,
+        "status": depth.status,
+        "rows": depth.count,
+        "oldest_age_s": oldest,
+    }
+
+
+def audit_object(entry: Replay | Purge) -> dict[str, Any]:
+    """A replay of one callback, or a purge of several."""
+    at = {"at": utc(entry.at), "shard": entry.shard, "by": entry.by}
+    if isinstance(entry, Replay):
+        return {**at, "action": "replay", "event_id": entry.event_id}
+    return {**at, "action": "purge", "deleted": entry.deleted, "choice": entry.choice}
+
+
+def audit_line(entry: Replay | Purge) -> str:
+    """The same for people."""
+    if isinstance(entry, Replay):
+        return f"{utc(entry.at)}  replay  {entry.event_id}  {entry.by}"
+    return f"{utc(entry.at)}  purge   {entry.deleted} callbacks of shard {entry.shard}: {entry.choice}  {entry.by}"

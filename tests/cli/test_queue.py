@@ -1,0 +1,219 @@
+"""The queues from the command line: listed without a body, replayed and purged where no Coreapp owns the shard."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import dataclasses
+import json
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli import choices, guard, queue_pages
+from cli.commands import queue
+from tests.cli.test_main import run
+from tidings.runtime.settings import DatabaseSettings
+from tidings.storage.business import callbacks, jobs, messages, shards
+from tidings.storage.business.callbacks import Callback
+from tidings.storage.business.jobs import Job
+from tidings.storage.business.messages import Message
+from tidings.storage.database import Connection, Database
+
+ME, ANN, BEN = "15550000000", "491700000001", "491700000002"
+NOW = time.time()
+BODY = b"\x01a body that nobody may see"
+
+Tool = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database without rows, to be copied."""
+    directory = tmp_path_factory.mktemp("migrated")
+    assert run("migrate", TIDINGS_DATA_DIR=str(directory)).returncode == 0
+    return directory
+
+
+@pytest.fixture
+def data_dir(migrated: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "business.db").write_bytes((migrated / "business.db").read_bytes())
+    monkeypatch.setenv("TIDINGS_DATA_DIR", str(tmp_path))
+    in_database(tmp_path, fill)
+    return tmp_path
+
+
+@pytest.fixture
+def tool(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> Tool:
+    """Runs `tidings queue` with these words; what it printed."""
+
+    def call(*words: str) -> str:
+        parser = argparse.ArgumentParser()
+        queue.add_arguments(parser)
+        capsys.readouterr()
+        assert queue.run(parser.parse_args(words)) == 0
+        return capsys.readouterr().out
+
+    return call
+
+
+def in_database(data_dir: Path, work: Callable[[Connection], Any]) -> Any:
+    async def run() -> Any:
+        database = Database(DatabaseSettings(f"sqlite+aiosqlite:///{data_dir}/business.db"), "business")
+        try:
+            async with database.transaction() as connection:
+                return await work(connection)
+        finally:
+            await database.close()
+
+    return asyncio.run(run())
+
+
+def row(seq: int, subject: str, hours: float) -> Callback:
+    return Callback(seq, 0, ME, subject, "status_change", BODY, int((NOW - hours * 3600) * 1000))
+
+
+async def fill(connection: Connection) -> None:
+    """For Ann 1 that is dead since three hours; for Ben 2, dead since one, and 3, failing; 4 waits."""
+    dead = [dataclasses.replace(row(1, "a1", 3), attempt=10), dataclasses.replace(row(2, "b1", 1), attempt=10)]
+    dead[0].last_error, dead[1].last_error = "HTTP 404", "HTTP 500"
+    failing = dataclasses.replace(row(3, "b2", 0.5), attempt=2, due_at=1_700_000_060_000, last_error="HTTP 503")
+    await callbacks.enqueue(connection, [row(3, "b2", 0.5), row(4, "a2", 0.1)], [BODY, BODY])
+    await callbacks.reschedule(connection, [failing], [BODY])
+    await callbacks.bury(connection, dead, [BODY, BODY])
+    peers = {"a1": ANN, "a2": ANN, "b1": BEN, "b2": BEN}
+    await messages.add(connection, [Message(id, ME, 0, peer, "text", 2, 1, "") for id, peer in peers.items()])
+    await jobs.enqueue(connection, [Job("a3", 0, ME, ANN, 0, "", BODY, int((NOW - 60) * 1000), "request-1")])
+    await shards.create_shards(connection, 1)
+
+
+def events(text: str) -> Sequence[str]:
+    return [entry["event_id"] for entry in json.loads(text)["callbacks"]]
+
+
+def test_both_queues_are_counted(tool: Tool) -> None:
+    found = json.loads(tool("--json"))["queues"]
+    counts = {(entry["queue"], entry["status"]): entry["rows"] for entry in found}
+    assert counts == {
+        ("jobs", "new"): 1,
+        ("callbacks", "dead"): 2,
+        ("callbacks", "failing"): 1,
+        ("callbacks", "pending"): 1,
+    }
+    oldest = {(entry["queue"], entry["status"]): entry["oldest_age_s"] for entry in found}
+    assert abs(oldest["callbacks", "dead"] - 3 * 3600) < 600
+    assert tool().splitlines()[1].split() == ["jobs", "0", "new", "1", tool().splitlines()[1].split()[-1]]
+
+
+def test_callbacks_are_listed_with_their_last_error_and_never_with_a_body(tool: Tool) -> None:
+    listed = tool("callbacks")
+    lines = listed.splitlines()
+    assert lines[0] == "evt_1  status_change  a1  491700000001  shard 0  3h old, 10 attempts, given up  HTTP 404"
+    assert lines[2].endswith("2 attempts, again at 2023-11-14T22:14:20Z  HTTP 503")
+    assert lines[3].endswith("0 attempts, not tried yet")
+    assert lines[4] == "4 callbacks"
+    assert "(there may be more" in tool("callbacks", "--limit", "2").splitlines()[2]
+    everything = listed + tool("callbacks", "--json") + tool("jobs") + tool("jobs", "--json")
+    assert "a body" not in everything
+    (job,) = json.loads(tool("jobs", "--json"))["jobs"]
+    assert (job["id"], job["recipient"], job["status"], job["request_id"]) == ("a3", ANN, "new", "request-1")
+
+
+def test_callbacks_are_chosen_by_status_time_recipient_and_event(tool: Tool) -> None:
+    assert events(tool("callbacks", "--json", "--status", "dead")) == ["evt_1", "evt_2"]
+    assert events(tool("callbacks", "--json", "--status", "dead", "--status", "failing")) == ["evt_1", "evt_2", "evt_3"]
+    assert events(tool("callbacks", "--json", "--recipient", "+" + BEN)) == ["evt_2", "evt_3"]
+    assert events(tool("callbacks", "--json", "--since", "2h", "--until", "20m")) == ["evt_2", "evt_3"]
+    assert events(tool("callbacks", "--json", "--event", "evt_4", "--event", "1")) == ["evt_1", "evt_4"]
+    assert events(tool("callbacks", "--json", "--shard", "1")) == []
+
+
+def test_without_an_owner_dead_letters_are_pending_again_with_their_event_ids_and_the_shard_is_free_after_it(
+    tool: Tool, data_dir: Path
+) -> None:
+    assert tool("replay", "--recipient", BEN) == "2 callbacks are due now, with the same event ids\n"
+    found = {entry["event_id"]: entry for entry in json.loads(tool("callbacks", "--json"))["callbacks"]}
+    assert found["evt_1"]["status"] == "dead"
+    assert (found["evt_2"]["status"], found["evt_2"]["attempts"]) == ("pending", 0)
+    assert (found["evt_3"]["status"], found["evt_3"]["next_attempt_at"]) == ("failing", "1970-01-01T00:00:00Z")
+    audit = json.loads(tool("audit", "--json"))["audit"]
+    assert [(entry["action"], entry["event_id"]) for entry in audit] == [("replay", "evt_2"), ("replay", "evt_3")]
+    (owner,) = in_database(data_dir, shards.list_owners)
+    assert (owner.node, owner.epoch) == ("", 1)
+    assert json.loads(tool("replay", "--json", "--status", "dead", "--since", "1m")) == {"replayed": 0}
+
+
+def test_a_purge_takes_dead_ones_alone_unless_told_otherwise_and_leaves_a_line_of_audit(tool: Tool) -> None:
+    assert tool("purge", "--yes", "--recipient", ANN) == "1 callbacks are deleted\n"
+    assert events(tool("callbacks", "--json")) == ["evt_2", "evt_3", "evt_4"]
+    assert json.loads(tool("purge", "--yes", "--json", "--status", "pending", "--status", "failing")) == {"purged": 2}
+    assert events(tool("callbacks", "--json")) == ["evt_2"]
+    audit = json.loads(tool("audit", "--json"))["audit"]
+    assert [(entry["action"], entry["deleted"], entry["choice"]) for entry in audit] == [
+        ("purge", 1, f"dead, recipient {ANN}"),
+        ("purge", 2, "pending/failing"),
+    ]
+    assert tool("audit", "--until", "1h") == ""
+    assert tool("purge", "--yes", "--shard", "5") == "no callbacks are dead, shard 5\n"
+
+
+def test_a_purge_is_done_only_when_its_number_is_typed(tool: Tool, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(guard.Failure, match="2 callbacks would be deleted: ask for it with --yes"):
+        tool("purge")
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    asked: list[str] = []
+
+    def answer(words: str) -> Callable[[str], str]:
+        return lambda prompt: asked.append(prompt) or words  # type: ignore[func-returns-value]
+
+    monkeypatch.setattr("builtins.input", answer("y"))
+    with pytest.raises(guard.Failure, match="nothing was deleted"):
+        tool("purge")
+    monkeypatch.setattr("builtins.input", answer("2"))
+    assert tool("purge").splitlines()[-1] == "2 callbacks are deleted"
+    assert asked == ["Type 2 to delete them: "] * 2
+
+
+def test_a_shard_whose_owner_does_not_answer_is_left_alone_until_its_lease_is_over(tool: Tool, data_dir: Path) -> None:
+    async def own(connection: Connection) -> None:
+        lease = await shards.claim(connection, 0, owner="a", address="127.0.0.1:1", silence=30.0)
+        assert lease is not None
+
+    in_database(data_dir, own)
+    with pytest.raises(guard.Failure, match=r"the Coreapp at 127\.0\.0\.1:1 cannot be reached"):
+        tool("replay")
+    assert events(tool("callbacks", "--json", "--status", "dead")) == ["evt_1", "evt_2"]
+
+    async def die(connection: Connection) -> None:
+        await connection.execute(shards.table.update().values(heartbeat_at=0))
+
+    in_database(data_dir, die)
+    assert tool("replay") == "3 callbacks are due now, with the same event ids\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("callbacks", "--since", "yesterday"), "--since 'yesterday' is no time like"),
+        (("callbacks", "--status", "new"), "--status new is none of pending, failing, dead"),
+        (("jobs", "--status", "dead"), "--status dead is none of new, encrypted"),
+        (("jobs", "--kind", "x"), "--kind and --event are of callbacks"),
+        (("callbacks", "--event", "evt_?"), "'evt_\\?' is no event id"),
+        (("replay", "--status", "pending"), "--status pending is none of failing, dead"),
+    ],
+)
+def test_a_choice_that_makes_no_sense_says_so(tool: Tool, words: Sequence[str], message: str) -> None:
+    with pytest.raises(guard.Failure, match=message):
+        tool(*words)
+
+
+def test_times_are_those_of_the_zone_that_they_name_and_else_of_utc() -> None:
+    assert choices.parse_time("2023-11-14T22:14:20Z", "--since", 0) == 1_700_000_060_000
+    assert choices.parse_time("2023-11-14T23:14:20+01:00", "--since", 0) == 1_700_000_060_000
+    assert choices.parse_time("2023-11-14T22:14:20", "--since", 0) == 1_700_000_060_000
+    assert choices.parse_time("90m", "--since", 10_000) == 4_600_000
+    assert choices.parse_time("", "--since", 10_000) == 0
+    assert [queue_pages.age(0, seconds) for seconds in (5, 119, 120, 7200, 172_800)] == ["5s", "119s", "2m", "2h", "2d"]

@@ -1,0 +1,99 @@
+"""What the operator does to the callback queue of a Coreapp that runs: post again now, and delete unposted."""
+
+from __future__ import annotations
+
+import asyncio
+
+from coreapp.webhook import retry
+from tests.coreapp.conftest import World
+from tests.coreapp.signals import soon
+from tests.coreapp.webhook.test_delivery import NUMBERS, running_with
+from tidings.runtime.clock import ManualClock
+from tidings.storage.business import callback_purges, callback_replays, queue_views
+from tidings.storage.business.queue_views import DEAD, FAILING, PENDING, CallbackView, Choice
+from tidings.wire import codes, core
+
+
+async def waiting(world: World, *statuses: str) -> list[CallbackView]:
+    async with world.database.reading() as connection:
+        return list(await queue_views.list_callbacks(connection, Choice(statuses)))
+
+
+async def until(world: World, status: str, count: int) -> list[CallbackView]:
+    """Waits until so many are on disk."""
+    async with asyncio.timeout(10):
+        while len(found := await waiting(world, status)) != count:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+    return found
+
+
+async def test_what_failed_is_posted_now_when_it_is_replayed_and_the_audit_says_who_wanted_it(world: World) -> None:
+    running = await running_with(world, 1, clock=ManualClock())
+    world.sink.answer = lambda post: 500
+    message = (await running.client.send(NUMBERS[0])).id
+    await world.sink.signals.until(lambda: len(world.sink.posts) == 1)
+    await soon(lambda: running.shard.webhook.queue.parked == 1)
+    (failing,) = await until(world, FAILING, 1)
+    assert (failing.subject, failing.recipient, failing.last_error) == (message, NUMBERS[0], "HTTP 500")
+    world.sink.answer = lambda post: 200
+    question = core.ReplayCallbacks
+    assert (await running.client.ask(lambda n: question(n, [failing.seq, 77], "ann@desk"))).count == 1
+    await world.sink.signals.until(lambda: world.sink.labels() == [(message, "sent")])
+    assert {post.event_id for post in world.sink.posts} == {failing.event_id}
+    async with world.database.reading() as connection:
+        (audited,) = await callback_replays.list_after(connection, (0, 0))
+    assert (audited.seq, audited.by) == (failing.seq, "ann@desk")
+
+
+async def test_a_purge_deletes_what_waits_and_what_is_dead_and_leaves_what_is_being_posted(world: World) -> None:
+    clock = ManualClock()
+    running = await running_with(world, 3, clock=clock)
+    shard = running.shard
+    world.sink.answer = lambda post: 500
+    given_up = (await running.client.send(NUMBERS[0])).id
+    for count in range(1, retry.MIN_ATTEMPTS + 1):
+        await world.sink.signals.until(lambda count=count: len(world.sink.posts) == count)  # type: ignore[misc]
+        if count < retry.MIN_ATTEMPTS:
+            await soon(lambda: shard.webhook.queue.parked == 1)
+            clock.advance(24 * 3600)
+            shard.webhook.queue.release_due()
+    await until(world, DEAD, 1)
+    failed = (await running.client.send(NUMBERS[1])).id
+    await soon(lambda: shard.webhook.queue.parked == 1)
+    await until(world, FAILING, 1)
+    answered = asyncio.Event()
+
+    async def hang(post: object) -> int:
+        await answered.wait()
+        return 200
+
+    world.sink.answer = hang
+    posted = (await running.client.send(NUMBERS[2])).id
+    await world.sink.signals.until(lambda: world.sink.in_flight == 1)
+    rows = await waiting(world)
+    assert {row.subject: row.status for row in rows} == {given_up: DEAD, failed: FAILING, posted: PENDING}
+    seqs = [row.seq for row in rows]
+    assert (await running.client.ask(lambda n: core.PurgeCallbacks(n, seqs, "ann@desk", "all"))).count == 2
+    assert [row.subject for row in await waiting(world)] == [posted]
+    assert len(shard.webhook.queue) == 1
+    answered.set()
+    await soon(lambda: len(shard.webhook.queue) == 0)
+    clock.advance(24 * 3600)
+    shard.webhook.queue.release_due()
+    assert world.sink.labels() == [(posted, "sent")]
+    async with world.database.reading() as connection:
+        (audited,) = await callback_purges.list_after(connection, (0, 0))
+    assert (audited.by, audited.choice, audited.deleted, audited.shard) == ("ann@desk", "all", 2, 0)
+
+
+async def test_another_shards_callbacks_are_neither_replayed_nor_purged(world: World) -> None:
+    running = await running_with(world, 0)
+    for question in (core.ReplayCallbacks(5, [1], "ann@desk", 7), core.PurgeCallbacks(5, [1], "ann@desk", "all", 7)):
+        refused = await running.client.ask(lambda n, question=question: _numbered(question, n))  # type: ignore[misc]
+        assert isinstance(refused, core.Refused)
+        assert refused.code == codes.NOT_PRIMARY_COREAPP
+
+
+def _numbered(question: core.Question, n: int) -> core.Question:
+    question.n = n
+    return question

@@ -1,0 +1,76 @@
+"""The audit of purges: how many callbacks were deleted unposted, when, by whom and by which choice."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from tidings.storage import types
+from tidings.storage.business.tables import metadata
+from tidings.storage.database import insert_or_update, pages
+
+MAX_TEXT = 255  # characters
+
+table = sa.Table(
+    "callback_purges",
+    metadata,
+    sa.Column("at", types.milliseconds(), primary_key=True),
+    sa.Column("shard", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("purged_by", types.text(MAX_TEXT), nullable=False),
+    sa.Column("choice", types.text(MAX_TEXT), nullable=False),
+    sa.Column("deleted", sa.Integer, nullable=False),
+    mysql_engine="InnoDB",
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Purge:
+    """One deletion in one shard. at: Unix milliseconds; by, choice: what the command that asked said of its user, and
+    of what it chose; deleted: callbacks."""
+
+    at: int
+    shard: int
+    by: str
+    choice: str
+    deleted: int
+
+
+async def add(connection: AsyncConnection, purge: Purge) -> None:
+    """Keep it, in the transaction that deletes the callbacks."""
+    row: dict[str, Any] = {
+        "at": purge.at,
+        "shard": purge.shard,
+        "purged_by": purge.by[:MAX_TEXT],
+        "choice": purge.choice[:MAX_TEXT],
+    }
+    found = await connection.execute(
+        sa.select(table.c.deleted).where(table.c.at == purge.at, table.c.shard == purge.shard)
+    )
+    # Pages of one purge that fall into a millisecond are one row.
+    row["deleted"] = purge.deleted + (found.scalar() or 0)
+    await connection.execute(insert_or_update(connection, table, ("at", "shard"), ("deleted",)), [row])
+
+
+async def list_after(connection: AsyncConnection, after: tuple[int, int], limit: int = 500) -> Sequence[Purge]:
+    """A page of them, oldest first, behind the one of this time and shard."""
+    at, shard = after
+    query = (
+        sa.select(table.c.at, table.c.shard, table.c.purged_by, table.c.choice, table.c.deleted)
+        .where(sa.or_(table.c.at > at, sa.and_(table.c.at == at, table.c.shard > shard)))
+        .order_by(table.c.at, table.c.shard)
+        .limit(limit)
+    )
+    return [Purge(*row) for row in await connection.execute(query)]
+
+
+async def delete_before(connection: AsyncConnection, shard: int, before: int, limit: int) -> int:
+    """Forget those of a shard that are of before `before` (Unix milliseconds), at most `limit`; how many."""
+    query = sa.select(table.c.at).where(table.c.shard == shard, table.c.at < before).order_by(table.c.at).limit(limit)
+    found = [row[0] for row in await connection.execute(query)]
+    for page in pages(found):
+        await connection.execute(table.delete().where(table.c.shard == shard, table.c.at.in_(page)))
+    return len(found)

@@ -1,0 +1,190 @@
+"""Views of the job queue and the callback queue for whoever operates them: everything but the bodies."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from tidings.storage.business import callbacks, jobs, messages
+
+# Statuses of callbacks: not tried yet, tried in vain and to come again, given up.
+PENDING, FAILING, DEAD = "pending", "failing", "dead"
+CALLBACK_STATUSES = (PENDING, FAILING, DEAD)
+# Statuses of jobs: accepted, and encrypted for the recipient.
+NEW, ENCRYPTED = "new", "encrypted"
+JOB_STATUSES = (NEW, ENCRYPTED)
+
+_JOB_STATES = {NEW: jobs.State.NEW, ENCRYPTED: jobs.State.ENCRYPTED}
+_WAITING, _GIVEN_UP = int(callbacks.State.PENDING), int(callbacks.State.DEAD)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Choice:
+    """Which rows; each field narrows it, and an empty one does not.
+
+    since, until: Unix milliseconds of the row, the latter excluded. recipient: the number, or the group's id. kind: of
+    callbacks alone.
+    """
+
+    statuses: tuple[str, ...] = ()
+    since: int = 0
+    until: int = 0
+    recipient: str = ""
+    shard: int | None = None
+    kind: str = ""
+    seqs: tuple[int, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CallbackView:
+    """A callback without its body. recipient: whose message it is about, empty where that is not known (any more).
+
+    subject, attempt, due_at: as of `callbacks.Callback`.
+    """
+
+    seq: int
+    shard: int
+    status: str
+    kind: str
+    subject: str
+    recipient: str
+    attempt: int
+    created_at: int
+    due_at: int
+    last_error: str
+    request_id: str
+
+    @property
+    def event_id(self) -> str:
+        """The same for every attempt."""
+        return callbacks.event_id(self.seq)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class JobView:
+    """A job without its body. id: the message's; created_at: Unix milliseconds."""
+
+    id: str
+    shard: int
+    status: str
+    recipient: str
+    created_at: int
+    request_id: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Depth:
+    """Rows of one queue, shard and status. oldest: Unix milliseconds."""
+
+    queue: str
+    shard: int
+    status: str
+    count: int
+    oldest: int
+
+
+_CALLBACKS, _JOBS, _MESSAGES = callbacks.table, jobs.table, messages.table
+_STATUS = sa.case((_CALLBACKS.c.state == _GIVEN_UP, DEAD), (_CALLBACKS.c.attempt > 0, FAILING), else_=PENDING)
+
+
+async def list_callbacks(
+    connection: AsyncConnection, choice: Choice, *, after: int = 0, limit: int = 1000
+) -> Sequence[CallbackView]:
+    """Callbacks with a `seq` above `after`, in order. What is asked by recipient reads all that the rest allows."""
+    columns = _CALLBACKS.c
+    recipient = sa.func.coalesce(_MESSAGES.c.peer, "")
+    query = (
+        sa.select(
+            columns.seq,
+            columns.shard,
+            _STATUS,
+            columns.kind,
+            columns.subject,
+            recipient,
+            columns.attempt,
+            columns.created_at,
+            columns.due_at,
+            columns.last_error,
+            columns.request_id,
+        )
+        .select_from(_CALLBACKS.outerjoin(_MESSAGES, _MESSAGES.c.id == columns.subject))
+        .where(columns.seq > after, *_narrowed(_CALLBACKS, choice), *_of_statuses(choice.statuses))
+        .order_by(columns.seq)
+        .limit(limit)
+    )
+    if choice.recipient:
+        query = query.where(_MESSAGES.c.peer == choice.recipient)
+    if choice.kind:
+        query = query.where(columns.kind == choice.kind)
+    if choice.seqs:
+        query = query.where(columns.seq.in_(choice.seqs))
+    return [CallbackView(*row) for row in await connection.execute(query)]
+
+
+async def list_jobs(
+    connection: AsyncConnection, choice: Choice, *, after: str = "", limit: int = 1000
+) -> Sequence[JobView]:
+    """Jobs with an id above `after`, in the order accepted."""
+    columns = _JOBS.c
+    query = (
+        sa.select(columns.id, columns.shard, columns.state, columns.peer, columns.created_at, columns.request_id)
+        .where(columns.id > after, *_narrowed(_JOBS, choice))
+        .order_by(columns.id)
+        .limit(limit)
+    )
+    if choice.statuses:
+        query = query.where(columns.state.in_([int(_JOB_STATES[status]) for status in choice.statuses]))
+    if choice.recipient:
+        query = query.where(columns.peer == choice.recipient)
+    return [
+        JobView(row.id, row.shard, _job_status(row.state), row.peer, row.created_at, row.request_id)
+        for row in await connection.execute(query)
+    ]
+
+
+async def depths(connection: AsyncConnection) -> Sequence[Depth]:
+    """How much is in each queue, by shard and status. Reads both queues."""
+    found = await connection.execute(
+        sa.select(_JOBS.c.shard, _JOBS.c.state, sa.func.count(), sa.func.min(_JOBS.c.created_at))
+        .group_by(_JOBS.c.shard, _JOBS.c.state)
+        .order_by(_JOBS.c.shard, _JOBS.c.state)
+    )
+    queued = [Depth("jobs", shard, _job_status(state), count, oldest) for shard, state, count, oldest in found]
+    status = _STATUS.label("status")
+    found = await connection.execute(
+        sa.select(_CALLBACKS.c.shard, status, sa.func.count(), sa.func.min(_CALLBACKS.c.created_at))
+        .group_by(_CALLBACKS.c.shard, status)
+        .order_by(_CALLBACKS.c.shard, status)
+    )
+    return [*queued, *(Depth("callbacks", *row) for row in found)]
+
+
+def _job_status(state: int) -> str:
+    return ENCRYPTED if state == int(jobs.State.ENCRYPTED) else NEW
+
+
+def _narrowed(table: sa.Table, choice: Choice) -> list[sa.ColumnElement[bool]]:
+    conditions: list[sa.ColumnElement[bool]] = []
+    if choice.since:
+        conditions.append(table.c.created_at >= choice.since)
+    if choice.until:
+        conditions.append(table.c.created_at < choice.until)
+    if choice.shard is not None:
+        conditions.append(table.c.shard == choice.shard)
+    return conditions
+
+
+def _of_statuses(statuses: Sequence[str]) -> list[Any]:
+    if not statuses or set(statuses) == set(CALLBACK_STATUSES):
+        return []
+    waiting = _CALLBACKS.c.state == _WAITING
+    conditions = {
+        PENDING: sa.and_(waiting, _CALLBACKS.c.attempt == 0),
+        FAILING: sa.and_(waiting, _CALLBACKS.c.attempt > 0),
+        DEAD: _CALLBACKS.c.state == _GIVEN_UP,
+    }
+    return [sa.or_(*(conditions[status] for status in statuses))]
