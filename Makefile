@@ -1,7 +1,7 @@
 # The commands of the project; `make` alone lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo migrate test check test-crash test-reliability test-security interop fuzz bench compare sbom lock clean services
+.PHONY: help up demo migrate test check test-crash test-reliability test-galera test-security interop fuzz bench compare sbom lock clean services
 
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -25,7 +25,7 @@ migrate: $(VENV)/.runtime  ## bring the tables of the database to this version
 	@exec $(BIN)/tidings migrate
 
 test: services  ## all tests but the long ones (under 15 minutes)
-	@exec $(BIN)/python -m pytest -n 2 --dist loadfile --durations=10 $(KILLS:%=--deselect=%) --ignore=tests/crash --ignore=tests/reliability --ignore=tests/interop -o faulthandler_timeout=300
+	@exec $(BIN)/python -m pytest -n 2 --dist loadfile --durations=10 $(KILLS:%=--deselect=%) --ignore=tests/crash --ignore=tests/reliability --ignore=tests/galera --ignore=tests/interop -o faulthandler_timeout=300
 
 check: $(VENV)/.dev  ## style, types, imports, licences, known vulnerabilities
 	@.ci/check
@@ -37,6 +37,9 @@ test-crash: services  ## kill every process under load and reconcile the ledgers
 
 test-reliability: services  ## cut the power, set clocks, take descriptors, memory and the network away (root; 15 minutes)
 	@exec $(BIN)/python -m pytest -s -o faulthandler_timeout=600 tests/reliability
+
+test-galera: services  ## a cluster of three nodes: two owners, load, a node killed, a node cut off (5 minutes)
+	@exec $(BIN)/python -m pytest -s -o faulthandler_timeout=600 tests/galera
 
 test-security: services  ## attack real processes, at length; figures of memory, CPU and delay
 	@exec $(BIN)/python -m pytest -s --long -o faulthandler_timeout=300 tests/security

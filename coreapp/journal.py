@@ -17,7 +17,7 @@ from operator import attrgetter
 
 from coreapp.errors import OutcomeUnknown
 from tidings.runtime.batcher import Batcher
-from tidings.storage import merging
+from tidings.storage import merging, outages
 from tidings.storage.business import (
     accounts,
     callbacks,
@@ -283,11 +283,8 @@ class Journal:
         written.seal = self._seal
         for callback in written.new:
             callback.seq = self._next_seq()
-        tries = 0
 
         async def work(connection: Connection) -> None:
-            nonlocal tries
-            tries += 1
             await shards.fence(connection, self._lease)
             await batch.write(connection)
 
@@ -296,8 +293,7 @@ class Journal:
             await self._database.persist(work, patience=PATIENCE, about=batch.about)
         except Exception as error:
             self.fail(error)
-            if tries > 1:
-                # An earlier try may have been committed just before the connection broke.
+            if outages.may_be_committed(error):
                 raise OutcomeUnknown(repr(error)) from error
             raise
         finally:

@@ -90,24 +90,8 @@ class MariaDB:
         assert self.directory is not None
         with self.log_path.open("ab") as log:
             self._process = spawn.start(
-                [
-                    self._server,
-                    "--no-defaults",
-                    *_as_current_user(),
-                    f"--datadir={self.directory / 'data'}",
-                    f"--socket={self.directory / 'socket'}",
-                    f"--pid-file={self.directory / 'pid'}",
-                    f"--tmpdir={self.directory}",
-                    "--bind-address=127.0.0.1",
-                    f"--port={self.port}",
-                    f"--innodb-buffer-pool-size={self._buffer_pool_mb}M",
-                    "--innodb-log-file-size=64M",
-                    "--max-connections=500",
-                    "--skip-name-resolve",
-                    "--skip-log-bin",
-                    "--performance-schema=OFF",
-                    *self._options,
-                ],
+                [*self._command(), *self._options],
+                env=self._environment(),
                 stdout=log,
                 stderr=log,
             )
@@ -122,6 +106,30 @@ class MariaDB:
                     self.kill9()
                     raise RuntimeError(f"mariadbd did not start: {error}\n{tail}") from error
             time.sleep(0.02)
+
+    def _environment(self) -> dict[str, str]:
+        return dict(os.environ)
+
+    def _command(self) -> list[str]:
+        """The server on this directory, without the options that it was made with."""
+        assert self.directory is not None
+        return [
+            self._server,
+            "--no-defaults",
+            *_as_current_user(),
+            f"--datadir={self.directory / 'data'}",
+            f"--socket={self.directory / 'socket'}",
+            f"--pid-file={self.directory / 'pid'}",
+            f"--tmpdir={self.directory}",
+            "--bind-address=127.0.0.1",
+            f"--port={self.port}",
+            f"--innodb-buffer-pool-size={self._buffer_pool_mb}M",
+            "--innodb-log-file-size=64M",
+            "--max-connections=500",
+            "--skip-name-resolve",
+            "--skip-log-bin",
+            "--performance-schema=OFF",
+        ]
 
     def stop(self) -> None:
         """Stop in good order; the directory stays for the next `start`."""

@@ -50,6 +50,14 @@ def require(programs: Iterable[str], needed: Mapping[str, str] = NEEDED) -> list
     return [path for path in map(find, programs) if path is not None]
 
 
+def require_file(path: Path, package: str) -> None:
+    """The file that a package brings, which is installed when it is missing. Raises `PackageMissing`."""
+    if not path.exists():
+        with _LOCK.open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            _install([] if path.exists() else [package])
+
+
 def _missing(programs: Iterable[str], needed: Mapping[str, str]) -> list[str]:
     return sorted({needed[program] for program in programs if find(program) is None})
 

@@ -1,4 +1,4 @@
-"""A TCP proxy that a test closes: what is behind it is there, and cannot be reached through it."""
+"""A TCP proxy that a test closes, or leads elsewhere: what is behind it is there, and cannot be reached through it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 
 class Proxy:
-    """Forwards connections to one address. While it is shut, what is connected hangs and nobody else gets in."""
+    """Forwards connections to an address. While it is shut, what is connected hangs and nobody else gets in."""
 
     def __init__(self, host: str, port: int) -> None:
         self._target = (host, port)
@@ -35,6 +35,10 @@ class Proxy:
         self.open()
         self._server = await asyncio.start_server(self._serve, *self.address)
         self.address = self._server.sockets[0].getsockname()[:2]
+
+    def lead_to(self, host: str, port: int) -> None:
+        """Whoever connects from now on comes to another address; who is connected stays where they are."""
+        self._target = (host, port)
 
     def shut(self) -> None:
         """From now on nothing comes through, as with a cable that was pulled out."""

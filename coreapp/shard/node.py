@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import math
 from collections.abc import Callable
@@ -104,10 +105,14 @@ class Node:
 
     async def _claim(self) -> Lease | None:
         settings = self._settings
-        async with self._database.transaction() as connection:
-            return await shards.claim(
-                connection, SHARD, owner=settings.node, address=self._address(), silence=settings.lease_seconds
-            )
+        claim = functools.partial(
+            shards.claim, shard=SHARD, owner=settings.node, address=self._address(), silence=settings.lease_seconds
+        )
+        lease = await self._database.commit(claim)
+        if lease is not None:
+            # A connection from before may lead to a server that another took over from, and that knows less.
+            self._database.doubt_connections()
+        return lease
 
     async def _serve(self, lease: Lease, asked: float, stop: asyncio.Event) -> None:
         """One term. Ends at `stop`, or when the shard is to be opened again; raises `LeaseLost`.
@@ -180,13 +185,11 @@ class Node:
     async def _renew(self, lease: Lease) -> float:
         """The loop's time before the database was asked."""
         asked = asyncio.get_running_loop().time()
-        async with self._database.transaction() as connection:
-            await shards.renew(connection, lease)
+        await self._database.commit(lambda connection: shards.renew(connection, lease))
         return asked
 
     async def _release(self, lease: Lease) -> None:
         try:
-            async with self._database.transaction() as connection:
-                await shards.release(connection, lease)
+            await self._database.commit(lambda connection: shards.release(connection, lease))
         except Exception as error:
             log.warning("lease.not_released", extra={"shard": lease.shard, "error": repr(error)})

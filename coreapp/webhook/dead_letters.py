@@ -10,6 +10,7 @@ from coreapp.errors import Refused
 from coreapp.webhook.queue import CallbackQueue
 from tidings.storage.business import callback_replays, callbacks, shards
 from tidings.storage.business.callbacks import Callback
+from tidings.storage.database import Connection
 from tidings.wire import codes
 
 log = logging.getLogger(__name__)
@@ -45,10 +46,14 @@ class DeadLetters:
 
     async def _take(self, seqs: Sequence[int], by: str) -> Sequence[Callback]:
         lease, now = self._context.lease, int(self._context.clock.now() * 1000)
-        async with self._context.database.transaction() as connection:
+
+        async def work(connection: Connection) -> Sequence[Callback]:
             await shards.fence(connection, lease)
             dead = await callbacks.take_dead(connection, lease.shard, now, seqs or None)
             replays = [callback_replays.Replay(row.seq, now, lease.shard, by) for row in dead]
             await callback_replays.add(connection, replays)
+            return dead
+
+        dead = await self._context.database.commit(work)
         log.info("callbacks.replayed", extra={"count": len(dead), "by": by})
         return self._context.bodies.open(dead)

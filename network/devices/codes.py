@@ -9,7 +9,7 @@ import secrets
 
 from network.errors import TooMany, Unauthorized
 from tidings.runtime.clock import Clock
-from tidings.storage.database import Database
+from tidings.storage.database import Connection, Database
 from tidings.storage.network import directory
 from tidings.storage.network.directory import IssuedCode
 
@@ -36,7 +36,7 @@ class Codes:
         code = f"{secrets.randbelow(1_000_000):06d}"
         now = self._now()
 
-        async with self._database.transaction() as connection:
+        async def work(connection: Connection) -> None:
             started_at, issued = count(await directory.find_code(connection, number), now)
             await directory.put_code(
                 connection,
@@ -50,13 +50,16 @@ class Codes:
                     issued_in_window=issued + 1,
                 ),
             )
+
+        await self._database.commit(work)
         # This line is the text message: whoever reads the log is the holder of every number.
         log.info("code.issued", extra={"number": number, "code": code, "valid_s": VALID_MS // 1000})
 
     async def redeem(self, number: str, code: str) -> None:
         """Redeem a code. Raises `Unauthorized` when it is wrong, used, expired or guessed at too often."""
         now = self._now()
-        async with self._database.transaction() as connection:
+
+        async def work(connection: Connection) -> tuple[bool, bool]:
             last = await directory.find_code(connection, number)
             usable = last is not None and last.attempts_left > 0 and now < last.expires_at
             right = last is not None and hmac.compare_digest(last.code_hash, self._hash(number, code))
@@ -64,6 +67,9 @@ class Codes:
                 await directory.void_code(connection, number)
             elif usable:
                 await directory.use_attempt(connection, number)
+            return usable, right
+
+        usable, right = await self._database.commit(work)
         if not usable:
             raise Unauthorized("there is no code for this number that can still be used", reason="wrong_code")
         if not right:

@@ -19,6 +19,7 @@ from coreapp.errors import OutcomeUnknown
 from coreapp.journal import Change, Journal
 from harness import metrics
 from tests.conftest import DatabaseFactory
+from tidings.storage import outages
 from tidings.storage.business import callbacks, contacts, identities, jobs, messages, sessions, shards
 from tidings.storage.business.messages import Status
 from tidings.storage.database import Database
@@ -73,7 +74,9 @@ class Breaking(Database):
         if self.breaks:
             self.breaks -= 1
             await self.after_commit()
-            raise sa.exc.OperationalError("COMMIT", {}, pymysql.err.OperationalError(2013, "Lost connection"))
+            error = sa.exc.OperationalError("COMMIT", {}, pymysql.err.OperationalError(2013, "Lost connection"))
+            outages.note_commit(error)
+            raise error
 
     async def after_commit(self) -> None:
         pass

@@ -45,6 +45,7 @@ FAILED_SECONDS = Summary(
     ["family", "about"],
 )
 OUTAGES = Counter("tidings_db_retries_total", "Transactions tried again because the database was away", ["family"])
+CONFLICTS = Counter("tidings_db_conflicts_total", "Transactions tried again because another was faster", ["family"])
 
 # Seconds that one transaction on a server may take, the wait for its connection included; a server that has not
 # answered by then hangs, and the connection is given up.
@@ -54,6 +55,11 @@ DEADLINE = 10.0
 PROBE_SECONDS = 1.0
 FAILURE_SECONDS = 2.0
 SUSPICION_SECONDS = 30.0
+# Seconds in which a server that is there has answered, but for a statement that waits for a lock: after so long without
+# an answer no connection is believed to lead anywhere.
+HANG_SECONDS = 1.5
+# Seconds for which what another transaction was faster than is tried again, where an outage is not.
+CONFLICT_PATIENCE = 10.0
 # Seconds between two tries, from the first to the most.
 FIRST_DELAY, LAST_DELAY = 0.02, 1.0
 
@@ -84,6 +90,7 @@ class Database:
         self.family = family
         self.tls = engine.make_context(settings)
         self.engine: AsyncEngine = engine.make(settings, idle_timeout, self.tls)
+        self._doubt = engine.Doubt(self.engine)
         self._deadline = deadline if settings.engine != "sqlite" else math.inf
         self._patience = patience
         self._probe_seconds = probe_seconds
@@ -91,6 +98,7 @@ class Database:
         self._seconds = {about: COMMIT_SECONDS.labels(family, about) for about in typing.get_args(Subject)}
         self._failed_seconds = {about: FAILED_SECONDS.labels(family, about) for about in typing.get_args(Subject)}
         self._retries = OUTAGES.labels(family)
+        self._conflicts = CONFLICTS.labels(family)
         # Loop time of the latest write that met an outage, if none was committed since.
         self._failed_at = -math.inf
         self._probe: asyncio.Task[bool] | None = None
@@ -106,15 +114,19 @@ class Database:
         """
         loop = asyncio.get_running_loop()
         started = loop.time()
+        committing = False
         try:
             async with self._writing(seconds=seconds) as connection:
                 yield connection
                 if self.settings.commit_delay:
                     await asyncio.sleep(self.settings.commit_delay)
+                committing = True
         except Exception as error:
-            is_outage = outages.is_outage(error)
-            if is_outage:
+            is_outage, is_conflict = outages.is_outage(error), outages.is_conflict(error)
+            if is_outage and not is_conflict:
                 self._failed_at = loop.time()
+                if committing:
+                    outages.note_commit(error)
             if is_outage or isinstance(error, DatabaseError):
                 self._failed_seconds[about].observe(loop.time() - started)
             raise
@@ -143,6 +155,13 @@ class Database:
         own earlier success must succeed and change nothing. Raises what the last try raised.
         """
         return await self._patiently(functools.partial(self.transaction, about=about), work, patience)
+
+    async def commit(self, work: Callable[[AsyncConnection], Awaitable[Value]]) -> Value:
+        """Run `work`, which need not be idempotent, in a writing transaction that is committed once at most.
+
+        It is tried again where another transaction was faster, and raises what else goes wrong.
+        """
+        return await self._patiently(self.transaction, work, CONFLICT_PATIENCE, retries=outages.is_conflict)
 
     async def query(self, work: Callable[[AsyncConnection], Awaitable[Value]], *, patience: float = 60.0) -> Value:
         """Run `work` in a transaction that only reads; tried again as by `persist`."""
@@ -194,6 +213,8 @@ class Database:
         except TimeoutError as error:
             if not limit.expired():
                 raise
+            if seconds >= HANG_SECONDS:
+                self.doubt_connections()
             raise outages.Unanswered(f"no answer within {seconds:g} s") from error
 
     async def _patiently(
@@ -201,21 +222,40 @@ class Database:
         begin: Callable[..., contextlib.AbstractAsyncContextManager[AsyncConnection]],
         work: Callable[[AsyncConnection], Awaitable[Value]],
         patience: float,
+        *,
+        retries: Callable[[BaseException], bool] = outages.is_outage,
     ) -> Value:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + min(patience, self._patience)
         delay = FIRST_DELAY
+        uncertain = False
         while True:
             try:
                 async with begin(seconds=max(deadline - loop.time(), delay)) as connection:
                     return await work(connection)
             except Exception as error:
-                if not outages.is_outage(error) or loop.time() + delay > deadline:
+                uncertain = uncertain or outages.may_be_committed(error)
+                if not retries(error) or loop.time() + delay > deadline:
+                    if uncertain:
+                        outages.note_commit(error)
                     raise
-                self._retries.inc()
-                log.warning("database.retrying", extra={"family": self.family, "error": outages.brief(error)})
+                self._note_retry(error)
             await asyncio.sleep(delay * random.uniform(0.5, 1.5))  # noqa: S311
             delay = min(delay * 2, LAST_DELAY)
+
+    def _note_retry(self, error: Exception) -> None:
+        fields = {"family": self.family, "error": outages.brief(error)}
+        if outages.is_conflict(error):
+            self._conflicts.inc()
+            log.info("database.conflict", extra=fields)
+        else:
+            self._retries.inc()
+            log.warning("database.retrying", extra=fields)
+
+    def doubt_connections(self) -> None:
+        """Have the connections that there are replaced by others, which look the server's name up again."""
+        if self.settings.engine != "sqlite":
+            self._doubt.cast()
 
     async def close(self) -> None:
         """Close every pooled connection."""

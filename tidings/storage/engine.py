@@ -27,6 +27,15 @@ log = logging.getLogger(__name__)
 
 # Seconds until a server has greeted and let us in.
 CONNECT_SECONDS = 5.0
+# What our connections want of a server whatever its own settings are: managed ones cut what is too long for its column,
+# and some take no backslash before a quote.
+_SQL_MODE = "STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION"
+# On a Galera cluster, wait before what begins with a read (1), an UPDATE or DELETE (2) until this node has applied
+# everything that was committed on any node before: what another process has committed, or we on another node, is seen.
+_WSREP_SYNC_WAIT = 3
+# Of servers that are not, or no longer, those that take what is written: a node of a cluster that is cut off or not
+# ready yet (1047), one that is shutting down (1053), read-only (1290, 1792, 1836), ends its sessions (3169).
+_NOT_THE_PRIMARY = frozenset((1047, 1053, 1290, 1792, 1836, 3169))
 
 
 def make_context(settings: DatabaseSettings) -> tls.FileContext | None:
@@ -67,10 +76,35 @@ def make(
         },
     )
     sa.event.listen(engine.sync_engine, "connect", _set_up_mysql)
+    sa.event.listen(engine.sync_engine, "handle_error", _leave_the_server)
     sa.event.listen(engine.sync_engine, "handle_error", _name_closed_connection)
     if idle_timeout is not None:
         _end_when_idle(engine, idle_timeout)
     return engine
+
+
+class Doubt:
+    """Whether connections lead to where somebody answers: those in doubt are replaced when they are next wanted.
+
+    A name may lead to another address by now, while those who were connected to the old one hang until each is tried.
+    """
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._before = -math.inf
+        sa.event.listen(engine.sync_engine, "connect", self._connected)
+        sa.event.listen(engine.sync_engine, "checkout", self._checked_out)
+
+    def cast(self) -> None:
+        """On all connections that there are now."""
+        self._before = time.monotonic()
+
+    def _connected(self, connection: Any, record: Any) -> None:
+        record.info["connected_at"] = time.monotonic()
+
+    def _checked_out(self, connection: Any, record: Any, proxy: Any) -> None:
+        if record.info["connected_at"] <= self._before:
+            # The pool makes a new connection in its place.
+            raise sa.exc.DisconnectionError("connected before another one was left without an answer")
 
 
 def _make_private(dialect: Any, record: Any, arguments: Sequence[Any], named: Mapping[str, Any]) -> None:
@@ -129,6 +163,13 @@ async def _connect_mysql(**arguments: Any) -> aiomysql.Connection:
 _CLOSED = (RuntimeError, AttributeError, AssertionError)
 
 
+def _leave_the_server(context: sa.ExceptionContext) -> None:
+    """No connection of the pool goes on with a server that is not the primary: the name may lead to another one."""
+    error = context.original_exception
+    if isinstance(error, pymysql.err.MySQLError) and error.args and error.args[0] in _NOT_THE_PRIMARY:
+        context.is_disconnect = True
+
+
 def _name_closed_connection(context: sa.ExceptionContext) -> None:
     error = context.original_exception
     if isinstance(error, _CLOSED):
@@ -161,6 +202,12 @@ def _end_when_idle(engine: AsyncEngine, seconds: float) -> None:
 def _set_up_mysql(connection: Any, record: Any) -> None:
     driver = connection.driver_connection
     driver.escape = _make_escape(driver.escape)
+    cursor = connection.cursor()
+    cursor.execute(f"SET SESSION sql_mode = '{_SQL_MODE}'")
+    cursor.execute("SHOW VARIABLES LIKE 'wsrep_on'")
+    if (found := cursor.fetchone()) is not None and found[1] == "ON":
+        cursor.execute(f"SET SESSION wsrep_sync_wait = {_WSREP_SYNC_WAIT}")
+    cursor.close()
 
 
 def _make_escape(escape: Callable[[Any], str]) -> Callable[[Any], str]:

@@ -17,6 +17,9 @@ class Unanswered(sa.exc.TimeoutError):
     """The database did not answer in the time that a transaction may take; whether a commit succeeded is unknown."""
 
 
+# The attribute of an error that says so.
+_COMMITTING = "tidings_committing"
+
 # Of MySQL and MariaDB. Values: NULL, duplicate, too long or out of range for the column, not of its type or character
 # set, not what a constraint or a foreign key wants, over the size of a row or a packet.
 # fmt: off
@@ -31,6 +34,9 @@ _STATEMENT_ERRORS = frozenset((
     1242, 1248, 1267, 1270, 1271, 1305, 1318, 1390,
 ))
 # fmt: on
+# Of MySQL and MariaDB, Galera, group replication and TiDB: another transaction was faster, and nothing of this one is
+# left, also where its COMMIT is answered so: a changed row, a deadlock or a refused certification.
+_CONFLICTS = frozenset((1020, 1213, 3101, 8002, 9007))
 # Of SQLite, without their extensions. `SQLITE_ERROR` is of the statement but for the texts below.
 _SQLITE_REFUSALS = frozenset(
     (
@@ -69,7 +75,7 @@ def refuses_row(error: BaseException) -> bool:
 def is_outage(error: BaseException) -> bool:
     """Is this an error of the database that says nothing of the row, so that the same transaction may succeed later?
 
-    Deadlocks and lock time-outs are among them.
+    Conflicts and lock time-outs are among them.
     """
     if isinstance(error, sa.exc.DBAPIError | sqlite3.Error | pymysql.err.MySQLError):
         return not refuses_row(error)
@@ -83,6 +89,22 @@ def is_outage(error: BaseException) -> bool:
         | ConnectionError
         | asyncio.IncompleteReadError,
     )
+
+
+def is_conflict(error: BaseException) -> bool:
+    """Was another transaction faster, so that for certain nothing of this one is left and it may just be run again?"""
+    original = error.orig if isinstance(error, sa.exc.DBAPIError) else error
+    return isinstance(original, pymysql.err.MySQLError) and bool(original.args) and original.args[0] in _CONFLICTS
+
+
+def note_commit(error: BaseException) -> None:
+    """The error came when the commit was asked for already, or is what a later try met after one that did."""
+    setattr(error, _COMMITTING, True)
+
+
+def may_be_committed(error: BaseException) -> bool:
+    """Did a commit break off, so that nobody knows whether what it had written is on disk?"""
+    return getattr(error, _COMMITTING, False)
 
 
 def describe(error: BaseException) -> str | None:

@@ -150,8 +150,7 @@ class MediaStore:
         """Forget a file. Raises `InvalidRequest` when there is none."""
         taken = None
         if schemas.is_id(media_id):
-            async with self._database.transaction() as connection:
-                taken = await media.take(connection, caller.account, media_id)
+            taken = await self._database.commit(lambda connection: media.take(connection, caller.account, media_id))
         if taken is None:
             raise _unknown()
         # Killed here, the file is an orphan, which the next collection deletes.

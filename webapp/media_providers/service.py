@@ -62,11 +62,14 @@ class ProviderList:
 
     async def delete(self, caller: Caller, name: str) -> None:
         """Raises `InvalidRequest` when there is none of that name."""
-        async with self._database.transaction() as connection:
+
+        async def work(connection: Connection) -> bool:
             found = await media_providers.find_provider(connection, caller.account, name)
             if found is not None:
                 await media_providers.delete_provider(connection, caller.account, name)
-        if found is None:
+            return found is not None
+
+        if not await self._database.commit(work):
             raise InvalidRequest.because(NOT_FOUND, f"there is no media provider {name[:64]!r}")
         log.info("providers.deleted", extra={"username": caller.username, "names": name})
 

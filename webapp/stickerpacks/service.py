@@ -44,8 +44,7 @@ class Stickerpacks:
             android_app_store_link=given.android_app_store_link or "",
         )
         try:
-            async with self._database.transaction() as connection:
-                await stickerpacks.add_pack(connection, pack, limit=MAX_PACKS)
+            await self._database.commit(lambda connection: stickerpacks.add_pack(connection, pack, limit=MAX_PACKS))
         except PackFull as error:
             raise InvalidRequest.because(PARAMETER_INVALID, f"stickerpacks: {error}, no more are taken") from None
         return pack.id
@@ -60,8 +59,9 @@ class Stickerpacks:
             raise _no_pack(pack_id)
 
     async def delete(self, caller: Caller, pack_id: str) -> None:
-        async with self._database.transaction() as connection:
-            deleted = await stickerpacks.delete_pack(connection, caller.account, _id(pack_id))
+        deleted = await self._database.commit(
+            lambda connection: stickerpacks.delete_pack(connection, caller.account, _id(pack_id))
+        )
         if not deleted:
             raise _no_pack(pack_id)
 
@@ -81,10 +81,11 @@ class Stickerpacks:
     async def add_sticker(self, caller: Caller, pack_id: str, given: schemas.NewSticker) -> int:
         pack = await self.get(caller, pack_id)
         try:
-            async with self._database.transaction() as connection:
-                return await stickerpacks.add_sticker(
+            return await self._database.commit(
+                lambda connection: stickerpacks.add_sticker(
                     connection, pack, given.image_data_id, given.emojis or (), limit=MAX_STICKERS
                 )
+            )
         except PackFull as error:
             raise InvalidRequest.because(PARAMETER_INVALID, f"stickers: {error}, no more are taken") from None
 
@@ -99,8 +100,9 @@ class Stickerpacks:
 
     async def delete_sticker(self, caller: Caller, pack_id: str, index: str) -> None:
         pack = await self.get(caller, pack_id)
-        async with self._database.transaction() as connection:
-            deleted = await stickerpacks.delete_sticker(connection, pack.id, _index(index))
+        deleted = await self._database.commit(
+            lambda connection: stickerpacks.delete_sticker(connection, pack.id, _index(index))
+        )
         if not deleted:
             raise _no_sticker(index)
 

@@ -95,8 +95,7 @@ class FirstStart:
             password_hash=await self._hasher.hash(self._first.given or made),
             generation=administrator.generation + 1,
         )
-        async with self._database.transaction() as connection:
-            await users.replace(connection, administrator, successor)
+        await self._database.commit(lambda connection: users.replace(connection, administrator, successor))
         return await self._if_kept(successor, made)
 
     async def _if_kept(self, user: User, made: str) -> str | None:

@@ -20,7 +20,7 @@ from tidings.runtime.strangers import key_of
 from tidings.runtime.token_buckets import TokenBuckets
 from tidings.storage.business import login_buckets, login_origins
 from tidings.storage.business.login_origins import Origin
-from tidings.storage.database import Database, DatabaseError
+from tidings.storage.database import Connection, Database, DatabaseError
 from webapp import ratelimit
 from webapp.errors import RateLimitExceeded
 
@@ -141,9 +141,12 @@ class Guessing:
     async def sweep(self) -> int:
         """Forget buckets that are full and addresses that nobody logs in from; returns how many."""
         now = self._milliseconds()
-        async with self._database.transaction() as connection:
+
+        async def work(connection: Connection) -> int:
             buckets = await login_buckets.delete_full(connection, now, limit=_SWEEP)
             return buckets + await login_origins.delete_old(connection, now - REMEMBERED * 1000, keep=LIMIT)
+
+        return await self._database.commit(work)
 
     async def _take_shared(self, username: str, origin: str) -> None:
         # A name as it was given may be a password, and of any length.

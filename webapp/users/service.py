@@ -14,7 +14,7 @@ from tidings.runtime.first_password import ADMINISTRATOR
 from tidings.storage.business import login_origins, users
 from tidings.storage.business.tokens import revoke
 from tidings.storage.business.users import User
-from tidings.storage.database import Database
+from tidings.storage.database import Connection, Database
 from tidings.wire.codes import NOT_FOUND, PARAMETER_INVALID, PARAMETER_MISSING
 from webapp import password_rule
 from webapp.errors import (
@@ -138,8 +138,7 @@ class Users:
             must_change_password=False,
             created_at=int(self._clock.now() * 1000),
         )
-        async with self._database.transaction() as connection:
-            added = await users.add_user(connection, user)
+        added = await self._database.commit(lambda connection: users.add_user(connection, user))
         if not added:
             raise NameTaken
         self._credentials.learn(user, password)
@@ -173,11 +172,15 @@ class Users:
         if username == ADMINISTRATOR:
             raise AdministratorRequired(f"the user {ADMINISTRATOR} cannot be deleted")
         revocation = self._tokens.revocation_of(user)
-        async with self._database.transaction() as connection:
+
+        async def work(connection: Connection) -> bool:
             deleted = await users.delete_user(connection, user)
             if deleted:
                 await revoke(connection, revocation)
                 await login_origins.delete_of(connection, username)
+            return deleted
+
+        deleted = await self._database.commit(work)
         if not deleted:
             raise _unknown(username)
         self._tokens.learn(revocation)
@@ -218,10 +221,14 @@ class Users:
         if password_hash:
             successor = dataclasses.replace(successor, password_hash=password_hash, must_change_password=False)
         revocation = self._tokens.revocation_of(user)
-        async with self._database.transaction() as connection:
+
+        async def work(connection: Connection) -> bool:
             replaced = await users.replace(connection, user, successor)
             if replaced:
                 await revoke(connection, revocation)
+            return replaced
+
+        replaced = await self._database.commit(work)
         self._credentials.forget(user.username)
         if not replaced:
             return None

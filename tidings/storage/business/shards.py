@@ -1,8 +1,9 @@
 """Shards and their leases: who owns which part of the recipients, under which epoch.
 
-A lease is a row. Whoever raises its `epoch` owns it; every transaction of the owner checks that the epoch is still its
-own, so an owner that was paused past its lease can write nothing. All times are the database's own, but for an owner
-that cannot reach the database: by its own monotonic clock it leaves when its lease has run out.
+A lease is a row. Whoever raises its `epoch` owns it; every transaction of the owner counts up its `commits` where the
+epoch is still its own, so an owner that was paused past its lease can write nothing, on a cluster either. All times
+are the database's own, but for an owner that cannot reach the database: by its own monotonic clock it leaves when its
+lease has run out.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ table = sa.Table(
     sa.Column("address", types.key(255), nullable=False),
     sa.Column("epoch", sa.BigInteger, nullable=False),
     sa.Column("heartbeat_at", types.milliseconds(), nullable=False),
+    # Of those who have owned it: what `fence` writes.
+    sa.Column("commits", sa.BigInteger, nullable=False, server_default="0"),
     mysql_engine="InnoDB",
 )
 
@@ -57,8 +60,8 @@ class Owner:
 
 async def create_shards(connection: AsyncConnection, count: int) -> None:
     """Make the rows of `count` shards that nobody owns yet; existing rows stay as they are."""
-    rows = [{"shard": n, "owner": "", "address": "", "epoch": 0, "heartbeat_at": 0} for n in range(count)]
-    await connection.execute(insert_or_ignore(connection, table), rows)
+    free = {"owner": "", "address": "", "epoch": 0, "heartbeat_at": 0, "commits": 0}
+    await connection.execute(insert_or_ignore(connection, table), [{"shard": n, **free} for n in range(count)])
 
 
 async def claim(connection: AsyncConnection, shard: int, *, owner: str, address: str, silence: float) -> Lease | None:
@@ -104,20 +107,25 @@ async def release(connection: AsyncConnection, lease: Lease) -> None:
     )
 
 
-_FENCE = (
-    sa.select(table.c.epoch)
-    .where(table.c.shard == sa.bindparam("shard"), table.c.epoch == sa.bindparam("epoch"))
-    .with_for_update(read=True)
-)
+_OWNED = sa.and_(table.c.shard == sa.bindparam("of_shard"), table.c.epoch == sa.bindparam("under_epoch"))
+_FENCE = table.update().where(_OWNED).values(commits=table.c.commits + 1)
+# One who writes is alone there, from the begin of the transaction on.
+_FENCE_OF_SQLITE = sa.select(table.c.epoch).where(_OWNED)
 
 
 async def fence(connection: AsyncConnection, lease: Lease) -> None:
     """First statement of every transaction that writes for a shard. Raises `LeaseLost`.
 
-    The row stays share-locked until the commit, so a takeover waits for this transaction or comes before it.
+    The row stays locked until the commit, so a takeover waits for this transaction or comes before it. On a cluster
+    that certifies what was written (Galera), of two nodes' transactions one is refused (decision 23): the later one,
+    also when it was begun by a node that has yet to apply the earlier one.
     """
-    found = await connection.execute(_FENCE, {"shard": lease.shard, "epoch": lease.epoch})
-    if found.first() is None:
+    parameters = {"of_shard": lease.shard, "under_epoch": lease.epoch}
+    if connection.dialect.name == "sqlite":
+        owned = (await connection.execute(_FENCE_OF_SQLITE, parameters)).first() is not None
+    else:
+        owned = (await connection.execute(_FENCE, parameters)).rowcount == 1
+    if not owned:
         raise LeaseLost(f"shard {lease.shard} is no longer owned under epoch {lease.epoch}")
 
 

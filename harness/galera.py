@@ -1,0 +1,171 @@
+"""A Galera cluster on loopback: nodes that replicate to each other, which tests kill, cut off and bring back."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pymysql
+
+from harness import packages
+from harness.mariadb import START_SECONDS, MariaDB, free_port
+
+# What loads the provider, and Debian's package of it: the path is the same one for every architecture of Debian.
+PROVIDER = Path("/usr/lib/galera/libgalera_smm.so")
+PACKAGE = "galera-4"
+# With the state transfer of nodes that begin with the same directory: who was away is sent what it has missed.
+SCRIPTS = Path(__file__).parent / "galera_scripts"
+# Seconds after which a node that does not answer is suspected, and left out; the provider's own are 5 and 15.
+SUSPECT_SECONDS, INACTIVE_SECONDS = 2, 4
+
+_POSITION = re.compile(r"WSREP: Recovered position:?\s+(\S+)")
+
+
+class Node(MariaDB):
+    """One server of a cluster. Its start ends when the cluster's state is its own."""
+
+    def __init__(self, number: int, group_port: int, peers: str, *, flush_log: int, buffer_pool_mb: int) -> None:
+        """group_port: where the other nodes find it; peers: where it finds them, `gcomm://…`."""
+        super().__init__(flush_log=flush_log, buffer_pool_mb=buffer_pool_mb)
+        provider = {
+            "gmcast.listen_addr": f"tcp://127.0.0.1:{group_port}",
+            "ist.recv_addr": f"127.0.0.1:{free_port()}",
+            "gcache.size": "64M",
+            "evs.keepalive_period": "PT0.5S",
+            "evs.suspect_timeout": f"PT{SUSPECT_SECONDS}S",
+            "evs.inactive_timeout": f"PT{INACTIVE_SECONDS}S",
+            "evs.inactive_check_period": "PT0.25S",
+            "evs.install_timeout": f"PT{INACTIVE_SECONDS}S",
+        }
+        self._durable = self._options
+        self._cluster = (
+            "--wsrep-on=ON",
+            f"--wsrep-provider={PROVIDER}",
+            f"--wsrep-provider-options={';'.join(f'{name}={value}' for name, value in provider.items())}",
+            "--wsrep-cluster-name=tidings",
+            f"--wsrep-node-name=node{number}",
+            "--wsrep-node-address=127.0.0.1",
+            "--wsrep-sst-method=handover",
+            "--wsrep-slave-threads=2",
+            "--binlog-format=ROW",
+            "--innodb-autoinc-lock-mode=2",
+        )
+        self._peers = peers
+
+    def copy(self, other: Node) -> None:
+        """Make the directory as a copy of another node's, which is stopped."""
+        assert other.directory is not None
+        self.directory = Path(tempfile.mkdtemp(prefix="tidings-galera-"))
+        atexit.register(self.remove)
+        shutil.copytree(other.directory / "data", self.directory / "data", ignore=shutil.ignore_patterns("galera.*"))
+        self.port = free_port()
+
+    def start(self, *, first: bool = False) -> None:
+        """first: no other node runs. Raises `RuntimeError` with its log."""
+        address = f"--wsrep-cluster-address={'gcomm://' if first else self._peers}"
+        self._options = (*self._durable, *self._cluster, address, *self._recover())
+        super().start()
+        self.wait_until("wsrep_ready", "ON")
+
+    def _environment(self) -> dict[str, str]:
+        return {**os.environ, "PATH": f"{SCRIPTS}{os.pathsep}{os.environ.get('PATH', os.defpath)}"}
+
+    def _recover(self) -> tuple[str, ...]:
+        """After a crash only the tables know how far the node came."""
+        state = self.directory / "data" / "grastate.dat" if self.directory is not None else Path()
+        if not state.is_file() or not re.search(r"^seqno: +-1$", state.read_text(), re.MULTILINE):
+            return ()
+        log = self._run_once("--wsrep-on=OFF", "--wsrep-recover")
+        found = _POSITION.findall(log)
+        return (f"--wsrep-start-position={found[-1]}",) if found else ()
+
+    def _run_once(self, *words: str) -> str:
+        done = subprocess.run(
+            [*self._command(), *self._durable, *words], capture_output=True, text=True, timeout=START_SECONDS
+        )
+        return done.stdout + done.stderr
+
+    def status(self, name: str) -> str:
+        """A status variable of the server; empty where there is none, or nobody answers."""
+        with contextlib.suppress(pymysql.err.MySQLError), self.connect() as connection, connection.cursor() as cursor:
+            cursor.execute("SHOW GLOBAL STATUS LIKE %s", (name,))
+            row = cursor.fetchone()
+            return str(row[1]) if row else ""
+        return ""
+
+    def wait_until(self, name: str, value: str) -> None:
+        """Until a status variable has this value. Raises `TimeoutError`."""
+        deadline = time.monotonic() + START_SECONDS
+        while self.status(name) != value:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{name} is {self.status(name)!r}, not {value!r}\n{self.last_words()}")
+            time.sleep(0.05)
+
+    def last_words(self, size: int = 3000) -> str:
+        """The end of its log."""
+        return self.log_path.read_text(errors="replace")[-size:]
+
+    def isolate(self, *, isolated: bool = True) -> None:
+        """Cut it off from the other nodes, or let it back; clients reach it either way."""
+        with self.connect() as connection, connection.cursor() as cursor:
+            cursor.execute("SET GLOBAL wsrep_provider_options = %s", (f"gmcast.isolate={int(isolated)}",))
+
+
+class Galera:
+    """A cluster of nodes that all take what is written."""
+
+    def __init__(self, count: int = 3, *, flush_log: int = 1, buffer_pool_mb: int = 64) -> None:
+        _require_provider()
+        ports = [free_port() for _ in range(count)]
+        peers = "gcomm://" + ",".join(f"127.0.0.1:{port}" for port in ports)
+        self.nodes = [
+            Node(number, port, peers, flush_log=flush_log, buffer_pool_mb=buffer_pool_mb)
+            for number, port in enumerate(ports, 1)
+        ]
+
+    def start(self) -> None:
+        """All of them, for the first time."""
+        first, *others = self.nodes
+        # So that the others begin with a state of this cluster, and nothing has to be sent to them.
+        first.start(first=True)
+        first.stop()
+        for node in others:
+            node.copy(first)
+        first.start(first=True)
+        for node in others:
+            node.start()
+        self.wait_until_whole()
+
+    def wait_until_whole(self) -> None:
+        """Every node is in the cluster, and has what the others have."""
+        for node in self.nodes:
+            node.wait_until("wsrep_cluster_size", str(len(self.nodes)))
+            node.wait_until("wsrep_local_state_comment", "Synced")
+
+    def remove(self) -> None:
+        """Kill and forget everything."""
+        for node in self.nodes:
+            node.remove()
+
+
+@contextlib.contextmanager
+def running(count: int = 3, **limits: int) -> Iterator[Galera]:
+    """A cluster for the time of the block."""
+    cluster = Galera(count, **limits)
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.remove()
+
+
+def _require_provider() -> None:
+    packages.require_file(PROVIDER, PACKAGE)

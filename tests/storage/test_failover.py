@@ -1,0 +1,274 @@
+"""A database that moves: another address behind its name, a primary that becomes read-only, a node that is cut off."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from harness import metrics
+from harness.mariadb import MariaDB
+from harness.proxy import Proxy
+from tests.conftest import DatabaseFactory
+from tests.storage.test_database import create_things, row, stored, things
+from tests.storage.test_outages import of_mysql
+from tidings.runtime.settings import DatabaseSettings
+from tidings.storage import outages
+from tidings.storage.database import Database
+
+NAME = "db.example"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[MariaDB]:
+    """A server of this module's own, which may become read-only."""
+    made = MariaDB(flush_log=0, buffer_pool_mb=32)
+    made.start()
+    with made.connect() as connection, connection.cursor() as cursor:
+        cursor.execute("CREATE DATABASE moving CHARACTER SET utf8mb4")
+        # Unlike root it may not write on a read-only server.
+        cursor.execute("CREATE USER guest@127.0.0.1")
+        cursor.execute("GRANT ALL ON moving.* TO guest@127.0.0.1")
+    yield made
+    made.remove()
+
+
+class Addresses:
+    """Of a name: what the resolver answers, and the ways to the server at two of them."""
+
+    def __init__(self, old: Proxy, new: Proxy) -> None:
+        self.old, self.new = old, new
+        self.current = "127.0.0.2"
+
+    def move(self) -> None:
+        """From now on the name is the other address's."""
+        self.current = "127.0.0.3"
+
+
+@pytest.fixture
+async def addresses(server: MariaDB, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Addresses]:
+    old, new = Proxy("127.0.0.1", server.port), Proxy("127.0.0.1", server.port)
+    old.address = ("127.0.0.2", 0)
+    await old.start()
+    new.address = ("127.0.0.3", old.address[1])
+    await new.start()
+    made = Addresses(old, new)
+    resolve = socket.getaddrinfo
+
+    def answer(host: Any, *arguments: Any, **named: Any) -> Any:
+        return resolve(made.current if host == NAME else host, *arguments, **named)
+
+    monkeypatch.setattr(socket, "getaddrinfo", answer)
+    yield made
+    await old.stop()
+    await new.stop()
+
+
+@pytest.fixture
+async def database(server: MariaDB, addresses: Addresses) -> AsyncIterator[Database]:
+    await asyncio.to_thread(execute, server, "DROP TABLE IF EXISTS moving.test_things")
+    url = f"mysql+aiomysql://guest@{NAME}:{addresses.old.address[1]}/moving"
+    made = Database(DatabaseSettings(url, pool_size=5), "business", deadline=2.0)
+    await create_things(made)
+    # As many connections as the pool may have, all of them idle.
+    await asyncio.gather(*(insert(made, f"before{n}") for n in range(5)))
+    yield made
+    await made.close()
+
+
+def execute(server: MariaDB, *statements: str) -> None:
+    with server.connect() as connection, connection.cursor() as cursor:
+        for statement in statements:
+            cursor.execute(statement)
+
+
+async def insert(database: Database, name: str, *, patience: float = 30.0) -> None:
+    async def work(connection: AsyncConnection) -> None:
+        await connection.execute(sa.text("REPLACE INTO test_things VALUES (:name, 0, '', '')"), {"name": name})
+
+    await database.persist(work, patience=patience)
+
+
+async def test_an_old_address_that_swallows_everything_costs_one_wait_and_not_one_for_each_connection(
+    database: Database, addresses: Addresses
+) -> None:
+    """Where the primary was goes silent, as when its machine is gone; the name leads to the new one."""
+    loop = asyncio.get_running_loop()
+    addresses.old.shut()
+    addresses.move()
+    started = loop.time()
+    for n in range(5):
+        await insert(database, f"after{n}")
+    # 2 s for the first, which nobody answers.
+    assert loop.time() - started < 4.0
+    assert {f"after{n}" for n in range(5)} <= (await stored(database)).keys()
+
+
+async def test_an_old_address_that_ends_its_connections_costs_nothing_but_new_ones(
+    database: Database, addresses: Addresses
+) -> None:
+    addresses.old.cut()
+    addresses.move()
+    async with asyncio.timeout(1.5):
+        await asyncio.gather(*(insert(database, f"after{n}") for n in range(5)))
+
+
+@pytest.mark.parametrize("statement", ["SET GLOBAL read_only = 1", "SET GLOBAL read_only = 1; FLUSH TABLES"])
+async def test_a_primary_that_becomes_read_only_is_left_with_all_connections(
+    server: MariaDB, database: Database, addresses: Addresses, statement: str
+) -> None:
+    """Its connections live on, and what is read there may be old: nobody asks there any more."""
+    await asyncio.to_thread(execute, server, *statement.split("; "))
+    try:
+        with pytest.raises(Exception, match="read-only") as caught:
+            await insert(database, "lost", patience=0.0)
+        assert outages.is_outage(caught.value)
+        waiting = asyncio.create_task(insert(database, "waits"))
+        addresses.move()
+        # What is read until then is asked for at the new address, though the old one would answer.
+        asked = addresses.old.record()
+        assert "before0" in await stored(database)
+        assert b"SELECT" not in asked
+    finally:
+        await asyncio.to_thread(execute, server, "SET GLOBAL read_only = 0")
+    async with asyncio.timeout(5):
+        await waiting
+    assert "waits" in await stored(database)
+    assert b"REPLACE" not in asked
+
+
+async def test_connections_in_doubt_are_replaced_when_they_are_next_wanted(
+    database: Database, addresses: Addresses
+) -> None:
+    addresses.move()
+    asked = addresses.old.record()
+    assert "before0" in await stored(database)
+    assert asked, "a connection stays where it is"
+    database.doubt_connections()
+    asked = addresses.old.record()
+    await asyncio.gather(*(insert(database, f"after{n}") for n in range(5)))
+    assert b"after" not in asked
+
+
+NOT_THE_PRIMARY = (1047, 1053, 1290, 1792, 1836, 3169)
+
+
+@pytest.mark.parametrize("code", NOT_THE_PRIMARY)
+async def test_what_a_server_says_that_is_not_the_primary_ends_the_connection_and_is_an_outage(
+    database: Database, code: int
+) -> None:
+    said = f"SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = {code}, MESSAGE_TEXT = 'WSREP has not yet prepared node'"
+    with pytest.raises(sa.exc.DBAPIError) as caught:
+        async with database.transaction() as connection:
+            await connection.exec_driver_sql(said)
+    assert caught.value.connection_invalidated
+    assert outages.is_outage(caught.value)
+    assert not outages.may_be_committed(caught.value)
+
+
+CONFLICTS = (1020, 1213, 3101, 8002, 9007)
+
+
+@pytest.mark.parametrize("code", CONFLICTS)
+def test_who_was_slower_than_another_transaction_may_just_try_again(code: int) -> None:
+    assert outages.is_conflict(of_mysql(code))
+    assert outages.is_outage(of_mysql(code))
+
+
+@pytest.mark.parametrize("code", [1047, 1062, 1205, 1290, 1836, 2013])
+def test_what_is_no_conflict(code: int) -> None:
+    assert not outages.is_conflict(of_mysql(code))
+
+
+async def crossing(database: Database, run: Callable[..., Any]) -> tuple[list[str], int]:
+    """Two transactions that wait for each other, by `run`: what each returned, and how many tries both had."""
+    both = asyncio.Barrier(2)
+    tries = 0
+
+    async def cross(first: str, second: str) -> str:
+        async def work(connection: AsyncConnection) -> str:
+            nonlocal tries
+            tries += 1
+            change = things.update().values(value=sa.func.concat(things.c.value, first))
+            await connection.execute(change.where(things.c.name == first))
+            if tries <= 2:
+                await both.wait()
+            await connection.execute(change.where(things.c.name == second))
+            return first
+
+        return str(await run(work))
+
+    async with database.transaction() as connection:
+        await connection.execute(things.insert(), [row("x"), row("y")])
+    return list(await asyncio.gather(cross("x", "y"), cross("y", "x"))), tries
+
+
+@pytest.mark.parametrize("database_engine", ["mariadb"])
+async def test_a_deadlock_is_tried_again_and_counts_neither_against_the_database_nor_as_an_unknown_outcome(
+    database_factory: DatabaseFactory,
+) -> None:
+    for name in ("persist", "commit"):
+        made = await database_factory("business")
+        await create_things(made)
+        count = metrics.value("tidings_db_conflicts_total", family="business")
+        done, tries = await crossing(made, getattr(made, name))
+        assert (done, tries) == (["x", "y"], 3)
+        assert {len(value) for value in (await stored(made)).values()} == {2}
+        assert metrics.value("tidings_db_conflicts_total", family="business") == count + 1
+        assert await made.is_alive()
+
+
+class Away(Exception):
+    """The server broke off."""
+
+
+@pytest.mark.parametrize("database_engine", ["mariadb"])
+async def test_an_outcome_is_unknown_only_when_a_commit_broke_off(
+    database_factory: DatabaseFactory,
+) -> None:
+    database = await database_factory("business")
+    await create_things(database)
+    breaking = ""
+
+    def cut(connection: sa.Connection) -> None:
+        connection.connection.driver_connection._writer.transport.abort()  # type: ignore[union-attr]
+
+    def before_statement(connection: sa.Connection, cursor: Any, statement: str, *_: Any) -> None:
+        if statement.startswith("INSERT") and breaking == "insert":
+            cut(connection)
+
+    def before_commit(connection: sa.Connection) -> None:
+        if breaking == "commit":
+            cut(connection)
+
+    sa.event.listen(database.engine.sync_engine, "before_cursor_execute", before_statement)
+    sa.event.listen(database.engine.sync_engine, "commit", before_commit)
+
+    async def work(connection: AsyncConnection) -> None:
+        await connection.execute(things.insert(), [row("a")])
+
+    for breaking, unknown in (("insert", False), ("commit", True)):  # noqa: B007 (the listeners look at it)
+        with pytest.raises(Exception) as caught:
+            await database.persist(work, patience=0.0)
+        assert outages.may_be_committed(caught.value) is unknown
+        assert outages.is_outage(caught.value)
+        with pytest.raises(type(caught.value)):
+            await database.commit(work)
+    # A later try that fails for another reason does not make it known.
+    breaking, tries = "commit", 0
+
+    async def again(connection: AsyncConnection) -> None:
+        nonlocal tries
+        tries += 1
+        if tries == 2:
+            raise Away
+        await work(connection)
+
+    with pytest.raises(Away) as away:
+        await database.persist(again, patience=5.0)
+    assert outages.may_be_committed(away.value)
