@@ -34,5 +34,4 @@ def upgrade() -> None:
         for start in range(0, len(senders), CHUNK):
             some = envelopes.c.sender.in_(senders[start : start + CHUNK])
             op.execute(envelopes.update().where(some, of_sender).values(slot=slot))
-    op.create_index("envelopes_by_part", "envelopes", ["recipient", "seq", "slot"])
-    op.drop_index("envelopes_by_recipient", "envelopes")
+    op.create_index("envelopes_by_slot", "envelopes", ["recipient", "slot", "seq"])

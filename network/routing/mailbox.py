@@ -31,7 +31,8 @@ class MailboxStore(Protocol):
     async def list_page(
         self, recipient: str, *, after: int, now: int, limit: int, slots: Sequence[int] | None
     ) -> Sequence[Envelope]:
-        """What waits for this number above a `seq` and has not expired, in order; of these slots, or of all."""
+        """What waits for this number above a `seq`, in order; of these slots, or of all. What has expired may be left
+        out."""
         ...
 
     async def last_seq(self) -> int:

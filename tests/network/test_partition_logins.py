@@ -175,3 +175,16 @@ async def test_notices_of_the_network_come_to_the_partition_of_whom_they_are_abo
     assert (notice.kind, notice.sender) == (device.IDENTITY, PEERS[2])
     for client in (parts[0], parts[1], parts[3]):
         await client.nothing_came()
+
+
+async def test_what_has_expired_is_delivered_to_no_partition(network: Network) -> None:
+    clock = ManualClock()
+    await network.start(clock=clock, expiry_interval=3600)
+    await network.register(BUSINESS, *PEERS)
+    peers = await network.connect(*PEERS)
+    peers.send(PEERS[1], BUSINESS, "short", ttl=10)
+    peers.send(PEERS[1], BUSINESS, "long")
+    await peers.accepted(2)
+    clock.advance(10)
+    part = await log_in(network, Partition(1, 4, 1))
+    assert ids(await part.deliveries(1)) == ["long"]

@@ -77,3 +77,21 @@ async def test_expired_envelopes_are_listed_oldest_first_and_never_delivered(dat
         assert [row.seq for row in (*first, *rest)] == [2, 3, 5, 1]
         page = await mailbox.list_page(connection, BOB, after=0, now=NOW + 300, limit=9)
         assert page == [dataclasses.replace(rows[3])]
+
+
+async def test_of_some_slots_only_their_envelopes_are_read_in_order_and_by_pages(
+    database_factory: DatabaseFactory,
+) -> None:
+    database = await database_factory("network")
+    rows = [dataclasses.replace(envelope(seq), slot=seq * 7 % 32) for seq in range(1, 200)]
+    async with database.transaction() as connection:
+        await mailbox.insert(connection, [*rows, dataclasses.replace(envelope(500, CAROL), slot=3)])
+        for slots in ([3], range(1, 32, 4), range(0, 32, 2), range(32)):
+            wanted = [row for row in rows if row.slot in slots]
+            found: list[Envelope] = []
+            while len(found) < len(wanted):
+                after = found[-1].seq if found else 0
+                page = await mailbox.list_page(connection, BOB, after=after, now=NOW, limit=10, slots=slots)
+                assert len(page) == min(10, len(wanted) - len(found))
+                found += page
+            assert found == wanted

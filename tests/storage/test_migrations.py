@@ -23,6 +23,7 @@ from harness.mariadb import MariaDB
 from tidings.runtime.settings import DatabaseSettings
 from tidings.storage import migration_steps, schema
 from tidings.storage.database import Database
+from tidings.wire import device
 
 _numbers = itertools.count(1)
 # Columns that a release has put elsewhere.
@@ -215,6 +216,29 @@ async def test_every_migration_goes_on_after_a_kill_at_any_statement_and_keeps_e
         rows += await fill(killed, number)
     assert await describe(killed) == await describe(undisturbed)
     assert [row for row in rows if await count(killed, row) != 1] == []
+
+
+async def test_envelopes_that_waited_before_there_were_slots_get_those_of_their_senders(make: Any) -> None:
+    database = await make("network")
+    await schema.upgrade(database, "0006")
+    group = "15550000000-1767225600"
+    written = [
+        (f"1555012{number:04}", kind, of)
+        for number in range(40)
+        for kind, of in (("message", ""), ("read", group), ("retry", group), ("group", group), ("identity", ""))
+    ]
+    insert = sa.text(
+        "INSERT INTO envelopes (seq, recipient, sender, id, kind, timestamp, expires_at, body, refs, trace, group_id) "
+        "VALUES (:seq, '15550000001', :sender, :seq, :kind, 0, 0, '', '[]', '', :group_id)"
+    )
+    async with database.transaction() as connection:
+        for seq, (sender, kind, of) in enumerate(written):
+            await connection.execute(insert, {"seq": seq, "sender": sender, "kind": kind, "group_id": of})
+    await upgrade_killed_at_each_statement(database, "head")
+    async with database.reading() as connection:
+        found = (await connection.execute(sa.text("SELECT slot FROM envelopes ORDER BY seq"))).scalars().all()
+    assert found == [device.slot_of(sender, kind, of) for sender, kind, of in written]
+    assert len(set(found)) > 20
 
 
 async def test_steps_that_copy_data_rename_and_drop_are_done_once_whenever_they_are_killed(
