@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from tidings.storage import types
 from tidings.storage.business.tables import metadata
 from tidings.storage.database import any_of, delete_listed, insert_or_ignore, insert_or_update, pages
+from tidings.storage.rows import write_rows
 
 
 class State(enum.IntEnum):
@@ -86,7 +87,7 @@ _FINISH = table.delete().where(table.c.seq.in_(any_of("seqs")))
 async def enqueue(connection: AsyncConnection, callbacks: Sequence[Callback], sealed: Sequence[bytes]) -> None:
     """Add callbacks; those that are there already stay as they are. sealed: their bodies as they are stored."""
     if callbacks:
-        await connection.execute(insert_or_ignore(connection, table), _rows(callbacks, sealed, State.PENDING))
+        await write_rows(connection, insert_or_ignore(connection, table), _rows(callbacks, sealed, State.PENDING))
 
 
 async def finish(connection: AsyncConnection, seqs: Sequence[int]) -> None:
@@ -98,14 +99,14 @@ async def reschedule(connection: AsyncConnection, callbacks: Sequence[Callback],
     """Note failed attempts and when the next ones are due. sealed: as in `enqueue`."""
     if callbacks:
         statement = insert_or_update(connection, table, ("seq",), ("attempt", "due_at", "last_error"))
-        await connection.execute(statement, _rows(callbacks, sealed, State.PENDING))
+        await write_rows(connection, statement, _rows(callbacks, sealed, State.PENDING))
 
 
 async def bury(connection: AsyncConnection, callbacks: Sequence[Callback], sealed: Sequence[bytes]) -> None:
     """Move callbacks to the dead-letter list. sealed: as in `enqueue`."""
     if callbacks:
         statement = insert_or_update(connection, table, ("seq",), ("state", "attempt", "last_error"))
-        await connection.execute(statement, _rows(callbacks, sealed, State.DEAD))
+        await write_rows(connection, statement, _rows(callbacks, sealed, State.DEAD))
 
 
 def _rows(callbacks: Sequence[Callback], sealed: Sequence[bytes], state: State) -> list[dict[str, Any]]:
@@ -177,7 +178,7 @@ async def replace_bodies(connection: AsyncConnection, callbacks: Sequence[Callba
     """Store other bodies for callbacks that are there. sealed: as in `enqueue`."""
     if callbacks:
         rows = [{"row": callback.seq, "sealed": body} for callback, body in zip(callbacks, sealed, strict=True)]
-        await connection.execute(_REPLACE_BODY, rows)
+        await write_rows(connection, _REPLACE_BODY, rows)
 
 
 async def count_pending(connection: AsyncConnection, shard: int, kinds: Collection[str] = ()) -> int:

@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from tidings.storage import types
 from tidings.storage.business.tables import metadata
 from tidings.storage.database import any_of, insert_or_update, pages
+from tidings.storage.rows import write_rows
 
 table = sa.Table(
     "contacts",
@@ -41,7 +42,7 @@ async def save(connection: AsyncConnection, contacts: Sequence[Contact]) -> None
             {"account": c.account, "wa_id": c.wa_id, "registered": c.registered, "checked_at": c.checked_at}
             for c in contacts
         ]
-        await connection.execute(statement, rows)
+        await write_rows(connection, statement, rows)
 
 
 _CHECKED = sa.select(table).where(

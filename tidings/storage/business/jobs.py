@@ -16,6 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from tidings.storage import types
 from tidings.storage.business.tables import metadata
 from tidings.storage.database import any_of, delete_listed, insert_or_update
+from tidings.storage.rows import write_rows
 
 
 class State(enum.IntEnum):
@@ -62,7 +63,8 @@ _FINISH = table.delete().where(table.c.id.in_(any_of("ids")))
 async def enqueue(connection: AsyncConnection, jobs: Sequence[Job]) -> None:
     """Add jobs, or write over those that are there: from `NEW` to `ENCRYPTED`."""
     if jobs:
-        await connection.execute(
+        await write_rows(
+            connection,
             insert_or_update(connection, table, ("id",), ("state", "kind", "body")),
             [
                 {

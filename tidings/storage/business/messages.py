@@ -13,6 +13,7 @@ from tidings.storage import types
 from tidings.storage.business import group_messages
 from tidings.storage.business.tables import metadata
 from tidings.storage.database import any_of, insert_or_ignore, pages
+from tidings.storage.rows import write_rows
 
 
 class Status(enum.IntEnum):
@@ -72,7 +73,8 @@ _SETTLE = _TO_ADVANCE.values(status=sa.bindparam("reached"), kept=sa.null())
 async def add(connection: AsyncConnection, messages: Sequence[Message]) -> None:
     """Keep new messages; those that are there already stay as they are."""
     if messages:
-        await connection.execute(
+        await write_rows(
+            connection,
             insert_or_ignore(connection, table),
             [
                 {

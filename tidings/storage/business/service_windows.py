@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from tidings.storage import types
 from tidings.storage.business.tables import metadata
 from tidings.storage.database import insert_or_ignore, insert_or_update, pages
+from tidings.storage.rows import write_rows
 
 threads = sa.Table(
     "threads",
@@ -46,7 +47,8 @@ class Unread:
 async def save_heard(connection: AsyncConnection, account: str, heard_at: Mapping[str, int]) -> None:
     """Note when each of these recipients last wrote, Unix milliseconds."""
     if heard_at:
-        await connection.execute(
+        await write_rows(
+            connection,
             insert_or_update(connection, threads, ("account", "peer"), ("heard_at",)),
             [{"account": account, "peer": peer, "heard_at": time} for peer, time in heard_at.items()],
         )
@@ -66,7 +68,8 @@ async def list_heard(connection: AsyncConnection, account: str, peers: Sequence[
 async def add_unread(connection: AsyncConnection, messages: Sequence[Unread]) -> None:
     """Keep new messages as unread; those that are there already stay as they are."""
     if messages:
-        await connection.execute(
+        await write_rows(
+            connection,
             insert_or_ignore(connection, unread),
             [{"account": m.account, "peer": m.peer, "id": m.id, "received_at": m.received_at} for m in messages],
         )

@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from tidings.storage import types
 from tidings.storage.business.tables import metadata
 from tidings.storage.database import any_of, insert_or_update, pages
+from tidings.storage.rows import write_rows
 
 table = sa.Table(
     "sessions",
@@ -46,7 +47,8 @@ async def save(connection: AsyncConnection, sessions: Sequence[Session]) -> None
     """Keep whole sessions, new ones or after receiving."""
     if sessions:
         statement = insert_or_update(connection, table, ("account", "peer"), ("sending", "receiving"))
-        await connection.execute(
+        await write_rows(
+            connection,
             statement,
             [{"account": s.account, "peer": s.peer, "sending": s.sending, "receiving": s.receiving} for s in sessions],
         )
@@ -57,7 +59,8 @@ async def save_sending(connection: AsyncConnection, halves: Sequence[SendingHalf
     if halves:
         # One statement for all rows; the column that an insert would need is never used, since the rows exist.
         statement = insert_or_update(connection, table, ("account", "peer"), ("sending",))
-        await connection.execute(
+        await write_rows(
+            connection,
             statement,
             [{"account": h.account, "peer": h.peer, "sending": h.sending, "receiving": b""} for h in halves],
         )

@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage.database import any_of, pages
 from tidings.storage.handset.tables import inbox
+from tidings.storage.rows import write_rows
 
 # Kinds of what is in the inbox.
 TEXT = "text"
@@ -49,11 +50,15 @@ class InboxRow:
     group: str = ""
 
 
+_ADD = inbox.insert()
+
+
 async def add(connection: AsyncConnection, rows: Sequence[InboxRow]) -> None:
     """Keep received messages. Raises `IntegrityError` when a (number, peer, id) is there already."""
     if rows:
-        await connection.execute(
-            inbox.insert(),
+        await write_rows(
+            connection,
+            _ADD,
             [
                 {
                     "fleet": m.fleet,

@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage.database import any_of, pages
 from tidings.storage.handset.tables import outbox
+from tidings.storage.rows import write_rows
 
 _DELETE_ENVELOPES = outbox.delete().where(
     outbox.c.fleet == sa.bindparam("of_fleet"), outbox.c.position.in_(any_of("positions"))
@@ -42,11 +43,15 @@ class OutboxRow:
     draft: bytes | None = None
 
 
+_ADD = outbox.insert()
+
+
 async def add(connection: AsyncConnection, rows: Sequence[OutboxRow]) -> None:
     """Keep envelopes until the network has accepted them."""
     if rows:
-        await connection.execute(
-            outbox.insert(),
+        await write_rows(
+            connection,
+            _ADD,
             [
                 {
                     "fleet": e.fleet,

@@ -10,6 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage.database import any_of, insert_or_update, pages
 from tidings.storage.handset.tables import sessions
+from tidings.storage.rows import write_rows
 
 _SESSIONS = sa.select(sessions).where(sa.tuple_(sessions.c.number, sessions.c.peer).in_(any_of("pairs")))
 
@@ -28,7 +29,8 @@ async def save(connection: AsyncConnection, rows: Sequence[SessionRow]) -> None:
     """Keep sessions, new or changed."""
     if rows:
         statement = insert_or_update(connection, sessions, ("number", "peer"), ("sending", "receiving"))
-        await connection.execute(
+        await write_rows(
+            connection,
             statement,
             [{"number": s.number, "peer": s.peer, "sending": s.sending, "receiving": s.receiving} for s in rows],
         )

@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from tidings.storage import types
 from tidings.storage.database import any_of, delete_listed, insert_or_ignore, pages
 from tidings.storage.network.tables import metadata
+from tidings.storage.rows import write_rows
 
 # Rows in one IN (…).
 CHUNK = 1000
@@ -96,7 +97,8 @@ def _envelope(row: Sequence[Any]) -> Envelope:
 async def insert(connection: AsyncConnection, envelopes: Sequence[Envelope]) -> None:
     """Store envelopes; one whose (sender, id, recipient) is there already is left as it is."""
     if envelopes:
-        await connection.execute(
+        await write_rows(
+            connection,
             insert_or_ignore(connection, table),
             [
                 {

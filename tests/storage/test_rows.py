@@ -1,0 +1,38 @@
+"""Many rows for one statement."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from tests.conftest import DatabaseFactory
+from tidings.storage import types
+from tidings.storage.database import insert_or_ignore
+from tidings.storage.rows import write_rows
+
+table = sa.Table(
+    "written",
+    sa.MetaData(),
+    sa.Column("id", types.key(20), primary_key=True),
+    sa.Column("count", sa.Integer, nullable=False),
+    sa.Column("body", types.blob()),
+)
+_REMOVE = table.delete().where(table.c.id == sa.bindparam("id"))
+_CHANGE = table.update().where(table.c.id == sa.bindparam("of")).values(count=sa.bindparam("new"))
+
+
+async def test_rows_are_written_as_by_the_statement_itself(database_factory: DatabaseFactory) -> None:
+    database = await database_factory("business")
+    rows = [{"id": f"it's %s {n}", "count": n, "body": bytes([n]) if n else None} for n in range(3)]
+    async with database.transaction() as connection:
+        await connection.run_sync(table.metadata.create_all)
+        await write_rows(connection, insert_or_ignore(connection, table), rows)
+        # In another order of their names.
+        await write_rows(connection, insert_or_ignore(connection, table), [{"body": b"", "count": 9, "id": "other"}])
+        await write_rows(connection, insert_or_ignore(connection, table), [])
+    async with database.transaction() as connection:
+        await write_rows(connection, _CHANGE, [{"new": 7, "of": "it's %s 1"}, {"new": 8, "of": "it's %s 2"}])
+        # Text that is not ASCII is in no row of such a column, and no error on any database.
+        await write_rows(connection, _REMOVE, [{"id": "it's %s 0"}, {"id": "ü"}])
+    async with database.reading() as connection:
+        found = {row.id: (row.count, row.body) for row in await connection.execute(sa.select(table))}
+    assert found == {"it's %s 1": (7, b"\x01"), "it's %s 2": (8, b"\x02"), "other": (9, b"")}
