@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from prometheus_client import Counter, Gauge
+from prometheus_client import Counter
 
 from coreapp.errors import Refused
+from coreapp.shares import SharedGauge
 from tidings.wire import codes
 
 REFUSED = Counter("tidings_admission_refused_total", "Messages refused because a queue was full", ["queue"])
 
 
-SIZE = Gauge("tidings_job_queue_size", "Messages accepted and not yet safe with the servers")
+SIZE = SharedGauge("tidings_job_queue_size", "Messages accepted and not yet safe with the servers")
 
 
 class JobCount:
@@ -20,16 +21,21 @@ class JobCount:
 
     def __init__(self) -> None:
         self._count = 0
+        self._size = SIZE.share()
 
     def __call__(self) -> int:
         return self._count
 
     def add(self, count: int) -> None:
         self._count += count
-        SIZE.set(self._count)
+        self._size.set(self._count)
 
     def remove(self, count: int) -> None:
         self.add(-count)
+
+    def close(self) -> None:
+        """The shard is left: somebody else counts them."""
+        SIZE.drop(self._size)
 
 
 class CapacityGate:

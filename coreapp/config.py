@@ -1,4 +1,4 @@
-"""The application settings as they are now: read at start, when kicked, and every few seconds."""
+"""The application settings as they are now: read for the whole process at start, when kicked, and every few seconds."""
 
 from __future__ import annotations
 
@@ -38,21 +38,17 @@ class Preferences:
 
 
 class Config:
-    """The settings of one account, and what follows from them for the Coreapp."""
+    """The settings of one account as one shard has them in force, and what follows from them for the Coreapp."""
 
-    name = "config"
-
-    def __init__(
-        self, database: Database, account: str, *, safe: SecretSealer, secrets: WebhookSecrets, clock: Clock
-    ) -> None:
-        self._database = database
-        self._account = account
-        self._safe = safe
-        self._secrets = secrets
-        self._clock = clock
+    def __init__(self, account: str) -> None:
+        self.account = account
         self._changed: list[Callable[[], None]] = []
-        self._loading = asyncio.Lock()
+        self.is_closed = False
         self._apply(ApplicationSettings(), b"", ())
+
+    def close(self) -> None:
+        """The shard is left: nothing changes any more."""
+        self.is_closed = True
 
     def on_change(self, call: Callable[[], None]) -> None:
         """Have `call` called after each change."""
@@ -61,37 +57,12 @@ class Config:
     def preferences(self) -> Preferences:
         return self._preferences
 
-    async def load(self) -> None:
-        """Read the settings now; they are in force when this returns."""
-        # One at a time: an older reading must not be applied after a newer one.
-        async with self._loading:
-            async with self._database.reading() as connection:
-                settings = await application_settings.find_settings(connection, self._account)
-                kind = certificates.WEBHOOK_CA
-                authorities = await certificates.find_certificate(connection, self._account, kind) or b""
-                keys = await self._keys(connection)
-            settings = webhook_url.opened(self._safe, self._account, settings)
-            if (settings, authorities, keys) != (self.settings, self.authorities, self.signing_keys):
-                self._apply(settings, authorities, keys)
-                log.info("settings.changed", extra={"account": self._account})
-                for call in self._changed:
-                    call()
-
-    async def _keys(self, connection: Connection) -> tuple[bytes, ...]:
-        try:
-            secrets = await self._secrets.find(connection)
-        except UnreadableSecret as error:
-            # Receivers refuse what is signed with another one, and it comes again when this is mended.
-            log.error("webhook.secrets_unreadable", extra={"error": str(error)})
-            secrets = [self._secrets.first]
-        return tuple(entry.key for entry in webhook_secrets.in_force(secrets, int(self._clock.now() * 1000)))
-
-    async def run(self, stop: asyncio.Event) -> None:
-        while not await service.wait_for(stop, INTERVAL):
-            try:
-                await self.load()
-            except Exception as error:
-                log.warning("settings.unreadable", extra={"error": repr(error)})
+    def take(self, settings: ApplicationSettings, authorities: bytes, signing_keys: tuple[bytes, ...]) -> None:
+        """These are in force from now on."""
+        if (settings, authorities, signing_keys) != (self.settings, self.authorities, self.signing_keys):
+            self._apply(settings, authorities, signing_keys)
+            for call in self._changed:
+                call()
 
     def _apply(self, settings: ApplicationSettings, authorities: bytes, signing_keys: tuple[bytes, ...]) -> None:
         self.settings = settings
@@ -114,3 +85,65 @@ class Config:
             security=settings.show_security_notifications,
             number_changes=settings.notify_user_change_number,
         )
+
+
+class ConfigSource:
+    """Reads the settings of one account for all shards of the process. A service."""
+
+    name = "config"
+
+    def __init__(
+        self, database: Database, account: str, *, safe: SecretSealer, secrets: WebhookSecrets, clock: Clock
+    ) -> None:
+        self._database = database
+        self._account = account
+        self._safe = safe
+        self._secrets = secrets
+        self._clock = clock
+        self._configs: list[Config] = []
+        self._loading = asyncio.Lock()
+        self._found: tuple[ApplicationSettings, bytes, tuple[bytes, ...]] | None = None
+
+    async def open(self) -> Config:
+        """The settings for one shard, as they are now, until it is closed."""
+        config = Config(self._account)
+        self._configs.append(config)
+        try:
+            await self.load()
+        except BaseException:
+            config.close()
+            raise
+        return config
+
+    async def load(self) -> None:
+        """Read the settings now; they are in force when this returns."""
+        # One at a time: an older reading must not be applied after a newer one.
+        async with self._loading:
+            async with self._database.reading() as connection:
+                settings = await application_settings.find_settings(connection, self._account)
+                kind = certificates.WEBHOOK_CA
+                authorities = await certificates.find_certificate(connection, self._account, kind) or b""
+                keys = await self._keys(connection)
+            found = (webhook_url.opened(self._safe, self._account, settings), authorities, keys)
+            if found != self._found:
+                self._found = found
+                log.info("settings.changed", extra={"account": self._account})
+            self._configs = [config for config in self._configs if not config.is_closed]
+            for config in self._configs:
+                config.take(*found)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        while not await service.wait_for(stop, INTERVAL):
+            try:
+                await self.load()
+            except Exception as error:
+                log.warning("settings.unreadable", extra={"error": repr(error)})
+
+    async def _keys(self, connection: Connection) -> tuple[bytes, ...]:
+        try:
+            secrets = await self._secrets.find(connection)
+        except UnreadableSecret as error:
+            # Receivers refuse what is signed with another one, and it comes again when this is mended.
+            log.error("webhook.secrets_unreadable", extra={"error": str(error)})
+            secrets = [self._secrets.first]
+        return tuple(entry.key for entry in webhook_secrets.in_force(secrets, int(self._clock.now() * 1000)))

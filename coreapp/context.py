@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 
 from coreapp.account.own_device import OwnDevice
+from coreapp.account.prekey_pool import PreKeyPool
 from coreapp.callback_bodies import BodySealer
 from coreapp.capacity import JobCount
 from coreapp.config import Config
 from coreapp.journal import Journal
+from coreapp.places import Places
 from coreapp.settings import Settings
 from coreapp.upstream import Upstream
 from tidings.client.http import NetworkApi
@@ -17,21 +20,41 @@ from tidings.egress.guard import EgressGuard
 from tidings.runtime.clock import Clock
 from tidings.storage.business.shards import Lease
 from tidings.storage.database import Database
+from tidings.wire.addresses import shard_of
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class SharedLimits:
+    """What the shards of one process do at the same time, all together: posts to the webhook, files that go up to the
+    network, and files that come down."""
+
+    posts: Places
+    uploads: asyncio.Semaphore
+    downloads: asyncio.Semaphore
+
+    @classmethod
+    def of(cls, settings: Settings) -> SharedLimits:
+        """Of a process with these settings; how many posts there may be is the business's to say."""
+        transfers = settings.media_transfers
+        return cls(posts=Places(), uploads=asyncio.Semaphore(transfers), downloads=asyncio.Semaphore(transfers))
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ShardContext:
     """The account, its keys and settings, and what reads, writes and reaches the outside for it.
 
-    settings: of the process; config: what the business sets over the API; safe: seals what of it is secret; bodies:
+    settings: of the process; shared: what its shards do at the same time, together; config: what the business sets over
+    the API; safe: seals what of it is secret; prekeys: the private ones that the number has; bodies:
     seals those of callbacks; count: the jobs in the queue.
     """
 
     settings: Settings
+    shared: SharedLimits
     config: Config
     database: Database
     lease: Lease
     device: OwnDevice
+    prekeys: PreKeyPool
     journal: Journal
     bodies: BodySealer
     safe: SecretSealer
@@ -46,6 +69,10 @@ class ShardContext:
     def account(self) -> str:
         """The business's number."""
         return self.device.number
+
+    def owns(self, peer: str) -> bool:
+        """Is this recipient of the shard?"""
+        return shard_of(peer, self.lease.shards) == self.lease.shard
 
     @property
     def shard(self) -> int:

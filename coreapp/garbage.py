@@ -55,7 +55,7 @@ DeletePage = Callable[[Connection, int, int], Awaitable[int]]
 
 
 class MessageCollector:
-    """Deletes old messages of one shard, a page at a time."""
+    """Deletes old messages of the installation, a page at a time; the owner of the first shard does."""
 
     def __init__(self, database: Database, lease: Lease, clock: Clock) -> None:
         self._database = database
@@ -79,7 +79,6 @@ class MessageCollector:
         await shards.fence(connection, self._lease)
         return await messages.sweep(
             connection,
-            self._lease.shard,
             after=after,
             final_before=now - FINAL_MS,
             settled_before=now - SETTLED_MS,

@@ -16,10 +16,10 @@ from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
 
 from coreapp.errors import OutcomeUnknown
+from coreapp.session_rows import SessionRows, UsedPreKey
 from tidings.runtime.batcher import Batcher
 from tidings.storage import merging, outages
 from tidings.storage.business import (
-    accounts,
     callbacks,
     contacts,
     group_changes,
@@ -48,43 +48,11 @@ STALL_SECONDS = 2.0  # that a commit takes before nothing more is taken in
 Seal = Callable[[Sequence[callbacks.Callback]], Sequence[bytes]]
 
 
-class _Sessions:
-    """Sessions that are written, in whole or their sending halves, and those that are forgotten before that."""
-
-    def __init__(self, changes: Sequence[Change]) -> None:
-        self._dropped: dict[str, list[str]] = {}
-        self._whole: dict[tuple[str, str], sessions.Session] = {}
-        self._sending: dict[tuple[str, str], sessions.SendingHalf] = {}
-        for change in changes:
-            for peer in change.dropped_sessions:
-                self._whole.pop((change.account, peer), None)
-                self._sending.pop((change.account, peer), None)
-                self._dropped.setdefault(change.account, []).append(peer)
-            for session in change.whole_sessions:
-                self._whole[session.account, session.peer] = session
-                self._sending.pop((session.account, session.peer), None)
-            for half in change.sending_halves:
-                key = (half.account, half.peer)
-                if key in self._whole:
-                    self._whole[key] = dataclasses.replace(self._whole[key], sending=half.sending)
-                else:
-                    self._sending[key] = half
-
-    def __bool__(self) -> bool:
-        return bool(self._dropped or self._whole or self._sending)
-
-    async def write(self, connection: Connection) -> None:
-        for account, peers in self._dropped.items():
-            await sessions.delete(connection, account, peers)
-        await sessions.save(connection, list(self._whole.values()))
-        await sessions.save_sending(connection, list(self._sending.values()))
-
-
 class _Identities:
     """Identities that are learnt, and their acknowledgements, which hold for what was learnt before them."""
 
     def __init__(self, changes: Sequence[Change]) -> None:
-        self._all: set[str] = set()
+        self._all: dict[str, Callable[[str], bool]] = {}
         self._learnt: dict[tuple[str, str], identities.Identity] = {}
         self._acknowledged: dict[tuple[str, str], list[bytes]] = {}
         for change in changes:
@@ -93,8 +61,8 @@ class _Identities:
                 self._acknowledged.pop((identity.account, identity.peer), None)
             for peer, digest in change.acknowledged_identities:
                 self._acknowledged.setdefault((change.account, peer), []).append(digest)
-            if change.acknowledges_all:
-                self._all.add(change.account)
+            if change.acknowledges_all is not None:
+                self._all[change.account] = change.acknowledges_all
                 self._learnt = {
                     key: dataclasses.replace(identity, acknowledged=True) if key[0] == change.account else identity
                     for key, identity in self._learnt.items()
@@ -104,8 +72,8 @@ class _Identities:
         return bool(self._all or self._learnt or self._acknowledged)
 
     async def write(self, connection: Connection) -> None:
-        for account in self._all:
-            await identities.acknowledge_all(connection, account)
+        for account, is_meant in self._all.items():
+            await identities.acknowledge_all(connection, account, of=is_meant)
         await identities.save(connection, list(self._learnt.values()))
         for (account, peer), digests in self._acknowledged.items():
             await identities.acknowledge(connection, account, [(peer, digest) for digest in digests])
@@ -174,7 +142,8 @@ class Change:
     heard:            recipients who wrote, with the Unix milliseconds.
     read_messages:    by recipient, those of theirs that are unread no longer.
     new_media:        files that are in their directory already; new_downloads: messages whose file is to be fetched.
-    acknowledged_identities: (peer, hash), void when the peer has another hash by then; acknowledges_all: of everybody.
+    acknowledged_identities: (peer, hash), void when the peer has another hash by then; acknowledges_all: of all
+                      peers of whom it is true.
     new_callbacks:    their `seq` is given by the journal, in the order of commits.
     """
 
@@ -183,10 +152,10 @@ class Change:
     used_keys: Sequence[idempotency.UsedKey] = merging.rows(idempotency.save)
     enqueued_jobs: Sequence[jobs.Job] = merging.rows(jobs.enqueue, key=attrgetter("id"), about="jobs")
     finished_jobs: Sequence[str] = merging.rows(jobs.finish, about="jobs")
-    dropped_sessions: Sequence[str] = merging.part_of(_Sessions, about="keys")
-    whole_sessions: Sequence[sessions.Session] = merging.part_of(_Sessions)
-    sending_halves: Sequence[sessions.SendingHalf] = merging.part_of(_Sessions)
-    used_prekeys: Sequence[int] = merging.rows_by_account(accounts.delete_one_time_prekeys, about="keys")
+    dropped_sessions: Sequence[str] = merging.part_of(SessionRows, about="keys")
+    whole_sessions: Sequence[sessions.Session] = merging.part_of(SessionRows)
+    sending_halves: Sequence[sessions.SendingHalf] = merging.part_of(SessionRows)
+    used_prekeys: Sequence[UsedPreKey] = merging.part_of(SessionRows)
     statuses: Mapping[str, messages.Status] | None = merging.mapping(messages.advance, combine=max)
     kept: Mapping[str, bytes] | None = merging.mapping(messages.keep)
     renamed: Mapping[str, str] | None = merging.mapping(messages.change_kinds)
@@ -205,7 +174,7 @@ class Change:
     tried_downloads: Sequence[media_downloads.Download] = merging.rows(media_downloads.reschedule)
     finished_downloads: Sequence[str] = merging.rows(media_downloads.finish)
     groups: group_changes.GroupChanges | None = merging.nested(group_changes.execute)  # noqa: RUF009
-    acknowledges_all: bool = merging.part_of(_Identities, False, about="keys")
+    acknowledges_all: Callable[[str], bool] | None = merging.part_of(_Identities, None, about="keys")  # noqa: RUF009
     learnt_identities: Sequence[identities.Identity] = merging.part_of(_Identities)
     acknowledged_identities: Sequence[tuple[str, bytes]] = merging.part_of(_Identities)
     kyber_identities: Sequence[tuple[str, bytes]] = merging.rows_by_account(identities.note_kyber, about="keys")

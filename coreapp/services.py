@@ -67,7 +67,8 @@ async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[Addresse
             lambda: LinkHandler(
                 settings.secrets.link_key,
                 settings.node,
-                lambda: node.shard,
+                node.shards,
+                config=node.config,
                 requests=node.requests,
                 databases=node.databases,
             ),

@@ -18,6 +18,7 @@ from tidings.runtime import env, exposure, network_access, process_secrets, sett
 from tidings.runtime.api_key import API_KEY, OptionalKey
 from tidings.runtime.process_secrets import CoreappSecrets
 from tidings.runtime.settings import DatabaseSettings
+from tidings.wire.addresses import COUNTS
 
 _INVITE_URL = re.compile(r"https?://[^\s/?#@]+(?:/[^\s?#]*)?")
 
@@ -33,6 +34,13 @@ def _is(word: str, other: str) -> Any:
     return env.text(lambda value: env.parse_choice(value, word, other) == word)
 
 
+def _shards(value: str) -> int:
+    count = int(value) if value.isascii() and value.isdigit() else 0
+    if count not in COUNTS:
+        raise env.wrong(f"is none of {', '.join(map(str, COUNTS))}")
+    return count
+
+
 def _names(value: str) -> Names:
     return Names(env.parse_choice(value, *(name.value for name in Names)))
 
@@ -44,6 +52,7 @@ class Settings(settings.ProcessSettings):
     link_address:        where Webapps reach it; advertised_host: what the shard map tells them.
     network_tcp, network_http: the message network. network_tcp_tls: it speaks TLS on the former, too; network_files:
                          for TLS with it.
+    shards:              how many there are from the first start on; later `POST /v1/account/shards` says so.
     lease_seconds:       silence after which another Coreapp may take a shard; heartbeat_seconds: between signs of life.
     job_queue_limit, callback_queue_limit: rows.
     refuses_unheard:     messages are refused at the limit of the callback queue without a webhook URL, too, rather than
@@ -84,7 +93,7 @@ class Settings(settings.ProcessSettings):
     network_http: str = env.variable("TIDINGS_NETWORK_HTTP_URL", "http://127.0.0.1:9095")
     network_tcp_tls: Annotated[bool, network_access.tcp_tls("network_http")] = network_access.TCP_TLS
     network_files: network_access.NetworkFiles = env.MADE
-    shards: int = 1
+    shards: Annotated[int, env.text(_shards)] = env.variable("TIDINGS_SHARDS", 1)
     lease_seconds: Annotated[float, env.number(1.0, 3600.0)] = env.variable("TIDINGS_LEASE_SECONDS", 30.0)
     heartbeat_seconds: Annotated[
         float,

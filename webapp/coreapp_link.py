@@ -220,6 +220,11 @@ class CoreappLinks:
         by_address = {owner.address: owner for owner in reversed(self._owners.values())}
         return [by_address[address] for address in sorted(by_address)]
 
+    @property
+    def has_shards(self) -> bool:
+        """Are there several shards?"""
+        return len(self._owners) > 1
+
     def owner(self, recipient: str | None) -> Owner | None:
         """The owner of a recipient's shard, or of the first shard."""
         if not self._owners:

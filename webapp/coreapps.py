@@ -42,6 +42,11 @@ class PrimaryCoreapp(Protocol):
 class ShardOwners(PrimaryCoreapp, Protocol):
     """The Coreapp that owns a recipient's shard, and the primary one."""
 
+    @property
+    def has_shards(self) -> bool:
+        """Are there several shards?"""
+        ...
+
     async def ask(self, recipient: str, make: Make, expect: type[Answer], *, again: Make | None = None) -> Answer: ...
 
     async def ask_safely(self, recipient: str, make: Make, expect: type[Answer]) -> Answer: ...

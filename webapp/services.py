@@ -44,6 +44,7 @@ from webapp.idempotency import FirstAnswers
 from webapp.media.references import References
 from webapp.media.service import MediaStore
 from webapp.media_providers.service import ProviderList
+from webapp.messages.received import ReceivedMessages
 from webapp.messages.service import Messages
 from webapp.metrics.service import ProcessMetrics
 from webapp.profile.service import Profile
@@ -129,6 +130,7 @@ def assemble(settings: Settings, database: Database, shard_map: ShardMap, hasher
                 templates=templates,
                 media=References(database, safe, clock),
                 first_answers=FirstAnswers(database, clock),
+                received=ReceivedMessages(database),
             ),
         ],
         max_requests=settings.max_requests,

@@ -160,6 +160,9 @@ class Registrar:
         device.token = token
 
         async def work(connection: Connection) -> None:
+            if await accounts.is_registered(connection, device.number):
+                # What they have in memory is of the device that this one replaces.
+                await shards.expel_others(connection, lease)
             await self._keep(connection, device, begun.data_key, registration.one_time)
             await sessions.clear(connection, device.number)
             await sender_keys.clear(connection, device.number)

@@ -41,7 +41,8 @@ class _Restoration:
 
 
 class AccountRequests:
-    """Answers for one process. What it changes takes effect when the owner opens its shard, which `reopen` asks for."""
+    """Answers for one process, while it owns the first shard. What it changes takes effect when that shard is opened,
+    which `reopen` asks for; whoever owns another one then has to claim it again."""
 
     def __init__(self, database: Database, registrar: Registrar, number: str, *, auto_register: bool) -> None:
         """auto_register: register with the registration key at the first start, rather than wait for a code."""
@@ -93,6 +94,16 @@ class AccountRequests:
                 await self._changed.wait(LOOK_SECONDS)
         finally:
             self.unregistered.clear()
+        return None
+
+    async def registered_device(self, ended: asyncio.Event) -> OwnDevice | None:
+        """The number's device for a term of another shard than the first, whose owner registers it; `None` when the
+        term ended before that."""
+        while not ended.is_set():
+            device = await self._registrar.load(self._database, self._number)
+            if device is not None:
+                return device
+            await service.wait_for(ended, RETRY_SECONDS)
         return None
 
     def term_opened(self) -> None:

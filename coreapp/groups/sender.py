@@ -13,7 +13,7 @@ import dataclasses
 import logging
 from collections.abc import Sequence
 
-from prometheus_client import Counter, Gauge
+from prometheus_client import Counter
 
 from coreapp.context import ShardContext
 from coreapp.groups import own_keys
@@ -23,6 +23,7 @@ from coreapp.groups.replica import GroupReplicas
 from coreapp.journal import Change
 from coreapp.sending import group_jobs
 from coreapp.sending.wiring import Sending
+from coreapp.shares import SharedGauge
 from tidings import e2ee
 from tidings.client import sender_keys
 from tidings.client.errors import NetworkAway
@@ -36,7 +37,7 @@ from tidings.wire.content import encode_sender_key
 
 log = logging.getLogger(__name__)
 
-WAITING = Gauge("tidings_group_messages_waiting", "Messages to groups that are not yet encrypted")
+WAITING = SharedGauge("tidings_group_messages_waiting", "Messages to groups that are not yet encrypted")
 ENCRYPTED = Counter("tidings_group_messages_encrypted_total", "Messages encrypted for groups, repeats included")
 KEYS_SENT = Counter("tidings_sender_keys_sent_total", "Own sender keys handed to members")
 
@@ -88,6 +89,7 @@ class GroupSender:
         # The group of each message that is encrypted and unanswered.
         self._in_flight: dict[str, str] = {}
         self._waiting = 0
+        self._size = WAITING.share()
         self._closing = asyncio.Event()
 
     def resume(self, left: Sequence[Job], under_way: Sequence[Holder]) -> None:
@@ -158,7 +160,7 @@ class GroupSender:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._lines.clear()
-        WAITING.set(0)
+        self._size.set(0)
 
     def _line(self, group_id: str) -> _Line:
         return self._lines.setdefault(group_id, _Line(group_id))
@@ -177,13 +179,13 @@ class GroupSender:
         # The order of ids is the order in which messages were accepted; what was refused goes before what came later.
         bisect.insort(self._line(job.peer).waiting, (job.id, job, content), key=lambda entry: entry[0])
         self._waiting += 1
-        WAITING.set(self._waiting)
+        self._size.set(self._waiting)
 
     def _take(self, line: _Line, count: int) -> list[tuple[Job, bytes]]:
         taken = [(job, content) for _, job, content in line.waiting[:count]]
         del line.waiting[:count]
         self._waiting -= len(taken)
-        WAITING.set(self._waiting)
+        self._size.set(self._waiting)
         return taken
 
     def _served(self, line: _Line, task: asyncio.Task[None]) -> None:

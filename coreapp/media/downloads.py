@@ -71,8 +71,9 @@ class Downloads:
         self._shard = context.shard
         self._fetcher = fetcher
         self._rows = rows
-        # Under way at the same time.
+        # Under way at the same time; of all shards of the process, as many as there are places.
         self._at_once = context.settings.media_transfers
+        self._places = context.shared.downloads
         self._waiting = Waiting(in_memory, context.clock)
         # Those whose end is in the journal; they wait until it is on disk, so that no page brings them again.
         self._ending: set[str] = set()
@@ -193,6 +194,10 @@ class Downloads:
         self._waiting.loaded(page, asked)
 
     async def _attempt(self, download: Download) -> None:
+        async with self._places:
+            await self._try(download)
+
+    async def _try(self, download: Download) -> None:
         """One try. That it is made is on disk before, so that a file that kills us is not tried for ever."""
         if self._is_withdrawn(download):
             return

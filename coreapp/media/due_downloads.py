@@ -5,12 +5,13 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 
-from prometheus_client import Gauge
-
+from coreapp.shares import SharedGauge
 from tidings.runtime.clock import Clock
 from tidings.storage.business.media_downloads import Download
 
-SIZE = Gauge("tidings_media_downloads_waiting", "Files of recipients that wait to be fetched, as far as in memory")
+SIZE = SharedGauge(
+    "tidings_media_downloads_waiting", "Files of recipients that wait to be fetched, as far as in memory"
+)
 
 
 class Waiting:
@@ -20,6 +21,7 @@ class Waiting:
         self.limit = limit
         self._clock = clock
         self._here: dict[str, Download] = {}
+        self._size = SIZE.share()
         self._due: list[tuple[int, str]] = []
         # Are there rows that are not here? At the start there may be those of an earlier owner.
         self._more = True
@@ -41,7 +43,7 @@ class Waiting:
                 self._more = self._missed = True
             else:
                 self._admit(download)
-        SIZE.set(len(self._here))
+        self._size.set(len(self._here))
 
     def take(self) -> Download | None:
         """One that is due, if there is one; it counts as waiting until `done`."""
@@ -65,7 +67,7 @@ class Waiting:
         self._here.pop(message_id, None)
         if self._ended is not None:
             self._ended.add(message_id)
-        SIZE.set(len(self._here))
+        self._size.set(len(self._here))
 
     def seconds(self) -> float | None:
         """Until the next one is due; `None` when none is here."""
@@ -90,7 +92,7 @@ class Waiting:
             self._admit(download)
         # What was offered meanwhile may be on no page yet.
         self._more = len(page) >= asked or len(fresh) > room or self._missed
-        SIZE.set(len(self._here))
+        self._size.set(len(self._here))
 
     def _admit(self, download: Download) -> None:
         self._here[download.id] = download

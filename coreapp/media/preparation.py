@@ -10,11 +10,12 @@ import asyncio
 import dataclasses
 from typing import Protocol
 
-from prometheus_client import Counter, Gauge
+from prometheus_client import Counter
 
 from coreapp.media import pointers
 from coreapp.media.errors import MediaFailed, SourceFailed
 from coreapp.media.pointers import Source
+from coreapp.shares import SharedGauge
 from tidings.runtime.clock import Clock
 from tidings.runtime.lru import LRU
 from tidings.wire import codes
@@ -23,7 +24,7 @@ from tidings.wire.media_objects import FilePointer
 REMEMBERED = 10_000  # pointers; half a kilobyte each. What is forgotten is found again
 
 POINTERS = Counter("tidings_media_pointers_total", "Files that messages named, by where their pointer was", ["found"])
-UNDER_WAY = Gauge("tidings_media_under_way", "Files that are being fetched or stored for messages")
+UNDER_WAY = SharedGauge("tidings_media_under_way", "Files that are being fetched or stored for messages")
 
 _in_memory = POINTERS.labels("memory")
 _made = POINTERS.labels("made")
@@ -57,6 +58,7 @@ class Preparation:
         """stored: files by id; linked: files by link."""
         self._stored = stored
         self._linked = linked
+        self._size = UNDER_WAY.share()
         self._clock = clock
         self._known: LRU[Source, Found] = LRU(REMEMBERED)
         self._under_way: dict[Source, asyncio.Task[FilePointer]] = {}
@@ -110,7 +112,7 @@ class Preparation:
         if task is None:
             task = self._under_way[source] = asyncio.create_task(self._find(source), name="media")
             task.add_done_callback(lambda done: self._done(source, done))
-            UNDER_WAY.set(len(self._under_way))
+            self._size.set(len(self._under_way))
         return task
 
     async def _find(self, source: Source) -> FilePointer:
@@ -124,7 +126,7 @@ class Preparation:
 
     def _done(self, source: Source, done: asyncio.Task[FilePointer]) -> None:
         del self._under_way[source]
-        UNDER_WAY.set(len(self._under_way))
+        self._size.set(len(self._under_way))
         # Those who wait have the error; there may be none left.
         if not done.cancelled() and done.exception() is not None:
             _failed.inc()

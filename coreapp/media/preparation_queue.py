@@ -12,10 +12,9 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from prometheus_client import Gauge
-
 from coreapp.media import pointers
 from coreapp.media.errors import MediaFailed
+from coreapp.shares import SharedGauge
 from tidings.storage import outages
 from tidings.storage.business.jobs import Job
 from tidings.storage.business.shards import LeaseLost
@@ -23,7 +22,7 @@ from tidings.wire import codes
 
 log = logging.getLogger(__name__)
 
-WAITING = Gauge("tidings_media_messages_waiting", "Messages that wait for a file, or behind one that does")
+WAITING = SharedGauge("tidings_media_messages_waiting", "Messages that wait for a file, or behind one that does")
 
 
 class Prepare(Protocol):
@@ -65,6 +64,7 @@ class PreparationQueue:
         self._broken = broken
         self._queues: dict[str, collections.deque[_Waiting]] = {}
         self._count = 0
+        self._size = WAITING.share()
         self._closed = False
 
     def ready(self, peer: str, content: bytes, *, has_media: bool) -> bytes | None:
@@ -86,7 +86,7 @@ class PreparationQueue:
             prepared.add_done_callback(lambda _: self._drain(job.peer))
         self._queues.setdefault(job.peer, collections.deque()).append(_Waiting(job, content, prepared))
         self._count += 1
-        WAITING.set(self._count)
+        self._size.set(self._count)
 
     def resume(self, job: Job, content: bytes) -> None:
         """Take up a `NEW` job that an earlier owner left; in the order in which they were accepted."""
@@ -104,7 +104,7 @@ class PreparationQueue:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        WAITING.set(0)
+        self._size.set(0)
 
     def _drain(self, peer: str) -> None:
         """Let go who is at the head of the queue and need not wait any more."""
@@ -115,7 +115,7 @@ class PreparationQueue:
             if not queue:
                 del self._queues[peer]
             self._release(entry)
-        WAITING.set(self._count)
+        self._size.set(self._count)
 
     def _release(self, entry: _Waiting) -> None:
         if entry.prepared is None:

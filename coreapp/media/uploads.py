@@ -29,12 +29,13 @@ LAST_RETRY_SECONDS = 15.0
 
 
 class Uploader:
-    """At most `at_once` files go up at the same time; the others wait, in the order in which they came."""
+    """Files that go up wait for a place, in the order in which they came."""
 
-    def __init__(self, network: NetworkApi, device: DeviceCredentials, *, at_once: int) -> None:
+    def __init__(self, network: NetworkApi, device: DeviceCredentials, places: asyncio.Semaphore) -> None:
+        """places: of uploads at the same time."""
         self._network = network
         self._device = device
-        self._places = asyncio.Semaphore(at_once)
+        self._places = places
 
     async def upload(
         self,

@@ -41,7 +41,7 @@ def wire_media(context: ShardContext, webhook: Webhook, sending: Sending) -> Med
     settings = context.settings
     files = Files(settings.media_dir, reserve=settings.media_reserve)
     files.prepare()
-    uploader = Uploader(context.network, context.device, at_once=settings.media_transfers)
+    uploader = Uploader(context.network, context.device, context.shared.uploads)
     preparation = Preparation(
         StoredMedia(context, files, uploader), LinkedMedia(context, files, uploader), context.clock
     )

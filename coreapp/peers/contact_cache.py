@@ -3,6 +3,10 @@
 While a call to the servers is in flight, every number that is asked about is collected for the next: those of contacts
 calls, and the recipients of messages who are not known. That a number is on the network holds for 7 days, that it is
 not for minutes only, since it may register at any time. Whoever writes is on the network, as is whoever has new keys.
+
+With several shards the first one answers contacts calls, and each one checks the recipients of its own messages. What
+one has found the others find in the database: a check is answered once it is there, and that a number is not on the
+network is looked up there each time.
 """
 
 from __future__ import annotations
@@ -52,6 +56,7 @@ class ContactCache:
         self._clock = context.clock
         self._account = context.account
         self._shard = context.shard
+        self._is_shared = context.lease.shards > 1
         # Whoever a message is for is checked then, rather than refused as unknown.
         self._check_unknown = context.settings.check_unknown
         self._unregistered_seconds = context.settings.unregistered_seconds
@@ -128,6 +133,13 @@ class ContactCache:
         await asyncio.gather(*self._background, return_exceptions=True)
 
     def _cached(self, wa_id: str) -> bool | None:
+        entry = self._fresh(wa_id)
+        if entry is None or (self._is_shared and not entry):
+            # Another shard may have found it registered since.
+            return None
+        return entry
+
+    def _fresh(self, wa_id: str) -> bool | None:
         entry = self._cache.get(wa_id)
         if entry is None or entry[1] < self._clock.now() - self._lifetime(entry[0]):
             return None
@@ -169,7 +181,8 @@ class ContactCache:
                 known = (row.registered, row.checked_at / 1000)
                 self._cache.put(row.wa_id, known)
             found[row.wa_id] = known[0]
-        return [found.get(wa_id) for wa_id in wa_ids]
+        # What is not on disk yet is in memory.
+        return [found[wa_id] if wa_id in found else self._fresh(wa_id) for wa_id in wa_ids]
 
     async def _ask(self, wa_ids: Sequence[str]) -> dict[str, bool]:
         """What the servers say; numbers that could not be checked are left out."""
@@ -219,8 +232,11 @@ class ContactCache:
         for wa_id in numbers:
             self._cache.put(wa_id, (wa_id in registered, now))
             rows.append(contacts.Contact(self._account, wa_id, wa_id in registered, int(now * 1000)))
-        # A cache: an answer need not wait for it to be on disk, and what a crash loses is checked again.
-        self._journal.put(Change(self._account, checked_contacts=rows))
+        # A cache: an answer need not wait for it to be on disk, unless other shards look there; what a crash loses is
+        # checked again.
+        committed = self._journal.put(Change(self._account, checked_contacts=rows), urgent=self._is_shared)
+        if self._is_shared:
+            await committed
         log.info("contacts.synced", extra={"numbers": len(numbers), "registered": len(registered)})
         return [wa_id in registered for wa_id in wa_ids]
 

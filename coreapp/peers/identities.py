@@ -14,11 +14,12 @@ import hashlib
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from prometheus_client import Counter, Gauge
+from prometheus_client import Counter
 
 from coreapp.context import ShardContext
 from coreapp.errors import Refused
 from coreapp.journal import Change
+from coreapp.shares import SharedGauge
 from coreapp.webhook import bodies
 from coreapp.webhook.rows import CallbackRows
 from tidings.runtime import pinned
@@ -31,7 +32,7 @@ from tidings.wire.ids import MessageIds
 log = logging.getLogger(__name__)
 
 CHANGES = Counter("tidings_identity_changes_total", "Recipients found to use another identity key", ["asks"])
-WAITING = Gauge("tidings_identities_unacknowledged", "Changed identities that wait for their acknowledgement")
+WAITING = SharedGauge("tidings_identities_unacknowledged", "Changed identities that wait for their acknowledgement")
 
 UNACKNOWLEDGED = "the recipient has a new identity: acknowledge it with PUT /v1/contacts/{wa_id}/identity"
 IDENTITY_KEY = 33  # bytes of a typed identity key
@@ -77,6 +78,7 @@ class Identities:
     ) -> None:
         self._database = context.database
         self._lease = context.lease
+        self._owns = context.owns
         self._journal = context.journal
         self._config = context.config
         self._clock = context.clock
@@ -85,6 +87,7 @@ class Identities:
         self._limit = limit
         self._ids = MessageIds()
         self._unacknowledged: set[str] = set()
+        self._waiting = WAITING.share()
         # The pinned ones are bounded by the window of unacknowledged deliveries, the encryption, and the questions of
         # Webapps.
         self._peers: pinned.PinnedCache[str, _Peer] = pinned.PinnedCache(_Peer, cached)
@@ -107,7 +110,10 @@ class Identities:
         """
         if not self._asks:
             await self._database.persist(
-                shards.fenced(self._lease, lambda connection: identities.acknowledge_all(connection, self._account)),
+                shards.fenced(
+                    self._lease,
+                    lambda connection: identities.acknowledge_all(connection, self._account, of=self._owns),
+                ),
                 about="keys",
             )
             return
@@ -115,7 +121,8 @@ class Identities:
         async with self._database.reading() as connection:
             while page := await identities.list_unacknowledged(connection, self._account, after=after, limit=PAGE):
                 for row in page:
-                    self._block(row.peer)
+                    if self._owns(row.peer):
+                        self._block(row.peer)
                 after = page[-1].peer
                 if not self.is_complete:
                     break
@@ -228,7 +235,7 @@ class Identities:
         if known.identity is not None:
             known.identity = dataclasses.replace(known.identity, acknowledged=True)
         self._unacknowledged.discard(peer)
-        WAITING.set(len(self._unacknowledged))
+        self._waiting.set(len(self._unacknowledged))
 
     def settings_changed(self) -> None:
         """With security notifications turned off, whatever waits is acknowledged."""
@@ -237,12 +244,12 @@ class Identities:
             return
         self._unacknowledged.clear()
         self.is_complete = True
-        WAITING.set(0)
+        self._waiting.set(0)
         self._peers.clear()
         for known in self._peers.pinned.values():
             if known.identity is not None:
                 known.identity = dataclasses.replace(known.identity, acknowledged=True)
-        self._settling = self._journal.put(Change(self._account, acknowledges_all=True), urgent=True)
+        self._settling = self._journal.put(Change(self._account, acknowledges_all=self._owns), urgent=True)
 
     @property
     def _settles(self) -> bool:
@@ -265,7 +272,7 @@ class Identities:
             self.is_complete = False
             return
         self._unacknowledged.add(peer)
-        WAITING.set(len(self._unacknowledged))
+        self._waiting.set(len(self._unacknowledged))
 
 
 def hash_of(key: bytes) -> bytes:

@@ -12,6 +12,7 @@ from coreapp.peers.contact_cache import ContactCache
 from coreapp.peers.identities import Learnt
 from coreapp.peers.sessions import SessionStore
 from coreapp.recovery.control_messages import ControlMessage
+from coreapp.session_rows import UsedPreKey
 from coreapp.statuses.reports import Reached, StatusReports
 from coreapp.statuses.tracker import StatusTracker
 from coreapp.webhook.rows import CallbackRows
@@ -52,7 +53,7 @@ class Consequences:
         self.reached: list[Reached] = []
         self.records: dict[str, e2ee.SessionRecord] = {}
         self.dropped: list[str] = []
-        self.used_prekeys: list[int] = []
+        self.used_prekeys: list[UsedPreKey] = []
         self.heard: dict[str, int] = {}
         self.registered: set[str] = set()
         self.unread: list[Unread] = []

@@ -9,6 +9,7 @@ from coreapp.peers.sessions import SessionStore
 from coreapp.receiving.consequences import Consequences
 from coreapp.receiving.key_changes import KeyChanges
 from coreapp.receiving.work_budget import WorkBudget
+from coreapp.session_rows import UsedPreKey
 from tidings import e2ee
 from tidings.client import sessions
 from tidings.client.sessions import PreKeys
@@ -67,5 +68,5 @@ class Decryption:
             spend=self.spend_of(delivery.sender),
         )
         if sets_up and first.prekey_id is not None:
-            consequences.used_prekeys.append(first.prekey_id)
+            consequences.used_prekeys.append(UsedPreKey(delivery.sender, first.prekey_id))
         return record, plaintext

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from coreapp import statistics
 from coreapp.context import ShardContext
 from coreapp.groups.wiring import Groups
+from coreapp.journal import Change
 from coreapp.media.wiring import Media
 from coreapp.peers.wiring import Peers
 from coreapp.receiving import inspection, turns
@@ -27,6 +28,7 @@ from coreapp.receiving.key_changes import KeyChanges
 from coreapp.receiving.receipts import Receipts
 from coreapp.receiving.work_budget import WorkBudget
 from coreapp.recovery.wiring import Recovery
+from coreapp.session_rows import UsedPreKey
 from coreapp.statuses.wiring import Statuses
 from coreapp.webhook.wiring import Webhook
 from tidings.runtime import crashpoints
@@ -94,7 +96,8 @@ class Inbox:
         # What batches have begun with and is not on disk yet, in the order in which it will be.
         self._in_flight: Sequence[Deliver] = ()
         # Counted when somebody asks, not with each message.
-        statistics.PENDING.set_function(self._count_pending)
+        self._pending = statistics.PENDING.share()
+        self._pending.set_function(self._count_pending)
 
     def _count_pending(self) -> int:
         """Messages of recipients that have arrived and are not on disk yet."""
@@ -111,7 +114,7 @@ class Inbox:
     async def close(self) -> None:
         """Finish what has arrived."""
         await self._batcher.close()
-        statistics.PENDING.set_function(lambda: 0)
+        statistics.PENDING.drop(self._pending)
 
     def _handled(self, done: asyncio.Future[None]) -> None:
         """After a failure sessions in memory may be ahead of the disk: the shard has to be opened again."""
@@ -146,6 +149,7 @@ class Inbox:
             await self._load_statuses(about)
             self._charge(deliveries)
             await self._sessions.load(senders)
+            await self._context.prekeys.load(deliveries)
             await self._recovery.resending.load(deliveries)
             arrivals = await self._groups.open(deliveries)
             with self._peers.identities.pinned(senders):
@@ -220,6 +224,16 @@ class Inbox:
         self._peers.window.heard(consequences.heard)
         self._downloads.offer(consequences.downloads)
         self._downloads.ended(consequences.ended_downloads)
-        for key_id in consequences.used_prekeys:
-            self._context.device.prekeys.pop(key_id, None)
+        self._end_prekeys(consequences.used_prekeys)
         return handled
+
+    def _end_prekeys(self, used: Sequence[UsedPreKey]) -> None:
+        """These are used up, as is on disk; a session whose key another one had used is over."""
+        for key in used:
+            self._context.device.prekeys.pop(key.key_id, None)
+        over = [key.peer for key in used if key.was_gone]
+        if over:
+            committed = self._journal.put(Change(self._context.account, dropped_sessions=over))
+            for peer in over:
+                self._sessions.forget(peer)
+                self._sessions.hold(peer, committed)

@@ -17,7 +17,10 @@ KEPT_SECONDS = 30 * 86_400  # as long as the network keeps an envelope
 
 
 class KeptCollector:
-    """Those of one shard, a page at a time. Each pass goes on where the last one ended."""
+    """Those of the installation, a page at a time; the owner of the first shard forgets them.
+
+    Each pass goes on where the last one ended.
+    """
 
     def __init__(self, database: Database, lease: Lease, clock: Clock) -> None:
         self._database = database
@@ -36,4 +39,4 @@ class KeptCollector:
 
     async def _page(self, connection: Connection, *, before: str) -> str | None:
         await shards.fence(connection, self._lease)
-        return await messages.forget_kept(connection, self._lease.shard, after=self._after, before=before, limit=PAGE)
+        return await messages.forget_kept(connection, after=self._after, before=before, limit=PAGE)

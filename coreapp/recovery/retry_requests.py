@@ -9,10 +9,11 @@ import dataclasses
 import logging
 from collections.abc import Iterator, Sequence
 
-from prometheus_client import Counter, Gauge
+from prometheus_client import Counter
 
 from coreapp.context import ShardContext
 from coreapp.journal import Change
+from coreapp.shares import SharedGauge
 from coreapp.webhook import bodies
 from coreapp.webhook.rows import CallbackRows
 from tidings.runtime.allowance import Allowance
@@ -24,7 +25,7 @@ from tidings.wire.ids import MessageIds
 
 log = logging.getLogger(__name__)
 
-WAITING = Gauge("tidings_undecrypted_messages", "Messages that could not be decrypted and were asked for again")
+WAITING = SharedGauge("tidings_undecrypted_messages", "Messages that could not be decrypted and were asked for again")
 COUNTED = Counter("tidings_undecrypted_counted_total", "Undecryptable messages of which only the number is told")
 
 PATIENCE_SECONDS = 300.0
@@ -56,6 +57,7 @@ class RetryRequests:
         self._rows = rows
         self._ids = MessageIds()
         self._waiting = {message.id: message for message in left if not message.counted}
+        self._size = WAITING.share()
         # By sender.
         self._counted = {message.sender: message for message in left if message.counted}
         self._told: Allowance[str] = Allowance(context.clock, limit=TOLD_EACH, period=PERIOD, remembered=REMEMBERED)
@@ -102,10 +104,11 @@ class RetryRequests:
         while not stop.is_set():
             await self.run_once()
             await wait_for(stop, INTERVAL)
+        WAITING.drop(self._size)
 
     async def run_once(self) -> None:
         """Give up what is due."""
-        WAITING.set(len(self._waiting))
+        self._size.set(len(self._waiting))
         now = self._clock.now() * 1000
         summaries = [counted for counted in self._counted.values() if counted.due_at <= now]
         for counted in summaries:

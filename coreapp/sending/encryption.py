@@ -12,12 +12,13 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from prometheus_client import Counter, Gauge
+from prometheus_client import Counter
 
 from coreapp.context import ShardContext
 from coreapp.journal import Change
 from coreapp.peers.identities import Identities, Learnt
 from coreapp.peers.sessions import SessionStore
+from coreapp.shares import SharedGauge
 from tidings import e2ee
 from tidings.client import sessions
 from tidings.client.errors import NetworkAway, NetworkRefusal
@@ -30,7 +31,7 @@ from tidings.wire import addresses, codes, device
 log = logging.getLogger(__name__)
 
 SET_UPS = Counter("tidings_session_setups_total", "Sessions opened by us", ["version"])
-WAITING = Gauge("tidings_session_setups_waiting", "Recipients whose session is being loaded or opened")
+WAITING = SharedGauge("tidings_session_setups_waiting", "Recipients whose session is being loaded or opened")
 
 MAX_FETCH = 100  # recipients in one round of set-ups
 YIELD_EVERY = 4  # set-ups between two turns of the event loop: about 2 ms
@@ -108,6 +109,7 @@ class Encryption:
         self._outlet = outlet
         # Jobs whose recipient waits for a session, by recipient, with their contents. Bounded by the job queue's limit.
         self._waiting: dict[str, list[tuple[Job, bytes]]] = {}
+        self._size = WAITING.share()
         # Of those recipients whose session is to be replaced: its base key, `None` for whichever there is.
         self._outdated: dict[str, bytes | None] = {}
         self._set_ups: Batcher[str, None] = Batcher("session-lane", self._round, max_size=MAX_FETCH, max_in_flight=2)
@@ -169,7 +171,7 @@ class Encryption:
             waiting.append((job, content))
             return
         self._waiting[job.peer] = [(job, content)]
-        WAITING.set(len(self._waiting))
+        self._size.set(len(self._waiting))
         self._line_up(job.peer)
 
     def is_renewing(self, peer: str) -> bool:
@@ -185,14 +187,14 @@ class Encryption:
         """The peer's identity changed: what waits for it fails, where that needs to be acknowledged."""
         if self._identities.blocks(peer):
             self._outlet.fail([job for job, _ in self._take(peer)], *CHANGED)
-            WAITING.set(len(self._waiting))
+            self._size.set(len(self._waiting))
 
     async def close(self) -> None:
         """Leave what waits to the next owner: it is on disk."""
         self._closing.set()
         self._waiting.clear()
         await self._set_ups.close()
-        WAITING.set(0)
+        self._size.set(0)
 
     def _line_up(self, peer: str) -> None:
         self._set_ups.put(peer).add_done_callback(self._round_done)
@@ -274,7 +276,7 @@ class Encryption:
                     made.whole.append(self._store.seal_whole(peer, record))
                 else:
                     made.halves.append(self._store.seal_sending(peer, record))
-        WAITING.set(len(self._waiting))
+        self._size.set(len(self._waiting))
         if not made.is_empty:
             await self._commit(made)
 

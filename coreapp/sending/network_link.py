@@ -7,21 +7,24 @@ import logging
 import ssl
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from prometheus_client import Gauge, Histogram
+from prometheus_client import Histogram
 
-from coreapp import statistics
+from coreapp import shares, statistics
 from coreapp.account.own_device import OwnDevice
+from coreapp.shares import SharedGauge
 from coreapp.upstream import DeliveryListener, SendListener
 from tidings import e2ee
 from tidings.client import transports
 from tidings.client.connection import DeviceConnection
 from tidings.client.listener import DeviceListener
-from tidings.storage.business.shards import LeaseLost
-from tidings.wire.device import REPLACED, STALE_EPOCH, UNAUTHORIZED, Deliver, PreKeysLow, Send
+from tidings.storage.business.shards import Lease, LeaseLost
+from tidings.wire.device import REPLACED, STALE_EPOCH, UNAUTHORIZED, Deliver, Partition, PreKeysLow, Send
 
 log = logging.getLogger(__name__)
 
-CONNECTED = Gauge("tidings_upstream_connected", "1 while logged in to the network")
+CONNECTED = SharedGauge(
+    "tidings_upstream_connected", "1 while every shard is logged in to the network", combine=shares.LEAST
+)
 CALLS = Histogram(
     "tidings_upstream_seconds",
     "Calls to the network",
@@ -34,18 +37,20 @@ UNAUTHORIZED_SECONDS = 2.0  # before a login that the network refused is tried a
 
 
 class NetworkLink(DeviceListener[str]):
-    """Speaks for one number, under the epoch of the lease; what is sent is known by the envelope's id."""
+    """Speaks for one shard's part of a number, under the epoch of its lease; what is sent is known by the envelope's
+    id."""
 
     name = "network-link"
 
     def __init__(
-        self, address: tuple[str, int], device: OwnDevice, *, epoch: int, tls: ssl.SSLContext | None = None
+        self, address: tuple[str, int], device: OwnDevice, lease: Lease, *, tls: ssl.SSLContext | None = None
     ) -> None:
         """tls: how the network is checked; `None` for plaintext."""
         host, port = address
         self._number = device.number
         self._token = device.token
-        self._epoch = epoch
+        self._epoch = lease.epoch
+        self._part = Partition(lease.shard, lease.shards, lease.layout)
         self._sends: SendListener
         self._deliveries: DeliveryListener
         self._prekeys_low: Callable[[], None]
@@ -54,6 +59,7 @@ class NetworkLink(DeviceListener[str]):
             transports.tcp(host, port, tls=tls), name=f"{host}:{port}", backoff=BACKOFF, observe=_observe
         )
         self.connected = False
+        self._share = CONNECTED.share()
 
     def listen(self, *, sends: SendListener, deliveries: DeliveryListener, prekeys_low: Callable[[], None]) -> None:
         """Say who hears what the network says; before `run`. prekeys_low(): few one-time pre-keys are left there."""
@@ -68,7 +74,10 @@ class NetworkLink(DeviceListener[str]):
     async def run(self, stop: asyncio.Event) -> None:
         """Stay connected until `stop`. Raises `LeaseLost` when the network knows of a later owner."""
         self._log_in()
-        await self._connection.run(self, stop)
+        try:
+            await self._connection.run(self, stop)
+        finally:
+            CONNECTED.drop(self._share)
 
     def drop(self, reason: str) -> None:
         """Cut the connection; another one is made."""
@@ -125,10 +134,10 @@ class NetworkLink(DeviceListener[str]):
 
     def _connected(self, connected: bool) -> None:
         self.connected = connected
-        CONNECTED.set(int(connected))
+        self._share.set(int(connected))
 
     def _log_in(self) -> None:
-        self._connection.log_in(self._number, self._token, epoch=self._epoch)
+        self._connection.log_in(self._number, self._token, epoch=self._epoch, part=self._part)
 
 
 def _observe(call: str, result: str, seconds: float) -> None:

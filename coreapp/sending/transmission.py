@@ -13,11 +13,12 @@ from collections.abc import Sequence
 from typing import Protocol
 
 import msgspec
-from prometheus_client import Counter, Gauge
+from prometheus_client import Counter
 
 from coreapp.context import ShardContext
 from coreapp.journal import Change
 from coreapp.sending import group_jobs
+from coreapp.shares import SharedGauge
 from coreapp.statuses.reports import Reached
 from coreapp.statuses.wiring import Statuses
 from tidings.runtime import crashpoints
@@ -28,7 +29,9 @@ from tidings.wire import codes, device, ids
 log = logging.getLogger(__name__)
 
 SENT = Counter("tidings_messages_sent_total", "Envelopes with an answer of the servers", ["result"])
-HELD_BACK = Gauge("tidings_messages_held_back", "Envelopes to recipients for whom the servers take no more for now")
+HELD_BACK = SharedGauge(
+    "tidings_messages_held_back", "Envelopes to recipients for whom the servers take no more for now"
+)
 
 _decode_refs = msgspec.json.Decoder(list[str]).decode
 
@@ -89,6 +92,7 @@ class Transmitter:
         self._refused: set[str] = set()
         # Of peers for whom the servers take no more for now.
         self._held_back: set[str] = set()
+        self._held_back_size = HELD_BACK.share()
         self._pumping = False
         # Sent by an earlier owner perhaps: what the servers made of them is not known.
         self._inherited: set[str] = set()
@@ -118,7 +122,7 @@ class Transmitter:
         self._refused.clear()
         self._unanswered_bytes = sum(len(job.body) for job in self._unanswered.values())
         self._held_back.clear()
-        HELD_BACK.set(0)
+        self._held_back_size.set(0)
         # Those that are held back again leave their places while this goes on.
         for job in list(self._unanswered.values()):
             self._send(job)
@@ -166,7 +170,7 @@ class Transmitter:
         if job is not None and envelope_id not in self._held_back:
             self._held_back.add(envelope_id)
             self._unanswered_bytes -= len(job.body)
-            HELD_BACK.set(len(self._held_back))
+            self._held_back_size.set(len(self._held_back))
             # Within a pump it is the next job's turn anyway.
             if not self._pumping:
                 self._pump()
@@ -213,7 +217,7 @@ class Transmitter:
         if job is not None:
             if message_id in self._held_back:
                 self._held_back.discard(message_id)
-                HELD_BACK.set(len(self._held_back))
+                self._held_back_size.set(len(self._held_back))
             else:
                 self._unanswered_bytes -= len(job.body)
             self._refused.discard(message_id)

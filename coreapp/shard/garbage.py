@@ -1,11 +1,25 @@
-"""What one shard collects that nobody asks for any more."""
+"""What is deleted that nobody asks for any more: by each shard of its own rows, by the first one of all others."""
 
 from __future__ import annotations
 
 from coreapp.context import ShardContext
-from coreapp.garbage import MEDIA, MESSAGE, UNUSED_MEDIA, Collector, GarbageCollector, MessageCollector, old_rows
+from coreapp.garbage import (
+    DEAD_CALLBACKS,
+    MEDIA,
+    MESSAGE,
+    PURGES,
+    REPLAYS,
+    UNUSED_MEDIA,
+    Collector,
+    GarbageCollector,
+    MessageCollector,
+    old_rows,
+)
 from coreapp.media.wiring import Media
 from coreapp.recovery.collector import KEPT, KeptCollector
+
+# The others look through tables that belong to all shards.
+OF_EACH_SHARD = (DEAD_CALLBACKS, REPLAYS, PURGES)
 
 
 def wire_garbage(context: ShardContext, media: Media) -> GarbageCollector:
@@ -23,6 +37,8 @@ def wire_garbage(context: ShardContext, media: Media) -> GarbageCollector:
         ),
         KEPT: KeptCollector(*of_shard),
     }
+    if not context.lease.is_first:
+        collectors = {kind: collectors[kind] for kind in OF_EACH_SHARD if kind in collectors}
     return GarbageCollector(
         collectors,
         lambda: context.config.settings,

@@ -1,4 +1,4 @@
-"""The link that Webapps connect to: each question is answered by the shard that this process owns."""
+"""The link that Webapps connect to: each question is answered by the shard that it is for, if this process owns it."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ import asyncio
 import hmac
 import logging
 import time
-from collections.abc import Callable
 from typing import Any
 
 from prometheus_client import generate_latest
 
 from coreapp import statistics
+from coreapp.accepting.checks import GROUP
 from coreapp.account.requests import AccountRequests
+from coreapp.config import ConfigSource
 from coreapp.errors import KeyInUse, OutcomeUnknown, Refused
 from coreapp.peers.identities import text_of
 from coreapp.shard.health import Databases
+from coreapp.shard.open_shards import OpenShards
 from coreapp.shard.shard import Shard
 from tidings.runtime.batcher import BatcherClosed, BatcherFull
 from tidings.storage import outages
@@ -40,16 +42,18 @@ class LinkHandler:
         self,
         key: str,
         node: str,
-        shard: Callable[[], Shard | None],
+        shards: OpenShards,
         *,
+        config: ConfigSource,
         requests: AccountRequests | None = None,
         databases: Databases | None = None,
     ) -> None:
-        """requests: takes questions about the number itself; without one they are refused. databases: what health looks
-        at besides the connection to the network."""
+        """config: of the process; requests: takes questions about the number itself; without one they are refused.
+        databases: what health looks at besides the connection to the network."""
         self._key = key.encode()
         self._node = node
-        self._shard = shard
+        self._shards = shards
+        self._config = config
         self._requests = requests
         self._databases = databases
         self._trusted = False
@@ -122,58 +126,76 @@ class LinkHandler:
         return answer
 
     async def _ask(self, question: Any) -> core.Answer:
-        shard = self._shard()
+        if isinstance(question, core.AcceptMessage):
+            # The one that comes by the thousand. Groups are the first shard's.
+            shard = self._of(question.to if question.recipient_type != GROUP else "")
+            message_id = await shard.accepting.requests.accept(question)
+            return core.Accepted(question.n, message_id, question.to)
         if isinstance(question, core.GetMetrics):
             return core.Metrics(question.n, generate_latest().decode())
         if isinstance(question, core.GetHealth):
-            if shard is None:
-                status = "unregistered" if self._waits_for_code() else "disconnected"
-                return core.Health(question.n, status, self._node)
-            status = "connected" if shard.link.connected else "connecting"
-            if self._databases is not None and not await self._databases.are_alive():
-                status = "disconnected"
-            return core.Health(question.n, status, self._node, [shard.context.shard], shard.webhook.audience.dropped)
+            return await self._health(question.n)
         if self._requests is not None and isinstance(question, _ABOUT_THE_NUMBER):
             return await _ask_about_the_number(self._requests, question)
-        if shard is None and self._waits_for_code():
-            raise _NotLookedUp(codes.NOT_READY, UNREGISTERED, retry_after=5)
-        if shard is None:
-            raise _NotLookedUp(codes.NOT_PRIMARY_COREAPP, "this Coreapp does not own the shard", retry_after=1)
-        if shard.context.journal.is_stalled:
-            # What is taken now could not be answered before the caller gives up, and would be done all the same.
-            raise _NotLookedUp(codes.NOT_READY, "the database does not answer", retry_after=1)
-        if isinstance(question, core.AcceptMessage):
-            message_id = await shard.accepting.requests.accept(question)
-            return core.Accepted(question.n, message_id, question.to)
-        if isinstance(question, core.GetIdentity):
-            identity = await shard.peers.identity_requests.describe(question.wa_id)
-            return core.Identity(question.n, text_of(identity.hash), identity.created_at, identity.acknowledged)
-        if isinstance(question, core.AcknowledgeIdentity):
-            await shard.peers.identity_requests.acknowledge(question.wa_id, question.hash)
-            await shard.groups.lost_keys.give_again(question.wa_id)
+        if isinstance(question, core.SettingsChanged):
+            self._require_any()
+            await self._config.load()
             return core.Done(question.n)
+        if isinstance(question, core.ReplayCallbacks | core.PurgeCallbacks):
+            return await _operate(self._usable(self._shards.get(question.shard)), question)
+        if isinstance(question, core.CollectGarbage):
+            # Once for the installation; other owners have nothing to do.
+            self._require_any()
+            if self._shards.first is not None:
+                self._shards.first.garbage.ask(question.kind)
+            return core.Done(question.n)
+        if isinstance(question, core.GetIdentity | core.AcknowledgeIdentity):
+            return await _ask_about_a_contact(self._of(question.wa_id), question)
         if isinstance(question, core.MarkRead):
-            await shard.accepting.read_marks.mark(question)
+            await self._of(question.sender).accepting.read_marks.mark(question)
             return core.Done(question.n)
         if isinstance(question, core.GroupQuestion):
-            return await shard.groups.requests.answer(question)
+            return await self._of("").groups.requests.answer(question)
         if isinstance(question, core.CheckContacts):
-            contacts = await shard.peers.contacts.check(
+            contacts = await self._of("").peers.contacts.check(
                 question.inputs,
                 wait=question.wait,
                 force=question.force_check,
                 request_id=question.request_id,
             )
             return core.Contacts(question.n, contacts)
-        if isinstance(question, core.SettingsChanged):
-            await shard.context.config.load()
-            return core.Done(question.n)
-        if isinstance(question, core.CollectGarbage):
-            shard.garbage.ask(question.kind)
-            return core.Done(question.n)
-        if isinstance(question, core.ReplayCallbacks | core.PurgeCallbacks):
-            return await _operate(shard, question)
         raise Refused(codes.INTERNAL_ERROR, f"unknown question {type(question).__name__}")
+
+    def _of(self, recipient: str) -> Shard:
+        """The shard of a recipient, or the first one for none. Raises `Refused` when nothing can be done now."""
+        return self._usable(self._shards.of(recipient) if recipient else self._shards.first)
+
+    def _usable(self, shard: Shard | None) -> Shard:
+        if shard is None:
+            raise self._not_owner()
+        if shard.context.journal.is_stalled:
+            # What is taken now could not be answered before the caller gives up, and would be done all the same.
+            raise _NotLookedUp(codes.NOT_READY, "the database does not answer", retry_after=1)
+        return shard
+
+    def _require_any(self) -> None:
+        if not len(self._shards):
+            raise self._not_owner()
+
+    def _not_owner(self) -> _NotLookedUp:
+        if self._waits_for_code():
+            return _NotLookedUp(codes.NOT_READY, UNREGISTERED, retry_after=5)
+        return _NotLookedUp(codes.NOT_PRIMARY_COREAPP, "this Coreapp does not own the shard", retry_after=1)
+
+    async def _health(self, n: int) -> core.Health:
+        if not len(self._shards):
+            status = "unregistered" if self._waits_for_code() else "disconnected"
+            return core.Health(n, status, self._node)
+        status = "connected" if all(shard.link.connected for shard in self._shards) else "connecting"
+        if self._databases is not None and not await self._databases.are_alive():
+            status = "disconnected"
+        dropped = sum(shard.webhook.audience.dropped for shard in self._shards)
+        return core.Health(n, status, self._node, self._shards.numbers, dropped)
 
     def _waits_for_code(self) -> bool:
         return self._requests is not None and self._requests.waits_for_code
@@ -181,14 +203,21 @@ class LinkHandler:
 
 async def _operate(shard: Shard, question: core.ReplayCallbacks | core.PurgeCallbacks) -> core.Answer:
     """What the operator asks of the callback queue."""
-    if question.shard != shard.context.shard:
-        raise Refused(codes.NOT_PRIMARY_COREAPP, f"this Coreapp does not own shard {question.shard}", retry_after=1)
     if isinstance(question, core.ReplayCallbacks):
         return core.Replayed(question.n, await shard.webhook.dead_letters.replay(question.seqs, question.by))
     return core.Purged(question.n, await shard.webhook.purge.purge(question.seqs, question.by, question.choice))
 
 
 _ABOUT_THE_NUMBER = (core.RequestCode, core.VerifyCode, core.ExportKeys, core.RestoreKeys)
+
+
+async def _ask_about_a_contact(shard: Shard, question: core.GetIdentity | core.AcknowledgeIdentity) -> core.Answer:
+    if isinstance(question, core.GetIdentity):
+        identity = await shard.peers.identity_requests.describe(question.wa_id)
+        return core.Identity(question.n, text_of(identity.hash), identity.created_at, identity.acknowledged)
+    await shard.peers.identity_requests.acknowledge(question.wa_id, question.hash)
+    await shard.groups.lost_keys.give_again(question.wa_id)
+    return core.Done(question.n)
 
 
 async def _ask_about_the_number(requests: AccountRequests, question: Any) -> core.Answer:

@@ -1,4 +1,4 @@
-"""One Coreapp process: stand by for the shard, own it while the lease holds, stand by again."""
+"""One Coreapp process: it owns the shards that fall to it among all Coreapps, and stands by for the others."""
 
 from __future__ import annotations
 
@@ -10,33 +10,37 @@ from collections.abc import Callable
 
 from coreapp.account.registrar import Registrar
 from coreapp.account.requests import AccountRequests
+from coreapp.config import ConfigSource
+from coreapp.context import SharedLimits
 from coreapp.settings import Settings
+from coreapp.shard import spreading
 from coreapp.shard.health import Databases
-from coreapp.shard.shard import Shard, open_shard
+from coreapp.shard.membership import Membership, Survey
+from coreapp.shard.open_shards import OpenShards
+from coreapp.shard.shard import Process, open_shard
+from coreapp.shard.term import Term
+from coreapp.webhook_secrets import WebhookSecrets
 from tidings.client.http import NetworkApi
+from tidings.e2ee.installation_secrets import SecretSealer
 from tidings.e2ee.master_keys import MasterKeys
 from tidings.runtime import service
 from tidings.runtime.clock import Clock
 from tidings.storage import outages
 from tidings.storage.business import shards
-from tidings.storage.business.shards import Lease, LeaseLost
+from tidings.storage.business.shards import LeaseLost
 from tidings.storage.database import Database
 
 log = logging.getLogger(__name__)
 
-SHARD = 0  # the one shard there is as yet
 RETRY_SECONDS = 0.5
-# Of the silence after which another may take the shard: what an owner that does not reach the database counts on. The
-# rest is for leaving, and for clocks that do not run alike.
-SURE = 0.9
+LOOK_SECONDS = 0.25  # between two looks at the shards, while there is somebody to take over from
+HEIR_SECONDS = 2.0  # that a free shard waits for whom it falls to, before any other takes it
+SETTLED_BEATS = 2  # heartbeats for which the same processes must have been there before a shard moves
 
 
 class Node:
-    """Claims the shard, opens it, keeps its lease, and closes it when the lease is lost or the process stops.
-
-    The lease is kept apart from the work: a heartbeat that fails ends the term, and so does a commit that finds
-    another epoch, a login at the network that finds a later owner there, and a lease that has run out unrenewed.
-    """
+    """Looks who is there and what is free; claims what falls to it, and gives up one shard at a time to whoever has
+    fewer. At the end it gives up all of them, each for a process that waits for it."""
 
     name = "node"
 
@@ -52,144 +56,180 @@ class Node:
         """address(): where Webapps reach this process, `host:port`."""
         self._settings = settings
         self._database = database
-        self._network = network
-        self._clock = clock
-        self._address = address
-        self.shard: Shard | None = None
-        self.owned = asyncio.Event()
         secrets = settings.secrets
         masters = MasterKeys(secrets.master_key.keys, secrets.master_key.read)
-        self._registrar = Registrar(network, secrets.registration_key, masters)
-        self.databases = Databases(database, network)
-        self.requests = AccountRequests(
-            database, self._registrar, settings.account, auto_register=settings.auto_register
+        registrar = Registrar(network, secrets.registration_key, masters)
+        safe = SecretSealer(*secrets.settings_key.keys, read=secrets.settings_key.read)
+        webhook_secrets = WebhookSecrets(settings.account, secrets.webhook_secret, safe)
+        self.config = ConfigSource(database, settings.account, safe=safe, secrets=webhook_secrets, clock=clock)
+        self.process = Process(
+            settings=settings,
+            database=database,
+            network=network,
+            clock=clock,
+            safe=safe,
+            config=self.config,
+            shared=SharedLimits.of(settings),
         )
+        self.shards = OpenShards()
+        # Set while this process answers for all shards that it has claimed, of which there is one at least.
+        self.owned = asyncio.Event()
+        self.databases = Databases(database, network)
+        self.requests = AccountRequests(database, registrar, settings.account, auto_register=settings.auto_register)
+        self._membership = Membership(database, settings, address)
+        self._address = address
+        self._terms: dict[int, tuple[Term, asyncio.Task[None]]] = {}
+        self._look = service.Wakeup()
+        self._is_leaving = False
+        # Loop times: before which a shard that was just lost is not claimed, since when one has been free, and since
+        # when the same processes have been there.
+        self._not_before: dict[int, float] = {}
+        self._free_since: dict[int, float] = {}
+        self._settled_since = -math.inf
+        self._live: frozenset[str] = frozenset()
+        self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def run(self, stop: asyncio.Event) -> None:
+        """Raises `SettingsError` when another process of this name is alive, `Replaced` when one has come since."""
         await self._database.persist(
             lambda connection: shards.create_shards(connection, self._settings.shards), patience=math.inf
         )
-        while not stop.is_set():
-            # From before the database is asked: what it grants is never longer than what we count on.
-            asked = asyncio.get_running_loop().time()
-            try:
-                lease = await self._claim()
-            except Exception as error:
-                if not outages.is_outage(error):
-                    raise
-                log.warning("lease.unreachable", extra={"error": repr(error)})
-                self.requests.abandon()
-                await service.wait_for(stop, RETRY_SECONDS)
-                continue
-            if lease is None:
-                self.requests.abandon()
-                await service.wait_for(stop, self._settings.heartbeat_seconds)
-                continue
-            log.info("lease.claimed", extra={"shard": lease.shard, "epoch": lease.epoch, "node": self._settings.node})
-            try:
-                await self._serve(lease, asked, stop)
-            except LeaseLost as lost:
-                log.warning("lease.lost", extra={"shard": lease.shard, "epoch": lease.epoch, "detail": str(lost)})
-                await service.wait_for(stop, RETRY_SECONDS)
-                continue
-            except Exception as error:
-                if not outages.is_outage(error):
-                    raise
-                log.warning("shard.left", extra={"shard": lease.shard, "error": repr(error)})
-                await service.wait_for(stop, RETRY_SECONDS)
-                continue
-            # A shard that is to be opened again stays ours meanwhile.
-            if stop.is_set() or not self.requests.reopen.is_set():
-                await self._release(lease)
-        self.requests.abandon()
-
-    async def _claim(self) -> Lease | None:
-        settings = self._settings
-        claim = functools.partial(
-            shards.claim, shard=SHARD, owner=settings.node, address=self._address(), silence=settings.lease_seconds
-        )
-        lease = await self._database.commit(claim)
-        if lease is not None:
-            # A connection from before may lead to a server that another took over from, and that knows less.
-            self._database.doubt_connections()
-        return lease
-
-    async def _serve(self, lease: Lease, asked: float, stop: asyncio.Event) -> None:
-        """One term. Ends at `stop`, or when the shard is to be opened again; raises `LeaseLost`.
-
-        asked: the loop's time when the lease was asked for.
-        """
-        ended = asyncio.Event()
-        heartbeat = asyncio.create_task(self._keep(lease, asked, ended), name="heartbeat")
-        term = asyncio.create_task(self._work(lease, ended), name="term")
-        stopping = asyncio.create_task(stop.wait())
-        reopening = asyncio.create_task(self._reopen(), name="reopen")
+        await self._membership.join(stop)
+        left = asyncio.Event()
+        beside = [
+            asyncio.create_task(self._membership.keep(left), name="membership"),
+            asyncio.create_task(self.config.run(left), name=self.config.name),
+        ]
+        looking = asyncio.create_task(self._keep_looking(stop), name="look")
         try:
-            await asyncio.wait([heartbeat, term, stopping, reopening], return_when=asyncio.FIRST_COMPLETED)
+            either = [looking, self._failure, self._membership.replaced, *beside]
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            for done in either:
+                if done.done():
+                    done.result()
+        finally:
+            # Not cancelled: it may be claiming a shard, which would stay claimed.
+            self._is_leaving = True
+            self._look.kick()
+            await asyncio.gather(looking, return_exceptions=True)
+            await self._leave()
+            left.set()
+            await asyncio.gather(*beside, return_exceptions=True)
+            await self._membership.leave()
+
+    async def _keep_looking(self, stop: asyncio.Event) -> None:
+        stopping = asyncio.create_task(stop.wait())
+        stopping.add_done_callback(lambda _: self._look.kick())
+        try:
+            while not stop.is_set() and not self._is_leaving:
+                await self._look.wait(await self.run_once())
         finally:
             stopping.cancel()
-            reopening.cancel()
-            self._disown()
-            ended.set()
-            results = await asyncio.gather(term, heartbeat, return_exceptions=True)
-            # The term may have been opening its shard until now.
-            self._disown()
-        for result in results:
-            if isinstance(result, BaseException):
-                raise result
 
-    def _disown(self) -> None:
-        self.shard = None
-        self.owned.clear()
-        self.requests.term_ended()
-
-    async def _reopen(self) -> None:
-        await self.requests.reopen.wait()
-
-    async def _work(self, lease: Lease, ended: asyncio.Event) -> None:
-        device = await self.requests.device(lease, ended)
-        if device is None:
-            return
-        self.shard = shard = await open_shard(
-            self._settings, self._database, lease, device=device, network=self._network, clock=self._clock
-        )
-        self.owned.set()
-        self.requests.term_opened()
-        await shard.run(ended)
-
-    async def _keep(self, lease: Lease, asked: float, ended: asyncio.Event) -> None:
-        """Renew until `ended`. Raises `LeaseLost`, also when no heartbeat has succeeded for too long.
-
-        We may be the only one that does not reach the database, so that another takes the shard without our knowing. A
-        heartbeat that hangs is not waited for.
-        """
-        loop, seconds = asyncio.get_running_loop(), self._settings.lease_seconds * SURE
-        until = asked + seconds
-        while not await service.wait_for(ended, min(self._settings.heartbeat_seconds, until - loop.time())):
-            renewing = asyncio.create_task(self._renew(lease), name="renew")
-            ending = asyncio.create_task(ended.wait())
-            left = max(0.0, until - loop.time())
-            await asyncio.wait([renewing, ending], timeout=left, return_when=asyncio.FIRST_COMPLETED)
-            ending.cancel()
-            renewing.cancel()
-            if renewing.done():
-                try:
-                    until = renewing.result() + seconds
-                except Exception as error:
-                    if not outages.is_outage(error):
-                        raise
-                    log.warning("lease.not_renewed", extra={"shard": lease.shard, "error": repr(error)})
-            if loop.time() >= until:
-                raise LeaseLost(f"shard {lease.shard}: the lease was not renewed for {seconds:.1f} s")
-
-    async def _renew(self, lease: Lease) -> float:
-        """The loop's time before the database was asked."""
-        asked = asyncio.get_running_loop().time()
-        await self._database.commit(lambda connection: shards.renew(connection, lease))
-        return asked
-
-    async def _release(self, lease: Lease) -> None:
+    async def run_once(self) -> float:
+        """One look, and what follows from it; the seconds until the next."""
         try:
-            await self._database.commit(lambda connection: shards.release(connection, lease))
+            survey = await self._membership.survey()
+            await self._follow(survey)
         except Exception as error:
-            log.warning("lease.not_released", extra={"shard": lease.shard, "error": repr(error)})
+            if not outages.is_outage(error):
+                raise
+            log.warning("lease.unreachable", extra={"error": repr(error)})
+            if not self._terms:
+                self.requests.abandon()
+            return RETRY_SECONDS
+        is_alone = survey.live == {self._settings.node} and len(self._terms) == len(survey.standings)
+        return self._settings.heartbeat_seconds if is_alone else min(LOOK_SECONDS, self._settings.heartbeat_seconds)
+
+    async def _follow(self, survey: Survey) -> None:
+        me, now = self._settings.node, asyncio.get_running_loop().time()
+        holdings = survey.holdings(me, silence=self._settings.lease_seconds)
+        # Those of an earlier process of this name, and those that are to be opened again.
+        idle = [holding.shard for holding in holdings if holding.owner == me and holding.shard not in self._terms]
+        if 0 not in self._terms and 0 not in idle:
+            self.requests.abandon()
+        free = {holding.shard for holding in holdings if not holding.owner}
+        self._free_since = {shard: self._free_since.get(shard, now) for shard in free}
+        overdue = {shard for shard, since in self._free_since.items() if now - since > HEIR_SECONDS}
+        if survey.live != self._live:
+            self._live, self._settled_since = survey.live, now
+        for shard in [*idle, *spreading.claims(me, holdings, survey.live, overdue=overdue)]:
+            if now >= self._not_before.get(shard, 0.0) and not self._is_leaving:
+                await self._claim(shard)
+        if now - self._settled_since < SETTLED_BEATS * self._settings.heartbeat_seconds:
+            return
+        found = spreading.next_move(holdings, survey.live)
+        if found is not None and found[0] == me and found[1].shard in self._terms:
+            move = found[1]
+            log.info("shard.moves", extra={"shard": move.shard, "successor": move.successor})
+            self._terms[move.shard][0].give_up(move.successor)
+
+    async def _claim(self, shard: int) -> None:
+        # From before the database is asked: what it grants is never longer than what we count on.
+        asked = asyncio.get_running_loop().time()
+        settings = self._settings
+        claim = functools.partial(
+            shards.claim, shard=shard, owner=settings.node, address=self._address(), silence=settings.lease_seconds
+        )
+        lease = await self._database.commit(claim)
+        if lease is None:
+            return
+        # A connection from before may lead to a server that another took over from, and that knows less.
+        self._database.doubt_connections()
+        log.info("lease.claimed", extra={"shard": shard, "epoch": lease.epoch, "node": settings.node})
+        term = Term(
+            lease,
+            asked,
+            settings=settings,
+            database=self._database,
+            requests=self.requests,
+            open_shards=self.shards,
+            open_shard=functools.partial(open_shard, self.process),
+        )
+        task = asyncio.create_task(self._serve(term), name=f"shard {shard}")
+        self._terms[shard] = term, task
+        self.owned.clear()
+
+    async def _serve(self, term: Term) -> None:
+        """One term, and what its end means for this process."""
+        lease, loop = term.lease, asyncio.get_running_loop()
+        try:
+            await term.run(self._opened)
+        except LeaseLost as lost:
+            log.warning("lease.lost", extra={"shard": lease.shard, "epoch": lease.epoch, "detail": str(lost)})
+            self._not_before[lease.shard] = loop.time() + RETRY_SECONDS
+        except Exception as error:
+            if outages.is_outage(error):
+                log.warning("shard.left", extra={"shard": lease.shard, "error": repr(error)})
+                self._not_before[lease.shard] = loop.time() + RETRY_SECONDS
+            elif not self._failure.done():
+                self._failure.set_exception(error)
+        finally:
+            self._terms.pop(lease.shard, None)
+            self._note_owned()
+            self._look.kick()
+
+    def _opened(self) -> None:
+        self._note_owned()
+
+    def _note_owned(self) -> None:
+        if self._terms and len(self.shards) == len(self._terms):
+            self.owned.set()
+        else:
+            self.owned.clear()
+
+    async def _leave(self) -> None:
+        """Give up every shard, each for one of those who stay."""
+        heirs = {}
+        if self._terms:
+            try:
+                survey = await self._membership.survey()
+                holdings = survey.holdings(self._settings.node, silence=self._settings.lease_seconds)
+                heirs = dict(spreading.heirs(self._settings.node, holdings, survey.live))
+            except Exception as error:
+                log.warning("lease.unreachable", extra={"error": repr(error)})
+        tasks = [task for _, task in self._terms.values()]
+        for term, _ in list(self._terms.values()):
+            term.give_up(heirs.get(term.lease.shard, ""))
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self.requests.abandon()

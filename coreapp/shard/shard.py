@@ -12,11 +12,12 @@ from prometheus_client import Gauge
 
 from coreapp.accepting.wiring import Accepting, wire_accepting
 from coreapp.account.own_device import OwnDevice
+from coreapp.account.prekey_pool import PreKeyPool
 from coreapp.account.prekey_upkeep import PreKeyUpkeep
 from coreapp.callback_bodies import BodySealer
 from coreapp.capacity import JobCount
-from coreapp.config import Config
-from coreapp.context import ShardContext
+from coreapp.config import ConfigSource
+from coreapp.context import ShardContext, SharedLimits
 from coreapp.garbage import GarbageCollector
 from coreapp.groups.wiring import Groups, wire_groups
 from coreapp.journal import Journal
@@ -31,7 +32,6 @@ from coreapp.shard.garbage import wire_garbage
 from coreapp.statuses.wiring import wire_statuses
 from coreapp.webhook.queue import FROM_RECIPIENTS
 from coreapp.webhook.wiring import Webhook, wire_webhook
-from coreapp.webhook_secrets import WebhookSecrets
 from tidings.client.http import NetworkApi
 from tidings.e2ee.installation_secrets import SecretSealer
 from tidings.egress.guard import EgressGuard
@@ -67,10 +67,10 @@ class Shard:
         """Serve until `stop`. Raises `LeaseLost`, or what else broke the journal; nothing is written after that."""
         services: Sequence[service.Service] = (
             _JournalWatch(self.context.journal),
-            self.context.config,
             self.webhook.deliveries,
             self.garbage,
-            self.prekey_upkeep,
+            # The number has one pool of pre-keys.
+            *((self.prekey_upkeep,) if self.context.lease.is_first else ()),
             self.media.downloads,
             self.recovery.retry_requests,
             self.link,
@@ -92,44 +92,61 @@ class Shard:
             await self.receiving.close()
             await self.webhook.queue.close()
             await self.context.journal.close()
+            self.context.count.close()
+            self.context.config.close()
 
 
-async def _load_config(
-    settings: Settings, database: Database, account: str, safe: SecretSealer, clock: Clock
-) -> Config:
-    secrets = WebhookSecrets(account, settings.secrets.webhook_secret, safe)
-    config = Config(database, account, safe=safe, secrets=secrets, clock=clock)
-    await config.load()
-    return config
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Process:
+    """What the shards of a process are made of, and share."""
+
+    settings: Settings
+    database: Database
+    network: NetworkApi
+    clock: Clock
+    safe: SecretSealer
+    config: ConfigSource
+    shared: SharedLimits
 
 
-async def open_shard(
-    settings: Settings, database: Database, lease: Lease, *, device: OwnDevice, network: NetworkApi, clock: Clock
-) -> Shard:
+async def open_shard(process: Process, lease: Lease, device: OwnDevice) -> Shard:
     """Read what the last owner left, and be ready to answer. Raises `LeaseLost`."""
+    settings, database, network = process.settings, process.database, process.network
     bodies = BodySealer(device.sealer)
     await bodies.seal_old(database, lease)
     left, waiting, last_seq = await _read_queues(database, lease)
-    safe = SecretSealer(*settings.secrets.settings_key.keys, read=settings.secrets.settings_key.read)
-    config = await _load_config(settings, database, device.number, safe, clock)
     tls = network.tls if settings.network_tcp_tls else None
-    link = NetworkLink(settings.network_tcp, device, epoch=lease.epoch, tls=tls)
-    context = ShardContext(
-        settings=settings,
-        config=config,
-        database=database,
-        lease=lease,
-        device=device,
-        journal=Journal(database, lease, last_seq=last_seq, seal=bodies.seal),
-        bodies=bodies,
-        safe=safe,
-        upstream=link,
-        network=network,
-        webhook_guard=EgressGuard(settings.outgoing_webhooks),
-        media_guard=EgressGuard(settings.outgoing_media),
-        clock=clock,
-        count=JobCount(),
-    )
+    link = NetworkLink(settings.network_tcp, device, lease, tls=tls)
+    config = await process.config.open()
+    try:
+        context = ShardContext(
+            settings=settings,
+            shared=process.shared,
+            config=config,
+            database=database,
+            lease=lease,
+            device=device,
+            prekeys=PreKeyPool(database, device, lease),
+            journal=Journal(database, lease, last_seq=last_seq, seal=bodies.seal),
+            bodies=bodies,
+            safe=process.safe,
+            upstream=link,
+            network=network,
+            webhook_guard=EgressGuard(settings.outgoing_webhooks),
+            media_guard=EgressGuard(settings.outgoing_media),
+            clock=process.clock,
+            count=JobCount(),
+        )
+        shard = await _wire(context, link, left, waiting)
+    except BaseException:
+        config.close()
+        raise
+    _opened(lease, len(left), waiting[0])
+    return shard
+
+
+async def _wire(context: ShardContext, link: NetworkLink, left: Sequence[jobs.Job], waiting: tuple[int, int]) -> Shard:
+    """The rooms of a shard, each from those before it. left, waiting: what the last owner left in the queues."""
     webhook = wire_webhook(context)
     statuses = await wire_statuses(context, webhook, left)
     peers = await wire_peers(context, webhook)
@@ -141,12 +158,11 @@ async def open_shard(
         context, webhook, statuses, peers=peers, sending=sending, media=media, groups=groups, recovery=recovery
     )
     receiving = Inbox(context, webhook, statuses, peers=peers, media=media, groups=groups, recovery=recovery)
-    upkeep = PreKeyUpkeep(database, lease, device, network=network, clock=clock)
+    upkeep = PreKeyUpkeep(context.database, context.lease, context.device, network=context.network, clock=context.clock)
     link.listen(sends=sending.transmitter, deliveries=receiving, prekeys_low=upkeep.low)
     link.on_connect(groups.replicas.sync_soon)
     await webhook.queue.start(*waiting)
     accepting.jobs.resume(left)
-    _opened(lease, len(left), waiting[0])
     return Shard(
         context=context,
         link=link,

@@ -12,6 +12,7 @@ from prometheus_client import Counter
 
 from coreapp import signature
 from coreapp.journal import Change, Journal
+from coreapp.places import Places
 from coreapp.webhook import retry
 from coreapp.webhook.poster import Poster
 from coreapp.webhook.queue import CallbackQueue
@@ -43,7 +44,10 @@ class Deliveries:
         *,
         poster: Poster,
         clock: Clock,
+        places: Places | None = None,
     ) -> None:
+        """places: of posts at the same time, which other shards may share."""
+        self._places = places if places is not None else Places()
         self._queue = queue
         self._journal = journal
         self._target = target
@@ -79,6 +83,7 @@ class Deliveries:
         target = self._target()
         self._poster.trust(target.authorities)
         wanted = target.concurrency if target.url else 0
+        self._places.resize(max(1, target.concurrency))
         if not target.url and len(self._queue):
             log.warning("callbacks.waiting_for_url", extra={"waiting": len(self._queue)})
         while len(self._workers) > wanted:
@@ -91,7 +96,7 @@ class Deliveries:
             callback = await self._queue.take()
             attempts, now = callback.attempt, self._clock.now()
             try:
-                await self.run_once(callback)
+                await self._attempt(callback)
             except asyncio.CancelledError:
                 self._queue.retry(callback)
                 raise
@@ -111,6 +116,14 @@ class Deliveries:
         log.error("webhook.not_marked", extra={"event_id": callback.event_id}, exc_info=failure)
         callback.due_at = int((self._clock.now() + UNMARKED_SECONDS) * 1000)
         self._queue.retry(callback)
+
+    async def _attempt(self, callback: Callback) -> None:
+        if not self._places.try_take():
+            await self._places.take()
+        try:
+            await self.run_once(callback)
+        finally:
+            self._places.give_back()
 
     async def run_once(self, callback: Callback) -> None:
         """One attempt at one callback, and what follows from it."""

@@ -19,25 +19,31 @@ import logging
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 
-from prometheus_client import Counter, Gauge
+from prometheus_client import Counter
 
+from coreapp import shares
+from coreapp.shares import SharedGauge
 from coreapp.webhook.ready import ReadyCallbacks
 from tidings.runtime.clock import Clock
 from tidings.storage.business.callbacks import Callback
 
 log = logging.getLogger(__name__)
 
-SIZE = Gauge("callback_queue_size", "Callbacks that wait for the webhook, in memory and in the database")
+SIZE = SharedGauge("callback_queue_size", "Callbacks that wait for the webhook, in memory and in the database")
 DROPPED = Counter("tidings_callbacks_dropped_total", "Callbacks lost because callback_persist is off and memory full")
 
-HELD = Gauge(
+HELD = SharedGauge(
     "tidings_callbacks_held", "Callbacks of the queue that wait until the sender of their message knows its id"
 )
-FROM_RECIPIENTS_SIZE = Gauge(
+FROM_RECIPIENTS_SIZE = SharedGauge(
     "tidings_callbacks_from_recipients",
     "Callbacks of the queue that tell what recipients did",
 )
-AGE = Gauge("tidings_callback_age_seconds", "Seconds since the oldest callback that waits in memory was first due")
+AGE = SharedGauge(
+    "tidings_callback_age_seconds",
+    "Seconds since the oldest callback that waits in memory was first due",
+    combine=shares.MOST,
+)
 
 PAGE = 2000
 RETRY_SECONDS = 1.0  # after a page could not be loaded
@@ -93,6 +99,8 @@ class CallbackQueue:
         # By subject that is parked before its first attempt: callbacks of it in memory.
         self._held: dict[str, int] = {}
         self._held_count = 0
+        self._shares = {gauge: gauge.share() for gauge in (SIZE, HELD, FROM_RECIPIENTS_SIZE, AGE)}
+        self._size, self._held_size, self._theirs_size, self._age = self._shares.values()
         self._paging = asyncio.Lock()
         self._loading: asyncio.Task[None] | None = None
         self._alarm: asyncio.TimerHandle | None = None
@@ -124,7 +132,7 @@ class CallbackQueue:
     async def start(self, pending: int, from_recipients: int = 0) -> None:
         """Begin with what the database holds: so many callbacks, and so many of them `FROM_RECIPIENTS`."""
         self._in_database, self._theirs_in_database = pending, from_recipients
-        AGE.set_function(self.age)
+        self._age.set_function(self.age)
         await self._load_page()
         self._load_if_low()
 
@@ -226,7 +234,7 @@ class CallbackQueue:
             self._place(waiting.pop(0))
         else:
             self._behind.pop(callback.subject, None)
-        SIZE.set(len(self))
+        self._size.set(len(self))
         self._load_if_low()
 
     def retry(self, callback: Callback) -> None:
@@ -237,7 +245,8 @@ class CallbackQueue:
     async def close(self) -> None:
         """Stop loading and wake nobody any more."""
         self._closed = True
-        AGE.set_function(float)
+        for gauge, share in self._shares.items():
+            gauge.drop(share)
         if self._alarm is not None:
             self._alarm.cancel()
         if self._loading is not None:
@@ -254,9 +263,9 @@ class CallbackQueue:
         return max(0.0, self._clock.now() - oldest / 1000)
 
     def _measure(self) -> None:
-        SIZE.set(len(self))
-        HELD.set(self._held_count)
-        FROM_RECIPIENTS_SIZE.set(self.from_recipients)
+        self._size.set(len(self))
+        self._held_size.set(self._held_count)
+        self._theirs_size.set(self.from_recipients)
 
     def _admit(self, callback: Callback) -> None:
         subject = callback.subject

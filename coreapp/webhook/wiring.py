@@ -50,7 +50,9 @@ def wire_webhook(context: ShardContext) -> Webhook:
     target = CurrentTarget(config, any_2xx=settings.accept_any_2xx)
     audience = Audience(target, queue, limit=settings.callback_queue_limit, refuses=settings.refuses_unheard)
     poster = Poster(context.webhook_guard, timeout=settings.webhook_timeout)
-    deliveries = Deliveries(queue, context.journal, target, poster=poster, clock=context.clock)
+    deliveries = Deliveries(
+        queue, context.journal, target, poster=poster, clock=context.clock, places=context.shared.posts
+    )
     config.on_change(audience.settings_changed)
     config.on_change(deliveries.kick)
     return Webhook(

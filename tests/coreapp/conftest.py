@@ -25,7 +25,7 @@ from tidings.egress import addresses
 from tidings.egress.settings import OutgoingSettings
 from tidings.runtime.clock import Clock, SystemClock
 from tidings.runtime.process_secrets import CoreappSecrets, SecretKeys
-from tidings.storage.business import application_settings, shards
+from tidings.storage.business import application_settings, nodes, shards
 from tidings.storage.database import Database
 from tidings.wire import connection as wire
 from tidings.wire import core
@@ -84,8 +84,8 @@ class Running:
 
     @property
     def shard(self) -> Shard:
-        assert self.node.shard is not None
-        return self.node.shard
+        assert self.node.shards.first is not None
+        return self.node.shards.first
 
     async def stopped(self) -> None:
         """A clean stop."""
@@ -100,8 +100,7 @@ class Running:
         """Gone at once, and its lease is over: nothing is flushed, nothing released. (What a kill cannot do is run
         `finally`; see below.)
         """
-        shard = self.node.shard
-        if shard is not None:
+        for shard in self.node.shards:
             shard.context.journal.fail(Killed("killed"))
             shard.link.drop("killed")
         with contextlib.suppress(Killed):
@@ -109,6 +108,7 @@ class Running:
                 await self.task
         async with self.database.transaction() as connection:
             await connection.execute(shards.table.update().values(heartbeat_at=0))
+            await connection.execute(nodes.table.delete())
         self.server.close()
 
 
@@ -146,7 +146,12 @@ class World:
             0,
             core.Question,
             lambda: LinkHandler(
-                LINK_KEY, chosen.node, lambda: node.shard, requests=node.requests, databases=node.databases
+                LINK_KEY,
+                chosen.node,
+                node.shards,
+                config=node.config,
+                requests=node.requests,
+                databases=node.databases,
             ),
         )
         stop = asyncio.Event()

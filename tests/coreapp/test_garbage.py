@@ -73,8 +73,8 @@ async def test_only_old_messages_of_which_nothing_can_become_are_deleted(world: 
         message("b6", Status.READ, FINAL_MS + 1, shard=1),
     )
     collect = MessageCollector(world.database, await lease(world), ManualClock(NOW / 1000))
-    assert await collect() == 4
-    assert await left(world) == {f"b{n}" for n in range(7)}
+    assert await collect() == 5, "whichever shard they are of"
+    assert await left(world) == {f"b{n}" for n in range(6)}
     assert await collect() == 0
 
 

@@ -258,7 +258,7 @@ def as_change(account: str, step: tuple[Any, ...]) -> Change:
         case ("acknowledge", peer, digest):
             return Change(account, acknowledged_identities=[(peer, digest)])
         case ("acknowledge all",):
-            return Change(account, acknowledges_all=True)
+            return Change(account, acknowledges_all=lambda peer: True)
         case ("status", id, status):
             return Change(account, statuses={f"{account}-{id}": status})
         case ("job", id, body):

@@ -104,7 +104,7 @@ async def test_a_receipt_only_grows_within_a_batch_and_goes_with_its_message(dat
         found = await group_messages.list_receipts(connection, ["m1", "m2"], [ANN])
     assert set(found) == {Receipt("m1", ANN, 4), Receipt("m2", ANN, 3)}
     async with database.transaction() as connection:
-        await messages.sweep(connection, 0, after="", final_before=5, settled_before=5, limit=10)
+        await messages.sweep(connection, after="", final_before=5, settled_before=5, limit=10)
         left = await group_messages.list_receipts(connection, ["m1", "m2"], [ANN, BEN])
     assert set(left) == {Receipt("m2", ANN, 3), Receipt("m2", BEN, 3)}
 

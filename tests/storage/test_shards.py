@@ -27,10 +27,10 @@ async def claim(database: Database, owner: str, *, shard: int = 0, silence: floa
 
 async def test_a_free_shard_is_taken_once_and_its_epoch_grows(database_factory: DatabaseFactory) -> None:
     database = await fresh(database_factory)
-    assert await claim(database, "a") == Lease(0, "a", 1)
+    assert await claim(database, "a") == Lease(0, "a", 1, 2)
     assert await claim(database, "b") is None
-    assert await claim(database, "a") == Lease(0, "a", 2), "one's own, after a restart"
-    assert await claim(database, "b", shard=1) == Lease(1, "b", 1)
+    assert await claim(database, "a") == Lease(0, "a", 2, 2), "one's own, after a restart"
+    assert await claim(database, "b", shard=1) == Lease(1, "b", 1, 2)
     assert await claim(database, "b", shard=7) is None
     async with database.reading() as connection:
         owners = await shards.list_owners(connection)
@@ -44,9 +44,10 @@ async def test_shards_that_are_there_stay_as_they_are(database_factory: Database
     database = await fresh(database_factory)
     await claim(database, "a")
     async with database.transaction() as connection:
-        await shards.create_shards(connection, 4)
+        layout = await shards.create_shards(connection, 4)
         owners = await shards.list_owners(connection)
-    assert [owner.node for owner in owners] == ["a", "", "", ""]
+    assert layout.shards == 2, "how many there are is settled at the first creation"
+    assert [owner.node for owner in owners] == ["a", ""]
 
 
 async def test_silence_loses_a_lease_and_a_sign_of_life_keeps_it(database_factory: DatabaseFactory) -> None:
@@ -61,7 +62,7 @@ async def test_silence_loses_a_lease_and_a_sign_of_life_keeps_it(database_factor
     assert await claim(database, "b") is None
     async with database.transaction() as connection:
         await connection.execute(shards.table.update().values(heartbeat_at=shards.table.c.heartbeat_at - 40_000))
-    assert await claim(database, "b") == Lease(0, "b", 2)
+    assert await claim(database, "b") == Lease(0, "b", 2, 2)
     for question in (shards.renew, shards.fence):
         with pytest.raises(LeaseLost):
             async with database.transaction() as connection:
@@ -75,7 +76,7 @@ async def test_releasing_frees_at_once_and_a_lost_lease_releases_nothing(databas
     async with database.transaction() as connection:
         await shards.release(connection, first)
     second = await claim(database, "b")
-    assert second == Lease(0, "b", 2)
+    assert second == Lease(0, "b", 2, 2)
     async with database.transaction() as connection:
         await shards.release(connection, first)
         await shards.fence(connection, second)

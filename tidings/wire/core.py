@@ -82,11 +82,14 @@ class MarkRead(Frame, tag="mark_read"):
     """PUT /v1/messages/{id}. Answered by `Done` when it is committed that the sender will be told, or `Refused`.
 
     Earlier messages of the same sender become read with it. Refused with 1006 when no message of this id was received.
+
+    sender: whose shard the message is in; empty for the first one, which has the messages of groups.
     """
 
     account: str
     id: str
     request_id: str = ""
+    sender: str = ""
 
 
 class GetHealth(Frame, tag="get_health"):

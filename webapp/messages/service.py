@@ -18,6 +18,7 @@ from webapp.errors import InvalidRequest
 from webapp.idempotency import FirstAnswers
 from webapp.messages import attachments, filling
 from webapp.messages.attachments import Attachment
+from webapp.messages.received import ReceivedMessages
 from webapp.messages.schemas import Answered, AnyMessage, HsmMessage, TemplateMessage, TextMessage
 from webapp.tokens import Caller
 
@@ -65,12 +66,19 @@ class Messages:
     """Sends, and marks as read."""
 
     def __init__(
-        self, coreapps: ShardOwners, *, templates: TemplateFinder, media: AttachmentChecker, first_answers: FirstAnswers
+        self,
+        coreapps: ShardOwners,
+        *,
+        templates: TemplateFinder,
+        media: AttachmentChecker,
+        first_answers: FirstAnswers,
+        received: ReceivedMessages,
     ) -> None:
         self._coreapps = coreapps
         self._media = media
         self._templates = templates
         self._first_answers = first_answers
+        self._received = received
         self._ids = MessageIds()
 
     async def send(self, caller: Caller, message: AnyMessage, origin: Origin) -> SentMessage:
@@ -124,9 +132,17 @@ class Messages:
 
     async def mark_read(self, caller: Caller, message_id: str, request_id: str) -> None:
         """Its sender will be told. Raises what the Coreapp link raises, 1006 for a message that nobody sent us."""
-        await self._coreapps.ask_first_safely(
-            lambda n: core.MarkRead(n=n, account=caller.account, id=message_id, request_id=request_id), core.Done
-        )
+        sender = ""
+        if self._coreapps.has_shards:
+            sender = await self._received.sender(caller.account, message_id)
+
+        def make(n: int) -> core.MarkRead:
+            return core.MarkRead(n=n, account=caller.account, id=message_id, request_id=request_id, sender=sender)
+
+        if sender:
+            await self._coreapps.ask_safely(sender, make, core.Done)
+        else:
+            await self._coreapps.ask_first_safely(make, core.Done)
 
     async def _fill(self, message: AnyMessage) -> tuple[str, Mapping[str, Any]]:
         """(the template's category, what the content says beside what the message itself says)."""

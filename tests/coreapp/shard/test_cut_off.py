@@ -126,7 +126,7 @@ async def test_an_owner_cut_off_from_the_database_alone_leaves_and_stays_away(
         # By its own clock, before anybody may take its place: nobody else is there yet.
         await logins.signals.until(lambda: logins.live == 0)
         assert asyncio.get_running_loop().time() - cut_at < LEASE
-        assert first.node.shard is None
+        assert len(first.node.shards) == 0
         second = await start(world, network, "second")
         await logins.signals.until(lambda: logins.live == 1)
         assert isinstance(await second.client.check("+15550119999"), list)
@@ -162,7 +162,7 @@ async def test_of_two_that_log_in_the_earlier_owner_is_refused_once_and_stands_b
         await logins.signals.until(lambda: logins.live == 1)
         gate.cut()
         second = await start(world, network, "second", lease=0.5)
-        await soon(lambda: first.node.shard is None)
+        await soon(lambda: len(first.node.shards) == 0)
         await logins.signals.until(lambda: logins.live == 1)
         assert logins.epochs == [1, 2, 1]
         assert logins.refused == [1]
@@ -180,20 +180,12 @@ async def test_whatever_a_late_owner_writes_is_refused(world: World) -> None:
     row = await media_scene.upload(world)
     assert not shard.context.config.preferences().security
     files = media_scene.files(world)
-    stored = StoredMedia(context, files, Uploader(context.network, context.device, at_once=1))
+    stored = StoredMedia(context, files, Uploader(context.network, context.device, asyncio.Semaphore(1)))
     attempts: list[Callable[[], Any]] = [
         Identities(context, shard.webhook.rows).open,
         functools.partial(stored.find, Source(row.id)),
         *old_rows(world.database, late, clock, account=BUSINESS, unread_days=30, dead_callback_days=30).values(),
-        functools.partial(
-            open_shard,
-            world.settings,
-            world.database,
-            late,
-            device=context.device,
-            network=context.network,
-            clock=clock,
-        ),
+        functools.partial(open_shard, running.node.process, late, context.device),
     ]
     for attempt in attempts:
         with pytest.raises(LeaseLost):

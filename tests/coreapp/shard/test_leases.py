@@ -26,7 +26,7 @@ async def test_a_lost_lease_fences_off_the_old_owner(world: World) -> None:
     assert isinstance(late, core.Refused)
     assert late.code == 1018
     # It stands by again, and takes over in its turn.
-    await soon(lambda: first.node.shard is None)
+    await soon(lambda: len(first.node.shards) == 0)
     health = await first.client.ask(core.GetHealth)
     assert health.shards == []
     await second.stopped()

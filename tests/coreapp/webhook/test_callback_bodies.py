@@ -70,7 +70,7 @@ async def test_what_an_earlier_release_left_unsealed_is_sealed_by_the_next_owner
     assert not any(CANARY in body for body in bodies.values())
     world.sink.answer = lambda post: 200
     await world.configure(webhooks={"url": world.sink.url})
-    await running.shard.context.config.load()
+    await running.node.config.load()
     await world.sink.signals.until(lambda: len(world.sink.taken()) == len(rows) - 1)
     assert all(post.body == {"body": CANARY.decode()} for post in world.sink.taken())
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -148,9 +148,34 @@ async def list_prekeys(connection: AsyncConnection, account: str) -> Sequence[Ow
     return [OwnPreKey(*row) for row in rows]
 
 
-async def delete_one_time_prekeys(connection: AsyncConnection, account: str, key_ids: Sequence[int]) -> None:
-    """Forget used one-time pre-keys, in the transaction that keeps the sessions they opened."""
-    await delete_prekeys(connection, account, ONE_TIME, key_ids)
+async def take_one_time_prekeys(connection: AsyncConnection, account: str, key_ids: Sequence[int]) -> Sequence[int]:
+    """Delete used one-time pre-keys, in the transaction that keeps the sessions they opened; those that were there."""
+    found: list[int] = []
+    for page in pages(list(dict.fromkeys(key_ids))):
+        rows = await connection.execute(
+            sa.select(own_prekeys.c.key_id)
+            .where(own_prekeys.c.account == account, own_prekeys.c.kind == ONE_TIME, own_prekeys.c.key_id.in_(page))
+            # Another shard may be using one of them: whoever comes second waits, and finds it gone.
+            .with_for_update()
+        )
+        found += [row[0] for row in rows]
+    await delete_prekeys(connection, account, ONE_TIME, found)
+    return found
+
+
+async def list_prekeys_by_id(
+    connection: AsyncConnection, account: str, wanted: Collection[tuple[str, int]]
+) -> Sequence[OwnPreKey]:
+    """Those of these private pre-keys, (kind, id), that are there."""
+    found: list[OwnPreKey] = []
+    for page in pages(list(wanted)):
+        rows = await connection.execute(
+            sa.select(own_prekeys).where(
+                own_prekeys.c.account == account, sa.tuple_(own_prekeys.c.kind, own_prekeys.c.key_id).in_(page)
+            )
+        )
+        found += [OwnPreKey(*row) for row in rows]
+    return found
 
 
 async def delete_prekeys(connection: AsyncConnection, account: str, kind: str, key_ids: Sequence[int]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -42,6 +42,7 @@ class Identity:
     had_kyber: bool = False
 
 
+_PAGE = 1000
 _UPDATED = ("hash", "created_at", "acknowledged", "had_kyber")
 
 
@@ -102,8 +103,11 @@ async def _set(connection: AsyncConnection, account: str, hashes: Sequence[tuple
         )
 
 
-async def acknowledge_all(connection: AsyncConnection, account: str) -> None:
-    """Whatever waits for its acknowledgement has it."""
-    await connection.execute(
-        table.update().where(table.c.account == account, table.c.acknowledged.is_(sa.false())).values(acknowledged=True)
-    )
+async def acknowledge_all(
+    connection: AsyncConnection, account: str, *, of: Callable[[str], bool] = lambda peer: True
+) -> None:
+    """Whatever waits for its acknowledgement, of those peers of whom it is true, has it."""
+    after = ""
+    while page := await list_unacknowledged(connection, account, after=after, limit=_PAGE):
+        after = page[-1].peer
+        await acknowledge(connection, account, [(row.peer, row.hash) for row in page if of(row.peer)])

@@ -152,16 +152,14 @@ async def change_kinds(connection: AsyncConnection, kinds: Mapping[str, str]) ->
         )
 
 
-async def forget_kept(connection: AsyncConnection, shard: int, *, after: str, before: str, limit: int) -> str | None:
-    """Drop what is kept of a shard's messages with ids between the two, `limit` at a time; the last id looked at.
+async def forget_kept(connection: AsyncConnection, *, after: str, before: str, limit: int) -> str | None:
+    """Drop what is kept of messages with ids between the two, `limit` at a time; the last id looked at.
 
     `None` when there are no more.
     """
-    query = sa.select(table.c.id, table.c.shard, table.c.kept.is_not(None)).where(
-        table.c.id > after, table.c.id < before
-    )
+    query = sa.select(table.c.id, table.c.kept.is_not(None)).where(table.c.id > after, table.c.id < before)
     rows = list(await connection.execute(query.order_by(table.c.id).limit(limit)))
-    old = [row[0] for row in rows if row[1] == shard and row[2]]
+    old = [row[0] for row in rows if row[1]]
     for page in pages(old):
         await connection.execute(table.update().where(table.c.id.in_(page)).values(kept=sa.null()))
     return rows[-1][0] if len(rows) == limit else None
@@ -193,6 +191,12 @@ async def list_progress(connection: AsyncConnection, account: str, ids: Sequence
     return found
 
 
+async def find_peer_of_shard(connection: AsyncConnection, account: str, message_id: str) -> str:
+    """Whom a message is from or to, when it is in another shard than the first; empty otherwise."""
+    query = sa.select(table.c.peer).where(table.c.account == account, table.c.id == message_id, table.c.shard != 0)
+    return (await connection.execute(query)).scalar() or ""
+
+
 async def count_by_status(connection: AsyncConnection) -> Mapping[int, int]:
     """How many messages are at each status. Reads the whole table: for tests and reports."""
     rows = await connection.execute(sa.select(table.c.status, sa.func.count()).group_by(table.c.status))
@@ -209,14 +213,14 @@ class Swept:
 
 
 async def sweep(
-    connection: AsyncConnection, shard: int, *, after: str, final_before: int, settled_before: int, limit: int
+    connection: AsyncConnection, *, after: str, final_before: int, settled_before: int, limit: int
 ) -> Swept:
-    """Look at the `limit` messages with the ids that follow `after`, and delete those of the shard that are old.
+    """Look at the `limit` messages with the ids that follow `after`, and delete those that are old.
 
     Read and failed ones made before `final_before`, delivered and received ones before `settled_before` (Unix
     milliseconds); those on their way stay.
     """
-    query = sa.select(table.c.id, table.c.shard, table.c.status, table.c.created_at).where(table.c.id > after)
+    query = sa.select(table.c.id, table.c.status, table.c.created_at).where(table.c.id > after)
     rows = list(await connection.execute(query.order_by(table.c.id).limit(limit)))
     before = {
         int(Status.READ): final_before,
@@ -224,7 +228,7 @@ async def sweep(
         int(Status.DELIVERED): settled_before,
         int(Status.RECEIVED): settled_before,
     }
-    old = [row.id for row in rows if row.shard == shard and row.created_at < before.get(row.status, 0)]
+    old = [row.id for row in rows if row.created_at < before.get(row.status, 0)]
     for page in pages(old):
         await connection.execute(table.delete().where(table.c.id.in_(page)))
         await group_messages.delete_receipts(connection, page)

@@ -9,15 +9,23 @@ lease has run out.
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
 
 import sqlalchemy as sa
+from prometheus_client import Counter
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from tidings.storage import types
+from tidings.storage import database_clock, types
+from tidings.storage.business import layouts, leases
+from tidings.storage.business.layouts import Layout
 from tidings.storage.business.tables import metadata
 from tidings.storage.database import insert_or_ignore
+
+log = logging.getLogger(__name__)
+
+LATE = Counter("tidings_shard_late_commits_total", "Commits refused because the shard has another owner", ["shard"])
 
 Value = TypeVar("Value")
 
@@ -31,6 +39,8 @@ table = sa.Table(
     sa.Column("heartbeat_at", types.milliseconds(), nullable=False),
     # Of those who have owned it: what `fence` writes.
     sa.Column("commits", sa.BigInteger, nullable=False, server_default="0"),
+    # Whom the last owner has given it up for; empty once somebody owns it.
+    sa.Column("successor", types.key(64), nullable=False, server_default=""),
     mysql_engine="InnoDB",
 )
 
@@ -41,11 +51,21 @@ class LeaseLost(Exception):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Lease:
-    """The right to write for one shard, as long as the row still has this epoch."""
+    """The right to write for one shard of so many, as long as the row still has this epoch.
+
+    layout: in which there are so many.
+    """
 
     shard: int
     owner: str
     epoch: int
+    shards: int = 1
+    layout: int = 0
+
+    @property
+    def is_first(self) -> bool:
+        """Is it that of the first shard, whose owner does what is done once for all?"""
+        return self.shard == 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -58,16 +78,30 @@ class Owner:
     epoch: int
 
 
-async def create_shards(connection: AsyncConnection, count: int) -> None:
-    """Make the rows of `count` shards that nobody owns yet; existing rows stay as they are."""
-    free = {"owner": "", "address": "", "epoch": 0, "heartbeat_at": 0, "commits": 0}
-    await connection.execute(insert_or_ignore(connection, table), [{"shard": n, **free} for n in range(count)])
+@dataclasses.dataclass(frozen=True, slots=True)
+class Standing:
+    """A shard as its row has it. owner: empty for one that nobody owns, `successor` is whom it was given up for then;
+    silence: seconds since the owner's last sign of life."""
+
+    shard: int
+    owner: str
+    successor: str
+    silence: float
+
+
+async def create_shards(connection: AsyncConnection, count: int) -> Layout:
+    """Make the rows of `count` shards that nobody owns yet; where there is a layout already, that one counts."""
+    layout = await layouts.create(connection, count)
+    free = {"owner": "", "address": "", "epoch": 0, "heartbeat_at": 0, "commits": 0, "successor": ""}
+    rows = [{"shard": n, **free} for n in range(layout.shards)]
+    await connection.execute(insert_or_ignore(connection, table), rows)
+    return layout
 
 
 async def claim(connection: AsyncConnection, shard: int, *, owner: str, address: str, silence: float) -> Lease | None:
     """Take a shard that is free, one's own, or whose owner has been silent for `silence` seconds; `None` otherwise."""
     await _lock(connection, shard)
-    now = _database_now(connection)
+    now = database_clock.now(connection)
     taken = await connection.execute(
         table.update()
         .where(
@@ -78,12 +112,14 @@ async def claim(connection: AsyncConnection, shard: int, *, owner: str, address:
                 table.c.heartbeat_at < now - int(silence * 1000),
             ),
         )
-        .values(owner=owner, address=address, epoch=table.c.epoch + 1, heartbeat_at=now)
+        .values(owner=owner, address=address, epoch=table.c.epoch + 1, heartbeat_at=now, successor="")
     )
     if taken.rowcount != 1:
         return None
     epoch = (await connection.execute(sa.select(table.c.epoch).where(table.c.shard == shard))).scalar_one()
-    return Lease(shard, owner, epoch)
+    layout = await layouts.find(connection)
+    await leases.begin(connection, shard, epoch, owner, layout.number)
+    return Lease(shard, owner, epoch, layout.shards, layout.number)
 
 
 async def renew(connection: AsyncConnection, lease: Lease) -> None:
@@ -92,18 +128,27 @@ async def renew(connection: AsyncConnection, lease: Lease) -> None:
     renewed = await connection.execute(
         table.update()
         .where(table.c.shard == lease.shard, table.c.epoch == lease.epoch)
-        .values(heartbeat_at=_database_now(connection))
+        .values(heartbeat_at=database_clock.now(connection))
     )
     if renewed.rowcount != 1:
         raise LeaseLost(f"shard {lease.shard} is no longer owned under epoch {lease.epoch}")
 
 
-async def release(connection: AsyncConnection, lease: Lease) -> None:
-    """Give the shard up at once; nothing happens when it was lost already."""
+async def release(connection: AsyncConnection, lease: Lease, *, successor: str = "") -> None:
+    """Give the shard up at once, for a successor who waits for it; nothing happens when it was lost already."""
     await connection.execute(
         table.update()
         .where(table.c.shard == lease.shard, table.c.epoch == lease.epoch)
-        .values(owner="", address="", heartbeat_at=0)
+        .values(owner="", address="", heartbeat_at=0, successor=successor)
+    )
+    await leases.end(connection, lease.shard, lease.epoch)
+
+
+async def expel_others(connection: AsyncConnection, lease: Lease) -> None:
+    """Whoever owns another shard has to claim it again before it commits anything: what it knows of the account is out
+    of date. Part of a transaction that begins with `fence`."""
+    await connection.execute(
+        table.update().where(table.c.shard != lease.shard, table.c.owner != "").values(epoch=table.c.epoch + 1)
     )
 
 
@@ -126,6 +171,8 @@ async def fence(connection: AsyncConnection, lease: Lease) -> None:
     else:
         owned = (await connection.execute(_FENCE, parameters)).rowcount == 1
     if not owned:
+        LATE.labels(lease.shard).inc()
+        log.warning("lease.late_commit", extra={"shard": lease.shard, "epoch": lease.epoch, "owner": lease.owner})
         raise LeaseLost(f"shard {lease.shard} is no longer owned under epoch {lease.epoch}")
 
 
@@ -151,17 +198,20 @@ async def list_owners(connection: AsyncConnection) -> Sequence[Owner]:
 
 async def list_silences(connection: AsyncConnection) -> Mapping[int, float]:
     """Seconds since the last heartbeat, by the database's clock, of each shard."""
-    now = _database_now(connection)
+    now = database_clock.now(connection)
     rows = await connection.execute(sa.select(table.c.shard, now - table.c.heartbeat_at))
     return {shard: float(milliseconds) / 1000 for shard, milliseconds in rows}
+
+
+async def list_standings(connection: AsyncConnection) -> Sequence[Standing]:
+    """Every shard in order."""
+    silence = database_clock.now(connection) - table.c.heartbeat_at
+    rows = await connection.execute(
+        sa.select(table.c.shard, table.c.owner, table.c.successor, silence).order_by(table.c.shard)
+    )
+    return [Standing(shard, owner, successor, silent / 1000) for shard, owner, successor, silent in rows]
 
 
 async def _lock(connection: AsyncConnection, shard: int) -> None:
     """Wait for the row. A statement's time is that of its begin: one that then waited would write an old heartbeat."""
     await connection.execute(sa.select(table.c.shard).where(table.c.shard == shard).with_for_update())
-
-
-def _database_now(connection: AsyncConnection) -> sa.ColumnElement[int]:
-    if connection.dialect.name == "sqlite":
-        return sa.literal_column("CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)", sa.BigInteger)
-    return sa.literal_column("TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000", sa.BigInteger)

@@ -1,0 +1,63 @@
+"""The number's own private pre-keys as one shard has them: in memory, and the others' from the database."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from coreapp.account.own_device import OwnDevice
+from tidings import e2ee
+from tidings.storage.business import accounts
+from tidings.storage.business.shards import Lease
+from tidings.storage.database import Database
+from tidings.wire import device
+from tidings.wire.device import Deliver
+
+log = logging.getLogger(__name__)
+
+
+class PreKeyPool:
+    """All shards share the number's pre-keys: the first one makes them, any may be sent a message that names one."""
+
+    def __init__(self, database: Database, own: OwnDevice, lease: Lease) -> None:
+        self._database = database
+        self._own = own
+        # The owner of the first shard has all lasting ones in memory, in the order in which they were made.
+        self._kinds = {accounts.ONE_TIME} if lease.is_first else {accounts.ONE_TIME, accounts.SIGNED, accounts.KYBER}
+
+    async def load(self, deliveries: Sequence[Deliver]) -> None:
+        """Have in memory the private keys that these name, as far as there are such."""
+        wanted: set[tuple[str, int]] = set()
+        for delivery in deliveries:
+            if delivery.kind == device.PREKEY:
+                wanted |= self._missing(delivery.body)
+        if not wanted:
+            return
+        account = self._own.number
+        rows = await self._database.query(lambda connection: accounts.list_prekeys_by_id(connection, account, wanted))
+        for row in rows:
+            try:
+                opened = self._own.sealer.open(row.sealed, (account, "", row.kind, row.key_id))
+            except e2ee.CorruptState:
+                # As if it had been used up.
+                log.exception("prekey.corrupt", extra={"number": account, "kind": row.kind, "key_id": row.key_id})
+            else:
+                self._own.add_prekey(row.kind, row.key_id, opened)
+
+    def _missing(self, body: bytes) -> set[tuple[str, int]]:
+        """Kind and id of the keys that a first message names and that are not here."""
+        try:
+            first = e2ee.PreKeySignalMessage.parse(body)
+        except e2ee.E2EEError:
+            # Whoever reads it says so.
+            return set()
+        own = self._own
+        return {
+            (kind, key_id)
+            for kind, key_id, known in (
+                (accounts.SIGNED, first.signed_prekey_id, own.signed_prekeys),
+                (accounts.ONE_TIME, first.prekey_id, own.prekeys),
+                (accounts.KYBER, first.kyber_prekey_id, own.kyber_prekeys),
+            )
+            if key_id is not None and key_id not in known and kind in self._kinds
+        }

@@ -1,0 +1,104 @@
+"""Sessions as the journal writes them, with the own one-time pre-keys that they used up."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Sequence
+from typing import Protocol
+
+from prometheus_client import Counter
+
+from tidings.storage.business import accounts, sessions
+from tidings.storage.database import Connection
+
+log = logging.getLogger(__name__)
+
+USED_TWICE = Counter(
+    "tidings_prekeys_used_twice_total", "Sessions given up because another one had used their one-time pre-key"
+)
+
+
+@dataclasses.dataclass(slots=True)
+class UsedPreKey:
+    """An own one-time pre-key that a peer's first message named. was_gone: another session had used it, as the commit
+    found; this one is not kept then."""
+
+    peer: str
+    key_id: int
+    was_gone: bool = False
+
+
+class SessionChange(Protocol):
+    """The fields of a change that are about sessions."""
+
+    account: str
+    dropped_sessions: Sequence[str]
+    whole_sessions: Sequence[sessions.Session]
+    sending_halves: Sequence[sessions.SendingHalf]
+    used_prekeys: Sequence[UsedPreKey]
+
+
+class SessionRows:
+    """Sessions that are written, in whole or their sending halves, and those that are forgotten before that.
+
+    A one-time pre-key is deleted by the transaction that keeps the session which used it: of two shards that use one at
+    the same time, the second keeps no session, and neither is held up by more than the other's commit.
+    """
+
+    def __init__(self, changes: Sequence[SessionChange]) -> None:
+        self._dropped: dict[str, list[str]] = {}
+        self._whole: dict[tuple[str, str], sessions.Session] = {}
+        self._sending: dict[tuple[str, str], sessions.SendingHalf] = {}
+        self._used: dict[str, list[UsedPreKey]] = {}
+        for change in changes:
+            if change.used_prekeys:
+                self._used.setdefault(change.account, []).extend(change.used_prekeys)
+            for peer in change.dropped_sessions:
+                self._whole.pop((change.account, peer), None)
+                self._sending.pop((change.account, peer), None)
+                self._dropped.setdefault(change.account, []).append(peer)
+            for session in change.whole_sessions:
+                self._whole[session.account, session.peer] = session
+                self._sending.pop((session.account, session.peer), None)
+            for half in change.sending_halves:
+                key = (half.account, half.peer)
+                if key in self._whole:
+                    self._whole[key] = dataclasses.replace(self._whole[key], sending=half.sending)
+                else:
+                    self._sending[key] = half
+
+    def __bool__(self) -> bool:
+        return bool(self._dropped or self._whole or self._sending or self._used)
+
+    async def write(self, connection: Connection) -> None:
+        for account, used in self._used.items():
+            await self._use_up(connection, account, used)
+        for account, peers in self._dropped.items():
+            await sessions.delete(connection, account, peers)
+        await sessions.save(connection, list(self._whole.values()))
+        await sessions.save_sending(connection, list(self._sending.values()))
+
+    async def _use_up(self, connection: Connection, account: str, used: Sequence[UsedPreKey]) -> None:
+        left = set(await accounts.take_one_time_prekeys(connection, account, [key.key_id for key in used]))
+        gone = []
+        for key in used:
+            if key.key_id in left:
+                left.discard(key.key_id)
+            else:
+                gone.append(key)
+        if not gone:
+            return
+        rows = await sessions.list_sessions(connection, account, [key.peer for key in gone])
+        stored = {row.peer: row for row in rows}
+        for key in gone:
+            mine = self._whole.get((account, key.peer))
+            if mine is not None and stored.get(key.peer) == mine:
+                # An earlier try of this very transaction was committed.
+                continue
+            key.was_gone = True
+            USED_TWICE.inc()
+            log.warning("prekey.used_twice", extra={"peer": key.peer, "key_id": key.key_id})
+            self._whole.pop((account, key.peer), None)
+            self._sending.pop((account, key.peer), None)
+            self._dropped.setdefault(account, []).append(key.peer)

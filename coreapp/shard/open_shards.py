@@ -1,0 +1,51 @@
+"""The shards that this process answers for at this moment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from coreapp.shard.shard import Shard
+from tidings.wire.addresses import shard_of
+
+
+class OpenShards:
+    """Shards by their numbers. Empty in a process that stands by."""
+
+    def __init__(self) -> None:
+        self._shards: dict[int, Shard] = {}
+        # Of the layout that they are part of.
+        self._count = 1
+
+    def __len__(self) -> int:
+        return len(self._shards)
+
+    def __iter__(self) -> Iterator[Shard]:
+        """In the order of their numbers."""
+        return iter([self._shards[number] for number in sorted(self._shards)])
+
+    @property
+    def numbers(self) -> list[int]:
+        return sorted(self._shards)
+
+    @property
+    def first(self) -> Shard | None:
+        """The one that does what is done once for all."""
+        return self._shards.get(0)
+
+    def get(self, number: int) -> Shard | None:
+        """The one of this number, if it is here."""
+        return self._shards.get(number)
+
+    def of(self, recipient: str) -> Shard | None:
+        """The one that a recipient's number belongs to, if it is here."""
+        return self._shards.get(shard_of(recipient, self._count))
+
+    def put(self, shard: Shard) -> None:
+        """It answers from now on."""
+        lease = shard.context.lease
+        self._count = lease.shards
+        self._shards[lease.shard] = shard
+
+    def remove(self, number: int) -> None:
+        """It does not answer any more."""
+        self._shards.pop(number, None)

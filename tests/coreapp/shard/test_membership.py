@@ -1,0 +1,115 @@
+"""Coreapps of an installation know of each other, and no two have one name."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+
+import pytest
+
+from coreapp.shard.membership import Membership, list_live
+from tests.coreapp.conftest import World
+from tests.coreapp.signals import soon
+from tidings.runtime.env import SettingsError
+from tidings.storage.business import leases, nodes
+from tidings.storage.business.nodes import Member, Node, Replaced
+from tidings.storage.business.shards import Standing
+
+
+def membership(world: World, name: str, address: str, heartbeat: float = 0.05) -> Membership:
+    settings = world.settings.model_copy(update={"node": name, "heartbeat_seconds": heartbeat})
+    return Membership(world.database, settings, lambda: address)
+
+
+async def listed(world: World) -> list[str]:
+    async with world.database.reading() as connection:
+        return [member.node.name for member in await nodes.list_members(connection)]
+
+
+async def test_processes_are_listed_from_their_start_to_their_planned_end(world: World) -> None:
+    first = await world.start(node="first")
+    await world.start(node="second", owned=False)
+    await soon_listed(world, "first", "second")
+    await first.stopped()
+    assert await listed(world) == ["second"]
+
+
+async def test_a_second_process_of_a_name_is_refused_while_the_first_gives_signs_of_life(world: World) -> None:
+    # Somebody listens there, and it is not us.
+    server = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)
+    first = membership(world, "one", f"127.0.0.1:{server.sockets[0].getsockname()[1]}")
+    await first.join(asyncio.Event())
+    stop = asyncio.Event()
+    beating = asyncio.create_task(first.keep(stop))
+    with pytest.raises(SettingsError, match="another Coreapp of this installation runs under the name one"):
+        await membership(world, "one", "127.0.0.1:2").join(asyncio.Event())
+    stop.set()
+    await beating
+    # It has died: no sign of life comes any more.
+    await membership(world, "one", "127.0.0.1:2").join(asyncio.Event())
+    server.close()
+
+
+async def test_a_process_that_restarts_where_it_was_need_not_wait_for_its_dead_namesake(world: World) -> None:
+    await membership(world, "one", "127.0.0.1:1", heartbeat=600.0).join(asyncio.Event())
+    async with asyncio.timeout(5):
+        # At its own address, and at another while nobody listens at the old one.
+        await membership(world, "one", "127.0.0.1:1", heartbeat=600.0).join(asyncio.Event())
+        await membership(world, "one", "127.0.0.1:2", heartbeat=600.0).join(asyncio.Event())
+
+
+async def test_a_process_whose_name_another_has_taken_says_so(world: World) -> None:
+    first = membership(world, "one", "127.0.0.1:1")
+    await first.join(asyncio.Event())
+    await membership(world, "one", "127.0.0.1:1").join(asyncio.Event())
+    await first.keep(asyncio.Event())
+    with pytest.raises(Replaced, match="one"):
+        first.replaced.result()
+
+
+async def test_a_process_that_was_forgotten_is_listed_again(world: World) -> None:
+    first = membership(world, "one", "127.0.0.1:1")
+    await first.join(asyncio.Event())
+    async with world.database.transaction() as connection:
+        await nodes.forget_lost(connection, -1.0)
+    assert await listed(world) == []
+    stop = asyncio.Event()
+    beating = asyncio.create_task(first.keep(stop))
+    await soon_listed(world, "one")
+    stop.set()
+    await beating
+
+
+async def soon_listed(world: World, *names: str) -> None:
+    async with asyncio.timeout(10):
+        while await listed(world) != list(names):  # noqa: ASYNC110 (the table has to be asked)
+            await asyncio.sleep(0.01)
+
+
+def test_whoever_is_silent_or_has_lost_a_shard_is_given_none() -> None:
+    def member(name: str, silence: float) -> Member:
+        return Member(Node(name, "x", "h:1", 1.0), 0, 0, silence)
+
+    standings = [Standing(0, "a", "", 0.1), Standing(1, "b", "", 31.0)]
+    members = [member("a", 2.0), member("b", 0.1), member("c", 3.5), member("d", 0.0)]
+    assert list_live(members, standings, silence=30.0) == {"a", "d"}
+
+
+async def test_the_log_of_leases_tells_who_owned_a_shard_and_never_two_at_a_time(world: World) -> None:
+    first = await world.start(node="first")
+    second = await world.start(node="second", owned=False)
+    await first.stopped()
+    await world.owner(second)
+    await second.killed()
+    third = await world.start(node="third")
+    async with world.database.reading() as connection:
+        found = await leases.list_tenures(connection)
+    assert [(tenure.owner, tenure.epoch, tenure.ending) for tenure in found] == [
+        ("first", 1, leases.RELEASED),
+        ("second", 2, leases.TAKEN),
+        ("third", 3, ""),
+    ]
+    for before, after in itertools.pairwise(found):
+        assert before.claimed_at <= before.ended_at <= after.claimed_at
+    assert found[-1].ended_at == 0
+    await soon(lambda: third.node.owned.is_set())
