@@ -48,19 +48,20 @@ class Authority:
         """The directory's authority, and whether it was made now. Raises `Failure` and `OSError`."""
         private_files.make_directory(directory)
         path, key_path = directory / f"{AUTHORITY}.pem", directory / f"{AUTHORITY}.key"
-        if not path.exists() and not key_path.exists():
-            key = ec.generate_private_key(ec.SECP256R1())
-            certificate = _certify(_name("Tidings authority"), key, None, (key, []), now, AUTHORITY_DAYS * _DAY)
-            _write(directory, AUTHORITY, key, certificate)
-            return cls(directory, key=key, certificate=certificate, now=now), True
         try:
-            loaded = serialization.load_pem_private_key(key_path.read_bytes(), None)
+            if not path.exists():
+                # A key alone is there when the process ended before its certificate was.
+                key = _load_key(key_path) if key_path.exists() else ec.generate_private_key(ec.SECP256R1())
+                certificate = _certify(_name("Tidings authority"), key, None, (key, []), now, AUTHORITY_DAYS * _DAY)
+                _write(directory, AUTHORITY, key, certificate)
+                return cls(directory, key=key, certificate=certificate, now=now), True
+            loaded = _load_key(key_path)
             certificate = x509.load_pem_x509_certificate(path.read_bytes())
         except FileNotFoundError as error:
             raise Failure(f"{error.filename} is missing: certificates are made where the authority's key is") from error
         except (ValueError, TypeError) as error:
             raise Failure(f"{path} or {key_path} cannot be read: {str(error)[:100]}") from error
-        if not isinstance(loaded, ec.EllipticCurvePrivateKey) or loaded.public_key() != certificate.public_key():
+        if loaded.public_key() != certificate.public_key():
             raise Failure(f"{key_path} is not the key of {path}")
         if certificate.not_valid_after_utc <= now:
             raise Failure(f"{path} has ended: move it and {key_path} away, and give every process the new ones")
@@ -98,6 +99,14 @@ class Authority:
         except (ValueError, TypeError, InvalidSignature, x509.ExtensionNotFound):
             return False
         return list(held) == list(names) and present.not_valid_after_utc - self._now > RENEW_DAYS * _DAY
+
+
+def _load_key(path: Path) -> ec.EllipticCurvePrivateKey:
+    """Raises `OSError`, `ValueError` and `TypeError`."""
+    key = serialization.load_pem_private_key(path.read_bytes(), None)
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise ValueError("not a key of an elliptic curve")
+    return key
 
 
 def _certify(

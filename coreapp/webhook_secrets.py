@@ -42,8 +42,14 @@ class WebhookSecrets:
         self._safe = safe
 
     async def find(self, connection: Connection, *, for_update: bool = False) -> Sequence[WebhookSecret]:
-        """Newest first. Raises `UnreadableSecret`."""
+        """Newest first. Raises `UnreadableSecret`.
+
+        for_update: nobody else changes them before the transaction ends.
+        """
         kind = certificates.WEBHOOK_SECRETS
+        if for_update:
+            # A row that is not there cannot be locked: two first rotations at once would both go on from none.
+            await certificates.add_certificate_if_missing(connection, self._account, kind, self._seal([self.first]))
         sealed = await certificates.find_certificate(connection, self._account, kind, for_update=for_update)
         if sealed is None:
             return [self.first]
@@ -56,8 +62,11 @@ class WebhookSecrets:
 
     async def keep(self, connection: Connection, secrets: Sequence[WebhookSecret]) -> None:
         """From now on these."""
-        sealed = self._safe.seal(self._account, WEBHOOK_SECRETS, msgspec.json.encode(secrets))
-        await certificates.set_certificate(connection, self._account, certificates.WEBHOOK_SECRETS, sealed)
+        kind = certificates.WEBHOOK_SECRETS
+        await certificates.set_certificate(connection, self._account, kind, self._seal(secrets))
+
+    def _seal(self, secrets: Sequence[WebhookSecret]) -> bytes:
+        return self._safe.seal(self._account, WEBHOOK_SECRETS, msgspec.json.encode(secrets))
 
 
 def in_force(secrets: Sequence[WebhookSecret], now: int) -> Sequence[WebhookSecret]:

@@ -87,6 +87,19 @@ def test_what_is_there_stays_until_it_ends_soon_or_its_hosts_change(
     assert made("robots") == ["robots"]
 
 
+def test_an_authority_whose_making_was_cut_short_is_made_with_the_key_that_is_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(tmp_path, "webapp") == 0
+    key = (tmp_path / "ca.key").read_bytes()
+    (tmp_path / "ca.pem").unlink()
+    assert run(tmp_path, "coreapp") == 0
+    assert (tmp_path / "ca.key").read_bytes() == key
+    authority = x509.load_pem_x509_certificate((tmp_path / "ca.pem").read_bytes())
+    for name in ("webapp", "coreapp"):
+        x509.load_pem_x509_certificate((tmp_path / f"{name}.pem").read_bytes()).verify_directly_issued_by(authority)
+
+
 def test_what_cannot_be_is_said_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def said(*words: object) -> str:
         assert run(*words) == 1
@@ -97,6 +110,7 @@ def test_what_cannot_be_is_said_in_a_line(tmp_path: Path, capsys: pytest.Capture
     assert "no host name" in said(tmp_path, "webapp=ünïcode")
     assert "--days" in said(tmp_path, "--days", 0)
     other = Authority().issue("other")
+    assert run(tmp_path) == 0
     (tmp_path / "ca.key").write_bytes(other[0])
     assert "is not the key of" in said(tmp_path)
     (tmp_path / "ca.key").unlink()

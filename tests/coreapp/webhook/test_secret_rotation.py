@@ -1,0 +1,37 @@
+"""Secrets that sign callbacks, in the database."""
+
+from __future__ import annotations
+
+import asyncio
+
+from coreapp import webhook_secrets
+from coreapp.webhook_secrets import RotationPending, WebhookSecrets
+from tests.conftest import DatabaseFactory
+from tidings.e2ee.installation_secrets import SecretSealer
+from tidings.storage.database import Connection
+
+FIRST, SECOND, THIRD = ("whsec_" + letters * 8 for letters in ("QUJD", "REVG", "R0hJ"))
+
+
+async def test_of_two_first_rotations_at_once_one_finds_the_other_pending(database_factory: DatabaseFactory) -> None:
+    database = await database_factory("business")
+    kept = WebhookSecrets("15550000000", FIRST, SecretSealer(bytes(32)))
+
+    async def rotate(fresh: str) -> bool:
+        async def work(connection: Connection) -> None:
+            found = await kept.find(connection, for_update=True)
+            # Whoever is let in meanwhile has its turn here.
+            await asyncio.sleep(0)
+            await kept.keep(connection, webhook_secrets.rotated(found, fresh, now=1, retires_at=1000))
+
+        try:
+            await database.persist(work)
+        except RotationPending:
+            return False
+        return True
+
+    done = await asyncio.gather(rotate(SECOND), rotate(THIRD))
+    assert sorted(done) == [False, True]
+    async with database.reading() as connection:
+        secrets = [entry.secret for entry in await kept.find(connection)]
+    assert secrets == [SECOND if done[0] else THIRD, FIRST]
