@@ -27,6 +27,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "tidings.media": ("tidings.runtime",),
     "tidings.storage": ("tidings.runtime",),
     "tidings.keys": ("tidings.e2ee", "tidings.storage", "tidings.runtime"),
+    "tidings.changes": ("tidings.storage", "tidings.runtime"),
     "cli": ("tidings", *PROCESSES),
     "migrations": ("tidings.storage",),
     "harness": ("tidings",),

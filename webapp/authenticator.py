@@ -17,9 +17,10 @@ from tidings.runtime.http1 import VISITOR
 from tidings.runtime.lru import LRU
 from tidings.runtime.strangers import key_of
 from tidings.runtime.token_buckets import TokenBuckets
-from webapp import dependencies, headers, ratelimit
+from webapp import dependencies, headers
 from webapp.errors import AdministratorRequired, RateLimitExceeded, Unauthenticated
-from webapp.ratelimit import TokenBucket
+from webapp.rate_limits import buckets
+from webapp.rate_limits.shares import Share
 from webapp.tokens import Caller, Tokens
 
 # Wrong API keys of one address, a second and at once. To compare one costs nothing, so this is for guessing alone.
@@ -37,17 +38,22 @@ LIMITED = Counter("tidings_api_rate_limited_total", "Calls refused by a rate lim
 class Limit:
     """The rate limit of one endpoint, which no other endpoint touches."""
 
-    def __init__(self, endpoint: str, bucket: TokenBucket) -> None:
-        self._endpoint = endpoint
-        self._bucket = bucket
-        self._limited = LIMITED.labels(endpoint)
+    def __init__(self, share: Share) -> None:
+        self.share = share
+        self._limited = LIMITED.labels(share.name)
+
+    async def admit(self) -> None:
+        """Count one call. Raises `RateLimitExceeded` when there were too many."""
+        if self.share.is_short():
+            await self.share.replenished()
+        self.spend()
 
     def spend(self) -> None:
-        """Count one call. Raises `RateLimitExceeded` when there were too many."""
-        wait = self._bucket.take()
+        """The same without asking other Webapps for what they may have left. Raises `RateLimitExceeded`."""
+        wait = self.share.take()
         if wait:
             self._limited.inc()
-            raise RateLimitExceeded(f"over the rate limit of {self._endpoint}", retry_after=ratelimit.retry_after(wait))
+            raise RateLimitExceeded(f"over the rate limit of {self.share.name}", retry_after=buckets.retry_after(wait))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -107,17 +113,13 @@ class Authenticator:
         # Whoever is behind the same address as a monitor cannot keep it out.
         if wait and address not in self._monitors:
             LIMITED_KEYS.inc()
-            raise RateLimitExceeded(
-                "too many wrong API keys from this address", retry_after=ratelimit.retry_after(wait)
-            )
+            raise RateLimitExceeded("too many wrong API keys from this address", retry_after=buckets.retry_after(wait))
         if self._api_key and hmac.compare_digest(key, self._api_key):
             self._monitors.put(address, True)
             return
         if wait:
             LIMITED_KEYS.inc()
-            raise RateLimitExceeded(
-                "too many wrong API keys from this address", retry_after=ratelimit.retry_after(wait)
-            )
+            raise RateLimitExceeded("too many wrong API keys from this address", retry_after=buckets.retry_after(wait))
         self._wrong_keys.add(address)
         raise Unauthenticated("wrong API key")
 

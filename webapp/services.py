@@ -13,6 +13,7 @@ from typing import Any
 from fastapi import FastAPI
 
 import webapp.app
+from tidings.changes.watch import Watch
 from tidings.e2ee.installation_secrets import SecretSealer
 from tidings.egress.guard import EgressGuard
 from tidings.keys import checks
@@ -44,11 +45,13 @@ from webapp.idempotency import FirstAnswers
 from webapp.media.references import References
 from webapp.media.service import MediaStore
 from webapp.media_providers.service import ProviderList
+from webapp.membership import Membership
 from webapp.messages.received import ReceivedMessages
 from webapp.messages.service import Messages
 from webapp.metrics.service import ProcessMetrics
 from webapp.profile.service import Profile
-from webapp.ratelimit import TokenBucket
+from webapp.rate_limits.leases import Leases
+from webapp.rate_limits.shares import Share
 from webapp.settings import Settings
 from webapp.stats.service import Stats
 from webapp.stickerpacks.service import Stickerpacks
@@ -76,7 +79,17 @@ class Ready:
     port: int
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Common:
+    """What the Webapps of an installation have in common: who is there, the rate limits, what each keeps in memory."""
+
+    membership: Membership
+    leases: Leases
+    limits: RateLimits
+    changes: Watch
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
     """The parts that `run` starts and tests look at."""
 
@@ -91,19 +104,15 @@ class Parts:
     certificates: CertificateWatch
     metrics: ProcessMetrics
     door: Door
+    common: Common
 
 
 def assemble(settings: Settings, database: Database, shard_map: ShardMap, hasher: Hasher, clock: Clock) -> Parts:
     """Every part, none started. Raises `UnusableCertificate`."""
     calls = exposure.link_calls(settings.tls_files, settings.plaintext)
+    common = _common(settings, database, clock)
     tokens = Tokens(database, settings.secrets.jwt_key, clock)
-    links = CoreappLinks(
-        shard_map,
-        settings.secrets.link_key,
-        patience=settings.coreapp_patience,
-        timeout=settings.coreapp_timeout,
-        calls=calls,
-    )
+    links = _links(settings, shard_map, calls)
     logins = wiring.wire(database, settings.account, settings.first_password, tokens=tokens, hasher=hasher, clock=clock)
     templates = Templates(database, settings.account, clock)
     safe = SecretSealer(*settings.secrets.settings_key.keys, read=settings.secrets.settings_key.read)
@@ -116,7 +125,7 @@ def assemble(settings: Settings, database: Database, shard_map: ShardMap, hasher
     app = webapp.app.create(
         [
             authenticator,
-            _rate_limits(settings, clock),
+            common.limits,
             BodyLimit(settings.max_body),
             logins.users,
             templates,
@@ -137,24 +146,61 @@ def assemble(settings: Settings, database: Database, shard_map: ShardMap, hasher
         open_metrics=is_local and not settings.api_key,
         only_login=logins.only_login,
     )
-    certificates = CertificateWatch([calls.context, database.tls], clock)
-    watch = RevocationWatch(tokens, clock)
-    door = Door(
+    return Parts(
+        app=app,
+        links=links,
+        tokens=tokens,
+        watch=RevocationWatch(tokens, clock),
+        logins=logins,
+        templates=templates,
+        hasher=hasher,
+        tls=tls,
+        certificates=CertificateWatch([calls.context, database.tls], clock),
+        metrics=metrics,
+        door=_door(settings, authenticator, logins, clock=clock),
+        common=common,
+    )
+
+
+def _common(settings: Settings, database: Database, clock: Clock) -> Common:
+    leases = Leases(database, clock)
+
+    def share(name: str, rate: float, burst: float) -> Share:
+        return Share(name, rate, burst, clock=clock, wake=leases.wake)
+
+    messages = share("messages", settings.messages_rate, settings.messages_burst)
+    marks = share("marks", settings.messages_rate, settings.messages_burst)
+    contacts = share("contacts", settings.contacts_rate, settings.contacts_burst)
+    leases.serve(messages, marks, contacts)
+    membership = Membership(database, f"{settings.node}:{settings.address[1]}", leases.set_members)
+    changes = Watch(database)
+    changes.look(membership.look)
+    return Common(
+        membership=membership,
+        leases=leases,
+        limits=RateLimits(messages=Limit(messages), marks=Limit(marks), contacts=Limit(contacts)),
+        changes=changes,
+    )
+
+
+def _links(settings: Settings, shard_map: ShardMap, calls: exposure.LinkCalls) -> CoreappLinks:
+    return CoreappLinks(
+        shard_map,
+        settings.secrets.link_key,
+        patience=settings.coreapp_patience,
+        timeout=settings.coreapp_timeout,
+        calls=calls,
+    )
+
+
+def _door(settings: Settings, authenticator: Authenticator, logins: Logins, *, clock: Clock) -> Door:
+    return Door(
         settings.strangers,
         clock,
         connections=http_server.affordable(settings.connections),
         trusted=settings.trusted_proxies,
         recognise=lambda header: authenticator.recognises(header) or logins.credentials.recognises(header),
         tls=settings.tls,
-    )
-    return Parts(app, links, tokens, watch, logins, templates, hasher, tls, certificates, metrics, door)
-
-
-def _rate_limits(settings: Settings, clock: Clock) -> RateLimits:
-    return RateLimits(
-        messages=Limit("messages", TokenBucket(settings.messages_rate, settings.messages_burst, clock)),
-        marks=Limit("marks", TokenBucket(settings.messages_rate, settings.messages_burst, clock)),
-        contacts=Limit("contacts", TokenBucket(settings.contacts_rate, settings.contacts_burst, clock)),
     )
 
 
@@ -216,6 +262,7 @@ async def run(
         prepare_media(settings.media_dir)
         shard_map = FixedShardMap(*settings.coreapp) if settings.coreapp else DatabaseShardMap(database)
         parts = assemble(settings, database, shard_map, hasher, SystemClock())
+        await parts.common.membership.start()
         made = await parts.logins.start()
         if made:
             show(SHOWN_ONCE.format(made))
@@ -235,6 +282,7 @@ async def run(
         parts.metrics.watch(http.load)
         services: list[service.Service] = [parts.links, parts.watch, parts.logins.upkeep, parts.logins.first_start]
         services += [parts.templates, parts.certificates]
+        services += [parts.common.membership, parts.common.leases, parts.common.changes]
         if parts.tls is not None:
             services.append(parts.tls)
         await service.run_services([*services, http], stop)

@@ -70,6 +70,7 @@ class Settings(settings.ProcessSettings):
 
     data_dir:         whose free space `/v1/support` reports.
     address:          where the API listens; port 0 takes a free one.
+    node:             its name for people, with the port.
     account:          the business number that this installation sends from.
     api_key:          opens health and metrics besides a token; empty is none.
     messages_rate, contacts_rate: requests a second, 0 is unlimited; the bursts are how many may come at once.
@@ -88,6 +89,7 @@ class Settings(settings.ProcessSettings):
     """
 
     address: env.Address = env.variable("TIDINGS_API_ADDRESS", "127.0.0.1:9090")
+    node: str = env.variable("WEBAPP_HOSTNAME", socket.gethostname())
     account: settings.BusinessNumber = settings.BUSINESS_NUMBER
     database: Annotated[DatabaseSettings, settings.database("business")] = env.MADE
     secrets: Annotated[WebappSecrets, env.made(_secrets)] = env.MADE

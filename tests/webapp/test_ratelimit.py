@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from tests.webapp.conftest import Serve, Served, code
 from tidings.runtime.clock import ManualClock
-from webapp import ratelimit
-from webapp.ratelimit import TokenBucket
+from webapp.rate_limits import buckets
+from webapp.rate_limits.buckets import TokenBucket
 
 
 def test_a_burst_is_let_through_and_then_the_rate() -> None:
@@ -52,12 +52,12 @@ def test_whoever_waits_as_long_as_told_gets_a_token(rate: float) -> None:
     clock = ManualClock()
     bucket = TokenBucket(rate, 1, clock)
     bucket.take()
-    clock.advance(ratelimit.retry_after(bucket.take()))
+    clock.advance(buckets.retry_after(bucket.take()))
     assert bucket.take() == 0
 
 
 def test_retry_after_is_whole_seconds_and_at_least_one() -> None:
-    assert [ratelimit.retry_after(seconds) for seconds in (0.001, 1, 1.01, 12)] == [1, 1, 2, 12]
+    assert [buckets.retry_after(seconds) for seconds in (0.001, 1, 1.01, 12)] == [1, 1, 2, 12]
 
 
 async def spend(api: Served, path: str, count: int) -> list[int]:

@@ -24,7 +24,7 @@ Service = Annotated[ContactChecks, part(ContactChecks)]
 
 async def limited(request: Request, caller: AnyCaller) -> Caller:
     """Any caller, within the rate limit."""
-    find(request, RateLimits).contacts.spend()
+    await find(request, RateLimits).contacts.admit()
     return caller
 
 

@@ -25,14 +25,17 @@ Service = Annotated[Messages, part(Messages)]
 
 async def limited(request: Request, caller: AnyCaller) -> Caller:
     """Any caller, within the rate limit of marks."""
-    find(request, RateLimits).marks.spend()
+    await find(request, RateLimits).marks.admit()
     return caller
 
 
 async def send_message(request: Request) -> Response:
     # The hot route does by itself what dependencies do elsewhere (docs/decisions/0011).
     caller = await find(request, Authenticator).caller(request)
-    find(request, RateLimits).messages.spend()
+    limit = find(request, RateLimits).messages
+    if limit.share.is_short():
+        await limit.share.replenished()
+    limit.spend()
     body = await bodies.read_json(request, limit=find(request, BodyLimit).bytes)
     message = schemas.read(body)
     key = idempotency.key_of(request)

@@ -21,8 +21,8 @@ from tidings.runtime.token_buckets import TokenBuckets
 from tidings.storage.business import login_buckets, login_origins
 from tidings.storage.business.login_origins import Origin
 from tidings.storage.database import Connection, Database, DatabaseError
-from webapp import ratelimit
 from webapp.errors import RateLimitExceeded
+from webapp.rate_limits import buckets
 
 log = logging.getLogger(__name__)
 
@@ -180,5 +180,5 @@ def _refusal(waits: dict[str, float]) -> RateLimitExceeded:
     LIMITED.labels(by).inc()
     return RateLimitExceeded(
         "too many passwords are tried for this user, from this address or in all",
-        retry_after=ratelimit.retry_after(waits[by]),
+        retry_after=buckets.retry_after(waits[by]),
     )

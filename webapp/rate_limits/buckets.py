@@ -1,8 +1,4 @@
-"""Token buckets: how many requests of one kind are let through a second.
-
-A bucket is per Webapp process today. To hold for an installation of several Webapps, each gets its share, a bucket of
-`rate / webapps` and `burst / webapps`, made again when the number of live Webapps changes; the bucket itself stays.
-"""
+"""A token bucket: how many requests of one kind are let through a second."""
 
 from __future__ import annotations
 
@@ -16,11 +12,12 @@ class TokenBucket:
 
     __slots__ = ("_burst", "_clock", "_filled_at", "_rate", "_tokens")
 
-    def __init__(self, rate: float, burst: float, clock: Clock) -> None:
+    def __init__(self, rate: float, burst: float, clock: Clock, *, tokens: float = math.inf) -> None:
+        """tokens: that it has at first; full otherwise."""
         self._rate = rate
         self._burst = max(burst, 1.0)
         self._clock = clock
-        self._tokens = self._burst
+        self._tokens = min(tokens, self._burst)
         self._filled_at = clock.monotonic()
 
     def take(self) -> float:

@@ -1,0 +1,197 @@
+"""The rate limits hold for the installation, whatever the share of each Webapp."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Sequence
+
+import pytest
+
+from harness import metrics
+from tidings.changes.watch import Watch
+from tidings.runtime.clock import ManualClock
+from tidings.storage.business import rate_limits
+from tidings.storage.business.rate_limits import Wanted, grant
+from tidings.storage.database import Database
+from webapp.membership import Membership
+from webapp.rate_limits.leases import Leases
+from webapp.rate_limits.shares import Share
+
+RATE = BURST = 80
+STEP = 0.005  # seconds
+
+
+class Fleet:
+    """Webapps that share one bucket of a real database, by a clock that the test moves."""
+
+    def __init__(self, database: Database, count: int, *, rate: float = RATE, burst: float = BURST) -> None:
+        self.clock = ManualClock()
+        self.chance = random.Random(1)
+        self.leases = [
+            Leases(database, self.clock, database_now=lambda: int(self.clock.now() * 1_000_000)) for _ in range(count)
+        ]
+        self.shares: list[Share] = []
+        for leases in self.leases:
+            share = Share("messages", rate, burst, clock=self.clock, wake=leases.wake, chance=self.chance.uniform)
+            leases.serve(share)
+            leases.set_members(count)
+            self.shares.append(share)
+        self.accepted = [0] * count
+        self.refused = [0] * count
+
+    async def request(self, webapp: int) -> None:
+        share = self.shares[webapp]
+        if share.is_short():
+            waiting = asyncio.create_task(share.replenished())
+            await asyncio.sleep(0)
+            await self.leases[webapp].run_once()
+            await waiting
+        if share.take() == 0:
+            self.accepted[webapp] += 1
+        else:
+            self.refused[webapp] += 1
+
+    async def load(self, rates: Sequence[float], seconds: float) -> None:
+        """Requests a second at each, spread by chance."""
+        for _ in range(round(seconds / STEP)):
+            for webapp, rate in enumerate(rates):
+                count = int(rate * STEP) + (self.chance.random() < rate * STEP % 1)
+                for _ in range(count):
+                    await self.request(webapp)
+                if self.shares[webapp].due_at() <= self.clock.monotonic():
+                    await self.leases[webapp].run_once()
+            self.clock.advance(STEP)
+
+    def forget(self) -> None:
+        self.accepted = [0] * len(self.accepted)
+        self.refused = [0] * len(self.refused)
+
+
+@pytest.fixture
+async def database(database_factory: Callable[[str], Awaitable[Database]]) -> Database:
+    return await database_factory("business")
+
+
+@pytest.mark.parametrize("database_engine", ["sqlite", "mariadb"])
+@pytest.mark.parametrize(
+    "rates",
+    [[200], [100, 100], [200, 0], [200, 20], [50] * 4, [0, 200, 0, 0], [200, 60, 30, 10]],
+    ids=lambda rates: "-".join(map(str, rates)),
+)
+async def test_80_a_second_are_accepted_whatever_the_share_of_each(
+    database: Database, database_engine: str, rates: list[float]
+) -> None:
+    fleet = Fleet(database, len(rates))
+    await fleet.load(rates, 3)
+    assert sum(fleet.accepted) <= BURST + 3 * RATE, "whatever is held in advance was taken of the bucket"
+    fleet.forget()
+    taken = metrics.value("tidings_api_rate_leases_total", result="ok")
+    await fleet.load(rates, 4)
+    assert sum(fleet.accepted) == pytest.approx(4 * RATE, rel=0.05)
+    busy = sum(rate > 0 for rate in rates)
+    if busy == len(rates) > 1:
+        assert min(fleet.accepted) > 0, "nobody is starved"
+    statements = metrics.value("tidings_api_rate_leases_total", result="ok") - taken
+    assert statements <= (busy * 4 * 12 if len(rates) > 1 else 0), "alone, none; else a few a second"
+
+
+async def test_nobody_is_refused_below_the_limit(database: Database) -> None:
+    fleet = Fleet(database, 4)
+    await fleet.load([30, 20, 10, 2], 5)
+    assert sum(fleet.refused) == 0
+
+
+async def test_the_load_may_move_from_one_webapp_to_another(database: Database) -> None:
+    fleet = Fleet(database, 2)
+    await fleet.load([400, 0], 1.5)
+    fleet.forget()
+    for rates in ([0, 400], [400, 0], [0, 400], [200, 200]):
+        await fleet.load(rates, 1)
+    assert sum(fleet.accepted) == pytest.approx(4 * RATE, rel=0.05)
+
+
+async def test_a_burst_at_one_of_several_is_accepted_as_at_the_only_one(database: Database) -> None:
+    fleet = Fleet(database, 4)
+    await fleet.load([0] * 4, 0.5)
+    for _ in range(200):
+        await fleet.request(2)
+    # The others hold two each, for whoever comes there.
+    assert BURST - 3 * 2 <= fleet.accepted[2] <= BURST
+
+
+async def test_a_limit_of_few_a_second_holds_too(database: Database) -> None:
+    fleet = Fleet(database, 2, rate=2, burst=2)
+    await fleet.load([20, 20], 2)
+    fleet.forget()
+    await fleet.load([20, 20], 10)
+    assert sum(fleet.accepted) == pytest.approx(20, abs=1)
+
+
+async def test_alone_a_webapp_behaves_as_ever_and_asks_nobody(database: Database) -> None:
+    fleet = Fleet(database, 1, rate=2, burst=3)
+    assert [fleet.shares[0].take() for _ in range(4)] == [0, 0, 0, 0.5]
+    assert not fleet.shares[0].is_short()
+    assert fleet.shares[0].wanted() is None
+
+
+async def test_while_the_database_is_away_each_goes_on_with_the_share_that_it_had(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fleet = Fleet(database, 2)
+    await fleet.load([300, 30], 8)
+    before = list(fleet.accepted)
+
+    async def away(*_: object, **__: object) -> None:
+        raise ConnectionError("the database is away")
+
+    fleet.forget()
+    with monkeypatch.context() as context:
+        context.setattr(rate_limits, "take", away)
+        await fleet.load([300, 30], 8)
+    assert sum(fleet.accepted) == pytest.approx(8 * RATE, rel=0.15)
+    assert fleet.accepted[0] == pytest.approx(before[0] - BURST, rel=0.15)
+    fleet.forget()
+    await fleet.load([0, 300], 1)
+    fleet.forget()
+    await fleet.load([0, 300], 4)
+    assert sum(fleet.accepted) == pytest.approx(4 * RATE, rel=0.05), "and takes of the bucket when it is back"
+
+
+async def test_one_that_is_alone_again_has_the_whole_bucket_and_no_more(database: Database) -> None:
+    fleet = Fleet(database, 2)
+    await fleet.load([300, 300], 1)
+    fleet.leases[0].set_members(1)
+    fleet.forget()
+    await fleet.load([300, 0], 2)
+    assert fleet.accepted[0] == pytest.approx(2 * RATE, rel=0.1)
+    assert not fleet.shares[0].is_short()
+
+
+def test_a_bucket_gives_what_it_holds_and_gains_by_time() -> None:
+    wanted = Wanted("messages", 100, rate=80, burst=80)
+    tokens, full_at = grant(wanted, 0, 1_000_000_000)
+    assert tokens == 80
+    assert grant(wanted, full_at, 1_000_000_000) == (0, full_at)
+    assert grant(wanted, full_at, 1_000_500_000)[0] == 40
+    assert grant(wanted, full_at, 1_009_000_000)[0] == 80
+    # Whatever another clock wrote, it is full again after a second.
+    _, mended = grant(wanted, 10**18, 1_000_000_000)
+    assert mended == 1_001_000_000
+
+
+async def test_webapps_know_how_many_they_are(database: Database) -> None:
+    seen: list[list[int]] = [[], []]
+    first, second = (Membership(database, f"host:{n}", seen[n].append) for n in range(2))
+    watch = Watch(database)
+    watch.look(first.look)
+    await first.start()
+    await second.start()
+    assert seen == [[], [2]], "whoever comes second knows at once"
+    await watch.run_once()
+    assert seen == [[2], [2]]
+    stop = asyncio.Event()
+    stop.set()
+    await second.run(stop)
+    await watch.run_once()
+    assert seen[0] == [2, 1]

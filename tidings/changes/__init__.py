@@ -1,0 +1,1 @@
+"""Noticing what other processes changed."""

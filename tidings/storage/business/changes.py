@@ -1,0 +1,44 @@
+"""Versions of what processes keep in memory: whoever changes something raises its version in the same transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from tidings.storage import types
+from tidings.storage.business.tables import metadata
+from tidings.storage.database import insert_or_ignore
+
+# Application settings, webhook secrets and authorities; the API's certificate; templates; revoked tokens; addresses
+# from which users log in.
+SETTINGS = "settings"
+CERTIFICATES = "certificates"
+TEMPLATES = "templates"
+TOKENS = "tokens"
+LOGINS = "logins"
+
+table = sa.Table(
+    "changes",
+    metadata,
+    sa.Column("subject", types.key(32), primary_key=True),
+    sa.Column("version", sa.BigInteger, nullable=False),
+    mysql_engine="InnoDB",
+)
+
+
+async def note(connection: AsyncConnection, subject: str) -> None:
+    """Raise the version of what this transaction changes, as its last statement: others that change it wait."""
+    raised = await connection.execute(
+        table.update().where(table.c.subject == subject).values(version=table.c.version + 1)
+    )
+    if raised.rowcount == 0:
+        await connection.execute(insert_or_ignore(connection, table), [{"subject": subject, "version": 0}])
+        await connection.execute(table.update().where(table.c.subject == subject).values(version=table.c.version + 1))
+
+
+async def list_versions(connection: AsyncConnection) -> Mapping[str, int]:
+    """By subject; one that has never changed is not there."""
+    rows = await connection.execute(sa.select(table.c.subject, table.c.version))
+    return {row.subject: row.version for row in rows}

@@ -1,0 +1,72 @@
+"""Token buckets that the Webapps of the installation share, as the time at which each is full again."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from tidings.storage import clock, types
+from tidings.storage.business.tables import metadata
+from tidings.storage.database import insert_or_ignore
+
+table = sa.Table(
+    "rate_limits",
+    metadata,
+    sa.Column("name", types.key(32), primary_key=True),
+    # Unix microseconds.
+    sa.Column("full_at", sa.BigInteger, nullable=False),
+    mysql_engine="InnoDB",
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Wanted:
+    """Tokens that somebody wants of one bucket. rate: that it gains a second; burst: that it holds."""
+
+    name: str
+    tokens: int
+    rate: float
+    burst: float
+
+
+def grant(wanted: Wanted, full_at: int, now: int) -> tuple[int, int]:
+    """(tokens that the bucket can give, when it is full again after that); times are Unix microseconds.
+
+    A time that is further away than the bucket takes to fill is another configuration's, or another clock's.
+    """
+    interval = 1_000_000 / wanted.rate
+    filling = wanted.burst * interval
+    left = min(max(full_at - now, 0), filling)
+    # A token that is there but for what the rounding took is there.
+    tokens = min(wanted.tokens, int((filling - left) / interval + 1e-6))
+    return tokens, now + round(left + tokens * interval)
+
+
+async def take(connection: AsyncConnection, wanted: Sequence[Wanted], *, now: int | None = None) -> Mapping[str, int]:
+    """Take of each bucket what is wanted and there. A bucket of which nothing is known is full.
+
+    now: Unix microseconds; the database's own otherwise.
+    """
+    by_name = {each.name: each for each in sorted(wanted, key=lambda each: each.name)}
+    found = await _lock(connection, list(by_name))
+    if len(found) < len(by_name):
+        rows = [{"name": name, "full_at": 0} for name in by_name]
+        await connection.execute(insert_or_ignore(connection, table), rows)
+        found = await _lock(connection, list(by_name))
+    given = {}
+    for name, each in by_name.items():
+        full_at, read_at = found[name]
+        given[name], full_at = grant(each, full_at, read_at if now is None else now)
+        if given[name]:
+            await connection.execute(table.update().where(table.c.name == name).values(full_at=full_at))
+    return given
+
+
+async def _lock(connection: AsyncConnection, names: Sequence[str]) -> dict[str, tuple[int, int]]:
+    """When each is full, and the time now."""
+    query = sa.select(table.c.name, table.c.full_at, clock.now(connection)).where(table.c.name.in_(names))
+    rows = await connection.execute(query.order_by(table.c.name).with_for_update())
+    return {name: (full_at, now * 1000) for name, full_at, now in rows}

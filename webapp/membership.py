@@ -1,0 +1,69 @@
+"""This Webapp as one of the installation's: the row by which others know of it, and how many there are."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Callable
+
+from prometheus_client import Gauge
+
+from tidings.runtime import service
+from tidings.storage.business import webapp_nodes
+from tidings.storage.business.webapp_nodes import WebappNode
+from tidings.storage.database import Connection, Database
+
+log = logging.getLogger(__name__)
+
+# Seconds between two heartbeats; of silence after which a Webapp counts as gone; after which its row goes.
+HEARTBEAT, SILENCE, FORGOTTEN = 5.0, 15.0, 3600.0
+
+MEMBERS = Gauge("tidings_webapps", "Webapps of the installation that this one knows of, itself among them")
+
+
+class Membership:
+    """A service."""
+
+    name = "membership"
+
+    def __init__(self, database: Database, node: str, changed: Callable[[int], None]) -> None:
+        """node: for people, `host:port`; changed: called with the number of Webapps when it is another one."""
+        self._database = database
+        self._changed = changed
+        self._count = 1
+        self.webapp = WebappNode(secrets.token_hex(16), node)
+        MEMBERS.set(1)
+
+    async def start(self) -> None:
+        """Be one of them. Raises the database's errors."""
+        await self._renew()
+        async with self._database.reading() as connection:
+            await self.look(connection)
+
+    async def look(self, connection: Connection) -> None:
+        """Who is there?"""
+        live = await webapp_nodes.list_live(connection, silence=SILENCE)
+        # We are, however late our heartbeat is.
+        count = len({webapp.incarnation for webapp in live} | {self.webapp.incarnation})
+        if count != self._count:
+            log.info("webapps.counted", extra={"webapps": ",".join(webapp.node for webapp in live)})
+            self._count = count
+            MEMBERS.set(count)
+            self._changed(count)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        while not await service.wait_for(stop, HEARTBEAT):
+            try:
+                await self._renew()
+            except Exception as error:
+                log.warning("webapps.not_renewed", extra={"error": repr(error)[:200]})
+        try:
+            async with self._database.transaction(seconds=1.0) as connection:
+                await webapp_nodes.remove(connection, self.webapp.incarnation)
+        except Exception as error:
+            log.warning("webapps.not_removed", extra={"error": repr(error)[:200]})
+
+    async def _renew(self) -> None:
+        async with self._database.transaction() as connection:
+            await webapp_nodes.renew(connection, self.webapp, forget=FORGOTTEN)
