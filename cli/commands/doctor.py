@@ -1,0 +1,79 @@
+"""`tidings doctor`: looks at an installation from where it is run, says what is wrong and what to do about it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Sequence
+
+from cli import process
+from cli.doctor import configuration, findings
+from cli.doctor.findings import Finding, Level
+from cli.doctor.plan import Plan, Wanted
+from tidings.runtime import log
+
+_WORDS = {Level.FINE: "ok", Level.WARNING: "warning", Level.ERROR: "ERROR"}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The processes, and what may be done to look at them."""
+    parser.add_argument(
+        "processes",
+        nargs="*",
+        metavar="PROCESS",
+        help=f"those that run in this environment: some of {', '.join(configuration.KINDS)} (default: all)",
+    )
+    parser.add_argument("--quick", action="store_true", help="do not measure what has to be written to be measured")
+    parser.add_argument(
+        "--post", action="store_true", help="POST a signed {} to the webhook; without it OPTIONS is all that it gets"
+    )
+    parser.add_argument("--all", action="store_true", help="list what is fine, too, with --json in any case")
+    parser.add_argument("--json", action="store_true", help="one JSON object")
+    parser.epilog = "Exit status: 0 nothing is wrong, 1 warnings, 2 errors."
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run every check that this environment allows; the status is that of the worst finding."""
+    wrong = [name for name in options.processes if name not in configuration.KINDS]
+    if wrong:
+        raise SystemExit(f"tidings doctor: {wrong[0]!r} is none of {', '.join(configuration.KINDS)}")
+    # What the parts of the library log is said by the findings.
+    log.configure("doctor", level="ERROR", write=_drop)
+    wanted = Wanted(options.processes or tuple(configuration.KINDS), quick=options.quick, post=options.post)
+    found = process.run_loop(_look(Plan(os.environ, wanted)))
+    if options.json:
+        _print_object(found)
+    else:
+        _print_lines(found, everything=options.all)
+    return int(findings.worst(found))
+
+
+async def _look(plan: Plan) -> Sequence[Finding]:
+    try:
+        return await findings.run_groups(plan.groups())
+    finally:
+        await plan.close()
+
+
+def _print_lines(found: Sequence[Finding], *, everything: bool) -> None:
+    for finding in found:
+        if finding.level is Level.FINE and not everything:
+            continue
+        print(f"{_WORDS[finding.level]:<8} {finding.check}: {finding.text}")
+        if finding.remedy:
+            print(f"         → {finding.remedy}")
+    counts = {level: sum(finding.level is level for finding in found) for level in Level}
+    print(f"{counts[Level.ERROR]} errors, {counts[Level.WARNING]} warnings, {counts[Level.FINE]} fine")
+
+
+def _print_object(found: Sequence[Finding]) -> None:
+    entries = [
+        {"check": each.check, "level": each.level.name.lower(), "text": each.text, "remedy": each.remedy or None}
+        for each in found
+    ]
+    print(json.dumps({"status": findings.worst(found).name.lower(), "findings": entries}, indent=1, ensure_ascii=False))
+
+
+def _drop(line: str) -> None:
+    pass

@@ -1,0 +1,103 @@
+"""`tidings top`: rates, queues, latencies and processes of an installation, live or once."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import dataclasses
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+
+from cli import guard, process
+from cli.settings import TopSettings
+from cli.top import live, screen
+from cli.top.snapshot import Snapshot, compare
+from cli.top.sources import Source, Sources
+
+INTERVAL = 2.0
+_PATHS = {"webapp": "/metrics", "coreapp": "/metrics", "network": "/metrics"}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which processes, how often, and how it is shown."""
+    for role in _PATHS:
+        parser.add_argument(
+            f"--{role}",
+            action="append",
+            metavar="ADDRESS",
+            default=[],
+            help=f"host:port or URL of a {role}, several times for several (default: that of this environment)",
+        )
+    parser.add_argument("--interval", type=float, default=INTERVAL, metavar="SECONDS", help="between two looks (2)")
+    parser.add_argument("--sort", choices=screen.SORTS, default=screen.SORTS[0], help="processes by this")
+    parser.add_argument(
+        "--ca", default="", metavar="FILE", help="PEM that servers on other machines are checked against"
+    )
+    parser.add_argument("--once", action="store_true", help="look twice, one interval apart, print it, and end")
+    parser.add_argument("--json", action="store_true", help="with --once: one JSON object")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Look until `q`, or once; the status of that is 1 while a process is away."""
+    if not 0.1 <= options.interval <= 3600:
+        raise guard.Failure("--interval is not from 0.1 to 3600 seconds")
+    if options.json and not options.once:
+        raise guard.Failure("--json goes with --once")
+    if not options.once and not sys.stdout.isatty():
+        raise guard.Failure("this is no terminal: use --once")
+    settings = TopSettings.read(os.environ)
+    authorities = options.ca or settings.tls_files.authorities
+    try:
+        sources = Sources(_sources(options, settings), key=settings.api_key, authorities=authorities)
+    except OSError as error:
+        raise guard.Failure(f"{authorities}: {error.strerror or error}") from error
+    return int(process.run_loop(_run(options, sources)))
+
+
+async def _run(options: argparse.Namespace, sources: Sources) -> int:
+    try:
+        if not options.once:
+            await live.LiveView(sources, interval=options.interval, sort=options.sort).run()
+            return 0
+        before = await sources.read()
+        await asyncio.sleep(options.interval)
+        snapshot = compare(before, await sources.read(), time.time())
+    finally:
+        await sources.close()
+    if options.json:
+        print(json.dumps(dataclasses.asdict(snapshot), indent=1))
+    else:
+        print("\n".join(screen.lines(snapshot, sort=options.sort)))
+    return _status(snapshot)
+
+
+def _status(snapshot: Snapshot) -> int:
+    return guard.FAILED if any(row.state != "up" for row in snapshot.processes) else 0
+
+
+def _sources(options: argparse.Namespace, settings: TopSettings) -> Sequence[Source]:
+    defaults = {
+        "webapp": f"{'https' if settings.api_tls else 'http'}://{_near(settings.api_address)}",
+        "coreapp": f"http://{_near(settings.coreapp_metrics)}",
+        "network": settings.network_http,
+    }
+    return [
+        Source(role, _url(address, path))
+        for role, path in _PATHS.items()
+        for address in (getattr(options, role) or [defaults[role]])
+    ]
+
+
+def _url(address: str, path: str) -> str:
+    url = address if "://" in address else f"http://{address}"
+    return url.rstrip("/") + ("" if url.rstrip("/").endswith(path) else path)
+
+
+def _near(address: tuple[str, int]) -> str:
+    """For one who calls from this machine."""
+    host, port = address
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,0 +1,100 @@
+"""What the business's database has to agree with: our number, our keys, and the webhook that is set in it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+
+from cli.doctor.findings import Finding, error, fine
+from cli.doctor.webhook import Webhook
+from coreapp import webhook_secrets
+from coreapp.webhook_secrets import WebhookSecrets
+from tidings.e2ee import master_keys
+from tidings.e2ee.installation_secrets import SecretSealer, UnreadableSecret
+from tidings.egress.settings import OutgoingSettings
+from tidings.keys import webhook_url
+from tidings.runtime.process_secrets import SecretKeys
+from tidings.storage.business import accounts, application_settings, certificates, key_checks
+from tidings.storage.database import Database
+
+
+class Number:
+    """The business number that the database is for."""
+
+    name = "business number"
+
+    def __init__(self, database: Database, number: str) -> None:
+        self._database = database
+        self._number = number
+
+    async def run(self) -> Sequence[Finding]:
+        await accounts.require_number(self._database, self._number)
+        async with self._database.reading() as connection:
+            registered = await accounts.is_registered(connection, self._number)
+        state = "registered with the network" if registered else "not registered with the network yet"
+        return [fine(self.name, f"{self._number}, {state}")]
+
+
+class Keys:
+    """The keys that the database is sealed under."""
+
+    name = "keys"
+
+    def __init__(self, database: Database, keys: Mapping[str, SecretKeys]) -> None:
+        """keys: by their names in the table of checks."""
+        self._database = database
+        self._keys = keys
+
+    async def run(self) -> Sequence[Finding]:
+        found = []
+        for name, keys in self._keys.items():
+            async with self._database.reading() as connection:
+                check = await key_checks.find(connection, name)
+            here = [master_keys.key_id(key) for key in keys.keys]
+            if check is not None and check.key_id not in here:
+                text = (
+                    f"{keys.source}: the {name} key {here[0]} is not {check.key_id}, which the database is sealed under"
+                )
+                found.append(error(self.name, text, "give every process the same key: `tidings keys status` shows ids"))
+            else:
+                found.append(fine(self.name, f"the {name} key {here[0]} is the database's"))
+        return found
+
+
+class StoredWebhook:
+    """The webhook that is set in the database."""
+
+    name = "webhook"
+
+    def __init__(
+        self,
+        database: Database,
+        account: str,
+        outgoing: OutgoingSettings,
+        *,
+        settings_key: SecretKeys,
+        webhook_secret: str,
+        post: bool,
+    ) -> None:
+        """webhook_secret: the installation's first; post: as of `Webhook`."""
+        self._database = database
+        self._account = account
+        self._outgoing = outgoing
+        self._safe = SecretSealer(*settings_key.keys, read=settings_key.read)
+        self._secrets = WebhookSecrets(account, webhook_secret, self._safe)
+        self._post = post
+
+    async def run(self) -> Sequence[Finding]:
+        async with self._database.reading() as connection:
+            settings = await application_settings.find_settings(connection, self._account)
+            authorities = await certificates.find_certificate(connection, self._account, certificates.WEBHOOK_CA)
+            try:
+                secrets = await self._secrets.find(connection)
+            except UnreadableSecret as failure:
+                return [error(self.name, str(failure), "give this the settings key of the Coreapps")]
+        keys = [entry.key for entry in webhook_secrets.in_force(secrets, int(time.time() * 1000))]
+        url = webhook_url.opened(self._safe, self._account, settings).webhooks.url
+        if settings.webhooks.url and not url:
+            return [error(self.name, "its URL cannot be opened", "give this the settings key of the Coreapps")]
+        webhook = Webhook(url, self._outgoing, authorities=authorities or b"", keys=keys, post=self._post)
+        return await webhook.run()

@@ -1,0 +1,81 @@
+"""Certificates that are near their end."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import ssl
+import time
+from collections.abc import Mapping, Sequence
+
+from cryptography import x509
+
+from cli.doctor import http_probe
+from cli.doctor.findings import Finding, error, fine, warning
+from tidings.runtime import tls
+from tidings.runtime.tls import TlsFiles
+
+DAY = 86_400.0
+SECONDS = 5.0
+REMEDY = "renew it: `tidings certificates` makes those of an installation's own authority"
+
+
+class CertificateFiles:
+    """Files of certificates and authorities, and their keys."""
+
+    name = "certificates"
+
+    def __init__(self, files: Mapping[str, TlsFiles]) -> None:
+        """files: by what they are for."""
+        self._files = files
+
+    async def run(self) -> Sequence[Finding]:
+        found = []
+        for use, files in self._files.items():
+            try:
+                context = tls.server(use, files) if files.chain else tls.client(use, files)
+            except tls.UnusableCertificate as failure:
+                found.append(error(self.name, f"{use}: {failure}", "correct the file, or the variable that names it"))
+                continue
+            found += [judge(f"{kind} for {use}", end, time.time()) for kind, end in context.ends.items()]
+        return found or [fine(self.name, "none is set")]
+
+
+class ApiCertificate:
+    """The certificate that the API shows, where one runs here."""
+
+    name = "certificate of the API"
+
+    def __init__(self, host: str, port: int) -> None:
+        self._host = host
+        self._port = port
+
+    async def run(self) -> Sequence[Finding]:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        # Whom it is for, and who vouches for it, is for its clients to say: only its end is looked at.
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        try:
+            async with asyncio.timeout(SECONDS):
+                sock = await http_probe.dial(self._host, self._port)
+                _, writer = await asyncio.open_connection(sock=sock, ssl=context, server_hostname="localhost")
+        except ssl.SSLError as failure:
+            return [error(self.name, f"no handshake: {tls.describe(failure)}", "look at the log of the Webapp")]
+        except TimeoutError:
+            return [error(self.name, f"no handshake within {SECONDS:g} s", "look at the log of the Webapp")]
+        except OSError:
+            return [fine(self.name, f"no API runs at {self._host}:{self._port}")]
+        shown = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        writer.transport.abort()
+        end = x509.load_der_x509_certificate(shown).not_valid_after_utc.timestamp()
+        return [judge(self.name, end, time.time())]
+
+
+def judge(check: str, end: float, now: float) -> Finding:
+    """end: when it ends; both Unix seconds."""
+    at = f"{datetime.datetime.fromtimestamp(end, datetime.UTC):%Y-%m-%dT%H:%M:%SZ}"
+    left = end - now
+    if left <= 0:
+        return error(check, f"ended at {at}", REMEDY)
+    if left < tls.SOON:
+        return warning(check, f"ends in {left / DAY:.1f} days, at {at}", REMEDY)
+    return fine(check, f"good for {left / DAY:,.0f} days")

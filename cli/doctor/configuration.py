@@ -1,0 +1,156 @@
+"""The environment of each process: every variable validated, secrets there, files nobody else's."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import os
+import stat
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import coreapp.settings
+import network.settings
+import webapp.settings
+from cli.doctor.findings import Finding, error, fine, warning
+from tidings.runtime import env, process_secrets, secret_sources
+from tidings.runtime.process_secrets import CoreappSecrets, NetworkSecrets, SecretKeys, WebappSecrets
+from tidings.runtime.secret_files import OWNERS, SecretFiles
+from tidings.runtime.settings import ProcessSettings
+
+KINDS: Mapping[str, type[ProcessSettings]] = {
+    "webapp": webapp.settings.Settings,
+    "coreapp": coreapp.settings.Settings,
+    "network": network.settings.Settings,
+}
+# In the place of secrets that are not there, so that everything else can be validated. Nothing is opened with them.
+_ABSENT = SecretKeys.of(bytes(process_secrets.KEY_LENGTH))
+_STAND_INS: Mapping[str, Any] = {
+    "webapp": WebappSecrets(jwt_key="absent" * 6, link_key="", settings_key=_ABSENT),
+    "coreapp": CoreappSecrets(
+        link_key="",
+        registration_key="",
+        master_key=_ABSENT,
+        settings_key=_ABSENT,
+        webhook_secret="whsec_" + base64.b64encode(bytes(32)).decode(),
+    ),
+    "network": NetworkSecrets(registration_key=""),
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Examined:
+    """The settings of one process as it would read them. settings: `None` where some are wrong. has_secrets: they were
+    all there."""
+
+    process: str
+    settings: Any
+    has_secrets: bool
+    mistakes: Sequence[str]
+
+
+def examine(process: str, variables: Mapping[str, str]) -> Examined:
+    """Read the settings without making a directory or a secret."""
+    kind = KINDS[process]
+    data_dir = env.parse_path(variables.get("TIDINGS_DATA_DIR") or "data")
+    has_secrets = are_there(process, variables, data_dir)
+    given: dict[str, Any] = {"data_dir": data_dir}
+    if not has_secrets:
+        given["secrets"] = _STAND_INS[process]
+    # Read from the variable, it would be made.
+    others = {name: value for name, value in variables.items() if name != "TIDINGS_DATA_DIR"}
+    mistakes = kind.mistakes(others, **given)
+    return Examined(process, None if mistakes else kind.read(others, **given), has_secrets, mistakes)
+
+
+def are_there(process: str, variables: Mapping[str, str], data_dir: Path) -> bool:
+    """Would the process find all its secrets, without making any?"""
+    return SecretFiles(data_dir).path(process).exists() or not _not_given(process, variables)
+
+
+def _not_given(process: str, variables: Mapping[str, str]) -> Sequence[str]:
+    names = [process_secrets.VARIABLES[field] for field in OWNERS[process]]
+    endings = ("", secret_sources.FILE, secret_sources.COMMAND)
+    return [name for name in names if not any(variables.get(name + ending) for ending in endings)]
+
+
+class Configuration:
+    """The variables of all processes that are looked at: each wrong one is named once."""
+
+    name = "configuration"
+
+    def __init__(self, examined: Sequence[Examined]) -> None:
+        self._examined = examined
+
+    async def run(self) -> Sequence[Finding]:
+        wrong = dict.fromkeys(mistake for each in self._examined for mistake in each.mistakes)
+        if wrong:
+            return [
+                error(self.name, mistake, "correct the variable; docs/operations.md has them all") for mistake in wrong
+            ]
+        names = ", ".join(each.process for each in self._examined)
+        return [fine(self.name, f"every variable of {names} can be used")]
+
+
+class Secrets:
+    """The secrets of one process: there, and their files its user's alone."""
+
+    def __init__(self, process: str, variables: Mapping[str, str], data_dir: Path) -> None:
+        self.name = f"secrets of {process}"
+        self._process = process
+        self._variables = variables
+        self._data_dir = data_dir
+
+    async def run(self) -> Sequence[Finding]:
+        path = SecretFiles(self._data_dir).path(self._process)
+        missing = _not_given(self._process, self._variables)
+        if missing and not path.exists():
+            remedy = f"the first start makes them in {path.parent}; with several machines, give every process the same"
+            return [warning(self.name, f"{', '.join(missing)}: neither given nor made yet", remedy)]
+        loose = _loose([*([path] if path.exists() else []), *self._files_given()])
+        return loose_findings(self.name, loose) or [fine(self.name, "there, and readable by their owner alone")]
+
+    def _files_given(self) -> Sequence[Path]:
+        names = [process_secrets.VARIABLES[field] + secret_sources.FILE for field in OWNERS[self._process]]
+        return [Path(self._variables[name]) for name in names if self._variables.get(name)]
+
+
+class PrivateFiles:
+    """The data directory, and keys of certificates."""
+
+    name = "files"
+
+    def __init__(self, data_dir: Path, keys: Sequence[str]) -> None:
+        """keys: paths of private keys."""
+        self._data_dir = data_dir
+        self._keys = keys
+
+    async def run(self) -> Sequence[Finding]:
+        if not self._data_dir.is_dir():
+            remedy = "start a process once, which makes it, or set TIDINGS_DATA_DIR"
+            return [warning(self.name, f"the data directory {self._data_dir} is not there", remedy)]
+        if not os.access(self._data_dir, os.R_OK | os.W_OK | os.X_OK):
+            remedy = "run this, and Tidings, as the user who owns it"
+            return [error(self.name, f"the data directory {self._data_dir} cannot be written", remedy)]
+        kept = [self._data_dir, *(path for path in self._data_dir.iterdir() if path.name.endswith(".db"))]
+        loose = _loose([*kept, *map(Path, self._keys)])
+        return loose_findings(self.name, loose) or [fine(self.name, f"{self._data_dir} is its owner's alone")]
+
+
+def loose_findings(check: str, loose: Sequence[str]) -> list[Finding]:
+    """A finding for each file that others may read."""
+    return [error(check, f"{text}: others than its owner may read it", "chmod go= on it") for text in loose]
+
+
+def _loose(paths: Sequence[Path]) -> Sequence[str]:
+    found = []
+    for path in paths:
+        try:
+            mode = stat.S_IMODE(path.stat().st_mode)
+        except OSError:
+            # Who needs it says that it is not there.
+            continue
+        if mode & (stat.S_IRWXG | stat.S_IRWXO):
+            found.append(f"{path} has mode {mode:04o}")
+    return found

@@ -1,0 +1,124 @@
+"""The database of one family of tables: there, at the right revision, durable, near, and at the same time of day."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from cli.doctor import clock
+from cli.doctor.findings import Finding, error, fine, warning
+from tidings.runtime.settings import describe_url
+from tidings.storage import outages, probes, schema
+from tidings.storage.database import Database
+
+SECONDS = 5.0  # that the database has to answer
+
+# Milliseconds a write, as the original's guide reads `mysqlslap`: what it recommends, and what costs it a quarter to a
+# half of its rate.
+GOOD_MS, POOR_MS = 5.0, 15.0
+CLIENTS, WRITES = 5, 1000
+
+
+class Reachable:
+    """Whether it answers, which server it is, and over what."""
+
+    def __init__(self, database: Database) -> None:
+        self.name = f"database {database.family}"
+        self._database = database
+
+    async def run(self) -> Sequence[Finding]:
+        where = describe_url(self._database.settings.url)
+        started = time.monotonic()
+        try:
+            server = await probes.server(self._database, seconds=SECONDS)
+        except Exception as failure:
+            told = outages.describe(failure)
+            if told is None:
+                raise
+            remedy = "start it, or correct WA_DB_* (or TIDINGS_*_DB_URL): address, user, password, TLS"
+            return [error(self.name, f"{where}: {told}", remedy)]
+        took = (time.monotonic() - started) * 1000
+        over = f", {server.cipher}" if server.cipher else ""
+        found = [fine(self.name, f"{where} answers in {took:.0f} ms: {server.version}{over}")]
+        if self._database.settings.tls is not None and not server.cipher:
+            found.append(error(self.name, f"{where} is spoken to in the clear", "set WA_DB_SSL_CA"))
+        return found
+
+
+class Schema:
+    """The revision of the tables."""
+
+    def __init__(self, database: Database) -> None:
+        self.name = f"tables {database.family}"
+        self._database = database
+
+    async def run(self) -> Sequence[Finding]:
+        try:
+            await schema.check(self._database)
+        except schema.PendingMigrations as pending:
+            return [error(self.name, str(pending), "run `tidings migrate`, or the release that these tables are of")]
+        return [fine(self.name, f"at revision {await schema.revision(self._database)}")]
+
+
+class Durability:
+    """Whether a 2xx means that it is on disk."""
+
+    def __init__(self, database: Database) -> None:
+        self.name = f"durability {database.family}"
+        self._database = database
+
+    async def run(self) -> Sequence[Finding]:
+        remedy = "change the setting on the server: without it a message that was accepted can be lost"
+        weak = await schema.durability_warnings(self._database)
+        return [warning(self.name, text, remedy) for text in weak] or [fine(self.name, "commits are on disk")]
+
+
+class DatabaseClock:
+    """The difference between the server's clock and ours; leases go by the server's."""
+
+    def __init__(self, database: Database) -> None:
+        self.name = f"clock of database {database.family}"
+        self._database = database
+
+    async def run(self) -> Sequence[Finding]:
+        theirs = await probes.server_time(self._database)
+        if theirs is None:
+            return [fine(self.name, "the database is in our processes: one clock")]
+        return [clock.compare(self.name, theirs, time.time(), exact=True)]
+
+
+class WriteLatency:
+    """How long a write takes, as `mysqlslap` is told to measure it by the original's guide: five clients, each of which
+    commits row after row, into a table of its own that is dropped."""
+
+    def __init__(self, database: Database, *, clients: int = CLIENTS, writes: int = WRITES) -> None:
+        """writes: of all clients together."""
+        self.name = f"write latency {database.family}"
+        self._database = database
+        self._clients = clients
+        self._writes = writes
+
+    async def run(self) -> Sequence[Finding]:
+        # Writers of SQLite queue: several would measure each other.
+        clients = 1 if self._database.settings.engine == "sqlite" else self._clients
+        measured = await probes.measure_writes(self._database.settings, clients=clients, writes=self._writes)
+        return [self.judge(measured)]
+
+    def judge(self, measured: probes.Writes) -> Finding:
+        """What the figures mean."""
+        text = (
+            f"{measured.milliseconds:.1f} ms a write ({measured.count} inserts, {measured.clients} at once, in "
+            f"{measured.seconds:.2f} s); {expected(measured.milliseconds)}"
+        )
+        if measured.milliseconds > POOR_MS:
+            remedy = "move the database nearer, onto a faster disk, or without synchronous replicas far away"
+            return error(self.name, text, remedy)
+        if measured.milliseconds > GOOD_MS:
+            return warning(self.name, text, f"up to {GOOD_MS:g} ms is recommended: a nearer server, or a faster disk")
+        return fine(self.name, text)
+
+
+def expected(milliseconds: float) -> str:
+    """The rate that a write latency allows. An answer waits for a commit, which all that came meanwhile share."""
+    alone = 1000 / max(milliseconds, 0.1)
+    return f"one client that waits for each answer gets at most {alone:,.0f} messages/s, many at once share commits"

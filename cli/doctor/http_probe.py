@@ -1,0 +1,108 @@
+"""One request over HTTP/1.1 on a connection of its own, with the time that each part took."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import socket
+import ssl
+import time
+from collections.abc import Mapping
+
+from cli.doctor import clock
+
+MAX_HEAD = 64 * 1024
+
+
+class NoHttp(ConnectionError):
+    """What answered is no server of HTTP, or closed the connection."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Answer:
+    """headers: by their names in lower case. date: of the server, Unix seconds without their fraction; `None` for none.
+
+    connected, answered: seconds from the begin until there was a connection (TLS included), and the answer's head.
+    at: our clock when that came. tls: the version and cipher, empty for none. ends: of the server's certificate, Unix
+    seconds; 0 for none, or one that was not verified.
+    """
+
+    status: int
+    headers: Mapping[str, str]
+    connected: float
+    answered: float
+    at: float
+    tls: str = ""
+    ends: float = 0.0
+
+    @property
+    def date(self) -> float | None:
+        return clock.of_header(self.headers.get("date", ""))
+
+
+async def ask(
+    sock: socket.socket,
+    request: bytes,
+    *,
+    host: str,
+    tls: ssl.SSLContext | None,
+    started: float,
+) -> Answer:
+    """Send a request on a connected socket, which is closed after it; only the head of the answer is read.
+
+    started: of `time.monotonic`, when the connection was begun. Raises `OSError`, of which `ssl.SSLError` is one.
+    """
+    reader, writer = await asyncio.open_connection(
+        sock=sock, ssl=tls, server_hostname=host if tls is not None else None, limit=MAX_HEAD
+    )
+    try:
+        connected = time.monotonic() - started
+        writer.write(request)
+        try:
+            head = await reader.readuntil(b"\r\n\r\n")
+        except (asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            raise NoHttp("the connection was closed without an answer of HTTP") from None
+        answered, at = time.monotonic() - started, time.time()
+        status, headers = _parse(head)
+        over, ends = _describe(writer)
+        return Answer(status, headers, connected, answered, at, over, ends)
+    finally:
+        writer.transport.abort()
+
+
+async def dial(host: str, port: int) -> socket.socket:
+    """A connected socket to a host of our own settings. Raises `OSError`."""
+    loop = asyncio.get_running_loop()
+    failure: OSError = ConnectionError("the name has no address")
+    for family, kind, protocol, _, address in await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+        sock = socket.socket(family, kind, protocol)
+        try:
+            sock.setblocking(False)
+            await loop.sock_connect(sock, address)
+        except OSError as error:
+            sock.close()
+            failure = error
+        except BaseException:
+            sock.close()
+            raise
+        else:
+            return sock
+    raise failure
+
+
+def _parse(head: bytes) -> tuple[int, dict[str, str]]:
+    first, *lines = head.decode("latin-1").split("\r\n")
+    words = first.split(" ", 2)
+    if len(words) < 2 or not words[0].startswith("HTTP/1.") or not (words[1].isascii() and words[1].isdigit()):
+        raise NoHttp("what answers there does not speak HTTP/1.1")
+    pairs = (line.partition(":") for line in lines if line)
+    return int(words[1]), {name.strip().lower(): value.strip() for name, _, value in pairs}
+
+
+def _describe(writer: asyncio.StreamWriter) -> tuple[str, float]:
+    secured = writer.get_extra_info("ssl_object")
+    if secured is None:
+        return "", 0.0
+    shown = secured.getpeercert() or {}
+    ends = ssl.cert_time_to_seconds(shown["notAfter"]) if "notAfter" in shown else 0.0
+    return f"{secured.version()} {secured.cipher()[0]}", float(ends)

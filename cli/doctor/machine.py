@@ -1,0 +1,114 @@
+"""This machine: room and speed of its disks, and how many files may be open."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import shutil
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from cli.doctor.findings import Finding, error, fine, warning
+from tidings.runtime import env, private_files
+
+# Part of a disk that should be free, and what is little whatever its size.
+FREE_PART, FREE_BYTES = 0.1, 1024 * env.MIB
+WRITTEN = 16 * env.MIB
+SYNCS = 20
+SLOW_SYNC_MS = 20.0
+SLOW_MIB = 20.0  # a second
+# Descriptors of a process besides its connections: database, files, link, listeners.
+OTHER_FILES = 512
+
+
+class DiskSpace:
+    """Room for a directory to grow."""
+
+    def __init__(self, directory: Path, *, reserve: int = 0) -> None:
+        """reserve: bytes below which nothing more is stored there."""
+        self.name = f"space of {directory}"
+        self._directory = directory
+        self._reserve = reserve
+
+    async def run(self) -> Sequence[Finding]:
+        place = existing(self._directory)
+        return [self.judge(*shutil.disk_usage(place)[::2])]
+
+    def judge(self, total: int, free: int) -> Finding:
+        """What the figures (bytes) mean."""
+        text = f"{free / env.MIB:,.0f} of {total / env.MIB:,.0f} MiB free"
+        if free < max(self._reserve, 16 * env.MIB):
+            return error(self.name, text, "make room: what has to be written there is refused now")
+        if free < FREE_BYTES and free < total * FREE_PART:
+            return warning(self.name, text, "make room, or a larger disk")
+        return fine(self.name, text)
+
+
+class DiskSpeed:
+    """How fast a directory is written, and how long it takes until a small write is on the disk."""
+
+    def __init__(self, directory: Path) -> None:
+        self.name = f"speed of {directory}"
+        self._directory = directory
+
+    async def run(self) -> Sequence[Finding]:
+        return [self.judge(*await asyncio.to_thread(self._measure))]
+
+    def _measure(self) -> tuple[float, float]:
+        path = existing(self._directory) / f".doctor-{os.getpid()}"
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, private_files.FILE_MODE)
+        try:
+            started = time.perf_counter()
+            block = os.urandom(env.MIB)
+            for _ in range(WRITTEN // len(block)):
+                os.write(descriptor, block)
+            os.fsync(descriptor)
+            rate = WRITTEN / env.MIB / (time.perf_counter() - started)
+            started = time.perf_counter()
+            for _ in range(SYNCS):
+                os.write(descriptor, block[:4096])
+                os.fsync(descriptor)
+            return rate, (time.perf_counter() - started) * 1000 / SYNCS
+        finally:
+            os.close(descriptor)
+            path.unlink(missing_ok=True)
+
+    def judge(self, rate: float, sync_ms: float) -> Finding:
+        """rate: MiB a second; sync_ms: milliseconds of one small write."""
+        text = f"{rate:,.0f} MiB/s, {sync_ms:.1f} ms until 4 KiB are on the disk"
+        if rate < SLOW_MIB or sync_ms > SLOW_SYNC_MS:
+            return warning(self.name, text, "a faster disk: every commit of SQLite, and every file, waits for this one")
+        return fine(self.name, text)
+
+
+class OpenFiles:
+    """The limit on descriptors against the connections that a process may have."""
+
+    def __init__(self, process: str, connections: int) -> None:
+        self.name = f"open files of {process}"
+        self._connections = connections
+
+    async def run(self) -> Sequence[Finding]:
+        # A process raises its own limit as far as it may.
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        return [self.judge(hard)]
+
+    def judge(self, limit: int) -> Finding:
+        """limit: that the process may set for itself; -1 is none."""
+        wanted = self._connections + OTHER_FILES
+        if limit == resource.RLIM_INFINITY or limit >= wanted:
+            return fine(self.name, f"{'no limit' if limit < 0 else limit}, {wanted} are wanted")
+        remedy = f"raise it to {wanted} (LimitNOFILE=, ulimits:, ulimit -n); until then fewer connections are taken"
+        return warning(self.name, f"{limit}, {wanted} are wanted for {self._connections} connections", remedy)
+
+
+def disk_of(path: Path) -> int:
+    """The device that it is, or would be, on."""
+    return existing(path).stat().st_dev
+
+
+def existing(path: Path) -> Path:
+    """The path, or the nearest directory above it that is there."""
+    return next(parent for parent in (path, *path.parents) if parent.exists())

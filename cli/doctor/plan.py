@@ -1,0 +1,172 @@
+"""Which checks there are for the processes that run in this environment."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from cli.doctor import certificates, machine
+from cli.doctor.business import Keys, Number, StoredWebhook
+from cli.doctor.configuration import Configuration, Examined, PrivateFiles, Secrets, examine
+from cli.doctor.coreapps import CoreappLinks, ShardOwners
+from cli.doctor.database import DatabaseClock, Durability, Reachable, Schema, WriteLatency
+from cli.doctor.findings import Check, Group
+from cli.doctor.network import NetworkHttp, NetworkKey, NetworkTcp
+from cli.doctor.redis import RedisServer
+from cli.links import Links
+from cli.settings import LeaseSettings
+from tidings.runtime import env, network_access, secret_sources
+from tidings.runtime.env import SettingsError
+from tidings.runtime.tls import TlsFiles
+from tidings.storage.business import key_checks
+from tidings.storage.database import Database
+
+REDIS_URL = "TIDINGS_REDIS_URL"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Wanted:
+    """processes: that run here; quick: nothing is written to measure it; post: to the webhook, too."""
+
+    processes: Sequence[str]
+    quick: bool = False
+    post: bool = False
+
+
+class Plan:
+    """The checks, and what has to be closed after them."""
+
+    def __init__(self, variables: Mapping[str, str], wanted: Wanted) -> None:
+        self._variables = variables
+        self._wanted = wanted
+        self._databases = contextlib.AsyncExitStack()
+        self._data_dir = env.parse_path(variables.get("TIDINGS_DATA_DIR") or "data")
+
+    async def close(self) -> None:
+        """Close the databases."""
+        await self._databases.aclose()
+
+    def groups(self) -> Sequence[Group]:
+        """In the order in which one thing stands on another. Raises `UnusableCertificate`."""
+        examined = [examine(process, self._variables) for process in self._wanted.processes]
+        usable = {each.process: each for each in examined if each.settings is not None}
+        groups = [Group(Configuration(examined))]
+        groups += [Group(Secrets(name, self._variables, self._data_dir)) for name in self._wanted.processes]
+        files = _tls_files(usable)
+        keys = [used.key for used in files.values() if used.key]
+        groups += [Group(PrivateFiles(self._data_dir, keys)), Group(certificates.CertificateFiles(files))]
+        groups += self._machine(usable)
+        if "coreapp" in usable:
+            groups.append(self._network(usable["coreapp"]))
+        if "network" in usable:
+            groups.append(self._database(usable["network"].settings.database, "network", []))
+        if self._variables.get(REDIS_URL):
+            groups.append(Group(self._redis()))
+        business = usable.get("coreapp") or usable.get("webapp")
+        if business is not None:
+            groups.append(self._database(business.settings.database, "business", self._of_business(business)))
+        webapp = usable.get("webapp")
+        if webapp is not None and webapp.settings.tls:
+            groups.append(Group(certificates.ApiCertificate(*_dialled(webapp.settings.address))))
+        return groups
+
+    def _database(self, settings: Any, family: str, checks: Sequence[Any]) -> Group:
+        database = Database(settings, family)
+        self._databases.push_async_callback(database.close)
+        about: list[Check] = [Durability(database), DatabaseClock(database)]
+        if not self._wanted.quick:
+            about.append(WriteLatency(database))
+        return Group(Reachable(database), [*about, Schema(database), *(make(database) for make in checks)])
+
+    def _of_business(self, examined: Examined) -> Sequence[Any]:
+        """Makers of checks on the business's tables."""
+        settings = examined.settings
+        lease = LeaseSettings.part(self._variables).lease_seconds
+        makers = [
+            lambda database: Number(database, settings.account),
+            lambda database: ShardOwners(database, lease_seconds=lease),
+        ]
+        if not examined.has_secrets:
+            return makers
+        secrets = settings.secrets
+        sealed = {key_checks.SETTINGS: secrets.settings_key}
+        webhook_secret = ""
+        if examined.process == "coreapp":
+            sealed[key_checks.MASTER] = secrets.master_key
+            webhook_secret = secrets.webhook_secret
+        links = Links(secrets.link_key, settings.tls_files, settings.plaintext)
+        return [
+            *makers,
+            lambda database: Keys(database, sealed),
+            lambda database: CoreappLinks(database, links),
+            lambda database: StoredWebhook(
+                database,
+                settings.account,
+                settings.outgoing_webhooks,
+                settings_key=secrets.settings_key,
+                webhook_secret=webhook_secret,
+                post=self._wanted.post,
+            ),
+        ]
+
+    def _network(self, examined: Examined) -> Group:
+        settings = examined.settings
+        context = network_access.make_context(settings.network_files, *settings.network_ways())
+        host, port = settings.network_tcp
+        rest: list[Check] = [NetworkTcp(host, port, context if settings.network_tcp_tls else None)]
+        if examined.has_secrets:
+            rest.append(NetworkKey(settings.network_http, settings.secrets.registration_key, context))
+        return Group(NetworkHttp(settings.network_http, context), rest)
+
+    def _redis(self) -> RedisServer:
+        """Raises `SettingsError`."""
+        given = secret_sources.find(self._variables, "TIDINGS_REDIS_PASSWORD")
+        try:
+            password = given.read() if given is not None else ""
+        except secret_sources.SecretUnavailable as failure:
+            raise SettingsError(str(failure)) from None
+        authorities = self._variables.get("TIDINGS_REDIS_SSL_CA", "")
+        return RedisServer(self._variables[REDIS_URL], password=password, authorities=authorities)
+
+    def _machine(self, usable: Mapping[str, Examined]) -> list[Group]:
+        reserves: dict[Path, int] = {self._data_dir: 0}
+        connections: dict[str, int] = {}
+        for name, each in usable.items():
+            if name in ("webapp", "coreapp"):
+                reserves[each.settings.media_dir] = each.settings.media_reserve
+            if name == "webapp":
+                connections[name] = each.settings.connections
+            if name == "network":
+                reserves[each.settings.blobs.directory] = 0
+                connections[name] = each.settings.limits.connections + each.settings.limits.http
+        groups = []
+        measured: set[int] = set()
+        for directory, reserve in reserves.items():
+            disk = machine.disk_of(directory)
+            speed: list[Check] = [] if self._wanted.quick or disk in measured else [machine.DiskSpeed(directory)]
+            measured.add(disk)
+            groups.append(Group(machine.DiskSpace(directory, reserve=reserve), speed))
+        return groups + [Group(machine.OpenFiles(name, count)) for name, count in connections.items()]
+
+
+def _tls_files(usable: Mapping[str, Examined]) -> dict[str, TlsFiles]:
+    """Files of certificates by what they are for."""
+    found: dict[str, TlsFiles] = {}
+    for name, each in usable.items():
+        settings = each.settings
+        uses = {"link": settings.tls_files, "database": settings.database.tls or TlsFiles()}
+        if name == "network":
+            uses |= {"network_http": settings.http_certificate, "network_tcp": settings.tcp_certificate}
+        if name == "coreapp":
+            uses["network"] = settings.network_files
+        found |= {use: files for use, files in uses.items() if files.chain or files.authorities}
+    return found
+
+
+def _dialled(address: tuple[str, int]) -> tuple[str, int]:
+    """For one who calls from this machine."""
+    host, port = address
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port  # noqa: S104

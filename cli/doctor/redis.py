@@ -1,0 +1,71 @@
+"""The Redis by which several nodes of the network are one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from redis.asyncio import Redis
+from redis.exceptions import AuthenticationError, RedisError
+
+from cli.doctor.findings import Finding, error, fine, warning
+
+SECONDS = 5.0
+FULL_PART = 0.8  # of the memory that it may use
+
+
+class RedisServer:
+    """One server, or any node of a Redis Cluster."""
+
+    name = "redis"
+
+    def __init__(self, url: str, *, password: str = "", authorities: str = "") -> None:
+        """password: where the address has none; authorities: a PEM file that vouches for its certificate."""
+        self._url = url
+        options: dict[str, Any] = {"socket_timeout": SECONDS, "socket_connect_timeout": SECONDS}
+        if password:
+            options["password"] = password
+        if authorities and url.startswith("rediss:"):
+            options["ssl_ca_certs"] = authorities
+        self._options = options
+
+    async def run(self) -> Sequence[Finding]:
+        shown = self._url.rpartition("@")[2].removeprefix("redis://").removeprefix("rediss://").partition("/")[0]
+        try:
+            client = Redis.from_url(self._url, **self._options)
+        except ValueError as failure:
+            return [error(self.name, f"TIDINGS_REDIS_URL: {failure}", "correct it: redis://host:6379 or rediss://…")]
+        started = time.monotonic()
+        try:
+            await client.ping()
+            took = (time.monotonic() - started) * 1000
+            told = await client.info()
+        except AuthenticationError as failure:
+            return [error(self.name, f"{shown}: {failure}", "correct TIDINGS_REDIS_PASSWORD")]
+        except (RedisError, OSError, TimeoutError) as failure:
+            remedy = (
+                "start it, or correct TIDINGS_REDIS_URL; nodes of the network deliver nothing to each other meanwhile"
+            )
+            return [error(self.name, f"{shown}: {str(failure)[:200] or type(failure).__name__}", remedy)]
+        finally:
+            await client.aclose()
+        return [fine(self.name, f"{shown} answers in {took:.0f} ms: {_version(told)}"), *self.judge(told)]
+
+    def judge(self, told: Mapping[str, Any]) -> list[Finding]:
+        """What it says of its memory."""
+        limit, used = int(told.get("maxmemory", 0)), int(told.get("used_memory", 0))
+        policy = str(told.get("maxmemory_policy", "noeviction"))
+        found = []
+        if limit and policy != "noeviction":
+            remedy = "set maxmemory-policy noeviction: what it throws away is on its way to a device"
+            found.append(warning(self.name, f"maxmemory-policy is {policy}", remedy))
+        if limit and used > limit * FULL_PART:
+            text = f"{used / limit:.0%} of its {limit / 2**20:,.0f} MiB are used"
+            found.append(warning(self.name, text, "give it more memory"))
+        return found
+
+
+def _version(told: Mapping[str, Any]) -> str:
+    name = "Valkey" if "valkey_version" in told else "Redis"
+    return f"{name} {told.get('valkey_version') or told.get('redis_version', '?')}"

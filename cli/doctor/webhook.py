@@ -1,0 +1,110 @@
+"""The business's webhook: reachable through the guard, with a certificate that is believed, and fast enough.
+
+Nothing that looks like a message is sent: an `OPTIONS` request without a body, whose answer may be any. Only when it is
+asked for, an empty object is POSTed, signed as callbacks are, with the event id `evt_0`, which no callback has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+from collections.abc import Sequence
+
+from cli.doctor import certificates, clock, http_probe
+from cli.doctor.findings import Finding, Level, error, fine, warning
+from coreapp import signature
+from tidings.egress import trust, urls
+from tidings.egress.guard import EgressGuard, Forbidden
+from tidings.egress.settings import OutgoingSettings
+from tidings.runtime import tls
+
+SECONDS = 15.0  # for the answer, as an attempt of a Coreapp has by default
+SLOW_SECONDS = 3.0
+BODY = b"{}"
+EVENT = "evt_0"
+
+
+class Webhook:
+    """One address."""
+
+    name = "webhook"
+
+    def __init__(
+        self,
+        url: str,
+        outgoing: OutgoingSettings,
+        *,
+        authorities: bytes = b"",
+        keys: Sequence[bytes] = (),
+        post: bool = False,
+    ) -> None:
+        """authorities: PEM; empty for the system's. keys: that sign; post: an empty object rather than `OPTIONS`."""
+        self._url = url
+        self._outgoing = outgoing
+        self._authorities = authorities
+        self._keys = keys
+        self._post = post
+
+    async def run(self) -> Sequence[Finding]:
+        if not self._url:
+            remedy = "PATCH /v1/settings/application with webhooks.url: callbacks wait until then"
+            return [warning(self.name, "no URL is set", remedy)]
+        try:
+            place = urls.parse(self._url)
+            answer = await self._ask(place)
+        except Forbidden as refusal:
+            return [error(self.name, str(refusal), "another URL, or TIDINGS_OUTGOING_ALLOW_WEBHOOKS")]
+        except ssl.SSLError as failure:
+            remedy = "a certificate for this name, or its authority by PUT /v1/certificates/webhooks/ca"
+            return [error(self.name, f"{place.shown}: {tls.describe(failure)}", remedy)]
+        except ValueError as failure:
+            return [error(self.name, str(failure), "set another URL")]
+        except OSError as failure:
+            why = f"no answer within {SECONDS:g} s" if isinstance(failure, TimeoutError) else str(failure)
+            remedy = "look whether it runs, and can be reached from this machine"
+            return [error(self.name, f"{place.shown}: {why}", remedy)]
+        return self.judge(place.shown, answer)
+
+    def judge(self, shown: str, answer: http_probe.Answer) -> list[Finding]:
+        """shown: of the URL, without what may be secret in it."""
+        sent = "POST of {}" if self._post else "OPTIONS"
+        text = f"{shown} answers {sent} with HTTP {answer.status} in {answer.answered:.2f} s"
+        text += f" (connected in {answer.connected:.2f} s{', ' + answer.tls if answer.tls else ''})"
+        found = [fine(self.name, text)]
+        if answer.answered > SLOW_SECONDS:
+            remedy = f"answer within {SLOW_SECONDS:g} s: keep the callback, answer 200, work on it afterwards"
+            found = [warning(self.name, text, remedy)]
+        elif self._post and answer.status != 200:
+            found = [warning(self.name, text, "a callback counts as delivered when the answer is 200")]
+        if answer.date is not None:
+            compared = clock.compare("clock of the webhook", answer.date, answer.at, exact=False)
+            if compared.level is not Level.FINE:
+                found.append(compared)
+        if answer.ends:
+            found.append(certificates.judge("certificate of the webhook", answer.ends, answer.at))
+        return found
+
+    async def _ask(self, place: urls.Place) -> http_probe.Answer:
+        host, port, secure = place.origin
+        context = trust.context(self._authorities) if secure else None
+        started = time.monotonic()
+        async with asyncio.timeout(SECONDS):
+            sock = await EgressGuard(self._outgoing).connect(host, port)
+            return await http_probe.ask(sock, self._request(place), host=host, tls=context, started=started)
+
+    def _request(self, place: urls.Place) -> bytes:
+        lines = [
+            f"{'POST' if self._post else 'OPTIONS'} {place.path} HTTP/1.1",
+            f"Host: {place.named}",
+            "User-Agent: tidings",
+            "Connection: close",
+        ]
+        if place.authorization:
+            lines.append(f"Authorization: {place.authorization}")
+        body = BODY if self._post else b""
+        if self._post:
+            signed = signature.headers(self._keys, EVENT, int(time.time()), BODY)
+            lines += ["Content-Type: application/json", *(f"{name}: {value}" for name, value in signed.items())]
+        lines.append(f"Content-Length: {len(body)}")
+        return "\r\n".join([*lines, "", ""]).encode("latin-1") + body

@@ -1,0 +1,213 @@
+"""What two readings of all processes say: a table of processes, of queues, of latencies, and of shards."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from cli.top import samples
+from cli.top.samples import Samples, Spread
+from cli.top.sources import Reading
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ProcessRow:
+    """One process. `None` is not known.
+
+    state: `up` or `away`, with the reason in error. cpu: of one core, 1 is all of it; memory: bytes; lag: seconds that
+    99 of 100 looks at the event loop were late at most; rate_in, rate_out: messages or envelopes a second.
+    """
+
+    name: str
+    role: str
+    state: str
+    error: str = ""
+    uptime: float | None = None
+    cpu: float | None = None
+    memory: float | None = None
+    lag: float | None = None
+    connections: float | None = None
+    files: float | None = None
+    rate_in: float | None = None
+    rate_out: float | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class QueueRow:
+    """One queue. depth: items; limit: at which it is full; oldest: seconds; rates: items a second; fill: by which it
+    grows; delay: seconds that its items take at this rate; drain: seconds until it is empty, `None` while it grows."""
+
+    process: str
+    queue: str
+    shard: str
+    depth: float
+    limit: float | None
+    oldest: float | None
+    rate_in: float | None
+    rate_out: float | None
+    fill: float | None
+    delay: float | None
+    drain: float | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LatencyRow:
+    """What was observed since the reading before. p50, p99: seconds."""
+
+    process: str
+    what: str
+    rate: float
+    p50: float | None
+    p99: float | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ShardRow:
+    """owner: a process, empty when none of those that are looked at owns it."""
+
+    shard: str
+    owner: str
+    epoch: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Snapshot:
+    """at: Unix seconds."""
+
+    at: float
+    processes: Sequence[ProcessRow]
+    queues: Sequence[QueueRow]
+    latencies: Sequence[LatencyRow]
+    shards: Sequence[ShardRow]
+
+
+# Counters of what comes in and goes out, and gauges of connections, by role.
+_RATES = {
+    "webapp": ("http_request_duration_seconds_count", "http_request_duration_seconds_count"),
+    "coreapp": ("tidings_messages_accepted_total", "tidings_messages_sent_total"),
+    "network": ("tidings_network_envelopes_total", "tidings_network_deliveries_total"),
+}
+_CONNECTIONS = {"webapp": "web_connections", "network": "tidings_network_connections"}
+# Histograms in seconds, by what they are called here, and the label that tells them apart.
+_LATENCIES = (
+    ("http_request_duration_seconds", "HTTP", "handler"),
+    ("tidings_webapp_question_seconds", "question", "answer"),
+    ("tidings_upstream_seconds", "call", "call"),
+    ("tidings_callback_seconds", "webhook", "result"),
+    ("tidings_db_transaction_seconds", "transaction", "about"),
+    ("tidings_db_commit_seconds", "commit", "family"),
+)
+# Gauges of queues of releases that do not say more of them: the gauge, and what counts what has left.
+_PLAIN_QUEUES = {
+    "jobs": ("tidings_job_queue_size", "tidings_messages_sent_total", ""),
+    "callbacks": ("callback_queue_size", "callback_requests_total", "tidings_callback_age_seconds"),
+    "undecided": ("tidings_network_undecided", "tidings_network_deliveries_total", ""),
+}
+
+
+def compare(before: Sequence[Reading], after: Sequence[Reading], at: float) -> Snapshot:
+    """before: the readings before these, empty at the first look."""
+    earlier = {reading.source: reading.samples for reading in before}
+    pairs = [(reading, earlier.get(reading.source)) for reading in after]
+    present = [(reading.source.name, old, reading.samples) for reading, old in pairs if reading.samples is not None]
+    return Snapshot(
+        at,
+        [_process(reading, old, at) for reading, old in pairs],
+        [row for name, old, new in present for row in _queues(name, old, new)],
+        [row for name, old, new in present for row in _latencies(name, old, new)],
+        _shards([(name, new) for name, _, new in present]),
+    )
+
+
+def _process(reading: Reading, old: Samples | None, at: float) -> ProcessRow:
+    source, new = reading.source, reading.samples
+    if new is None:
+        return ProcessRow(source.name, source.role, "away", reading.error)
+    started = new.total("process_start_time_seconds")
+    lag = samples.spread(old, new, "tidings_event_loop_lag_seconds")
+    rate_in, rate_out = _RATES[source.role]
+    return ProcessRow(
+        source.name,
+        source.role,
+        "up",
+        uptime=max(0.0, at - started) if started is not None else None,
+        cpu=samples.rate(old, new, "process_cpu_seconds_total"),
+        memory=new.total("process_resident_memory_bytes"),
+        lag=lag.p99 if lag is not None else None,
+        connections=new.total(_CONNECTIONS[source.role]) if source.role in _CONNECTIONS else None,
+        files=new.total("process_open_fds"),
+        rate_in=samples.rate(old, new, rate_in),
+        rate_out=samples.rate(old, new, rate_out),
+    )
+
+
+def _queues(process: str, old: Samples | None, new: Samples) -> Sequence[QueueRow]:
+    known = new.values.get("tidings_queue_depth")
+    if not known:
+        return _plain_queues(process, old, new)
+    rows = []
+    for labels, depth in known.items():
+        found = dict(labels)
+        rate_in = samples.rate(old, new, "tidings_queue_entered_total", **found)
+        rate_out = samples.rate(old, new, "tidings_queue_left_total", **found)
+        if not depth and not rate_in and not rate_out:
+            continue
+        named = (found.get("queue", ""), found.get("shard", ""))
+        limit, oldest = new.total("tidings_queue_limit", **found), new.total("tidings_queue_oldest_seconds", **found)
+        fill = rate_in - rate_out if rate_in is not None and rate_out is not None else None
+        rows.append(_queue(process, *named, depth, limit=limit, oldest=oldest, rates=(rate_in, rate_out), fill=fill))
+    return rows
+
+
+def _plain_queues(process: str, old: Samples | None, new: Samples) -> Sequence[QueueRow]:
+    rows = []
+    for queue, (gauge, left, age) in _PLAIN_QUEUES.items():
+        depth = new.total(gauge)
+        if depth is None:
+            continue
+        before = old.total(gauge) if old is not None else None
+        fill = (depth - before) / (new.at - old.at) if old is not None and before is not None else None
+        rate_out = samples.rate(old, new, left)
+        rate_in = max(0.0, fill + rate_out) if fill is not None and rate_out is not None else None
+        oldest = new.greatest(age) if age else None
+        rates = (rate_in, rate_out)
+        rows.append(_queue(process, queue, "", depth, limit=None, oldest=oldest, rates=rates, fill=fill))
+    return rows
+
+
+def _queue(
+    process: str,
+    queue: str,
+    shard: str,
+    depth: float,
+    *,
+    limit: float | None,
+    oldest: float | None,
+    rates: tuple[float | None, float | None],
+    fill: float | None,
+) -> QueueRow:
+    rate_in, rate_out = rates
+    delay = depth / rate_out if rate_out else None
+    drain = depth / -fill if fill is not None and fill < 0 else (0.0 if not depth else None)
+    return QueueRow(process, queue, shard, depth, limit, oldest, rate_in, rate_out, fill, delay, drain)
+
+
+def _latencies(process: str, old: Samples | None, new: Samples) -> Sequence[LatencyRow]:
+    rows = []
+    for name, what, label in _LATENCIES:
+        for value in new.by(f"{name}_count", label):
+            found: Spread | None = samples.spread(old, new, name, **({label: value} if value else {}))
+            if found is not None and found.rate:
+                rows.append(LatencyRow(process, f"{what} {value}".strip(), found.rate, found.p50, found.p99))
+    return rows
+
+
+def _shards(present: Sequence[tuple[str, Samples]]) -> Sequence[ShardRow]:
+    owners: dict[str, ShardRow] = {}
+    for process, new in present:
+        for shard, epoch in new.by("tidings_shard_epoch", "shard").items():
+            known = owners.get(shard)
+            # Of two that say so the later owner is right.
+            if known is None or epoch > known.epoch:
+                owners[shard] = ShardRow(shard, process if epoch else "", int(epoch))
+    return sorted(owners.values(), key=lambda row: (len(row.shard), row.shard))

@@ -1,0 +1,85 @@
+"""The processes that are looked at, and one look at all of them."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import ssl
+import time
+from collections.abc import Mapping, Sequence
+from urllib.parse import urlsplit
+
+import httpx
+
+from cli.top.samples import Samples
+from tidings.runtime import env
+from tidings.runtime.api_key import ApiKey
+
+SECONDS = 3.0  # for the answer of one process
+MAX_BYTES = 16 * env.MIB
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Source:
+    """One process. role: `webapp`, `coreapp` or `network`; url: of its metrics."""
+
+    role: str
+    url: str
+
+    @property
+    def name(self) -> str:
+        """Short, and another one for each."""
+        return f"{self.role} {urlsplit(self.url).netloc}"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Reading:
+    """What one process answered. samples: `None` when it is away; error: why."""
+
+    source: Source
+    samples: Samples | None
+    error: str = ""
+
+
+class Sources:
+    """Asks each process. Those on this machine need no certificate that anybody vouches for."""
+
+    def __init__(self, sources: Sequence[Source], *, key: ApiKey, authorities: str = "") -> None:
+        """authorities: a PEM file that servers on other machines are checked against, by default the system's.
+
+        Raises `OSError` when it cannot be read.
+        """
+        self._sources = sources
+        headers = {"Authorization": f"Apikey {key}"} if key else {}
+        near = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        near.check_hostname, near.verify_mode = False, ssl.CERT_NONE
+        far = ssl.create_default_context(cafile=authorities or None)
+        self._clients: Mapping[bool, httpx.AsyncClient] = {
+            is_near: httpx.AsyncClient(verify=context, headers=headers, timeout=SECONDS, trust_env=False)
+            for is_near, context in ((True, near), (False, far))
+        }
+
+    async def read(self) -> Sequence[Reading]:
+        """One reading of each, at the same time; never fails."""
+        return await asyncio.gather(*(self._read(source) for source in self._sources))
+
+    async def close(self) -> None:
+        """End the kept connections."""
+        for client in self._clients.values():
+            await client.aclose()
+
+    async def _read(self, source: Source) -> Reading:
+        client = self._clients[env.is_loopback(urlsplit(source.url).hostname or "")]
+        try:
+            async with asyncio.timeout(SECONDS):
+                answer = await client.get(source.url, headers={"Accept": "text/plain"})
+        except (httpx.HTTPError, TimeoutError, OSError) as error:
+            return Reading(source, None, str(error) or type(error).__name__)
+        if answer.status_code == 401:
+            return Reading(source, None, "it wants WA_API_KEY")
+        if answer.status_code != 200 or len(answer.content) > MAX_BYTES:
+            return Reading(source, None, f"HTTP {answer.status_code}")
+        try:
+            return Reading(source, Samples.parse(answer.text, time.monotonic()))
+        except ValueError as error:
+            return Reading(source, None, f"no metrics: {error}"[:100])

@@ -1,0 +1,53 @@
+"""A server of HTTP that answers as a test says."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import AsyncIterator
+
+
+class Server:
+    """Keeps what it was sent. answer: sent after `delay` seconds; with an empty one the connection is closed."""
+
+    def __init__(self, answer: bytes, delay: float) -> None:
+        self._answer = answer
+        self._delay = delay
+        self.requests: list[bytes] = []
+        self.writers: list[asyncio.StreamWriter] = []
+        self.port = 0
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.writers.append(writer)
+        try:
+            head = await reader.readuntil(b"\r\n\r\n")
+            length = next((int(line[15:]) for line in head.split(b"\r\n") if line.startswith(b"Content-Length")), 0)
+            self.requests.append(head + await reader.readexactly(length))
+            await asyncio.sleep(self._delay)
+            writer.write(self._answer)
+            await writer.drain()
+        except (ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            pass
+        finally:
+            writer.close()
+
+
+@contextlib.asynccontextmanager
+async def serving(
+    answer: bytes = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
+    *,
+    tls: ssl.SSLContext | None = None,
+    delay: float = 0.0,
+) -> AsyncIterator[Server]:
+    """On a free port of this machine."""
+    made = Server(answer, delay)
+    listener = await asyncio.start_server(made.serve, "127.0.0.1", 0, ssl=tls)
+    made.port = listener.sockets[0].getsockname()[1]
+    try:
+        yield made
+    finally:
+        listener.close()
+        for writer in made.writers:
+            writer.transport.abort()
+        await asyncio.sleep(0)

@@ -1,0 +1,137 @@
+"""The command: which checks are run, what is printed, and the exit status; and what this machine has."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from cli.commands import doctor
+from cli.doctor import findings, machine
+from cli.doctor.findings import Finding, Group, Level
+from tidings.runtime import env
+
+
+class Scripted:
+    """A check that finds this, or fails like this."""
+
+    def __init__(self, name: str, level: Level = Level.FINE, failure: Exception | None = None) -> None:
+        self.name = name
+        self._level = level
+        self._failure = failure
+        self.runs = 0
+
+    async def run(self) -> Sequence[Finding]:
+        self.runs += 1
+        if self._failure is not None:
+            raise self._failure
+        return [Finding(self.name, self._level, "found")]
+
+
+async def test_where_the_first_of_a_group_finds_an_error_the_others_are_not_run() -> None:
+    skipped, run = Scripted("skipped"), Scripted("run")
+    groups = [Group(Scripted("broken", Level.ERROR), [skipped]), Group(Scripted("poor", Level.WARNING), [run])]
+    found = await findings.run_groups(groups)
+    assert [finding.check for finding in found] == ["broken", "poor", "run"]
+    assert (skipped.runs, run.runs) == (0, 1)
+    assert findings.worst(found) is Level.ERROR
+    assert findings.worst(found[1:]) is Level.WARNING
+    assert findings.worst([]) is Level.FINE
+
+
+async def test_a_check_that_fails_or_hangs_is_a_finding_and_not_the_end() -> None:
+    class Hanging(Scripted):
+        async def run(self) -> Sequence[Finding]:
+            await asyncio.Event().wait()
+            return []
+
+    broken = Scripted("broken", failure=RuntimeError("a defect"))
+    wrong = Scripted("wrong", failure=env.SettingsError("TIDINGS_X is wrong"))
+    found = await findings.run_groups([Group(broken), Group(wrong), Group(Hanging("slow"))], seconds=0.05)
+    assert [(finding.check, finding.level) for finding in found] == [
+        ("broken", Level.ERROR),
+        ("wrong", Level.ERROR),
+        ("slow", Level.ERROR),
+    ]
+    assert "RuntimeError: a defect" in found[0].text
+    assert found[1].text == "TIDINGS_X is wrong"
+    assert "no result within" in found[2].text
+
+
+def run(*words: str) -> int:
+    parser = argparse.ArgumentParser()
+    doctor.add_arguments(parser)
+    return doctor.run(parser.parse_args(words))
+
+
+@pytest.fixture
+def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    tmp_path.chmod(0o700)
+    monkeypatch.setenv("TIDINGS_DATA_DIR", str(tmp_path))
+    monkeypatch.setenv("TIDINGS_REGISTRATION_KEY", "a key that must not be printed")
+    monkeypatch.setenv("TIDINGS_NETWORK_CONNECTIONS", "10")
+    monkeypatch.setenv("TIDINGS_NETWORK_HTTP_CONNECTIONS", "10")
+    return tmp_path
+
+
+def test_the_status_is_that_of_the_worst_finding_and_nothing_is_left_behind(
+    environment: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status = run("network", "--quick", "--json")
+    found = json.loads(capsys.readouterr().out)
+    by_check = {entry["check"]: entry for entry in found["findings"]}
+    assert by_check["configuration"]["level"] == "fine"
+    assert by_check["tables network"]["level"] == "error"
+    assert by_check["tables network"]["remedy"].startswith("run `tidings migrate`")
+    assert (status, found["status"]) == (2, "error")
+    monkeypatch.setenv("TIDINGS_NETWORK_IDLE_S", "soon")
+    assert run("network", "--quick") == 2
+    printed = capsys.readouterr().out
+    assert "ERROR    configuration: TIDINGS_NETWORK_IDLE_S='soon' is not a number" in printed
+    assert "         → correct the variable" in printed
+    assert "a key that" not in printed
+    assert not (environment / "secrets").exists()
+
+
+def test_a_process_that_there_is_not_is_wrong_use(environment: Path) -> None:
+    with pytest.raises(SystemExit):
+        run("handset")
+
+
+@pytest.mark.parametrize(
+    ("total", "free", "level"),
+    [
+        (100 * env.MIB, 10 * env.MIB, Level.ERROR),
+        (100_000 * env.MIB, 90 * env.MIB, Level.ERROR),
+        (100_000 * env.MIB, 900 * env.MIB, Level.WARNING),
+        (100_000 * env.MIB, 2000 * env.MIB, Level.FINE),
+        (1000 * env.MIB, 500 * env.MIB, Level.FINE),
+    ],
+)
+def test_a_disk_that_is_nearly_full_is_told(tmp_path: Path, total: int, free: int, level: Level) -> None:
+    assert machine.DiskSpace(tmp_path, reserve=100 * env.MIB).judge(total, free).level is level
+
+
+@pytest.mark.parametrize(
+    ("rate", "sync_ms", "level"), [(500.0, 1.0, Level.FINE), (5.0, 1.0, Level.WARNING), (500.0, 50.0, Level.WARNING)]
+)
+def test_a_slow_disk_is_a_warning(tmp_path: Path, rate: float, sync_ms: float, level: Level) -> None:
+    assert machine.DiskSpeed(tmp_path).judge(rate, sync_ms).level is level
+
+
+async def test_a_disk_is_measured_where_the_directory_will_be_and_nothing_stays_there(tmp_path: Path) -> None:
+    (finding,) = await machine.DiskSpeed(tmp_path / "not" / "yet").run()
+    assert "MiB/s" in finding.text
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(("limit", "level"), [(1024, Level.WARNING), (20_000, Level.FINE), (-1, Level.FINE)])
+def test_too_few_open_files_are_a_warning_that_says_how_many(limit: int, level: Level) -> None:
+    finding = machine.OpenFiles("webapp", 10_000).judge(limit)
+    assert finding.level is level
+    assert "10512" in finding.text

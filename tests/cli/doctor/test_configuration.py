@@ -1,0 +1,72 @@
+"""A wrong environment: every variable that cannot be used, secrets that are not there, files that others may read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cli.doctor.configuration import Configuration, PrivateFiles, Secrets, examine
+from cli.doctor.findings import Level
+from tidings.runtime import private_files
+from tidings.runtime.secret_files import SecretFiles
+
+PROCESSES = ("webapp", "coreapp", "network")
+
+
+async def test_every_wrong_variable_of_every_process_is_named_once(tmp_path: Path) -> None:
+    variables = {
+        "TIDINGS_DATA_DIR": str(tmp_path),
+        "TIDINGS_BUSINESS_NUMBER": "12",
+        "TIDINGS_MESSAGES_RATE": "fast",
+        "TIDINGS_LEASE_SECONDS": "-1",
+        "TIDINGS_NETWORK_BLOB_QUOTA_MB": "0",
+        "WA_API_KEY": "short",
+    }
+    found = await Configuration([examine(process, variables) for process in PROCESSES]).run()
+    assert all(finding.level is Level.ERROR and finding.remedy for finding in found)
+    texts = [finding.text for finding in found]
+    assert len(texts) == len(set(texts))
+    for name in set(variables) - {"TIDINGS_DATA_DIR"}:
+        assert sum(name in text for text in texts) == 1, name
+
+
+async def test_to_be_looked_at_makes_neither_a_directory_nor_a_secret(tmp_path: Path) -> None:
+    variables = {"TIDINGS_DATA_DIR": str(tmp_path / "data")}
+    examined = [examine(process, variables) for process in PROCESSES]
+    (finding,) = await Configuration(examined).run()
+    assert finding.level is Level.FINE
+    assert not any(each.has_secrets for each in examined)
+    for process in PROCESSES:
+        (missing,) = await Secrets(process, variables, tmp_path / "data").run()
+        assert missing.level is Level.WARNING
+    assert "TIDINGS_MASTER_KEY" in (await Secrets("coreapp", variables, tmp_path / "data").run())[0].text
+    (directory,) = await PrivateFiles(tmp_path / "data", []).run()
+    assert (directory.level, "is not there" in directory.text) == (Level.WARNING, True)
+    assert not (tmp_path / "data").exists()
+
+
+async def test_what_others_may_read_is_named_with_its_mode(tmp_path: Path) -> None:
+    private_files.restrict(tmp_path)
+    files = SecretFiles(tmp_path)
+    files.load("network")
+    variables = {"TIDINGS_DATA_DIR": str(tmp_path)}
+    assert examine("network", variables).has_secrets
+    (fine,) = await Secrets("network", variables, tmp_path).run()
+    assert fine.level is Level.FINE
+    files.path("network").chmod(0o644)
+    (loose,) = await Secrets("network", variables, tmp_path).run()
+    assert (loose.level, "network.json has mode 0644" in loose.text) == (Level.ERROR, True)
+    key = tmp_path / "tls.key"
+    key.write_text("key")
+    key.chmod(0o640)
+    (readable,) = await PrivateFiles(tmp_path, [str(key)]).run()
+    assert (readable.level, "tls.key has mode 0640" in readable.text) == (Level.ERROR, True)
+    key.chmod(0o600)
+    assert [finding.level for finding in await PrivateFiles(tmp_path, [str(key)]).run()] == [Level.FINE]
+
+
+async def test_a_secret_file_that_is_given_and_loose_is_named(tmp_path: Path) -> None:
+    given = tmp_path / "registration"
+    given.write_text("a key")
+    given.chmod(0o604)
+    (loose,) = await Secrets("network", {"TIDINGS_REGISTRATION_KEY_FILE": str(given)}, tmp_path / "data").run()
+    assert (loose.level, "registration has mode 0604" in loose.text) == (Level.ERROR, True)

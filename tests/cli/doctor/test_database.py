@@ -1,0 +1,233 @@
+"""A database that is away, at another revision, forgetful, slow, far off in time, or another installation's."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from cli.doctor import clock, database
+from cli.doctor.business import Keys, Number
+from cli.doctor.coreapps import CoreappLinks, ShardOwners
+from cli.doctor.database import DatabaseClock, Durability, Reachable, Schema, WriteLatency
+from cli.doctor.findings import Level
+from cli.links import Links
+from harness.mariadb import MariaDB, free_port
+from tests.conftest import DatabaseFactory
+from tidings.e2ee import master_keys
+from tidings.runtime.process_secrets import SecretKeys
+from tidings.runtime.settings import DatabaseSettings
+from tidings.runtime.tls import TlsFiles
+from tidings.storage import engine, probes
+from tidings.storage.business import key_checks, shards
+from tidings.storage.business.key_checks import KeyCheck
+from tidings.storage.database import Database
+from tidings.wire import connection as wire
+from tidings.wire import core
+
+
+async def test_a_sound_database_is_fine_and_left_as_it_was(database_factory: DatabaseFactory) -> None:
+    sound = await database_factory("business")
+    before = await tables(sound)
+    (reachable,) = await Reachable(sound).run()
+    assert reachable.level is Level.FINE
+    assert ("SQLite" in reachable.text) == (sound.settings.engine == "sqlite")
+    assert [finding.level for finding in await Schema(sound).run()] == [Level.FINE]
+    assert [finding.level for finding in await DatabaseClock(sound).run()] == [Level.FINE]
+    (written,) = await WriteLatency(sound, writes=25).run()
+    assert "ms a write (25 inserts" in written.text
+    assert await tables(sound) == before
+    if sound.settings.engine == "sqlite":
+        folder = Path(str(sa.make_url(sound.settings.url).database)).parent
+        assert not list(folder.glob(".tidings_doctor*"))
+
+
+async def tables(found: Database) -> set[str]:
+    async with found.engine.connect() as connection:
+        return set(await connection.run_sync(lambda c: sa.inspect(c).get_table_names()))
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("sqlite+aiosqlite:///{}/business.db", "not a database"),
+        (f"mysql+aiomysql://root:secret@127.0.0.1:{free_port()}/x", "mysql+aiomysql://127.0.0.1"),
+    ],
+)
+async def test_one_that_is_away_is_an_error_that_names_it_without_its_password(
+    tmp_path: Path, url: str, words: str
+) -> None:
+    (tmp_path / "business.db").write_text("no database\n" * 500)
+    away = Database(DatabaseSettings(url.format(tmp_path)), "business")
+    (finding,) = await Reachable(away).run()
+    await away.close()
+    assert (finding.level, finding.check) == (Level.ERROR, "database business")
+    assert words in finding.text
+    assert "secret" not in finding.text
+    assert "WA_DB_" in finding.remedy
+
+
+async def test_tables_of_another_revision_are_an_error_that_asks_for_a_migration(tmp_path: Path) -> None:
+    empty = Database(DatabaseSettings(f"sqlite+aiosqlite:///{tmp_path}/empty.db"), "business")
+    (finding,) = await Schema(empty).run()
+    await empty.close()
+    assert (finding.level, "tidings migrate" in finding.remedy) == (Level.ERROR, True)
+
+
+async def test_a_server_that_may_forget_commits_is_a_warning_for_each_reason(mariadb: MariaDB) -> None:
+    forgetful = Database(DatabaseSettings(mariadb.url("mysql")), "business")
+    # The server of the tests is started so.
+    found = await Durability(forgetful).run()
+    await forgetful.close()
+    assert [finding.level for finding in found] == [Level.WARNING]
+    assert "innodb_flush_log_at_trx_commit=0" in found[0].text
+
+
+async def test_durability_that_was_turned_off_for_sqlite_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = engine._set_up_sqlite
+
+    def forgetful(connection: object, record: object) -> None:
+        plain(connection, record)
+        connection.cursor().execute("PRAGMA synchronous=OFF")  # type: ignore[attr-defined]
+
+    monkeypatch.setattr(engine, "_set_up_sqlite", forgetful)
+    found = Database(DatabaseSettings(f"sqlite+aiosqlite:///{tmp_path}/x.db"), "business")
+    (finding,) = await Durability(found).run()
+    await found.close()
+    assert (finding.level, "synchronous=0" in finding.text) == (Level.WARNING, True)
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "level"), [(0.4, Level.FINE), (5.0, Level.FINE), (5.6, Level.WARNING), (15.6, Level.ERROR)]
+)
+def test_write_latency_is_read_as_the_originals_guide_reads_it(milliseconds: float, level: Level) -> None:
+    measured = probes.Writes(clients=5, count=5000, seconds=milliseconds)
+    assert measured.milliseconds == pytest.approx(milliseconds)
+    check = WriteLatency(Database(DatabaseSettings("sqlite+aiosqlite:///x"), "business"))
+    finding = check.judge(measured)
+    assert finding.level is level
+    assert f"{milliseconds:.1f} ms a write" in finding.text
+
+
+async def test_a_commit_delay_shows_in_what_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = engine._begin_sqlite
+
+    def begin(connection: sa.Connection) -> None:
+        time.sleep(0.006)
+        slow(connection)
+
+    monkeypatch.setattr(engine, "_begin_sqlite", begin)
+    found = Database(DatabaseSettings(f"sqlite+aiosqlite:///{tmp_path}/x.db"), "business")
+    (finding,) = await WriteLatency(found, writes=10).run()
+    await found.close()
+    assert finding.level >= Level.WARNING
+
+
+@pytest.mark.parametrize(
+    ("theirs", "exact", "level"),
+    [
+        (1000.0, True, Level.FINE),
+        (1003.0, True, Level.WARNING),
+        (960.0, True, Level.ERROR),
+        (998.0, False, Level.FINE),
+        (996.5, False, Level.WARNING),
+        (1001.9, False, Level.FINE),
+    ],
+)
+def test_clocks_that_differ_are_found(theirs: float, exact: bool, level: Level) -> None:
+    assert clock.compare("clock", theirs, 1000.0, exact=exact).level is level
+
+
+async def test_a_server_whose_clock_is_wrong_is_found(mariadb: MariaDB, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = Database(DatabaseSettings(mariadb.url("mysql")), "business")
+    assert [finding.level for finding in await DatabaseClock(server).run()] == [Level.FINE]
+    ours = time.time()
+    monkeypatch.setattr(database.time, "time", lambda: ours - 600)
+    (finding,) = await DatabaseClock(server).run()
+    await server.close()
+    assert finding.level is Level.ERROR
+    assert "+600" in finding.text or "+599" in finding.text
+
+
+async def test_another_installations_number_and_keys_are_errors(database_factory: DatabaseFactory) -> None:
+    found = await database_factory("business")
+    ours, theirs = SecretKeys.of(b"o" * 32), SecretKeys.of(b"t" * 32)
+    fresh = await Keys(found, {key_checks.MASTER: ours, key_checks.SETTINGS: ours}).run()
+    assert [finding.level for finding in fresh] == [Level.FINE, Level.FINE]
+    async with found.transaction() as connection:
+        check = KeyCheck(key_checks.MASTER, master_keys.key_id(b"t" * 32), "", 1)
+        await key_checks.add(connection, check)
+    (wrong,) = await Keys(found, {key_checks.MASTER: ours}).run()
+    assert (wrong.level, check.key_id in wrong.text) == (Level.ERROR, True)
+    (right,) = await Keys(found, {key_checks.MASTER: theirs}).run()
+    assert right.level is Level.FINE
+    (unregistered,) = await Number(found, "15550000000").run()
+    assert (unregistered.level, "not registered" in unregistered.text) == (Level.FINE, True)
+
+
+async def test_a_shard_without_an_owner_or_with_a_silent_one_is_an_error(database_factory: DatabaseFactory) -> None:
+    found = await database_factory("business")
+    owners = ShardOwners(found, lease_seconds=30)
+    assert [finding.level for finding in await owners.run()] == [Level.ERROR]
+    async with found.transaction() as connection:
+        await shards.create_shards(connection, 2)
+        await shards.claim(connection, 1, owner="ann", address="127.0.0.1:1", silence=30)
+    free, owned = await owners.run()
+    assert (free.level, free.text) == (Level.ERROR, "shard 0 has no owner")
+    assert (owned.level, "shard 1: ann at 127.0.0.1:1, 0." in owned.text) == (Level.FINE, True)
+    async with found.transaction() as connection:
+        at = shards.table.c.heartbeat_at
+        await connection.execute(shards.table.update().values(heartbeat_at=at - 40_000))
+    _, silent = await owners.run()
+    assert (silent.level, "ann has said nothing for 4" in silent.text) == (Level.ERROR, True)
+    (dead,) = await CoreappLinks(found, Links("key", TlsFiles(), frozenset())).run()
+    assert (dead.level, "127.0.0.1:1" in dead.text) == (Level.ERROR, True)
+
+
+class FakeCoreapp:
+    """The other end of the link."""
+
+    def __init__(self, key: str, status: str) -> None:
+        self._key = key
+        self._status = status
+
+    def opened(self, connection: wire.Connection) -> None:
+        """Nothing to do."""
+
+    def received(self, connection: wire.Connection, frame: Any) -> None:
+        if isinstance(frame, core.GetHealth):
+            connection.send(core.Health(frame.n, self._status, "ann"))
+        elif frame.key == self._key:
+            connection.send(core.Done(frame.n))
+        else:
+            connection.close("wrong link key")
+
+    def closed(self, connection: wire.Connection, reason: str) -> None:
+        """Nothing to do."""
+
+
+@pytest.mark.parametrize(
+    ("key", "status", "level", "words"),
+    [
+        ("ours", "connected", Level.FINE, "ann is connected"),
+        ("ours", "connecting", Level.ERROR, "ann is connecting"),
+        ("another", "connected", Level.ERROR, "does not answer"),
+    ],
+)
+async def test_a_coreapp_is_asked_how_it_is_and_a_wrong_link_key_is_found(
+    database_factory: DatabaseFactory, key: str, status: str, level: Level, words: str
+) -> None:
+    found = await database_factory("business")
+    server = await wire.listen("127.0.0.1", 0, core.Question, lambda: FakeCoreapp(key, status))
+    port = server.sockets[0].getsockname()[1]
+    async with found.transaction() as connection:
+        await shards.create_shards(connection, 1)
+        await shards.claim(connection, 0, owner="ann", address=f"127.0.0.1:{port}", silence=30)
+    (finding,) = await CoreappLinks(found, Links("ours", TlsFiles(), frozenset())).run()
+    server.close()
+    assert (finding.level, words in finding.text) == (level, True), finding

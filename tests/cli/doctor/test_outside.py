@@ -1,0 +1,177 @@
+"""What lies outside this machine: the webhook, the network, certificates, Redis."""
+
+from __future__ import annotations
+
+import datetime
+import email.utils
+import time
+from pathlib import Path
+
+import pytest
+
+from cli.doctor import certificates, http_probe
+from cli.doctor.certificates import ApiCertificate, CertificateFiles
+from cli.doctor.findings import Finding, Level
+from cli.doctor.network import NetworkHttp, NetworkKey, NetworkTcp
+from cli.doctor.redis import RedisServer
+from cli.doctor.webhook import EVENT, Webhook
+from harness.mariadb import free_port
+from harness.webhook_body import Verifier
+from tests.authority import Authority
+from tests.cli.doctor.servers import serving
+from tidings.egress import addresses
+from tidings.egress.settings import ONLY_PUBLIC, OutgoingSettings
+from tidings.runtime import tls
+from tidings.runtime.tls import TlsFiles
+
+LOCAL = OutgoingSettings(addresses.LOOPBACK)
+SECRET = "whsec_" + "QUJD" * 8
+
+
+def levels(found: object) -> list[Level]:
+    return [finding.level for finding in found]  # type: ignore[attr-defined]
+
+
+async def one(check: object) -> Finding:
+    (finding,) = await check.run()  # type: ignore[attr-defined]
+    return finding  # type: ignore[no-any-return]
+
+
+async def test_a_webhook_gets_nothing_that_looks_like_a_message_unless_a_post_is_asked_for() -> None:
+    async with serving(b"HTTP/1.1 405 Method Not Allowed\r\n\r\n") as server:
+        url = f"http://ann:pw@127.0.0.1:{server.port}/hook?token=t"
+        probed = await one(Webhook(url, LOCAL))
+        assert (probed.level, "answers OPTIONS with HTTP 405 in 0." in probed.text) == (Level.FINE, True)
+        assert "token" not in probed.text
+        assert "pw" not in probed.text
+        request = server.requests[0]
+        assert request.startswith(b"OPTIONS /hook?token=t HTTP/1.1\r\nHost: 127.0.0.1:")
+        assert request.endswith(b"Content-Length: 0\r\n\r\n")
+        posted = await one(Webhook(url, LOCAL, keys=[b"ABC" * 8], post=True))
+        assert (posted.level, "200" in posted.remedy) == (Level.WARNING, True)
+        head, _, body = server.requests[1].partition(b"\r\n\r\n")
+        headers = dict(line.split(b": ", 1) for line in head.lower().split(b"\r\n")[1:])
+        signature = next(line for line in head.split(b"\r\n") if line.startswith(b"webhook-signature"))
+        headers[b"webhook-signature"] = signature.partition(b": ")[2]
+        assert headers[b"webhook-id"].decode() == EVENT
+        assert body == b"{}"
+        assert Verifier(SECRET).is_valid(headers, body)
+
+
+@pytest.mark.parametrize(("seconds", "level"), [(0.2, Level.FINE), (3.5, Level.WARNING)])
+def test_a_webhook_that_takes_over_3_seconds_is_a_warning(seconds: float, level: Level) -> None:
+    answer = http_probe.Answer(200, {}, 0.1, seconds, 1000.0)
+    (finding,) = Webhook("http://x", LOCAL).judge("http://x", answer)
+    assert finding.level is level
+
+
+async def test_a_webhook_that_is_not_set_not_there_forbidden_or_no_server_of_http_says_which() -> None:
+    assert (await one(Webhook("", LOCAL))).text == "no URL is set"
+    gone = await one(Webhook(f"http://127.0.0.1:{free_port()}/", LOCAL))
+    assert (gone.level, "Connect call failed" in gone.text) == (Level.ERROR, True)
+    forbidden = await one(Webhook("http://127.0.0.1/", ONLY_PUBLIC))
+    assert (forbidden.level, "TIDINGS_OUTGOING_ALLOW" in forbidden.remedy) == (Level.ERROR, True)
+    async with serving(b"SSH-2.0-OpenSSH\r\n\r\n") as other:
+        assert "does not speak HTTP" in (await one(Webhook(f"http://127.0.0.1:{other.port}/", LOCAL))).text
+    async with serving(b"") as silent:
+        assert "without an answer" in (await one(Webhook(f"http://127.0.0.1:{silent.port}/", LOCAL))).text
+    assert (await one(Webhook("ftp://x", LOCAL))).level is Level.ERROR
+
+
+async def test_a_webhooks_certificate_is_checked_and_its_end_and_clock_are_told(tmp_path: Path) -> None:
+    authority = Authority()
+    late = email.utils.formatdate(time.time() - 100)
+    answer = f"HTTP/1.1 200 OK\r\nDate: {late}\r\n\r\n".encode()
+    async with serving(answer, tls=authority.server_context(tmp_path, "127.0.0.1")) as server:
+        url = f"https://127.0.0.1:{server.port}/"
+        refused = await one(Webhook(url, LOCAL))
+        assert (refused.level, "the certificate is refused" in refused.text) == (Level.ERROR, True)
+        believed = await Webhook(url, LOCAL, authorities=authority.pem).run()
+    assert [(finding.check, finding.level) for finding in believed] == [
+        ("webhook", Level.FINE),
+        ("clock of the webhook", Level.ERROR),
+        ("certificate of the webhook", Level.WARNING),
+    ]
+    assert "TLSv1.3" in believed[0].text
+
+
+async def test_a_network_that_is_well_ill_or_another_server_is_told_apart(tmp_path: Path) -> None:
+    async with serving() as well:
+        assert (await one(NetworkHttp(f"http://127.0.0.1:{well.port}", None))).level is Level.FINE
+        assert well.requests[0].startswith(b"GET /health ")
+        assert (await one(NetworkTcp("127.0.0.1", well.port, None))).level is Level.FINE
+    async with serving(b"HTTP/1.1 503 Service Unavailable\r\n\r\n") as ill:
+        assert "its database is away" in (await one(NetworkHttp(f"http://127.0.0.1:{ill.port}", None))).text
+    async with serving(b"HTTP/1.1 404 Not Found\r\n\r\n") as other:
+        assert "HTTP 404 to GET /health" in (await one(NetworkHttp(f"http://127.0.0.1:{other.port}", None))).text
+    gone = free_port()
+    assert (await one(NetworkHttp(f"http://127.0.0.1:{gone}", None))).level is Level.ERROR
+    assert (await one(NetworkTcp("127.0.0.1", gone, None))).level is Level.ERROR
+    authority, stranger = Authority(), Authority("another")
+    context = tls.client("network", stranger.files(tmp_path, "caller", "caller"))
+    async with serving(tls=authority.server_context(tmp_path, "127.0.0.1")) as untrusted:
+        refused = await one(NetworkHttp(f"https://127.0.0.1:{untrusted.port}", context))
+        assert (refused.level, "TIDINGS_NETWORK_CA" in refused.remedy) == (Level.ERROR, True)
+        assert (await one(NetworkTcp("127.0.0.1", untrusted.port, context))).level is Level.ERROR
+
+
+@pytest.mark.parametrize(
+    ("answer", "level"),
+    [
+        (b'HTTP/1.1 201 Created\r\nContent-Length: 20\r\n\r\n{"registrations":[]}', Level.FINE),
+        (b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n", Level.FINE),
+        (
+            b'HTTP/1.1 401 Unauthorized\r\nContent-Length: 48\r\n\r\n{"error":{"reason":"unauthorized","detail":"x"}}',
+            Level.ERROR,
+        ),
+        (b"", Level.WARNING),
+    ],
+)
+async def test_a_registration_key_is_shown_to_the_network_and_registers_nobody(answer: bytes, level: Level) -> None:
+    async with serving(answer) as server:
+        finding = await one(NetworkKey(f"http://127.0.0.1:{server.port}", "the key", None))
+        assert finding.level is level
+        assert b"Bearer the key" in server.requests[0]
+        assert server.requests[0].endswith(b'{"registrations":[]}')
+
+
+async def test_certificates_that_end_soon_have_ended_or_cannot_be_used_are_told(tmp_path: Path) -> None:
+    authority = Authority()
+    (tmp_path / "broken.pem").write_text("nothing")
+    files = {
+        "soon": authority.files(tmp_path, "soon", "a", days=20),
+        "broken": TlsFiles(str(tmp_path / "broken.pem"), str(tmp_path / "soon.key")),
+        "missing": TlsFiles(authorities=str(tmp_path / "none.pem")),
+    }
+    found = {finding.text.split(":")[0]: finding for finding in await CertificateFiles(files).run()}
+    assert found["broken"].level is Level.ERROR
+    assert found["missing"].level is Level.ERROR
+    soon = next(finding for text, finding in found.items() if text.startswith("ends in"))
+    assert soon.level is Level.WARNING
+    assert soon.check == "certificate for soon"
+    now = datetime.datetime.now(datetime.UTC).timestamp()
+    ended = certificates.judge("x", now - 60, now)
+    assert (ended.level, ended.text.startswith("ended at")) == (Level.ERROR, True)
+    assert levels(await CertificateFiles({}).run()) == [Level.FINE]
+
+
+async def test_the_certificate_that_the_api_shows_is_looked_at_where_one_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = Authority().server_context(tmp_path, "api")
+    async with serving(tls=context) as server:
+        shown = await one(ApiCertificate("127.0.0.1", server.port))
+    assert (shown.level, "ends in 29" in shown.text or "ends in 30" in shown.text) == (Level.WARNING, True)
+    assert (await one(ApiCertificate("127.0.0.1", free_port()))).level is Level.FINE
+    monkeypatch.setattr(certificates, "SECONDS", 0.2)
+    async with serving() as plain:
+        assert (await one(ApiCertificate("127.0.0.1", plain.port))).level is Level.ERROR
+
+
+async def test_a_redis_that_is_away_or_throws_entries_away_is_told() -> None:
+    away = await one(RedisServer(f"redis://:pw@127.0.0.1:{free_port()}"))
+    assert (away.level, away.text.startswith("127.0.0.1:"), "pw" in away.text) == (Level.ERROR, True, False)
+    assert (await one(RedisServer("http://x"))).level is Level.ERROR
+    full = {"maxmemory": 1000, "used_memory": 900, "maxmemory_policy": "allkeys-lru"}
+    assert levels(RedisServer("redis://x").judge(full)) == [Level.WARNING, Level.WARNING]
+    assert RedisServer("redis://x").judge({"maxmemory": 0, "used_memory": 900, "maxmemory_policy": "allkeys-lru"}) == []

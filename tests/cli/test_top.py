@@ -1,0 +1,249 @@
+"""The live view: what two readings say together, how it is drawn, and what it does without a process or a metric."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import math
+import os
+import pty
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+
+from cli.commands import top
+from cli.top import live, samples, screen
+from cli.top.samples import Samples
+from cli.top.snapshot import ProcessRow, QueueRow, Snapshot, compare
+from cli.top.sources import Reading, Source, Sources
+from harness.mariadb import free_port
+from tidings.runtime.api_key import NO_KEY
+
+COREAPP = Source("coreapp", "http://10.0.0.1:6253/metrics")
+OTHER = Source("coreapp", "http://10.0.0.2:6253/metrics")
+NETWORK = Source("network", "http://10.0.0.3:9095/metrics")
+
+
+def text(
+    *, cpu: float, accepted: float = 0, left: float = 0, depth: float = 0, epoch: float = 1, slow: float = 0
+) -> str:
+    """Metrics of a Coreapp. slow: of 100 calls, those that took up to 50 ms rather than up to 10."""
+    return f"""
+process_cpu_seconds_total {cpu}
+process_resident_memory_bytes 1.2e+08
+process_start_time_seconds 1000
+tidings_messages_accepted_total {accepted}
+tidings_queue_depth{{queue="jobs",shard="0"}} {depth}
+tidings_queue_limit{{queue="jobs",shard="0"}} 20000
+tidings_queue_oldest_seconds{{queue="jobs",shard="0"}} 1.5
+tidings_queue_entered_total{{queue="jobs",shard="0"}} {accepted}
+tidings_queue_left_total{{queue="jobs",shard="0"}} {left}
+tidings_shard_epoch{{shard="0"}} {epoch}
+tidings_upstream_seconds_bucket{{call="send",le="0.01"}} {100 - slow if cpu > 10 else 0}
+tidings_upstream_seconds_bucket{{call="send",le="0.05"}} {100 if cpu > 10 else 0}
+tidings_upstream_seconds_bucket{{call="send",le="+Inf"}} {100 if cpu > 10 else 0}
+tidings_upstream_seconds_count{{call="send"}} {100 if cpu > 10 else 0}
+"""
+
+
+def look(source: Source, metrics: str, at: float) -> Reading:
+    return Reading(source, Samples.parse(metrics, at))
+
+
+def test_two_readings_make_rates_a_drain_and_percentiles() -> None:
+    before = [look(COREAPP, text(cpu=10, accepted=1000, left=600, depth=400), 50.0)]
+    after = [look(COREAPP, text(cpu=11, accepted=1100, left=900, depth=200, slow=10), 52.0)]
+    snapshot = compare(before, after, 1060.0)
+    (process,) = snapshot.processes
+    assert (process.name, process.state, process.uptime) == ("coreapp 10.0.0.1:6253", "up", 60.0)
+    assert (process.cpu, process.memory, process.rate_in) == (0.5, 1.2e8, 50.0)
+    (jobs,) = snapshot.queues
+    assert (jobs.queue, jobs.shard, jobs.depth, jobs.limit, jobs.oldest) == ("jobs", "0", 200, 20000, 1.5)
+    assert (jobs.rate_in, jobs.rate_out, jobs.fill) == (50.0, 150.0, -100.0)
+    assert jobs.drain == 2.0
+    assert jobs.delay == pytest.approx(200 / 150)
+    (call,) = snapshot.latencies
+    assert (call.what, call.rate) == ("call send", 50.0)
+    assert call.p50 == pytest.approx(0.01 * 50 / 90)
+    assert call.p99 == pytest.approx(0.01 + 0.04 * 9 / 10)
+    assert [(row.shard, row.owner, row.epoch) for row in snapshot.shards] == [("0", "coreapp 10.0.0.1:6253", 1)]
+
+
+def test_a_queue_that_grows_has_no_time_to_drain_and_one_reading_has_no_rates() -> None:
+    before = [look(COREAPP, text(cpu=10, accepted=0, left=0, depth=0), 50.0)]
+    after = [look(COREAPP, text(cpu=11, accepted=100, left=50, depth=50), 51.0)]
+    (growing,) = compare(before, after, 0).queues
+    assert (growing.fill, growing.drain) == (50.0, None)
+    alone = compare([], after, 0)
+    assert (alone.processes[0].cpu, alone.queues[0].rate_in, alone.latencies) == (None, None, [])
+
+
+def test_a_process_that_was_started_again_has_no_negative_rates() -> None:
+    before = [look(COREAPP, text(cpu=500, accepted=9000, left=9000), 50.0)]
+    after = [look(COREAPP, text(cpu=1, accepted=5, left=5), 52.0)]
+    snapshot = compare(before, after, 0)
+    assert snapshot.processes[0].cpu is None
+    assert snapshot.processes[0].rate_in is None
+    assert snapshot.latencies == []
+
+
+def test_a_process_that_is_away_stays_in_the_table_and_comes_back() -> None:
+    here = look(COREAPP, text(cpu=10), 50.0)
+    gone = Reading(COREAPP, None, "connection refused")
+    snapshot = compare([here], [gone], 0)
+    assert (snapshot.processes[0].state, snapshot.queues, snapshot.shards) == ("away", [], [])
+    assert any("away: connection refused" in line for line in screen.lines(snapshot))
+    assert compare([gone], [look(COREAPP, text(cpu=11), 54.0)], 0).processes[0].state == "up"
+
+
+def test_of_two_coreapps_the_one_with_the_later_epoch_owns_the_shard() -> None:
+    readings = [look(COREAPP, text(cpu=1, epoch=0), 1.0), look(OTHER, text(cpu=1, epoch=7), 1.0)]
+    assert [(row.owner, row.epoch) for row in compare([], readings, 0).shards] == [("coreapp 10.0.0.2:6253", 7)]
+    free = compare([], [look(COREAPP, text(cpu=1, epoch=0), 1.0)], 0)
+    assert any("0: NOBODY" in line for line in screen.lines(free))
+
+
+def test_a_release_with_plain_gauges_has_its_queues_too() -> None:
+    def plain(size: int, sent: int) -> str:
+        return f'tidings_job_queue_size {size}\ntidings_messages_sent_total{{result="ok"}} {sent}\n'
+
+    before, after = look(COREAPP, plain(100, 0), 1.0), look(COREAPP, plain(60, 50), 2.0)
+    (jobs,) = compare([before], [after], 0).queues
+    assert (jobs.depth, jobs.rate_out, jobs.rate_in, jobs.fill, jobs.drain) == (60, 50.0, 10.0, -40.0, 1.5)
+
+
+def test_quantiles_are_those_of_prometheus() -> None:
+    buckets = [(0.1, 50.0), (0.5, 90.0), (math.inf, 100.0)]
+    assert samples.quantile(buckets, 0.5) == pytest.approx(0.1)
+    assert samples.quantile(buckets, 0.7) == pytest.approx(0.1 + 0.4 * 20 / 40)
+    assert samples.quantile(buckets, 0.99) == pytest.approx(0.5)
+    assert samples.quantile([(0.1, 0.0), (math.inf, 0.0)], 0.5) is None
+
+
+def process(name: str, **known: float) -> ProcessRow:
+    return ProcessRow(name, "coreapp", "up", **known)  # type: ignore[arg-type]
+
+
+def test_processes_are_sorted_by_what_the_key_chose_and_lines_fit_the_window() -> None:
+    rows = [process("a", cpu=0.1, memory=3e8), process("b", cpu=0.9, memory=1e8), process("c")]
+    snapshot = Snapshot(0.0, rows, [], [], [])
+
+    def order(sort: str) -> str:
+        return "".join(line[0] for line in screen.lines(snapshot, sort=sort) if line[:2] in ("a ", "b ", "c "))
+
+    assert (order("name"), order("cpu"), order("memory")) == ("abc", "bac", "abc")
+    drawn = screen.lines(snapshot, width=30, height=4)
+    assert len(drawn) == 4
+    assert all(len(line) <= 30 for line in drawn)
+    full = QueueRow("p", "jobs", "", 10_000, 20_000, 61.0, 1.0, 2.0, -1.0, 5000.0, 10_000.0)
+    (line,) = [line for line in screen.lines(Snapshot(0.0, [], [full], [], [])) if line.startswith("jobs")]
+    assert line.split() == ["jobs", "-", "10000", "50%", "61s", "1.0", "2.0", "-1.0", "83m", "3h", "p"]
+
+
+def test_keys_choose_and_what_means_nothing_is_passed_over() -> None:
+    state = live.State()
+    for key in "sS x":
+        state.press(key)
+    assert (state.sort, state.due, state.quits) == (screen.SORTS[2], True, False)
+    state.press("p")
+    assert state.paused
+    state.press("q")
+    assert state.quits
+
+
+AUTHORIZATIONS: list[str | None] = []
+
+
+class _Metrics(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        AUTHORIZATIONS.append(self.headers.get("Authorization"))
+        content = b"process_resident_memory_bytes 5e7\nprocess_cpu_seconds_total 1\n"
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_: object) -> None:
+        """Nothing on standard error."""
+
+
+@pytest.fixture
+def coreapp() -> Iterator[str]:
+    """An address with metrics."""
+    server = HTTPServer(("127.0.0.1", 0), _Metrics)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield f"127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture
+def words(coreapp: str) -> Sequence[str]:
+    """One process that is there, and two that are away."""
+    away = f"127.0.0.1:{free_port()}"
+    return ["--coreapp", coreapp, "--webapp", away, "--network", away, "--interval", "0.1"]
+
+
+def run(*words: str) -> int:
+    parser = argparse.ArgumentParser()
+    top.add_arguments(parser)
+    return top.run(parser.parse_args(words))
+
+
+def test_once_as_json_has_every_table_and_the_status_says_that_a_process_is_away(
+    words: Sequence[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("WA_API_KEY", "a key of monitoring")
+    AUTHORIZATIONS.clear()
+    assert run(*words, "--once", "--json") == 1
+    found = json.loads(capsys.readouterr().out)
+    assert set(found) == {"at", "processes", "queues", "latencies", "shards"}
+    states = {row["role"]: (row["state"], row["memory"]) for row in found["processes"]}
+    assert states == {"coreapp": ("up", 5e7), "webapp": ("away", None), "network": ("away", None)}
+    assert set(AUTHORIZATIONS) == {"Apikey a key of monitoring"}
+    assert run(*words, "--once") == 1
+    assert "coreapp" in capsys.readouterr().out
+
+
+def test_the_view_is_drawn_in_a_terminal_until_q(words: Sequence[str]) -> None:
+    master, slave = pty.openpty()
+    command = [sys.executable, "-m", "cli.main", "top", *words, "--sort", "cpu"]
+    environment = {**os.environ, "TERM": "xterm"}
+    with subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, env=environment) as view:
+        os.close(slave)
+        seen = b""
+        asked = False
+        # Ends with an error when the other end is closed.
+        with contextlib.suppress(OSError):
+            while part := os.read(master, 4096):
+                seen += part
+                if not asked and b"by cpu" in seen and b"LATENCY" in seen:
+                    asked = True
+                    os.write(master, b"sq")
+        os.close(master)
+    assert (view.returncode, b"away" in seen) == (0, True), seen.decode(errors="replace")
+
+
+async def test_a_process_that_does_not_answer_does_not_hold_up_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cli.top.sources.SECONDS", 0.2)
+
+    async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(hang, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    sources = Sources([Source("network", f"http://127.0.0.1:{port}/metrics")], key=NO_KEY)
+    (reading,) = await sources.read()
+    assert reading.samples is None
+    assert reading.error
+    await sources.close()
+    server.close()

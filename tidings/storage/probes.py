@@ -1,0 +1,119 @@
+"""What a database server says of itself, and how long a write takes on it: for diagnoses, not for processes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import os
+import secrets
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from tidings.runtime.settings import DatabaseSettings
+from tidings.storage import engine
+from tidings.storage.database import Database
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Server:
+    """cipher: of this connection, empty for none."""
+
+    version: str
+    cipher: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Writes:
+    """Inserts, each with a commit of its own, that several clients made at the same time, each one after the other."""
+
+    clients: int
+    count: int
+    seconds: float
+
+    @property
+    def milliseconds(self) -> float:
+        """That one client waited for one write."""
+        return self.seconds * 1000 * self.clients / self.count
+
+
+async def server(database: Database, *, seconds: float) -> Server:
+    """Raises the database's errors, and `Unanswered` after so many seconds."""
+    async with database.reading(seconds=seconds) as connection:
+        if connection.dialect.name == "sqlite":
+            version = (await connection.exec_driver_sql("SELECT sqlite_version()")).scalar_one()
+            return Server(f"SQLite {version}")
+        version = (await connection.exec_driver_sql("SELECT VERSION()")).scalar_one()
+        cipher = (await connection.exec_driver_sql("SHOW SESSION STATUS LIKE 'Ssl_cipher'")).first()
+        return Server(str(version), str(cipher._mapping["Value"]) if cipher is not None else "")
+
+
+async def server_time(database: Database) -> float | None:
+    """The server's clock, Unix seconds; `None` for SQLite, which has none of its own."""
+    if database.settings.engine == "sqlite":
+        return None
+    async with database.reading() as connection:
+        return float((await connection.exec_driver_sql("SELECT UNIX_TIMESTAMP(NOW(6))")).scalar_one())
+
+
+async def measure_writes(settings: DatabaseSettings, *, clients: int, writes: int) -> Writes:
+    """Insert `writes` rows in all into a table that is made for this and dropped after it.
+
+    On SQLite it is in a file of its own beside the database, whose writers are not held up.
+    """
+    each = max(1, writes // clients)
+    async with _scratch(settings, clients) as (pool, table):
+        insert = sa.insert(table)
+
+        async def client() -> None:
+            async with pool.connect() as connection:
+                for number in range(each):
+                    async with connection.begin():
+                        await connection.execute(insert, _row(number))
+
+        started = time.perf_counter()
+        await asyncio.gather(*(client() for _ in range(clients)))
+        return Writes(clients, each * clients, time.perf_counter() - started)
+
+
+def _row(number: int) -> dict[str, object]:
+    integers = {f"number{n}": (number * 7919 + n) % 2**31 for n in range(5)}
+    return {**integers, "text": secrets.token_hex(64), "key0": secrets.token_hex(16), "key1": secrets.token_hex(16)}
+
+
+@contextlib.asynccontextmanager
+async def _scratch(settings: DatabaseSettings, clients: int) -> AsyncIterator[tuple[AsyncEngine, sa.Table]]:
+    """Five integers, a text, two secondary indexes: what `mysqlslap` makes."""
+    name = f"tidings_doctor_{secrets.token_hex(4)}"
+    table = sa.Table(
+        name,
+        sa.MetaData(),
+        sa.Column("id", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True, autoincrement=True),
+        *(sa.Column(f"number{n}", sa.Integer) for n in range(5)),
+        sa.Column("text", sa.String(128)),
+        *(sa.Column(f"key{n}", sa.String(36), index=True) for n in range(2)),
+        mysql_engine="InnoDB",
+    )
+    chosen = dataclasses.replace(settings, pool_size=clients)
+    path: Path | None = None
+    if settings.engine == "sqlite":
+        path = Path(str(sa.make_url(settings.url).database)).with_name(f".{name}.db")
+        chosen = dataclasses.replace(chosen, url=f"sqlite+aiosqlite:///{path}")
+    pool = engine.make(chosen, context=engine.make_context(chosen))
+    try:
+        async with pool.begin() as connection:
+            await connection.run_sync(table.create)
+        try:
+            yield pool, table
+        finally:
+            async with pool.begin() as connection:
+                await connection.run_sync(table.drop)
+    finally:
+        await pool.dispose()
+        for ending in ("", "-wal", "-shm") if path is not None else ():
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(f"{path}{ending}")
