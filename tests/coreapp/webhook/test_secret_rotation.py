@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 from coreapp import webhook_secrets
 from coreapp.webhook_secrets import RotationPending, WebhookSecrets
@@ -16,12 +17,15 @@ FIRST, SECOND, THIRD = ("whsec_" + letters * 8 for letters in ("QUJD", "REVG", "
 async def test_of_two_first_rotations_at_once_one_finds_the_other_pending(database_factory: DatabaseFactory) -> None:
     database = await database_factory("business")
     kept = WebhookSecrets("15550000000", FIRST, SecretSealer(bytes(32)))
+    both_have_read = asyncio.Barrier(2)
 
     async def rotate(fresh: str) -> bool:
         async def work(connection: Connection) -> None:
             found = await kept.find(connection, for_update=True)
-            # Whoever is let in meanwhile has its turn here.
-            await asyncio.sleep(0)
+            with contextlib.suppress(TimeoutError):
+                # Where the other has to wait for us, nobody comes.
+                async with asyncio.timeout(0.5):
+                    await both_have_read.wait()
             await kept.keep(connection, webhook_secrets.rotated(found, fresh, now=1, retires_at=1000))
 
         try:
