@@ -51,9 +51,9 @@ class Rate:
 
 # Strangers: of one account, or of one address.
 STRANGER = Rate(per_second=0.1, burst=10)
-# All strangers at one Webapp. A check is 28 to 45 ms of CPU, so this is 2 % of a core; the other 3 % are for the
+# All strangers at one Webapp. A check is 28 to 45 ms of CPU, so this is 1 % of a core; the other 4 % are for the
 # requests themselves.
-STRANGERS = Rate(per_second=0.5, burst=5)
+STRANGERS = Rate(per_second=0.25, burst=5)
 # One user from one familiar address; and all familiar clients of one Webapp, whose checks come together when it starts.
 FAMILIAR = Rate(per_second=1, burst=20)
 ALL_FAMILIAR = Rate(per_second=10, burst=200)
