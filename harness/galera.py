@@ -83,15 +83,10 @@ class Node(MariaDB):
         state = self.directory / "data" / "grastate.dat" if self.directory is not None else Path()
         if not state.is_file() or not re.search(r"^seqno: +-1$", state.read_text(), re.MULTILINE):
             return ()
-        log = self._run_once("--wsrep-on=OFF", "--wsrep-recover")
-        found = _POSITION.findall(log)
+        words = [*self._command(), *self._durable, *self._cluster, f"--wsrep-cluster-address={self._peers}"]
+        done = subprocess.run([*words, "--wsrep-recover"], capture_output=True, text=True, timeout=START_SECONDS)
+        found = _POSITION.findall(done.stdout + done.stderr)
         return (f"--wsrep-start-position={found[-1]}",) if found else ()
-
-    def _run_once(self, *words: str) -> str:
-        done = subprocess.run(
-            [*self._command(), *self._durable, *words], capture_output=True, text=True, timeout=START_SECONDS
-        )
-        return done.stdout + done.stderr
 
     def status(self, name: str) -> str:
         """A status variable of the server; empty where there is none, or nobody answers."""
@@ -100,6 +95,24 @@ class Node(MariaDB):
             row = cursor.fetchone()
             return str(row[1]) if row else ""
         return ""
+
+    @property
+    def is_ready(self) -> bool:
+        """Does it take what is written, and say so within a second?"""
+        try:
+            connection = pymysql.connect(
+                host="127.0.0.1", port=self.port, user="root", connect_timeout=1, read_timeout=1, write_timeout=1
+            )
+        except pymysql.err.MySQLError:
+            return False
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute("SHOW GLOBAL STATUS LIKE 'wsrep_ready'")
+                return cursor.fetchone() == ("wsrep_ready", "ON")
+        except pymysql.err.MySQLError:
+            return False
+        finally:
+            connection.close()
 
     def wait_until(self, name: str, value: str) -> None:
         """Until a status variable has this value. Raises `TimeoutError`."""

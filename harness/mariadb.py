@@ -186,6 +186,8 @@ class MariaDB:
                 "--no-defaults",
                 *_as_current_user(),
                 f"--datadir={self.directory / 'data'}",
+                # A server that starts deletes others' temporary tables from the common directory.
+                f"--tmpdir={self.directory}",
                 "--auth-root-authentication-method=normal",
                 "--skip-test-db",
                 "--skip-name-resolve",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import itertools
 import shutil
@@ -163,7 +164,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     # One that is just ending is no offence.
     _, left = psutil.wait_procs(left, timeout=2)
     for process in left:
-        print(f"\nleft behind by the tests: {process.pid} {' '.join(process.cmdline())}", flush=True)
-        process.kill()
+        with contextlib.suppress(psutil.Error):
+            print(f"\nleft behind by the tests: {process.pid} {' '.join(process.cmdline())}", flush=True)
+            process.kill()
     if left:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
