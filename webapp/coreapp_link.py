@@ -6,15 +6,12 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Sequence
-from typing import Protocol
 
 from prometheus_client import Counter, Histogram
 
 from tidings.runtime.exposure import ON_THIS_MACHINE, LinkCalls
 from tidings.runtime.service import Wakeup
-from tidings.storage.business import shards
 from tidings.storage.business.shards import Owner
-from tidings.storage.database import Database
 from tidings.wire import addresses, core
 from tidings.wire.codes import NOT_PRIMARY_COREAPP
 from webapp.coreapp_peer import STALL, Peer
@@ -27,6 +24,7 @@ from webapp.errors import (
     IdempotencyKeyReused,
     Overloaded,
 )
+from webapp.shard_map import Coreapp, ShardMap, list_coreapps
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +39,7 @@ AGAIN = Counter(
 )
 
 # Seconds between two looks at the shard map, while everything is connected and while something is not.
-CALM, ANXIOUS = 5.0, 1.0
+CALM, ANXIOUS = 1.0, 0.25
 # Seconds between asking a Coreapp that does not own the shard, and asking whoever does by then.
 NOT_OWNER_RETRY = 0.25
 # Requests that wait for a Coreapp to come back; one more is refused with `Overloaded`.
@@ -50,35 +48,6 @@ MAX_WAITING = 5_000
 MAX_LOST = 3
 # Seconds that a Coreapp has for what it was asked, once others own its shards.
 FAREWELL = 2.0
-
-
-class ShardMap(Protocol):
-    """The owners of the shards."""
-
-    async def owners(self) -> Sequence[Owner]:
-        """Every shard; one that nobody owns has an empty address."""
-        ...
-
-
-class DatabaseShardMap:
-    """The map that the Coreapps keep in the database."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    async def owners(self) -> Sequence[Owner]:
-        async with self._database.reading() as connection:
-            return await shards.list_owners(connection)
-
-
-class FixedShardMap:
-    """One Coreapp at a known address, with the only shard."""
-
-    def __init__(self, host: str, port: int) -> None:
-        self._owner = Owner(shard=0, node="", address=f"{host}:{port}", epoch=0)
-
-    async def owners(self) -> Sequence[Owner]:
-        return [self._owner]
 
 
 class _Doubt:
@@ -136,6 +105,7 @@ class CoreappLinks:
         self._stall = stall
         self._max_waiting = max_waiting
         self._owners: dict[int, Owner] = {}
+        self._coreapps: Sequence[Coreapp] = ()
         self._peers: dict[str, Peer] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._retired: set[asyncio.Task[None]] = set()
@@ -160,17 +130,19 @@ class CoreappLinks:
     async def run_once(self) -> None:
         """Look at the map and follow it."""
         try:
-            owners = await self._map.owners()
+            owners, members = await self._map.owners(), await self._map.members()
         except Exception as error:
             if not self._map_problem:
                 log.warning("shards.not_read", extra={"error": repr(error)[:200]})
             self._map_problem = f"the shard map cannot be read: {type(error).__name__}"
             return
         self._map_problem = ""
-        if {owner.shard: owner for owner in owners} == self._owners:
-            return
+        before, self._coreapps = (self._owners, self._coreapps), list_coreapps(owners, members)
         self._owners = {owner.shard: owner for owner in owners}
-        wanted = {owner.address for owner in owners if owner.address}
+        if (self._owners, self._coreapps) == before:
+            return
+        # Those that stand by, too: whoever takes a shard can be asked at once.
+        wanted = {one.address for one in self._coreapps if one.address and (one.shards or not one.is_lost)}
         for address in wanted - self._peers.keys():
             peer = self._peers[address] = Peer(address, self._key, self._changed, stall=self._stall, calls=self._calls)
             self._tasks[address] = asyncio.create_task(peer.run(), name=f"coreapp {address}")
@@ -203,22 +175,21 @@ class CoreappLinks:
     async def ask_all(self, make: Make, expect: type[Answer], *, timeout: float) -> list[Answer | CoreappAway]:
         """Ask each owner that is connected now, without waiting for others; those that do not answer are `CoreappAway`.
 
-        A shard without a connected owner counts as one that does not answer.
+        Shards without a connected owner count as one that does not answer.
         """
-        return [answer for _, answer in await self.ask_each(make, expect, timeout=timeout)]
+        return [answer for coreapp, answer in await self.ask_each(make, expect, timeout=timeout) if coreapp.shards]
 
     async def ask_each(
         self, make: Make, expect: type[Answer], *, timeout: float
-    ) -> list[tuple[Owner, Answer | CoreappAway]]:
-        """As `ask_all`, with who it was that answered."""
+    ) -> list[tuple[Coreapp, Answer | CoreappAway]]:
+        """As `ask_all`, and those that stand by or are lost, with who it was that answered."""
         coreapps = self.coreapps()
-        found = await asyncio.gather(*(self._ask_one(owner.address, make, expect, timeout) for owner in coreapps))
+        found = await asyncio.gather(*(self._ask_one(one.address, make, expect, timeout) for one in coreapps))
         return list(zip(coreapps, found, strict=True))
 
-    def coreapps(self) -> list[Owner]:
-        """One entry for each Coreapp that owns a shard, by address; shards that nobody owns share one."""
-        by_address = {owner.address: owner for owner in reversed(self._owners.values())}
-        return [by_address[address] for address in sorted(by_address)]
+    def coreapps(self) -> Sequence[Coreapp]:
+        """One entry for each Coreapp that owns a shard, stands by or is lost, by address."""
+        return self._coreapps
 
     @property
     def has_shards(self) -> bool:

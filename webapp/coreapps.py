@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
-from tidings.storage.business.shards import Owner
 from tidings.wire import core
 from webapp.errors import CoreappAway
+from webapp.shard_map import Coreapp
 
 # The question, given the number that its answer will have.
 Make = Callable[[int], Any]
@@ -55,10 +55,10 @@ class ShardOwners(PrimaryCoreapp, Protocol):
 class Coreapps(PrimaryCoreapp, Protocol):
     """All Coreapps, together and one by one."""
 
-    def coreapps(self) -> list[Owner]: ...
+    def coreapps(self) -> Sequence[Coreapp]: ...
 
     async def ask_all(self, make: Make, expect: type[Answer], *, timeout: float) -> list[Answer | CoreappAway]: ...
 
     async def ask_each(
         self, make: Make, expect: type[Answer], *, timeout: float
-    ) -> list[tuple[Owner, Answer | CoreappAway]]: ...
+    ) -> list[tuple[Coreapp, Answer | CoreappAway]]: ...

@@ -36,7 +36,7 @@ from webapp.business_encryption.service import FlowKeys
 from webapp.certificates.service import Certificates
 from webapp.compliance.service import ComplianceInfo
 from webapp.contacts.service import ContactChecks
-from webapp.coreapp_link import CoreappLinks, DatabaseShardMap, FixedShardMap, ShardMap
+from webapp.coreapp_link import CoreappLinks
 from webapp.documents.service import Document
 from webapp.garbage.service import Collections
 from webapp.groups.service import Groups
@@ -53,6 +53,7 @@ from webapp.profile.service import Profile
 from webapp.rate_limits.leases import Leases
 from webapp.rate_limits.shares import Share
 from webapp.settings import Settings
+from webapp.shard_map import DatabaseShardMap, FixedShardMap, ShardMap
 from webapp.stats.service import Stats
 from webapp.stickerpacks.service import Stickerpacks
 from webapp.support.service import Support

@@ -24,9 +24,6 @@ log = logging.getLogger(__name__)
 
 FORGET_SECONDS = 24 * 3600.0  # that a process which died without leaving is listed
 PROBE_SECONDS = 0.5  # for a connection to an address that a namesake had
-# Heartbeats that a process may miss before no shard is given to it: fewer than before its own are taken.
-MISSED = 2.5
-MARGIN = 0.5  # seconds
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -55,7 +52,8 @@ def list_live(members: Sequence[Member], standings: Sequence[Standing], *, silen
     return frozenset(
         member.node.name
         for member in members
-        if member.silence <= MISSED * member.node.interval + MARGIN and member.node.name not in lost
+        # No shard is given to it sooner than its own are taken.
+        if member.is_live and member.node.name not in lost
     )
 
 
@@ -136,7 +134,7 @@ class Membership:
         if known.node.address == self._address() or await _is_deserted(known.node.address):
             return
         log.info("membership.namesake", extra={"node": self._name, "address": known.node.address})
-        await asyncio.sleep(max(0.0, 2 * known.node.interval + MARGIN - known.silence))
+        await asyncio.sleep(max(0.0, 2 * known.node.interval + nodes.MARGIN - known.silence))
         now = await self._namesake()
         if now is not None and (now.node != known.node or now.heartbeat_at != known.heartbeat_at):
             raise SettingsError(

@@ -24,8 +24,8 @@ from tidings.runtime.process_secrets import SecretKeys, WebappSecrets
 from tidings.runtime.settings import DatabaseSettings
 from tidings.storage.database import Database
 from webapp import server, services
-from webapp.coreapp_link import FixedShardMap, ShardMap
 from webapp.settings import Settings
+from webapp.shard_map import FixedShardMap, ShardMap
 from webapp.users.passwords import Hasher
 
 PASSWORD = "Tidings-2026!"

@@ -15,13 +15,15 @@ from tests.webapp.conftest import Serve, Served, body, code, errors
 from tests.webapp.fake_coreapp import LINK_KEY, FakeCoreapp
 from tidings.runtime.exposure import LinkCalls
 from tidings.storage.business import shards
+from tidings.storage.business.nodes import Member
 from tidings.storage.business.shards import Owner
 from tidings.storage.database import Database
 from tidings.wire import addresses, core
 from tidings.wire import connection as wire
 from webapp import coreapp_peer
-from webapp.coreapp_link import CoreappLinks, DatabaseShardMap, FixedShardMap, ShardMap
+from webapp.coreapp_link import CoreappLinks
 from webapp.errors import CoreappAway, CoreappRefused, CoreappUnreachable, Overloaded, QuestionTooLarge
+from webapp.shard_map import DatabaseShardMap, FixedShardMap, ShardMap
 
 
 class ScriptedMap:
@@ -34,6 +36,9 @@ class ScriptedMap:
         if isinstance(self.now, Exception):
             raise self.now
         return self.now
+
+    async def members(self) -> Sequence[Member]:
+        return []
 
 
 def owner(coreapp: FakeCoreapp | None, shard: int = 0, epoch: int = 1) -> Owner:

@@ -10,6 +10,7 @@ from tests.webapp.fake_coreapp import FakeCoreapp
 from tests.webapp.roles import check_is_for_administrators, check_takes_a_token, ordinary
 from tidings.storage.business import accounts, registrations
 from tidings.storage.business.accounts import Account
+from tidings.storage.business.nodes import Member, Node
 from tidings.storage.database import Database
 from tidings.wire import core
 
@@ -92,9 +93,9 @@ async def test_with_several_coreapps_health_and_support_are_told_of_each(serve: 
     await other.until(lambda: other.greetings > 0)
     other.answer(core.GetHealth, lambda q: core.Health(q.n, "connecting", "x", [1], 7))
     assert (await api.http.get("/v1/health")).json()["health"] == {
-        "node0": {"gateway_status": "connected", "role": "coreapp"},
-        "node1": {"gateway_status": "connecting", "statuses_dropped": 7, "role": "coreapp"},
-        "node2": {"gateway_status": "disconnected", "role": "coreapp"},
+        "node0": {"gateway_status": "connected", "role": "primary_master"},
+        "node1": {"gateway_status": "connecting", "statuses_dropped": 7, "role": "secondary_master"},
+        "node2": {"gateway_status": "disconnected", "role": "secondary_master"},
     }
     found = (await api.http.get(SUPPORT)).json()["support"]
     assert {name: (node["socket_conn"], node["shards"]) for name, node in found.items()} == {
@@ -103,6 +104,41 @@ async def test_with_several_coreapps_health_and_support_are_told_of_each(serve: 
         "node2": ("UNK", []),
     }
     await other.stop()
+
+
+def member(name: str, address: str, silence: float = 0.0) -> Member:
+    return Member(Node(name, "1", address, 5.0), 0, 0, silence)
+
+
+async def test_health_names_who_stands_by_and_who_is_lost(serve: Serve, coreapp: FakeCoreapp) -> None:
+    spare = await FakeCoreapp().start()
+    spare.answer(core.GetHealth, lambda q: core.Health(q.n, "disconnected", "spare"))
+    members = [
+        member("node0", coreapp.address),
+        member("spare", spare.address),
+        member("lost", "10.0.0.9:6252", silence=42.0),
+        member("before a restart", coreapp.address, silence=60.0),
+        member("long forgotten", "10.0.0.8:6252", silence=4000.0),
+    ]
+    api = await serve(shard_map=Cluster(coreapp.address, members=members))
+    await api.log_in()
+    await spare.until(lambda: spare.greetings > 0)
+    assert (await api.http.get("/v1/health")).json()["health"] == {
+        "node0": {"gateway_status": "connected", "role": "primary_master"},
+        "spare": {"gateway_status": "disconnected", "role": "coreapp"},
+        "lost": {"gateway_status": "disconnected", "role": "coreapp", "silent_for_s": 42},
+    }
+    await spare.stop()
+
+
+async def test_one_coreapp_is_told_of_as_ever_also_while_it_owns_nothing_yet(
+    serve: Serve, coreapp: FakeCoreapp
+) -> None:
+    coreapp.answer(core.GetHealth, lambda q: core.Health(q.n, "disconnected", "node0"))
+    api = await serve(shard_map=Cluster("", members=[member("node0", coreapp.address)]))
+    await api.log_in()
+    await coreapp.until(lambda: coreapp.greetings > 0)
+    assert (await api.http.get("/v1/health")).json()["health"] == {"gateway_status": "disconnected"}
 
 
 async def test_several_shards_of_one_coreapp_are_one_coreapp(serve: Serve, coreapp: FakeCoreapp) -> None:

@@ -35,10 +35,9 @@ class Collections:
                 lambda n: core.CollectGarbage(n=n, kind=kind), core.Done, timeout=_PATIENCE
             )
             states = {
-                owner.node or owner.address or "none": {
-                    "status": FAILED if isinstance(answer, CoreappAway) else PROCESSING
-                }
-                for owner, answer in answers
+                coreapp.name: {"status": FAILED if isinstance(answer, CoreappAway) else PROCESSING}
+                for coreapp, answer in answers
+                if coreapp.shards
             }
         log.info("garbage.started", extra={"username": caller.username, "kind": kind})
         return states

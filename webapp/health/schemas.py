@@ -22,9 +22,14 @@ class Health(pydantic.BaseModel):
 
 
 class NodeHealth(Health):
-    """Of one Coreapp among several."""
+    """Of one Coreapp among several.
+
+    role: `primary_master` owns the first shard, `secondary_master` others, `coreapp` stands by or is lost.
+    silent_for_s: of one that is lost, the seconds since its last sign of life.
+    """
 
     role: Literal["primary_master", "secondary_master", "coreapp"]
+    silent_for_s: int = pydantic.Field(default=0, ge=1)
 
 
 class HealthAnswer(pydantic.BaseModel):

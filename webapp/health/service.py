@@ -5,16 +5,15 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Protocol
 
-from tidings.storage.business.shards import Owner
 from tidings.wire import core
 from webapp.coreapps import Coreapps
 from webapp.errors import CoreappAway
+from webapp.shard_map import Coreapp
 
 # Seconds; health that comes later is no health.
 _TIMEOUT = 3.0
 
 DISCONNECTED = "disconnected"
-ROLE = "coreapp"
 
 
 class Liveness(Protocol):
@@ -31,7 +30,7 @@ class HealthCheck:
         self._database = database
 
     async def describe(self) -> dict[str, Any]:
-        """One state for one Coreapp; with several, those that own a shard by their names.
+        """One state for one Coreapp; with several, also those that stand by or are lost, by their names.
 
         A Webapp that cannot use its database serves nobody, whatever the Coreapps say.
         """
@@ -40,10 +39,10 @@ class HealthCheck:
             self._coreapps.ask_each(lambda n: core.GetHealth(n=n), core.Health, timeout=_TIMEOUT),
         )
         if not alive:
-            answers = [(owner, CoreappAway("the database of this Webapp cannot be used")) for owner, _ in answers]
+            answers = [(coreapp, CoreappAway("the database of this Webapp cannot be used")) for coreapp, _ in answers]
         if len(answers) <= 1:
             return _health(answers[0][1]) if answers else {"gateway_status": DISCONNECTED}
-        return {_name(owner, answer): {**_health(answer), "role": ROLE} for owner, answer in answers}
+        return {coreapp.name: _node_health(coreapp, answer) for coreapp, answer in answers}
 
 
 def _health(answer: core.Health | CoreappAway) -> dict[str, Any]:
@@ -54,6 +53,6 @@ def _health(answer: core.Health | CoreappAway) -> dict[str, Any]:
     return {"gateway_status": answer.gateway_status, **dropped}
 
 
-def _name(owner: Owner, answer: core.Health | CoreappAway) -> str:
-    own = "" if isinstance(answer, CoreappAway) else answer.node
-    return owner.node or own or owner.address or "none"
+def _node_health(coreapp: Coreapp, answer: core.Health | CoreappAway) -> dict[str, Any]:
+    silent = {"silent_for_s": round(coreapp.silence)} if coreapp.is_lost else {}
+    return {**_health(answer), "role": coreapp.role, **silent}

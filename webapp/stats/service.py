@@ -42,8 +42,8 @@ class Stats:
             return {"": known.read_coreapp(only.text)}
         answers = await self._coreapps.ask_each(lambda n: core.GetMetrics(n=n), core.Metrics, timeout=_PATIENCE)
         return {
-            owner.node or owner.address: known.read_coreapp(answer.text)
-            for owner, answer in answers
+            coreapp.name: known.read_coreapp(answer.text)
+            for coreapp, answer in answers
             if not isinstance(answer, CoreappAway)
         }
 
@@ -51,7 +51,7 @@ class Stats:
         """As `app`, under its name also where there is one Coreapp only."""
         found = await self.app()
         only = self._coreapps.coreapps()
-        return {(only[0].node or only[0].address) if not name and only else name: kept for name, kept in found.items()}
+        return {only[0].name if not name and only else name: kept for name, kept in found.items()}
 
     async def db(self) -> Mapping[str, Sequence[Metric]]:
         """Counts of what is in the database, at most `BELIEVED` seconds old."""

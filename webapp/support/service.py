@@ -44,14 +44,14 @@ class Support:
         if len(answers) <= 1:
             return common | {"multi_connect": False, "socket_conn": _socket(answers[0][1] if answers else None)}
         return {
-            owner.node or owner.address or "none": common
+            coreapp.name: common
             | {
                 "multi_connect": True,
-                "role": "coreapp",
+                "role": coreapp.role,
                 "shards": [] if isinstance(health, CoreappAway) else [[shard, shard] for shard in health.shards],
                 "socket_conn": _socket(health),
             }
-            for owner, health in answers
+            for coreapp, health in answers
         }
 
     async def _common(self, caller: Caller) -> dict[str, Any]:

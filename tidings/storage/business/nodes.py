@@ -28,6 +28,10 @@ table = sa.Table(
 )
 
 
+# Heartbeats that a process may miss before it counts as gone, and seconds besides.
+MISSED, MARGIN = 2.5, 0.5
+
+
 class Replaced(Exception):
     """Another process has the name of this one by now."""
 
@@ -52,6 +56,11 @@ class Member:
     started_at: int
     heartbeat_at: int
     silence: float
+
+    @property
+    def is_live(self) -> bool:
+        """Has it given signs of life lately?"""
+        return self.silence <= MISSED * self.node.interval + MARGIN
 
 
 async def find(connection: AsyncConnection, name: str) -> Member | None:

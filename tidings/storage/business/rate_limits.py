@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from tidings.storage import clock, types
+from tidings.storage import database_clock, types
 from tidings.storage.business.tables import metadata
 from tidings.storage.database import insert_or_ignore
 
@@ -67,6 +67,6 @@ async def take(connection: AsyncConnection, wanted: Sequence[Wanted], *, now: in
 
 async def _lock(connection: AsyncConnection, names: Sequence[str]) -> dict[str, tuple[int, int]]:
     """When each is full, and the time now."""
-    query = sa.select(table.c.name, table.c.full_at, clock.now(connection)).where(table.c.name.in_(names))
+    query = sa.select(table.c.name, table.c.full_at, database_clock.now(connection)).where(table.c.name.in_(names))
     rows = await connection.execute(query.order_by(table.c.name).with_for_update())
     return {name: (full_at, now * 1000) for name, full_at, now in rows}

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from tidings.storage import clock, types
+from tidings.storage import database_clock, types
 from tidings.storage.business.tables import metadata
 
 table = sa.Table(
@@ -32,7 +32,7 @@ class WebappNode:
 
 async def renew(connection: AsyncConnection, webapp: WebappNode, *, forget: float) -> None:
     """The heartbeat of a process, whose row is made when it is not there. Rows as old as `forget` seconds go."""
-    now = clock.now(connection)
+    now = database_clock.now(connection)
     renewed = await connection.execute(
         table.update().where(table.c.incarnation == webapp.incarnation).values(heartbeat_at=now)
     )
@@ -48,7 +48,7 @@ async def list_live(connection: AsyncConnection, *, silence: float) -> Sequence[
     """Those that have not been silent for `silence` seconds, by name."""
     rows = await connection.execute(
         sa.select(table.c.incarnation, table.c.node)
-        .where(table.c.heartbeat_at >= clock.now(connection) - int(silence * 1000))
+        .where(table.c.heartbeat_at >= database_clock.now(connection) - int(silence * 1000))
         .order_by(table.c.node, table.c.incarnation)
     )
     return [WebappNode(*row) for row in rows]
