@@ -15,7 +15,8 @@ from coreapp.shard.spreading import Holding
 from tidings.runtime import service
 from tidings.runtime.env import SettingsError
 from tidings.storage import outages
-from tidings.storage.business import nodes, shards
+from tidings.storage.business import layouts, nodes, shards
+from tidings.storage.business.layouts import Layout
 from tidings.storage.business.nodes import Member, Node, Replaced
 from tidings.storage.business.shards import Standing
 from tidings.storage.database import Connection, Database
@@ -32,6 +33,7 @@ class Survey:
 
     standings: Sequence[Standing]
     live: frozenset[str]
+    layout: Layout
 
     def holdings(self, me: str, *, silence: float) -> list[Holding]:
         """The shards with those of their owners who are alive; silence: seconds after which another has lost its
@@ -108,8 +110,9 @@ class Membership:
         async with self._database.reading() as connection:
             standings = await shards.list_standings(connection)
             members = await nodes.list_members(connection)
+            layout = await layouts.find(connection)
         live = list_live(members, standings, silence=self._lease_seconds)
-        return Survey(standings, live | {self._name})
+        return Survey(standings, live | {self._name}, layout)
 
     async def leave(self) -> None:
         """Not be listed any more."""

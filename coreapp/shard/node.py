@@ -15,6 +15,7 @@ from coreapp.context import SharedLimits
 from coreapp.settings import Settings
 from coreapp.shard import spreading
 from coreapp.shard.health import Databases
+from coreapp.shard.layout_change import LayoutChange
 from coreapp.shard.membership import Membership, Survey
 from coreapp.shard.open_shards import OpenShards
 from coreapp.shard.shard import Process, open_shard
@@ -34,6 +35,7 @@ log = logging.getLogger(__name__)
 
 RETRY_SECONDS = 0.5
 LOOK_SECONDS = 0.25  # between two looks at the shards, while there is somebody to take over from
+ALONE_SECONDS = 1.0  # and while there is nobody: only their number can be wanted to be another
 HEIR_SECONDS = 2.0  # that a free shard waits for whom it falls to, before any other takes it
 SETTLED_BEATS = 2  # heartbeats for which the same processes must have been there before a shard moves
 
@@ -78,6 +80,7 @@ class Node:
         self.requests = AccountRequests(database, registrar, settings.account, auto_register=settings.auto_register)
         self._membership = Membership(database, settings, address)
         self._address = address
+        self._layout_change = LayoutChange(database, settings)
         self._terms: dict[int, tuple[Term, asyncio.Task[None]]] = {}
         self._look = service.Wakeup()
         self._is_leaving = False
@@ -130,6 +133,9 @@ class Node:
         """One look, and what follows from it; the seconds until the next."""
         try:
             survey = await self._membership.survey()
+            if survey.layout.is_changing:
+                await self._change_layout(survey)
+                return LOOK_SECONDS
             await self._follow(survey)
         except Exception as error:
             if not outages.is_outage(error):
@@ -139,7 +145,18 @@ class Node:
                 self.requests.abandon()
             return RETRY_SECONDS
         is_alone = survey.live == {self._settings.node} and len(self._terms) == len(survey.standings)
-        return self._settings.heartbeat_seconds if is_alone else min(LOOK_SECONDS, self._settings.heartbeat_seconds)
+        return min(ALONE_SECONDS if is_alone else LOOK_SECONDS, self._settings.heartbeat_seconds)
+
+    async def _change_layout(self, survey: Survey) -> None:
+        """Another number of shards is wanted: give up every one, and make the change when everybody has."""
+        me = self._settings.node
+        for term, _ in list(self._terms.values()):
+            term.give_up()
+        is_free = all(
+            holding.owner in ("", me) for holding in survey.holdings(me, silence=self._settings.lease_seconds)
+        )
+        if is_free and not self._terms and await self._layout_change.attempt(lambda: self._is_leaving):
+            self._look.kick()
 
     async def _follow(self, survey: Survey) -> None:
         me, now = self._settings.node, asyncio.get_running_loop().time()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import textwrap
 from typing import Any
 
@@ -11,11 +12,11 @@ from tests.webapp.conftest import Serve, Served, body, check_headers, code, erro
 from tests.webapp.fake_coreapp import FakeCoreapp
 from tests.webapp.roles import check_is_for_administrators
 from tests.webapp.test_coreapp_link import noticed
-from tidings.storage.business import accounts, registrations
+from tidings.storage.business import accounts, layouts, registrations
 from tidings.storage.business.accounts import Account
 from tidings.storage.database import Database
 from tidings.wire import core
-from webapp.account import certificate
+from webapp.account import certificate, service
 
 NUMBER = "15550000000"
 META = {"version": "2.57.2", "api_status": "stable"}
@@ -142,13 +143,49 @@ def shards(count: Any, **more: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("count", [1, 2, 4, 8, 16, 32, "4"])
-async def test_a_number_of_shards_is_kept_and_what_is_active_is_told(api: Served, count: Any) -> None:
+async def test_before_the_first_coreapp_there_are_as_many_shards_as_are_set(api: Served, count: Any) -> None:
     answer = await api.http.post(SHARDS, json=shards(count))
     assert answer.status_code == 201
-    expected = {"account": {"shards": int(count), "active_shards": 1}, "meta": META}
+    expected = {"account": {"shards": int(count), "active_shards": int(count)}, "meta": META}
     assert answer.json() == expected
     found = await api.http.get(SHARDS)
     assert (found.status_code, found.json()) == (200, expected)
+
+
+async def test_a_change_that_takes_long_is_told_as_far_as_it_is(
+    api: Served, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "CHANGE_SECONDS", 0.01)
+    async with database.transaction() as connection:
+        await layouts.create(connection, 1)
+    answer = await api.http.post(SHARDS, json=shards(4))
+    assert answer.status_code == 201
+    assert answer.json()["account"] == {"shards": 4, "active_shards": 1, "moved": 0}
+    async with database.transaction() as connection:
+        await layouts.note_moved(connection, 12)
+    assert (await api.http.get(SHARDS)).json()["account"] == {"shards": 4, "active_shards": 1, "moved": 12}
+    async with database.transaction() as connection:
+        await layouts.replace(connection, await layouts.find(connection))
+    assert (await api.http.get(SHARDS)).json()["account"] == {"shards": 4, "active_shards": 4}
+
+
+async def test_the_answer_comes_when_the_change_is_made(api: Served, database: Database) -> None:
+    async with database.transaction() as connection:
+        await layouts.create(connection, 1)
+
+    async def change() -> None:
+        layout = layouts.Layout()
+        while not layout.is_changing:
+            async with database.transaction() as connection:
+                layout = await layouts.find(connection)
+                if layout.is_changing:
+                    await layouts.replace(connection, layout)
+            await asyncio.sleep(0)
+
+    changing = asyncio.create_task(change())
+    answer = await api.http.post(SHARDS, json=shards(2))
+    await changing
+    assert answer.json()["account"] == {"shards": 2, "active_shards": 2}
 
 
 async def test_there_is_one_shard_unless_another_number_was_set(api: Served) -> None:

@@ -21,6 +21,9 @@ AFTER_REGISTRATION_BEFORE_COMMIT = "after-registration-before-commit"
 AFTER_KEYS_BEFORE_UPLOAD = "after-keys-before-upload"
 AFTER_NEW_KEY_BEFORE_USE = "after-new-key-before-use"
 AFTER_REWRAPPED_ROW = "after-rewrapped-row"
+AFTER_SHARDS_TAKEN = "after-shards-taken"
+AFTER_MOVED_PAGE = "after-moved-page"
+AFTER_NEW_LAYOUT = "after-new-layout"
 
 ALL = (
     AFTER_COMMIT_BEFORE_REPLY,
@@ -35,6 +38,9 @@ ALL = (
     AFTER_KEYS_BEFORE_UPLOAD,
     AFTER_NEW_KEY_BEFORE_USE,
     AFTER_REWRAPPED_ROW,
+    AFTER_SHARDS_TAKEN,
+    AFTER_MOVED_PAGE,
+    AFTER_NEW_LAYOUT,
 )
 
 _armed: str | None = None

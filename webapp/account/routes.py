@@ -45,7 +45,7 @@ async def verify(
 
 @router.get("/v1/account/shards", summary="The number of shards", response_model=schemas.ShardsAnswer)
 async def get_shards(caller: Administrator, account: Service) -> Response:
-    return _shards(await account.shards(caller), 200)
+    return _shards(await account.shards(), 200)
 
 
 @router.post(
@@ -72,4 +72,6 @@ async def remove_pin(caller: Administrator, account: Service) -> Response:
 
 
 def _shards(found: Shards, status: int) -> Response:
-    return answers.answer({"account": {"shards": found.set, "active_shards": found.active}}, status=status)
+    state = {"shards": found.set, "active_shards": found.active}
+    moved = {} if found.moved is None else {"moved": found.moved}
+    return answers.answer({"account": state | moved}, status=status)

@@ -6,17 +6,17 @@ from typing import Annotated, Literal
 
 import pydantic
 
+from tidings.wire import addresses
 from tidings.wire.codes import PARAMETER_INVALID
 from webapp.bodies import Body, refusal
 from webapp.constraints import BASE64, Digits, Integer, Matches, Maybe
 from webapp.openapi import Meta
 
 MAX_CERT = 16_384  # characters
-SHARDS = (1, 2, 4, 8, 16, 32)
 
 
 def _is_shards(value: int) -> int:
-    if value not in SHARDS:
+    if value not in addresses.COUNTS:
         raise refusal(PARAMETER_INVALID, "should be 1, 2, 4, 8, 16 or 32")
     return value
 
@@ -39,7 +39,7 @@ Cert = Annotated[
 Shards = Annotated[
     Integer,
     pydantic.AfterValidator(_is_shards),
-    pydantic.WithJsonSchema({"enum": [*SHARDS, *map(str, SHARDS)], "examples": [4]}),
+    pydantic.WithJsonSchema({"enum": [*addresses.COUNTS, *map(str, addresses.COUNTS)], "examples": [4]}),
 ]
 
 
@@ -92,10 +92,11 @@ class CodeAnswer(pydantic.BaseModel):
 
 
 class ShardsState(pydantic.BaseModel):
-    """`shards` as it was set, `active_shards` as it is."""
+    """`shards` as it was set, `active_shards` as it is; `moved` while the one is made of the other."""
 
     shards: int = pydantic.Field(examples=[4])
     active_shards: int = pydantic.Field(examples=[4])
+    moved: int | None = pydantic.Field(default=None, description="Rows that are in their new places already")
 
 
 class ShardsAnswer(pydantic.BaseModel):

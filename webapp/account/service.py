@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import logging
 
-from tidings.storage.business import accounts, registrations, shards
-from tidings.storage.database import Database
+from tidings.storage.business import accounts, layouts, registrations
+from tidings.storage.business.layouts import Layout
+from tidings.storage.database import Connection, Database
 from tidings.wire import core
 from tidings.wire.codes import ACCESS_DENIED, PARAMETER_INVALID, PARAMETER_MISSING
 from webapp.account import certificate
@@ -17,6 +19,10 @@ from webapp.tokens import Caller
 from webapp.users.passwords import Hasher
 
 log = logging.getLogger(__name__)
+
+# Seconds for which an answer waits for the Coreapps to change the number of shards, and between two looks.
+CHANGE_SECONDS = 4.0
+LOOK_SECONDS = 0.1
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -29,10 +35,12 @@ class Requested:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Shards:
-    """set: by the business; active: what the Coreapps share among them."""
+    """set: by the business; active: what the Coreapps share among them; moved: rows that are in their places already
+    while there is a change from the one to the other, `None` while there is none."""
 
     set: int
     active: int
+    moved: int | None = None
 
 
 class Registration:
@@ -64,21 +72,29 @@ class Registration:
         await self._coreapps.ask_first(lambda n: core.VerifyCode(n=n, account=caller.account, code=code), core.Done)
         log.info("account.verified", extra={"username": caller.username})
 
-    async def shards(self, caller: Caller) -> Shards:
-        async with self._database.reading() as connection:
-            kept = await registrations.find_registration(connection, caller.account)
-            active = len(await shards.list_owners(connection))
-        return Shards(kept.shards, max(active, 1))
+    async def shards(self) -> Shards:
+        """As they are now."""
+        return _shards(await self._database.query(layouts.find, patience=5.0))
 
     async def set_shards(self, caller: Caller, change: ShardsChange) -> Shards:
-        """Keep the number of shards. Raises `InvalidRequest`."""
+        """Have the Coreapps share so many shards; waits a little for it to be done. Raises `InvalidRequest`.
+
+        It is done in any case once this has been written, whoever dies meanwhile.
+        """
         _check_number(caller, change.cc, change.phone_number)
         await self._check_pin(caller, change.pin)
-        await self._database.persist(
-            lambda connection: registrations.set_shards(connection, caller.account, change.shards), patience=5.0
-        )
+
+        async def work(connection: Connection) -> Layout:
+            await registrations.set_shards(connection, caller.account, change.shards)
+            return await layouts.request(connection, change.shards)
+
+        layout = await self._database.persist(work, patience=5.0)
         log.info("account.shards_set", extra={"username": caller.username, "shards": change.shards})
-        return await self.shards(caller)
+        deadline = asyncio.get_running_loop().time() + CHANGE_SECONDS
+        while layout.is_changing and asyncio.get_running_loop().time() < deadline:
+            await asyncio.sleep(LOOK_SECONDS)
+            layout = await self._database.query(layouts.find, patience=5.0)
+        return _shards(layout)
 
     async def set_pin(self, caller: Caller, pin: str) -> None:
         """Later registrations need this PIN."""
@@ -107,6 +123,10 @@ class Registration:
     async def _is_registered(self, caller: Caller) -> bool:
         async with self._database.reading() as connection:
             return await accounts.is_registered(connection, caller.account)
+
+
+def _shards(layout: Layout) -> Shards:
+    return Shards(layout.wanted or layout.shards, layout.shards, layout.moved if layout.is_changing else None)
 
 
 def _check_number(caller: Caller, cc: str, phone_number: str) -> None:

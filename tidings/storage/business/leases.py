@@ -67,6 +67,12 @@ async def end(connection: AsyncConnection, shard: int, epoch: int) -> None:
     )
 
 
+async def end_all(connection: AsyncConnection) -> None:
+    """In a transaction that takes all shards from whoever was silent."""
+    over = table.update().where(table.c.ended_at == 0)
+    await connection.execute(over.values(ended_at=database_clock.now(connection), ending=TAKEN))
+
+
 async def list_tenures(connection: AsyncConnection, *, since: int = 0) -> Sequence[Tenure]:
     """Those that were not over at `since` (Unix milliseconds), by shard and epoch."""
     rows = await connection.execute(

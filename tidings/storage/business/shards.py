@@ -99,8 +99,12 @@ async def create_shards(connection: AsyncConnection, count: int) -> Layout:
 
 
 async def claim(connection: AsyncConnection, shard: int, *, owner: str, address: str, silence: float) -> Lease | None:
-    """Take a shard that is free, one's own, or whose owner has been silent for `silence` seconds; `None` otherwise."""
+    """Take a shard that is free, one's own, or whose owner has been silent for `silence` seconds; `None` otherwise, and
+    while there are to be more shards or fewer."""
     await _lock(connection, shard)
+    layout = await layouts.find(connection)
+    if layout.is_changing:
+        return None
     now = database_clock.now(connection)
     taken = await connection.execute(
         table.update()
@@ -117,7 +121,6 @@ async def claim(connection: AsyncConnection, shard: int, *, owner: str, address:
     if taken.rowcount != 1:
         return None
     epoch = (await connection.execute(sa.select(table.c.epoch).where(table.c.shard == shard))).scalar_one()
-    layout = await layouts.find(connection)
     await leases.begin(connection, shard, epoch, owner, layout.number)
     return Lease(shard, owner, epoch, layout.shards, layout.number)
 

@@ -1,0 +1,109 @@
+"""The change to another number of shards: nobody works for any of them meanwhile, and one process moves what they have.
+
+owners give up their shards ──▶ one process takes all of them ──▶ rows are moved, page by page ──▶ the new layout
+
+Each step is one transaction, and what it finds done it leaves as it is. Whoever makes the change may die between any
+two of them: another process takes all shards when it has been silent for as long as any owner may, and begins again.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import time
+from collections.abc import Callable
+
+from prometheus_client import Counter
+
+from coreapp.settings import Settings
+from tidings.runtime import crashpoints
+from tidings.storage.business import layout_changes, layouts, relocation, shards
+from tidings.storage.business.layouts import Layout
+from tidings.storage.business.relocation import Moved, Place
+from tidings.storage.business.shards import Lease, LeaseLost
+from tidings.storage.database import Connection, Database
+from tidings.wire import addresses
+
+log = logging.getLogger(__name__)
+
+MOVED = Counter("tidings_layout_moved_rows_total", "Rows that were moved to another shard by a change of their number")
+
+
+def place(about: str, count: int) -> int:
+    """The shard of what is about this recipient; what is about a group, or nobody, is the first one's."""
+    return addresses.shard_of(about, count) if addresses.is_wa_id(about) else 0
+
+
+class LayoutChange:
+    """What one process does for a change that is wanted."""
+
+    def __init__(self, database: Database, settings: Settings) -> None:
+        self._database = database
+        self._node = settings.node
+        self._silence = settings.lease_seconds
+
+    async def attempt(self, is_leaving: Callable[[], bool]) -> bool:
+        """Make the change, unless somebody still works for a shard, or another process makes it: has it been made?
+
+        is_leaving(): looked at after each page; whatever is left then is left to others.
+        """
+        begin = functools.partial(layout_changes.begin, owner=self._node, silence=self._silence)
+        lease = await self._database.commit(begin)
+        if lease is None:
+            return False
+        self._database.doubt_connections()
+        log.info("layout.begun", extra={"epoch": lease.epoch, "node": self._node})
+        crashpoints.reach(crashpoints.AFTER_SHARDS_TAKEN)
+        try:
+            while not is_leaving():
+                started, before = time.perf_counter(), await self._database.query(layouts.find, patience=self._silence)
+                moved = await self._move(lease, before, is_leaving)
+                if moved is None:
+                    break
+                finish = functools.partial(layout_changes.finish, lease=lease, before=before)
+                now = await self._database.commit(finish)
+                if now is not None:
+                    crashpoints.reach(crashpoints.AFTER_NEW_LAYOUT)
+                    _made(before, now, moved, time.perf_counter() - started)
+                    return True
+                # Another number was asked for meanwhile.
+            await self._database.persist(functools.partial(shards.release, lease=lease), patience=self._silence)
+        except LeaseLost as lost:
+            log.warning("layout.lost", extra={"epoch": lease.epoch, "detail": str(lost)})
+        return False
+
+    async def _move(self, lease: Lease, layout: Layout, is_leaving: Callable[[], bool]) -> int | None:
+        """How many rows were moved; `None` when we had to leave before the last."""
+        moved = 0
+        for kind in relocation.KINDS:
+            page = Moved(None, 0)
+            while True:
+                move = functools.partial(
+                    self._page,
+                    lease=lease,
+                    kind=kind,
+                    place=functools.partial(place, count=layout.wanted),
+                    after=page.last,
+                )
+                page = await self._database.persist(move, patience=self._silence)
+                moved += page.rows
+                crashpoints.reach(crashpoints.AFTER_MOVED_PAGE)
+                if is_leaving():
+                    return None
+                if page.last is None:
+                    break
+        return moved
+
+    async def _page(self, connection: Connection, *, lease: Lease, kind: str, place: Place, after: object) -> Moved:
+        # Its heartbeat, too: a page takes little time.
+        await shards.renew(connection, lease)
+        page = await relocation.move_page(connection, kind, place, after=after)
+        if page.rows:
+            await layouts.note_moved(connection, page.rows)
+        return page
+
+
+def _made(before: Layout, now: Layout, moved: int, seconds: float) -> None:
+    MOVED.inc(moved)
+    fields = {"shards": now.shards, "before": before.shards, "layout": now.number, "rows": moved}
+    log.info("layout.changed", extra={**fields, "seconds": round(seconds, 3)})

@@ -1,0 +1,13 @@
+"""How many shards there are to be, while that is another number than there are."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0023"
+down_revision = "0022"
+
+
+def upgrade() -> None:
+    zero = sa.text("0")
+    op.add_column("shard_layout", sa.Column("wanted", sa.Integer, nullable=False, server_default=zero))
+    op.add_column("shard_layout", sa.Column("moved", sa.BigInteger, nullable=False, server_default=zero))

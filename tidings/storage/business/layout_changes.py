@@ -1,0 +1,60 @@
+"""The change from one layout of the shards to another: the right to make it, and its end.
+
+Whoever makes it owns the first shard and keeps everybody else from all of them. See `coreapp/shard/layout_change.py`.
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from tidings.storage import database_clock
+from tidings.storage.business import layouts, leases, shards
+from tidings.storage.business.layouts import Layout
+from tidings.storage.business.shards import Lease
+from tidings.storage.database import insert_or_ignore
+
+_FREE = {"owner": "", "address": "", "heartbeat_at": 0, "successor": ""}
+
+
+async def begin(connection: AsyncConnection, *, owner: str, silence: float) -> Lease | None:
+    """Take all shards at once for a change that is wanted; `None` while somebody works for one, or none is wanted.
+
+    silence: seconds after which an owner is none any more. From now on every commit of a former owner is refused.
+    """
+    table = shards.table
+    rows = sa.select(table.c.owner, table.c.epoch, table.c.heartbeat_at).order_by(table.c.shard).with_for_update()
+    held = (await connection.execute(rows)).all()
+    layout = await layouts.find(connection)
+    if not layout.is_changing or not held:
+        return None
+    now = (await connection.execute(sa.select(database_clock.now(connection)))).scalar_one()
+    if any(row.owner not in ("", owner) and row.heartbeat_at >= now - int(silence * 1000) for row in held):
+        return None
+    epoch = max(row.epoch for row in held) + 1
+    await connection.execute(table.update().values(_FREE | {"epoch": epoch}))
+    await connection.execute(table.update().where(table.c.shard == 0).values(owner=owner, heartbeat_at=now))
+    await leases.end_all(connection)
+    await leases.begin(connection, 0, epoch, owner, layout.number)
+    return Lease(0, owner, epoch, layout.shards, layout.number)
+
+
+async def finish(connection: AsyncConnection, lease: Lease, before: Layout) -> Layout | None:
+    """The new layout, whose shards are free to be claimed; `None` when another number is wanted by now.
+
+    before: as the change found it. Raises `LeaseLost`.
+    """
+    await shards.fence(connection, lease)
+    now = await layouts.find(connection, lock=True)
+    if now.wanted != before.wanted:
+        return None
+    table = shards.table
+    await connection.execute(table.delete().where(table.c.shard >= now.wanted))
+    # Above every epoch that there was, of shards that are no more as well.
+    free = {**_FREE, "epoch": lease.epoch + 1, "commits": 0}
+    await connection.execute(
+        insert_or_ignore(connection, table), [{"shard": shard, **free} for shard in range(now.wanted)]
+    )
+    await connection.execute(table.update().values(_FREE | {"epoch": lease.epoch + 1}))
+    await leases.end(connection, lease.shard, lease.epoch)
+    return await layouts.replace(connection, now)
