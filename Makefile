@@ -1,7 +1,11 @@
 # The commands of the project; `make` alone lists them.
 
 .DEFAULT_GOAL := help
+<<<<<<< HEAD
 .PHONY: help up demo migrate test check test-crash test-reliability test-galera test-security interop fuzz bench compare sbom lock clean services
+=======
+.PHONY: help up demo migrate test check test-crash test-reliability test-security test-monitoring interop fuzz bench compare sbom lock clean services
+>>>>>>> a003bf1 (Every queue shows its depth, age, rates and limit; dashboards, rules and alerts whose every query a real Prometheus has answered)
 
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -25,7 +29,11 @@ migrate: $(VENV)/.runtime  ## bring the tables of the database to this version
 	@exec $(BIN)/tidings migrate
 
 test: services  ## all tests but the long ones (under 15 minutes)
+<<<<<<< HEAD
 	@exec $(BIN)/python -m pytest -n 2 --dist loadfile --durations=10 $(KILLS:%=--deselect=%) --ignore=tests/crash --ignore=tests/reliability --ignore=tests/galera --ignore=tests/interop -o faulthandler_timeout=300
+=======
+	@exec $(BIN)/python -m pytest -n 2 --dist loadfile --durations=10 $(KILLS:%=--deselect=%) --ignore=tests/crash --ignore=tests/reliability --ignore=tests/monitoring --ignore=tests/interop -o faulthandler_timeout=300
+>>>>>>> a003bf1 (Every queue shows its depth, age, rates and limit; dashboards, rules and alerts whose every query a real Prometheus has answered)
 
 check: $(VENV)/.dev  ## style, types, imports, licences, known vulnerabilities
 	@.ci/check
@@ -43,6 +51,9 @@ test-galera: services  ## a cluster of three nodes: two owners, load, a node kil
 
 test-security: services  ## attack real processes, at length; figures of memory, CPU and delay
 	@exec $(BIN)/python -m pytest -s --long -o faulthandler_timeout=300 tests/security
+
+test-monitoring: services  ## ask every query of dashboards and alerts of a real Prometheus (PICTURE=file draws the panels)
+	@exec env PICTURE=$(PICTURE) $(BIN)/python -m pytest tests/monitoring
 
 interop: $(VENV)/.dev  ## converse with devices of official Signal releases (needs Node 20 and npm)
 	@npm ci --silent --ignore-scripts --prefix tests/interop

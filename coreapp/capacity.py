@@ -7,35 +7,27 @@ from collections.abc import Callable
 from prometheus_client import Counter
 
 from coreapp.errors import Refused
-from coreapp.shares import SharedGauge
 from tidings.wire import codes
 
 REFUSED = Counter("tidings_admission_refused_total", "Messages refused because a queue was full", ["queue"])
 
 
-SIZE = SharedGauge("tidings_job_queue_size", "Messages accepted and not yet safe with the servers")
-
-
 class JobCount:
-    """How many jobs are in the queue, of those that are on disk or being committed."""
+    """How many jobs are in the queue, of those that are on disk or being committed. left: how many have left it."""
 
     def __init__(self) -> None:
         self._count = 0
-        self._size = SIZE.share()
+        self.left = 0
 
     def __call__(self) -> int:
         return self._count
 
     def add(self, count: int) -> None:
         self._count += count
-        self._size.set(self._count)
 
     def remove(self, count: int) -> None:
-        self.add(-count)
-
-    def close(self) -> None:
-        """The shard is left: somebody else counts them."""
-        SIZE.drop(self._size)
+        self._count -= count
+        self.left += count
 
 
 class CapacityGate:
@@ -46,6 +38,8 @@ class CapacityGate:
         self.limit = limit
         self._resume_at = int(limit * resume)
         self._closed = False
+        # There from the start, at 0: a first refusal is seen as one more.
+        self.refused = REFUSED.labels(name)
 
     def is_open(self, count: int) -> bool:
         """May one more come, with `count` in the queue now?"""
@@ -74,7 +68,7 @@ class Admission:
         for gate, count in self._gates:
             waiting = count()
             if not gate.is_open(waiting):
-                REFUSED.labels(gate.name).inc()
+                gate.refused.inc()
                 raise Refused(
                     codes.OVERLOADED,
                     f"the {gate.name} queue has reached its limit of {gate.limit}: {waiting} are waiting; "

@@ -19,6 +19,7 @@ from tidings.runtime.clock import SystemClock
 from tidings.runtime.env import printable
 from tidings.runtime.tls import CertificateWatch
 from tidings.runtime.tls_server import Handshakes, TlsServer
+from tidings.runtime.vitals import Vitals
 from tidings.storage import schema
 from tidings.storage.business import accounts
 from tidings.storage.database import Database
@@ -81,7 +82,8 @@ async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[Addresse
         try:
             announcing = asyncio.create_task(_announce(node, settings, addresses, ready))
             watch = CertificateWatch([own, to_network, database.tls], SystemClock())
-            await service.run_services([node, watch], stop)
+            vitals = Vitals({"data": settings.data_dir, "media": settings.media_dir})
+            await service.run_services([vitals, node, watch], stop)
             announcing.cancel()
         finally:
             metrics.close()

@@ -6,14 +6,12 @@ import functools
 
 from prometheus_client import Counter, Summary
 
-from coreapp.shares import SharedGauge
 from tidings.storage.business.messages import Status
 
 PERSISTED = Counter("out_message_persisted", "Messages accepted, by type", ["type"])
 REACHED = Counter("out_message_status", "Statuses that messages reached", ["status"])
 SENT = Summary("out_message_sent_duration_ms", "From the acceptance of a message until the servers have it", ["type"])
 RECEIVED = Counter("in_message_persisted", "Messages of recipients that were kept, by type", ["type"])
-PENDING = SharedGauge("in_messages_pending_processing", "Messages of recipients that arrived and are not on disk yet")
 ANSWERED = Summary("endpoint_requests_duration_ms", "Questions of Webapps and their time", ["method", "result"])
 CALLED = Summary("internal_server_requests_duration_ms", "Calls to the servers and their time", ["operation", "result"])
 

@@ -58,6 +58,35 @@ def require_file(path: Path, package: str) -> None:
             _install([] if path.exists() else [package])
 
 
+def unpack(package: str, directory: Path) -> None:
+    """Fetch a package of Debian and unpack it into a directory: nothing is installed or started, and everybody may.
+
+    Raises `PackageMissing`.
+    """
+    if not shutil.which("apt-get") or not shutil.which("dpkg-deb"):
+        raise PackageMissing(f"tests need programs that Debian has in {package}: install them")
+    with _LOCK.open("w") as lock, tempfile.TemporaryDirectory() as fetched:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        print(f"fetching for the tests: {package} ...", flush=True)
+        failure = _download(package, fetched)
+        prefix = _administrator()
+        if failure and prefix is not None:
+            # The lists of packages are missing or out of date.
+            _apt(prefix, ["update"])
+            failure = _download(package, fetched)
+        if failure:
+            raise PackageMissing(f"tests need the package {package}, and fetching it failed: {failure}")
+        directory.mkdir(parents=True, exist_ok=True)
+        (archive,) = Path(fetched).glob("*.deb")
+        subprocess.run(["dpkg-deb", "--extract", str(archive), str(directory)], check=True)
+
+
+def _download(package: str, directory: str) -> str:
+    command = [*_APT, "download", package]
+    done = subprocess.run(command, cwd=directory, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    return (done.stderr.strip().splitlines() or ["no output"])[-1] if done.returncode else ""
+
+
 def _missing(programs: Iterable[str], needed: Mapping[str, str]) -> list[str]:
     return sorted({needed[program] for program in programs if find(program) is None})
 

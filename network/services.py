@@ -51,6 +51,7 @@ from tidings.runtime.door import Door
 from tidings.runtime.env import printable
 from tidings.runtime.service import Service, run_services
 from tidings.runtime.tls import CertificateWatch
+from tidings.runtime.vitals import Vitals
 from tidings.storage import schema
 from tidings.storage.database import Database
 
@@ -162,7 +163,8 @@ async def _serve(
     tcp = TcpListener(settings.tcp_address, settings.tcp_certificate, connections, write_buffer=limits.write_buffer)
     interval = settings.expiry_interval
     expiry = Expiry(database, router, mailboxes, notices=notices, clock=clock, interval=interval, ttl=ttl)
-    others: list[Service] = [Sweeper(router), BlobSweeper(database, blob_store), expiry, connections]
+    vitals = Vitals({"data": settings.data_dir, "blobs": settings.blobs.directory})
+    others: list[Service] = [vitals, Sweeper(router), BlobSweeper(database, blob_store), expiry, connections]
     await _listen(http, tcp, others, lambda: CertificateWatch([http.tls, tcp.tls, database.tls], clock), stop, ready)
 
 

@@ -7,7 +7,7 @@ import contextlib
 import logging
 from collections.abc import Sequence
 
-from prometheus_client import Counter, Histogram
+from prometheus_client import Counter, Gauge, Histogram
 
 from tidings.runtime.exposure import ON_THIS_MACHINE, LinkCalls
 from tidings.runtime.service import Wakeup
@@ -36,6 +36,9 @@ SECONDS = Histogram(
 )
 AGAIN = Counter(
     "tidings_webapp_questions_repeated_total", "Questions asked again, to which no answer had come", ["answer"]
+)
+SHARDS = Gauge(
+    "tidings_webapp_shards", "Shards, by whether this Webapp is connected to a Coreapp that owns them", ["state"]
 )
 
 # Seconds between two looks at the shard map, while everything is connected and while something is not.
@@ -117,6 +120,8 @@ class CoreappLinks:
     async def run(self, stop: asyncio.Event) -> None:
         looking = asyncio.create_task(self._keep_looking(), name=self.name)
         stopping = asyncio.create_task(stop.wait())
+        SHARDS.labels("served").set_function(self._served)
+        SHARDS.labels("away").set_function(lambda: len(self._owners) - self._served())
         try:
             done, _ = await asyncio.wait([looking, stopping], return_when=asyncio.FIRST_COMPLETED)
             if looking in done:
@@ -301,5 +306,9 @@ class CoreappLinks:
             await self._look.wait(CALM if self._is_complete() else ANXIOUS)
 
     def _is_complete(self) -> bool:
-        peers = [self._peers.get(owner.address) for owner in self._owners.values()]
-        return bool(peers) and all(peer is not None and peer.is_ready for peer in peers)
+        return bool(self._owners) and self._served() == len(self._owners)
+
+    def _served(self) -> int:
+        """Shards whose owner is connected."""
+        peers = [self._peers.get(owner.address) for owner in list(self._owners.values())]
+        return sum(1 for peer in peers if peer is not None and peer.is_ready)

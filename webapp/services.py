@@ -23,6 +23,7 @@ from tidings.runtime.clock import Clock, SystemClock
 from tidings.runtime.door import Door
 from tidings.runtime.env import SettingsError
 from tidings.runtime.tls import CertificateWatch
+from tidings.runtime.vitals import Vitals
 from tidings.storage import schema
 from tidings.storage.business import accounts
 from tidings.storage.database import Database
@@ -284,6 +285,7 @@ async def run(
         services: list[service.Service] = [parts.links, parts.watch, parts.logins.upkeep, parts.logins.first_start]
         services += [parts.templates, parts.certificates]
         services += [parts.common.membership, parts.common.leases, parts.common.changes]
+        services.append(Vitals({"data": settings.data_dir, "media": settings.media_dir}))
         if parts.tls is not None:
             services.append(parts.tls)
         await service.run_services([*services, http], stop)

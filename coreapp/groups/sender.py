@@ -23,7 +23,6 @@ from coreapp.groups.replica import GroupReplicas
 from coreapp.journal import Change
 from coreapp.sending import group_jobs
 from coreapp.sending.wiring import Sending
-from coreapp.shares import SharedGauge
 from tidings import e2ee
 from tidings.client import sender_keys
 from tidings.client.errors import NetworkAway
@@ -37,7 +36,6 @@ from tidings.wire.content import encode_sender_key
 
 log = logging.getLogger(__name__)
 
-WAITING = SharedGauge("tidings_group_messages_waiting", "Messages to groups that are not yet encrypted")
 ENCRYPTED = Counter("tidings_group_messages_encrypted_total", "Messages encrypted for groups, repeats included")
 KEYS_SENT = Counter("tidings_sender_keys_sent_total", "Own sender keys handed to members")
 
@@ -89,8 +87,19 @@ class GroupSender:
         # The group of each message that is encrypted and unanswered.
         self._in_flight: dict[str, str] = {}
         self._waiting = 0
-        self._size = WAITING.share()
+        # Messages that were encrypted, or failed.
+        self.left = 0
         self._closing = asyncio.Event()
+
+    @property
+    def waiting(self) -> int:
+        """Messages that are not encrypted yet."""
+        return self._waiting
+
+    @property
+    def oldest(self) -> int | None:
+        """When the first of them was accepted, Unix milliseconds."""
+        return min((line.waiting[0][1].created_at for line in self._lines.values() if line.waiting), default=None)
 
     def resume(self, left: Sequence[Job], under_way: Sequence[Holder]) -> None:
         """Know what an earlier owner left in the queue; before any of it is offered or enters the queue."""
@@ -160,7 +169,6 @@ class GroupSender:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._lines.clear()
-        self._size.set(0)
 
     def _line(self, group_id: str) -> _Line:
         return self._lines.setdefault(group_id, _Line(group_id))
@@ -179,13 +187,12 @@ class GroupSender:
         # The order of ids is the order in which messages were accepted; what was refused goes before what came later.
         bisect.insort(self._line(job.peer).waiting, (job.id, job, content), key=lambda entry: entry[0])
         self._waiting += 1
-        self._size.set(self._waiting)
 
     def _take(self, line: _Line, count: int) -> list[tuple[Job, bytes]]:
         taken = [(job, content) for _, job, content in line.waiting[:count]]
         del line.waiting[:count]
         self._waiting -= len(taken)
-        self._size.set(self._waiting)
+        self.left += len(taken)
         return taken
 
     def _served(self, line: _Line, task: asyncio.Task[None]) -> None:

@@ -119,6 +119,16 @@ class Downloads:
         return len(self._waiting)
 
     @property
+    def left(self) -> int:
+        """Downloads that have ended."""
+        return self._waiting.left
+
+    @property
+    def oldest(self) -> int | None:
+        """When the first of those in memory came, Unix milliseconds."""
+        return self._waiting.oldest
+
+    @property
     def under_way(self) -> int:
         return len(self._running)
 

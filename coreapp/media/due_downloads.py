@@ -5,13 +5,8 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 
-from coreapp.shares import SharedGauge
 from tidings.runtime.clock import Clock
 from tidings.storage.business.media_downloads import Download
-
-SIZE = SharedGauge(
-    "tidings_media_downloads_waiting", "Files of recipients that wait to be fetched, as far as in memory"
-)
 
 
 class Waiting:
@@ -21,16 +16,22 @@ class Waiting:
         self.limit = limit
         self._clock = clock
         self._here: dict[str, Download] = {}
-        self._size = SIZE.share()
         self._due: list[tuple[int, str]] = []
         # Are there rows that are not here? At the start there may be those of an earlier owner.
         self._more = True
         self._missed = False
         # Those that ended while a page is being read: it may still have their rows.
         self._ended: set[str] | None = None
+        # Downloads that were done.
+        self.left = 0
 
     def __len__(self) -> int:
         return len(self._here)
+
+    @property
+    def oldest(self) -> int | None:
+        """When the first of those here came, Unix milliseconds."""
+        return min((download.created_at for download in self._here.values()), default=None)
 
     def find(self, message_id: str) -> Download | None:
         """The one for this message, if it is here."""
@@ -43,7 +44,6 @@ class Waiting:
                 self._more = self._missed = True
             else:
                 self._admit(download)
-        self._size.set(len(self._here))
 
     def take(self) -> Download | None:
         """One that is due, if there is one; it counts as waiting until `done`."""
@@ -64,10 +64,9 @@ class Waiting:
 
     def done(self, message_id: str) -> None:
         """It waits no longer, and its row is gone."""
-        self._here.pop(message_id, None)
+        self.left += self._here.pop(message_id, None) is not None
         if self._ended is not None:
             self._ended.add(message_id)
-        self._size.set(len(self._here))
 
     def seconds(self) -> float | None:
         """Until the next one is due; `None` when none is here."""
@@ -92,7 +91,6 @@ class Waiting:
             self._admit(download)
         # What was offered meanwhile may be on no page yet.
         self._more = len(page) >= asked or len(fresh) > room or self._missed
-        self._size.set(len(self._here))
 
     def _admit(self, download: Download) -> None:
         self._here[download.id] = download

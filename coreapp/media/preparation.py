@@ -15,7 +15,6 @@ from prometheus_client import Counter
 from coreapp.media import pointers
 from coreapp.media.errors import MediaFailed, SourceFailed
 from coreapp.media.pointers import Source
-from coreapp.shares import SharedGauge
 from tidings.runtime.clock import Clock
 from tidings.runtime.lru import LRU
 from tidings.wire import codes
@@ -24,7 +23,6 @@ from tidings.wire.media_objects import FilePointer
 REMEMBERED = 10_000  # pointers; half a kilobyte each. What is forgotten is found again
 
 POINTERS = Counter("tidings_media_pointers_total", "Files that messages named, by where their pointer was", ["found"])
-UNDER_WAY = SharedGauge("tidings_media_under_way", "Files that are being fetched or stored for messages")
 
 _in_memory = POINTERS.labels("memory")
 _made = POINTERS.labels("made")
@@ -58,7 +56,6 @@ class Preparation:
         """stored: files by id; linked: files by link."""
         self._stored = stored
         self._linked = linked
-        self._size = UNDER_WAY.share()
         self._clock = clock
         self._known: LRU[Source, Found] = LRU(REMEMBERED)
         self._under_way: dict[Source, asyncio.Task[FilePointer]] = {}
@@ -101,6 +98,11 @@ class Preparation:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
+    @property
+    def under_way(self) -> int:
+        """Files that are being fetched or stored for messages."""
+        return len(self._under_way)
+
     def _remembered(self, source: Source) -> FilePointer | None:
         found = self._known.get(source)
         if found is None or found.until <= self._clock.now():
@@ -112,7 +114,6 @@ class Preparation:
         if task is None:
             task = self._under_way[source] = asyncio.create_task(self._find(source), name="media")
             task.add_done_callback(lambda done: self._done(source, done))
-            self._size.set(len(self._under_way))
         return task
 
     async def _find(self, source: Source) -> FilePointer:
@@ -126,7 +127,6 @@ class Preparation:
 
     def _done(self, source: Source, done: asyncio.Task[FilePointer]) -> None:
         del self._under_way[source]
-        self._size.set(len(self._under_way))
         # Those who wait have the error; there may be none left.
         if not done.cancelled() and done.exception() is not None:
             _failed.inc()

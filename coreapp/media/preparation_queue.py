@@ -14,15 +14,12 @@ from typing import Protocol
 
 from coreapp.media import pointers
 from coreapp.media.errors import MediaFailed
-from coreapp.shares import SharedGauge
 from tidings.storage import outages
 from tidings.storage.business.jobs import Job
 from tidings.storage.business.shards import LeaseLost
 from tidings.wire import codes
 
 log = logging.getLogger(__name__)
-
-WAITING = SharedGauge("tidings_media_messages_waiting", "Messages that wait for a file, or behind one that does")
 
 
 class Prepare(Protocol):
@@ -64,8 +61,19 @@ class PreparationQueue:
         self._broken = broken
         self._queues: dict[str, collections.deque[_Waiting]] = {}
         self._count = 0
-        self._size = WAITING.share()
+        # Messages that wait no longer.
+        self.left = 0
         self._closed = False
+
+    @property
+    def waiting(self) -> int:
+        """Messages that wait for a file, or behind one that does."""
+        return self._count
+
+    @property
+    def oldest(self) -> int | None:
+        """When the first of them was accepted, Unix milliseconds."""
+        return min((queue[0].job.created_at for queue in self._queues.values()), default=None)
 
     def ready(self, peer: str, content: bytes, *, has_media: bool) -> bytes | None:
         """The content that may be encrypted now; `None` when the message has to `enter` the queue."""
@@ -86,7 +94,6 @@ class PreparationQueue:
             prepared.add_done_callback(lambda _: self._drain(job.peer))
         self._queues.setdefault(job.peer, collections.deque()).append(_Waiting(job, content, prepared))
         self._count += 1
-        self._size.set(self._count)
 
     def resume(self, job: Job, content: bytes) -> None:
         """Take up a `NEW` job that an earlier owner left; in the order in which they were accepted."""
@@ -104,7 +111,6 @@ class PreparationQueue:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        self._size.set(0)
 
     def _drain(self, peer: str) -> None:
         """Let go who is at the head of the queue and need not wait any more."""
@@ -112,10 +118,10 @@ class PreparationQueue:
         while queue and (queue[0].prepared is None or queue[0].prepared.done()):
             entry = queue.popleft()
             self._count -= 1
+            self.left += 1
             if not queue:
                 del self._queues[peer]
             self._release(entry)
-        self._size.set(self._count)
 
     def _release(self, entry: _Waiting) -> None:
         if entry.prepared is None:

@@ -19,7 +19,6 @@ from prometheus_client import Counter
 from coreapp.context import ShardContext
 from coreapp.errors import Refused
 from coreapp.journal import Change
-from coreapp.shares import SharedGauge
 from coreapp.webhook import bodies
 from coreapp.webhook.rows import CallbackRows
 from tidings.runtime import pinned
@@ -32,7 +31,6 @@ from tidings.wire.ids import MessageIds
 log = logging.getLogger(__name__)
 
 CHANGES = Counter("tidings_identity_changes_total", "Recipients found to use another identity key", ["asks"])
-WAITING = SharedGauge("tidings_identities_unacknowledged", "Changed identities that wait for their acknowledgement")
 
 UNACKNOWLEDGED = "the recipient has a new identity: acknowledge it with PUT /v1/contacts/{wa_id}/identity"
 IDENTITY_KEY = 33  # bytes of a typed identity key
@@ -87,7 +85,6 @@ class Identities:
         self._limit = limit
         self._ids = MessageIds()
         self._unacknowledged: set[str] = set()
-        self._waiting = WAITING.share()
         # The pinned ones are bounded by the window of unacknowledged deliveries, the encryption, and the questions of
         # Webapps.
         self._peers: pinned.PinnedCache[str, _Peer] = pinned.PinnedCache(_Peer, cached)
@@ -229,13 +226,17 @@ class Identities:
             for call in self._listeners:
                 call(peer)
 
+    @property
+    def unacknowledged(self) -> int:
+        """Changed identities that wait for their acknowledgement, as far as in memory."""
+        return len(self._unacknowledged)
+
     def acknowledged(self, peer: str) -> None:
         """The identity of a peer, pinned and loaded, that is known now is acknowledged, as is on disk."""
         known = self._peers.pinned[peer]
         if known.identity is not None:
             known.identity = dataclasses.replace(known.identity, acknowledged=True)
         self._unacknowledged.discard(peer)
-        self._waiting.set(len(self._unacknowledged))
 
     def settings_changed(self) -> None:
         """With security notifications turned off, whatever waits is acknowledged."""
@@ -244,7 +245,6 @@ class Identities:
             return
         self._unacknowledged.clear()
         self.is_complete = True
-        self._waiting.set(0)
         self._peers.clear()
         for known in self._peers.pinned.values():
             if known.identity is not None:
@@ -272,7 +272,6 @@ class Identities:
             self.is_complete = False
             return
         self._unacknowledged.add(peer)
-        self._waiting.set(len(self._unacknowledged))
 
 
 def hash_of(key: bytes) -> bytes:

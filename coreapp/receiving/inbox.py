@@ -13,7 +13,6 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from coreapp import statistics
 from coreapp.context import ShardContext
 from coreapp.groups.wiring import Groups
 from coreapp.journal import Change
@@ -95,11 +94,9 @@ class Inbox:
         self._batcher: Batcher[Deliver, None] = Batcher("events", self._flush, max_size=500, max_in_flight=1)
         # What batches have begun with and is not on disk yet, in the order in which it will be.
         self._in_flight: Sequence[Deliver] = ()
-        # Counted when somebody asks, not with each message.
-        self._pending = statistics.PENDING.share()
-        self._pending.set_function(self._count_pending)
 
-    def _count_pending(self) -> int:
+    @property
+    def pending(self) -> int:
         """Messages of recipients that have arrived and are not on disk yet."""
         return sum(delivery.kind in _MESSAGES for delivery in (*self._in_flight, *self._batcher.waiting()))
 
@@ -114,7 +111,6 @@ class Inbox:
     async def close(self) -> None:
         """Finish what has arrived."""
         await self._batcher.close()
-        statistics.PENDING.drop(self._pending)
 
     def _handled(self, done: asyncio.Future[None]) -> None:
         """After a failure sessions in memory may be ahead of the disk: the shard has to be opened again."""

@@ -13,7 +13,6 @@ from prometheus_client import Counter
 
 from coreapp.context import ShardContext
 from coreapp.journal import Change
-from coreapp.shares import SharedGauge
 from coreapp.webhook import bodies
 from coreapp.webhook.rows import CallbackRows
 from tidings.runtime.allowance import Allowance
@@ -25,7 +24,6 @@ from tidings.wire.ids import MessageIds
 
 log = logging.getLogger(__name__)
 
-WAITING = SharedGauge("tidings_undecrypted_messages", "Messages that could not be decrypted and were asked for again")
 COUNTED = Counter("tidings_undecrypted_counted_total", "Undecryptable messages of which only the number is told")
 
 PATIENCE_SECONDS = 300.0
@@ -57,7 +55,6 @@ class RetryRequests:
         self._rows = rows
         self._ids = MessageIds()
         self._waiting = {message.id: message for message in left if not message.counted}
-        self._size = WAITING.share()
         # By sender.
         self._counted = {message.sender: message for message in left if message.counted}
         self._told: Allowance[str] = Allowance(context.clock, limit=TOLD_EACH, period=PERIOD, remembered=REMEMBERED)
@@ -100,15 +97,18 @@ class RetryRequests:
         body = bodies.errors(codes.MESSAGE_FAILED, f"the message {message_id} from {sender} could not be decrypted")
         return self._rows.make(message_id, "error", body, recipient=sender, request_id=request_id)
 
+    @property
+    def waiting(self) -> int:
+        """Messages that could not be decrypted and were asked for again."""
+        return len(self._waiting)
+
     async def run(self, stop: asyncio.Event) -> None:
         while not stop.is_set():
             await self.run_once()
             await wait_for(stop, INTERVAL)
-        WAITING.drop(self._size)
 
     async def run_once(self) -> None:
         """Give up what is due."""
-        self._size.set(len(self._waiting))
         now = self._clock.now() * 1000
         summaries = [counted for counted in self._counted.values() if counted.due_at <= now]
         for counted in summaries:

@@ -18,7 +18,6 @@ from coreapp.context import ShardContext
 from coreapp.journal import Change
 from coreapp.peers.identities import Identities, Learnt
 from coreapp.peers.sessions import SessionStore
-from coreapp.shares import SharedGauge
 from tidings import e2ee
 from tidings.client import sessions
 from tidings.client.errors import NetworkAway, NetworkRefusal
@@ -31,7 +30,6 @@ from tidings.wire import addresses, codes, device
 log = logging.getLogger(__name__)
 
 SET_UPS = Counter("tidings_session_setups_total", "Sessions opened by us", ["version"])
-WAITING = SharedGauge("tidings_session_setups_waiting", "Recipients whose session is being loaded or opened")
 
 MAX_FETCH = 100  # recipients in one round of set-ups
 YIELD_EVERY = 4  # set-ups between two turns of the event loop: about 2 ms
@@ -109,12 +107,13 @@ class Encryption:
         self._outlet = outlet
         # Jobs whose recipient waits for a session, by recipient, with their contents. Bounded by the job queue's limit.
         self._waiting: dict[str, list[tuple[Job, bytes]]] = {}
-        self._size = WAITING.share()
         # Of those recipients whose session is to be replaced: its base key, `None` for whichever there is.
         self._outdated: dict[str, bytes | None] = {}
         self._set_ups: Batcher[str, None] = Batcher("session-lane", self._round, max_size=MAX_FETCH, max_in_flight=2)
         self._closing = asyncio.Event()
         self._groups: GroupQueue | None = None
+        # Jobs that wait no longer: encrypted, or failed.
+        self.left = 0
 
     def encrypt_groups_with(self, queue: GroupQueue) -> None:
         """Say who encrypts messages to groups; before the first of them enters."""
@@ -171,12 +170,26 @@ class Encryption:
             waiting.append((job, content))
             return
         self._waiting[job.peer] = [(job, content)]
-        self._size.set(len(self._waiting))
         self._line_up(job.peer)
 
     def is_renewing(self, peer: str) -> bool:
         """Is a new session with this peer on its way?"""
         return peer in self._outdated
+
+    @property
+    def recipients(self) -> int:
+        """Those whose session is being loaded or opened."""
+        return len(self._waiting)
+
+    @property
+    def waiting(self) -> int:
+        """Jobs for them."""
+        return sum(map(len, self._waiting.values()))
+
+    @property
+    def oldest(self) -> int | None:
+        """When the first of those jobs was accepted, Unix milliseconds."""
+        return next((jobs[0][0].created_at for jobs in self._waiting.values()), None)
 
     @property
     def renewals(self) -> int:
@@ -187,14 +200,12 @@ class Encryption:
         """The peer's identity changed: what waits for it fails, where that needs to be acknowledged."""
         if self._identities.blocks(peer):
             self._outlet.fail([job for job, _ in self._take(peer)], *CHANGED)
-            self._size.set(len(self._waiting))
 
     async def close(self) -> None:
         """Leave what waits to the next owner: it is on disk."""
         self._closing.set()
         self._waiting.clear()
         await self._set_ups.close()
-        self._size.set(0)
 
     def _line_up(self, peer: str) -> None:
         self._set_ups.put(peer).add_done_callback(self._round_done)
@@ -218,7 +229,9 @@ class Encryption:
     def _take(self, peer: str) -> Sequence[tuple[Job, bytes]]:
         """Take what waits for a peer out of the queue."""
         self._outdated.pop(peer, None)
-        return self._waiting.pop(peer, [])
+        jobs = self._waiting.pop(peer, [])
+        self.left += len(jobs)
+        return jobs
 
     def _is_outdated(self, peer: str, record: e2ee.SessionRecord) -> bool:
         """Is this session the one that is to be replaced?"""
@@ -276,7 +289,6 @@ class Encryption:
                     made.whole.append(self._store.seal_whole(peer, record))
                 else:
                     made.halves.append(self._store.seal_sending(peer, record))
-        self._size.set(len(self._waiting))
         if not made.is_empty:
             await self._commit(made)
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from prometheus_client import Histogram
 
-from coreapp import shares, statistics
+from coreapp import statistics
 from coreapp.account.own_device import OwnDevice
-from coreapp.shares import SharedGauge
 from coreapp.upstream import DeliveryListener, SendListener
 from tidings import e2ee
 from tidings.client import transports
@@ -22,15 +22,21 @@ from tidings.wire.device import REPLACED, STALE_EPOCH, UNAUTHORIZED, Deliver, Pa
 
 log = logging.getLogger(__name__)
 
-CONNECTED = SharedGauge(
-    "tidings_upstream_connected", "1 while every shard is logged in to the network", combine=shares.LEAST
-)
 CALLS = Histogram(
     "tidings_upstream_seconds",
     "Calls to the network",
     ["call"],
     buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.5, 1, 5, 30),
 )
+BATCHES = Histogram(
+    "tidings_upstream_batch_items",
+    "Numbers in one check or fetch, and envelopes in one answer to those that were sent",
+    ["call"],
+    buckets=(1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000),
+)
+
+_checked, _fetched, _accepted = (BATCHES.labels(call) for call in ("check", "fetch", "send"))
+_sends = CALLS.labels("send")
 
 BACKOFF = (0.05, 2.0)
 UNAUTHORIZED_SECONDS = 2.0  # before a login that the network refused is tried again
@@ -59,7 +65,8 @@ class NetworkLink(DeviceListener[str]):
             transports.tcp(host, port, tls=tls), name=f"{host}:{port}", backoff=BACKOFF, observe=_observe
         )
         self.connected = False
-        self._share = CONNECTED.share()
+        # One envelope at a time is timed, for all: its id, and when it was sent; no id while none is.
+        self._timed, self._timed_at = "", 0.0
 
     def listen(self, *, sends: SendListener, deliveries: DeliveryListener, prekeys_low: Callable[[], None]) -> None:
         """Say who hears what the network says; before `run`. prekeys_low(): few one-time pre-keys are left there."""
@@ -74,22 +81,23 @@ class NetworkLink(DeviceListener[str]):
     async def run(self, stop: asyncio.Event) -> None:
         """Stay connected until `stop`. Raises `LeaseLost` when the network knows of a later owner."""
         self._log_in()
-        try:
-            await self._connection.run(self, stop)
-        finally:
-            CONNECTED.drop(self._share)
+        await self._connection.run(self, stop)
 
     def drop(self, reason: str) -> None:
         """Cut the connection; another one is made."""
         self._connection.drop(reason)
 
     async def check_contacts(self, numbers: Sequence[str]) -> set[str]:
+        _checked.observe(len(numbers))
         return await self._connection.check(self._number, numbers)
 
     async def fetch_bundles(self, numbers: Sequence[str]) -> Mapping[str, e2ee.PreKeyBundle]:
+        _fetched.observe(len(numbers))
         return await self._connection.fetch(self._number, numbers)
 
     def send(self, envelope: Send) -> None:
+        if not self._timed:
+            self._timed, self._timed_at = envelope.id, time.perf_counter()
         self._connection.send(envelope, envelope.id)
 
     def acknowledge(self, deliveries: Iterable[Deliver]) -> None:
@@ -98,13 +106,13 @@ class NetworkLink(DeviceListener[str]):
     # What the connection tells.
 
     def attached(self, number: str) -> None:
-        self._connected(True)
+        self.connected = True
         self._sends.connected()
         for call in self._on_connect:
             call()
 
     def detached(self, number: str, reason: str, detail: str) -> None:
-        self._connected(False)
+        self.connected = False
         if reason == STALE_EPOCH:
             self._connection.fail(LeaseLost(f"another is logged in under an epoch above {self._epoch}"))
         elif reason == UNAUTHORIZED:
@@ -115,26 +123,31 @@ class NetworkLink(DeviceListener[str]):
             self._connection.drop(reason)
 
     def lost(self, reason: str) -> None:
-        self._connected(False)
+        self.connected = False
+        self._timed = ""
 
     def delivered(self, delivery: Deliver) -> None:
         self._deliveries.delivered(delivery)
 
     def accepted(self, sent: Sequence[str]) -> None:
+        _accepted.observe(len(sent))
+        if self._timed in sent:
+            _sends.observe(time.perf_counter() - self._timed_at)
+            self._timed = ""
         self._sends.accepted(sent)
 
     def refused(self, sent: str, reason: str, detail: str) -> None:
+        if sent == self._timed:
+            self._timed = ""
         self._sends.refused(sent, reason, detail)
 
     def held_back(self, sent: str) -> None:
+        if sent == self._timed:
+            self._timed = ""
         self._sends.held_back(sent)
 
     def prekeys_low(self, notice: PreKeysLow) -> None:
         self._prekeys_low()
-
-    def _connected(self, connected: bool) -> None:
-        self.connected = connected
-        self._share.set(int(connected))
 
     def _log_in(self) -> None:
         self._connection.log_in(self._number, self._token, epoch=self._epoch, part=self._part)

@@ -18,7 +18,6 @@ from prometheus_client import Counter
 from coreapp.context import ShardContext
 from coreapp.journal import Change
 from coreapp.sending import group_jobs
-from coreapp.shares import SharedGauge
 from coreapp.statuses.reports import Reached
 from coreapp.statuses.wiring import Statuses
 from tidings.runtime import crashpoints
@@ -29,9 +28,6 @@ from tidings.wire import codes, device, ids
 log = logging.getLogger(__name__)
 
 SENT = Counter("tidings_messages_sent_total", "Envelopes with an answer of the servers", ["result"])
-HELD_BACK = SharedGauge(
-    "tidings_messages_held_back", "Envelopes to recipients for whom the servers take no more for now"
-)
 
 _decode_refs = msgspec.json.Decoder(list[str]).decode
 
@@ -92,16 +88,33 @@ class Transmitter:
         self._refused: set[str] = set()
         # Of peers for whom the servers take no more for now.
         self._held_back: set[str] = set()
-        self._held_back_size = HELD_BACK.share()
         self._pumping = False
         # Sent by an earlier owner perhaps: what the servers made of them is not known.
         self._inherited: set[str] = set()
         self._accepted = SENT.labels("accepted")
+        # Jobs that were answered, or withdrawn.
+        self.left = 0
 
     @property
     def unanswered(self) -> int:
         """Jobs that were sent and have no answer."""
         return len(self._unanswered)
+
+    @property
+    def waiting(self) -> int:
+        """Jobs that are encrypted and have no answer, those that were not sent yet among them."""
+        return len(self._waiting) + len(self._unanswered)
+
+    @property
+    def kept_back(self) -> int:
+        """Those of them to recipients for whom the servers take no more for now."""
+        return len(self._held_back)
+
+    @property
+    def oldest(self) -> int | None:
+        """When the first of them was accepted, Unix milliseconds."""
+        first = [next(iter(self._unanswered.values()), None), self._waiting[0] if self._waiting else None]
+        return min((job.created_at for job in first if job is not None), default=None)
 
     def encrypt_groups_with(self, groups: GroupJobs) -> None:
         """Say whose the jobs of groups are; before the first of them is offered."""
@@ -122,7 +135,6 @@ class Transmitter:
         self._refused.clear()
         self._unanswered_bytes = sum(len(job.body) for job in self._unanswered.values())
         self._held_back.clear()
-        self._held_back_size.set(0)
         # Those that are held back again leave their places while this goes on.
         for job in list(self._unanswered.values()):
             self._send(job)
@@ -170,7 +182,6 @@ class Transmitter:
         if job is not None and envelope_id not in self._held_back:
             self._held_back.add(envelope_id)
             self._unanswered_bytes -= len(job.body)
-            self._held_back_size.set(len(self._held_back))
             # Within a pump it is the next job's turn anyway.
             if not self._pumping:
                 self._pump()
@@ -188,6 +199,7 @@ class Transmitter:
         if stale:
             ids = {job.id for job in stale}
             self._waiting = collections.deque(job for job in self._waiting if job.id not in ids)
+            self.left += len(stale)
             self.fail(stale, *CHANGED)
 
     def fail(self, jobs: Sequence[Job], code: int, details: str) -> None:
@@ -215,9 +227,9 @@ class Transmitter:
     def _answered(self, message_id: str) -> Job | None:
         job = self._unanswered.pop(message_id, None)
         if job is not None:
+            self.left += 1
             if message_id in self._held_back:
                 self._held_back.discard(message_id)
-                self._held_back_size.set(len(self._held_back))
             else:
                 self._unanswered_bytes -= len(job.body)
             self._refused.discard(message_id)

@@ -92,7 +92,6 @@ class Shard:
             await self.receiving.close()
             await self.webhook.queue.close()
             await self.context.journal.close()
-            self.context.count.close()
             self.context.config.close()
 
 

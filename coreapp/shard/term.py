@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from coreapp.account.own_device import OwnDevice
 from coreapp.account.requests import AccountRequests
 from coreapp.settings import Settings
+from coreapp.shard import gauges
 from coreapp.shard.open_shards import OpenShards
 from coreapp.shard.shard import Shard
 from tidings.runtime import service
@@ -109,10 +110,14 @@ class Term:
             return
         shard = await self._open_shard(self.lease, device)
         self._open_shards.put(shard)
+        gauges.publish(shard)
         opened()
         if self.lease.is_first:
             self._requests.term_opened()
-        await shard.run(ended)
+        try:
+            await shard.run(ended)
+        finally:
+            gauges.withdraw(shard)
 
     async def _keep(self, ended: asyncio.Event) -> None:
         """Renew until `ended`. Raises `LeaseLost`, also when no heartbeat has succeeded for too long.

@@ -21,29 +21,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequ
 
 from prometheus_client import Counter
 
-from coreapp import shares
-from coreapp.shares import SharedGauge
 from coreapp.webhook.ready import ReadyCallbacks
 from tidings.runtime.clock import Clock
 from tidings.storage.business.callbacks import Callback
 
 log = logging.getLogger(__name__)
 
-SIZE = SharedGauge("callback_queue_size", "Callbacks that wait for the webhook, in memory and in the database")
 DROPPED = Counter("tidings_callbacks_dropped_total", "Callbacks lost because callback_persist is off and memory full")
-
-HELD = SharedGauge(
-    "tidings_callbacks_held", "Callbacks of the queue that wait until the sender of their message knows its id"
-)
-FROM_RECIPIENTS_SIZE = SharedGauge(
-    "tidings_callbacks_from_recipients",
-    "Callbacks of the queue that tell what recipients did",
-)
-AGE = SharedGauge(
-    "tidings_callback_age_seconds",
-    "Seconds since the oldest callback that waits in memory was first due",
-    combine=shares.MOST,
-)
 
 PAGE = 2000
 RETRY_SECONDS = 1.0  # after a page could not be loaded
@@ -99,8 +83,8 @@ class CallbackQueue:
         # By subject that is parked before its first attempt: callbacks of it in memory.
         self._held: dict[str, int] = {}
         self._held_count = 0
-        self._shares = {gauge: gauge.share() for gauge in (SIZE, HELD, FROM_RECIPIENTS_SIZE, AGE)}
-        self._size, self._held_size, self._theirs_size, self._age = self._shares.values()
+        # Callbacks that were delivered, given up or deleted.
+        self.left = 0
         self._paging = asyncio.Lock()
         self._loading: asyncio.Task[None] | None = None
         self._alarm: asyncio.TimerHandle | None = None
@@ -129,10 +113,14 @@ class CallbackQueue:
         """Callbacks in memory that wait until the sender of their message knows its id."""
         return self._held_count
 
+    @property
+    def failing(self) -> int:
+        """Callbacks in memory that the webhook did not take and that wait to be tried again."""
+        return sum(1 for _, _, callback in list(self._parked) if callback.attempt)
+
     async def start(self, pending: int, from_recipients: int = 0) -> None:
         """Begin with what the database holds: so many callbacks, and so many of them `FROM_RECIPIENTS`."""
         self._in_database, self._theirs_in_database = pending, from_recipients
-        self._age.set_function(self.age)
         await self._load_page()
         self._load_if_low()
 
@@ -156,7 +144,6 @@ class CallbackQueue:
             else:
                 self._highest = max(self._highest, callback.seq)
                 self._admit(callback)
-        self._measure()
 
     async def bring_back(self, revive: Callable[[], Awaitable[Sequence[Callback]]]) -> int:
         """Take in the dead letters, of any age, that `revive()` makes pending again; returns how many."""
@@ -167,7 +154,6 @@ class CallbackQueue:
                 if callback.seq > self._highest:
                     self._brought_back.add(callback.seq)
                 self._admit(callback)
-        self._measure()
         return len(callbacks)
 
     def hurry(self, seqs: Collection[int]) -> Sequence[Callback]:
@@ -188,11 +174,14 @@ class CallbackQueue:
         """
         # No page is loaded meanwhile: it would bring them back.
         async with self._paging:
+            before = len(self)
             purge = self._discard(seqs)
+            self.left += before - len(self)
             yield purge
+            before = len(self)
             self._in_database = max(0, self._in_database - purge.stored)
             self._theirs_in_database = max(0, self._theirs_in_database - purge.theirs)
-        self._measure()
+            self.left += before - len(self)
 
     def _discard(self, seqs: Collection[int]) -> Purge:
         heads = [*self._ready.all(), *(callback for _, _, callback in sorted(self._parked))]
@@ -234,7 +223,7 @@ class CallbackQueue:
             self._place(waiting.pop(0))
         else:
             self._behind.pop(callback.subject, None)
-        self._size.set(len(self))
+        self.left += 1
         self._load_if_low()
 
     def retry(self, callback: Callback) -> None:
@@ -245,8 +234,6 @@ class CallbackQueue:
     async def close(self) -> None:
         """Stop loading and wake nobody any more."""
         self._closed = True
-        for gauge, share in self._shares.items():
-            gauge.drop(share)
         if self._alarm is not None:
             self._alarm.cancel()
         if self._loading is not None:
@@ -261,11 +248,6 @@ class CallbackQueue:
         waiting = [*self._ready.first(), *(callback for _, _, callback in list(self._parked))]
         oldest = min((callback.created_at for callback in waiting), default=math.inf)
         return max(0.0, self._clock.now() - oldest / 1000)
-
-    def _measure(self) -> None:
-        self._size.set(len(self))
-        self._held_size.set(self._held_count)
-        self._theirs_size.set(self.from_recipients)
 
     def _admit(self, callback: Callback) -> None:
         subject = callback.subject
@@ -324,7 +306,6 @@ class CallbackQueue:
             self._ready.add(callback)
             self._held_count -= self._held.pop(callback.subject, 0)
             self._wake()
-        self._measure()
         if self._parked:
             self._set_alarm()
 
@@ -363,8 +344,8 @@ class CallbackQueue:
                 self._brought_back.clear()
                 if self._in_database == before:
                     # Nothing there and nothing came while we looked: the count was too high.
+                    self.left += self._in_database
                     self._in_database = self._theirs_in_database = 0
-        self._measure()
 
 
 def _is_due(callback: Callback, now: float) -> bool:

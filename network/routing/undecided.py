@@ -7,10 +7,13 @@ from prometheus_client import Counter
 from network.routing.delivery_queue import Origin, Transit
 from network.settings import Limits
 from tidings.runtime.lru import LRU
+from tidings.runtime.queues import QUEUES
 from tidings.wire import device
 
 REPEATED = Counter("tidings_network_repeated_total", "Envelopes that a sender sent again and that were dropped")
 REFUSED = Counter("tidings_network_refused_total", "Envelopes refused", ["reason"])
+# There from the start, at 0: a first refusal is seen as one more.
+REFUSED.labels(device.OVERLOADED)
 
 
 class Undecided:
@@ -24,9 +27,20 @@ class Undecided:
         self._waiting: dict[tuple[str, str], Transit] = {}
         self._bytes = 0
         self._decided: LRU[tuple[str, str], bool] = LRU(limits.remembered)
+        self._through = QUEUES.join("undecided", self)
 
     def __len__(self) -> int:
         return len(self._waiting)
+
+    @property
+    def depth(self) -> int:
+        """Envelopes whose senders wait."""
+        return len(self._waiting)
+
+    @property
+    def since(self) -> float | None:
+        """Monotonic seconds at which the first of them came."""
+        return next((transit.due - self._limits.store_after for transit in self._waiting.values()), None)
 
     def has_room(self, size: int) -> bool:
         """For one more envelope with a body of so many bytes?"""
@@ -71,6 +85,7 @@ class Undecided:
     def _forget(self, transit: Transit) -> bool:
         if self._waiting.pop((transit.frame.sender, transit.frame.id), None) is None:
             return False
+        self._through.left += 1
         self._bytes -= len(transit.frame.body)
         transit.frame.body = b""
         return True

@@ -10,10 +10,13 @@ from __future__ import annotations
 import asyncio
 import collections
 import logging
+import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Generic, TypeVar
 
 from prometheus_client import Counter, Histogram
+
+from tidings.runtime.queues import QUEUES
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -68,18 +71,30 @@ class Batcher(Generic[Item, Result]):
         self._earliest = 0.0
         self._isolate = isolate
         self._pending: collections.deque[tuple[Item, asyncio.Future[Result]]] = collections.deque()
-        self._running: set[asyncio.Task[None]] = set()
+        # Flushes in flight: `time.monotonic()` of their start, and their items.
+        self._running: dict[asyncio.Task[None], tuple[float, int]] = {}
         self._scheduled = False
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
         self._sizes = SIZES.labels(name)
         self._flushed = FLUSHES.labels(name, "ok")
         self._failed = FLUSHES.labels(name, "failed")
+        self._through = QUEUES.join(name, self)
 
     @property
     def pending(self) -> int:
         """Items that wait for a flush; those in flight are not counted."""
         return len(self._pending)
+
+    @property
+    def depth(self) -> int:
+        """Items that have no result yet."""
+        return len(self._pending) + sum(count for _, count in self._running.values())
+
+    @property
+    def since(self) -> float | None:
+        """`time.monotonic()` of the start of the oldest flush in flight; what waits came about then, or later."""
+        return min((started for started, _ in self._running.values()), default=None)
 
     def put(self, item: Item, *, urgent: bool = False) -> asyncio.Future[Result]:
         """Queue one item; the future brings its result or its error. An urgent one does not wait for the spacing.
@@ -138,11 +153,11 @@ class Batcher(Generic[Item, Result]):
             count = min(self._max_size, len(self._pending))
             batch = [self._pending.popleft() for _ in range(count)]
             task = asyncio.get_running_loop().create_task(self._run(batch), name=f"batch {self.name}")
-            self._running.add(task)
+            self._running[task] = time.monotonic(), count
             task.add_done_callback(self._finished)
 
     def _finished(self, task: asyncio.Task[None]) -> None:
-        self._running.discard(task)
+        self._through.left += self._running.pop(task)[1]
         if self._pending and not self._scheduled:
             if self._spacing:
                 self._schedule(asyncio.get_running_loop())

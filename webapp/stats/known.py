@@ -16,6 +16,8 @@ _ANSWERS, _CALLS = "endpoint_requests_duration_ms", "internal_server_requests_du
 _EVENTS = "tidings_events"
 # Theirs, and ours that counts the same.
 _SAME = {"pending_callbacks": "callback_queue_size", "pending_messages": "tidings_job_queue_size"}
+# The original has no shards in these.
+_WITHOUT_SHARDS = ("callback_queue_size", "in_messages_pending_processing")
 _SUMMED = {"concurrent_rate_limit_triggered": "tidings_admission_refused"}
 _RESULTS = {"media_uploads": "tidings_media_uploads", "media_downloads": "tidings_media_downloads"}
 # Of deliveries from the servers, those that carry a message of a recipient.
@@ -43,11 +45,8 @@ def read_coreapp(text: str) -> list[Metric]:
     families = {
         family.name: family for family in text_string_to_metric_families(text) if not family.name.endswith("_created")
     }
-    known: list[Metric] = [
-        GaugeMetricFamily(name, families[ours].documentation, value=families[ours].samples[0].value)
-        for name, ours in _SAME.items()
-        if ours in families
-    ]
+    known: list[Metric] = [_of_all_shards(name, families[ours]) for name, ours in _SAME.items() if ours in families]
+    known += [_of_all_shards(name, families.pop(name)) for name in _WITHOUT_SHARDS if name in families]
     for name, ours in _SUMMED.items():
         if ours in families:
             total = sum(sample.value for sample in _totals(families[ours]))
@@ -93,6 +92,10 @@ def messages(counts: Mapping[str, int]) -> Metric:
 def receipts(count: int) -> Metric:
     """`db_message_receipts`."""
     return GaugeMetricFamily("db_message_receipts", "Messages with a receipt in the database", value=count)
+
+
+def _of_all_shards(name: str, ours: Metric) -> Metric:
+    return GaugeMetricFamily(name, ours.documentation, value=sum(sample.value for sample in ours.samples))
 
 
 def _callback_durations(counts: Metric, sums: Metric) -> Metric:

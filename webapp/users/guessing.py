@@ -69,6 +69,10 @@ LIMITED = Counter(
     "tidings_logins_limited_total", "Passwords that were not checked, by the bucket that was empty", ["by"]
 )
 
+# There from the start, at 0: a first refusal is seen as one more.
+for _by in ("account", "address", "strangers", "client", "clients"):
+    LIMITED.labels(_by)
+
 _ALL = "all"
 
 

@@ -25,10 +25,10 @@ async def test_a_login_that_the_network_refuses_is_tried_again(world: World, mon
     running = await world.start()
     await soon(lambda: calls("login", device.UNAUTHORIZED) >= before + 2)
     assert not running.shard.link.connected
-    assert REGISTRY.get_sample_value("tidings_upstream_connected") == 0
+    assert REGISTRY.get_sample_value("tidings_upstream_connected", {"shard": "0"}) == 0
     world.network.failures.clear()
     await soon(lambda: running.shard.link.connected)
-    assert REGISTRY.get_sample_value("tidings_upstream_connected") == 1
+    assert REGISTRY.get_sample_value("tidings_upstream_connected", {"shard": "0"}) == 1
 
 
 async def test_a_device_that_is_replaced_logs_in_on_another_connection_and_sends_again(world: World) -> None:

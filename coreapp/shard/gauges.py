@@ -1,0 +1,184 @@
+"""What a shard holds at the moment, as metrics: read when somebody asks, so that no message pays for it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Mapping
+
+from prometheus_client import Gauge
+
+from coreapp.shard.shard import Shard
+from tidings.runtime import queues
+from tidings.runtime.queues import QUEUES, Reading
+
+
+def _gauge(name: str, text: str, read: Callable[[Shard], float]) -> tuple[Gauge, Callable[[Shard], float]]:
+    return Gauge(name, text, ["shard"]), read
+
+
+_LIMIT = Gauge("tidings_queue_limit", "Items at which a queue is full, and messages are refused", queues.LABELS)
+_LIMITED = ("jobs", "callbacks")
+_GAUGES = (
+    _gauge(
+        "tidings_job_queue_size",
+        "Messages accepted and not yet safe with the servers",
+        lambda shard: shard.context.count(),
+    ),
+    _gauge(
+        "callback_queue_size",
+        "Callbacks that wait for the webhook, in memory and in the database",
+        lambda shard: len(shard.webhook.queue),
+    ),
+    _gauge(
+        "tidings_callbacks_held",
+        "Callbacks of the queue that wait until the sender of their message knows its id",
+        lambda shard: shard.webhook.queue.held,
+    ),
+    _gauge(
+        "tidings_callbacks_failing",
+        "Callbacks in memory that the webhook did not take and that are to be tried again",
+        lambda shard: shard.webhook.queue.failing,
+    ),
+    _gauge(
+        "tidings_callbacks_from_recipients",
+        "Callbacks of the queue that tell what recipients did",
+        lambda shard: shard.webhook.queue.from_recipients,
+    ),
+    _gauge(
+        "tidings_callback_age_seconds",
+        "Seconds since the oldest callback that waits in memory was first due",
+        lambda shard: shard.webhook.queue.age(),
+    ),
+    _gauge("tidings_upstream_connected", "1 while logged in to the network", lambda shard: shard.link.connected),
+    _gauge(
+        "tidings_messages_held_back",
+        "Envelopes to recipients for whom the servers take no more for now",
+        lambda shard: shard.sending.transmitter.kept_back,
+    ),
+    _gauge(
+        "tidings_session_setups_waiting",
+        "Recipients whose session is being loaded or opened",
+        lambda shard: shard.sending.encryption.recipients,
+    ),
+    _gauge(
+        "tidings_media_messages_waiting",
+        "Messages that wait for a file, or behind one that does",
+        lambda shard: shard.media.preparation_queue.waiting,
+    ),
+    _gauge(
+        "tidings_media_under_way",
+        "Files that are being fetched or stored for messages",
+        lambda shard: shard.media.preparation.under_way,
+    ),
+    _gauge(
+        "tidings_media_downloads_waiting",
+        "Files of recipients that wait to be fetched, as far as in memory",
+        lambda shard: shard.media.downloads.in_memory,
+    ),
+    _gauge(
+        "tidings_identities_unacknowledged",
+        "Changed identities that wait for their acknowledgement",
+        lambda shard: shard.peers.identities.unacknowledged,
+    ),
+    _gauge(
+        "tidings_group_messages_waiting",
+        "Messages to groups that are not yet encrypted",
+        lambda shard: shard.groups.sender.waiting,
+    ),
+    _gauge(
+        "tidings_undecrypted_messages",
+        "Messages that could not be decrypted and were asked for again",
+        lambda shard: shard.recovery.retry_requests.waiting,
+    ),
+    _gauge(
+        "in_messages_pending_processing",
+        "Messages of recipients that arrived and are not on disk yet",
+        lambda shard: shard.receiving.pending,
+    ),
+)
+
+
+def publish(shard: Shard) -> None:
+    """Show what this one holds, until `withdraw`."""
+    label = str(shard.context.shard)
+    for queue, limit in zip(_LIMITED, _limits(shard), strict=True):
+        _LIMIT.labels(queue, label).set(limit)
+    for gauge, read in _GAUGES:
+        gauge.labels(label).set_function(functools.partial(read, shard))
+    for queue, look in _QUEUES.items():
+        QUEUES.watch(queue, functools.partial(look, shard), shard=label)
+
+
+def withdraw(shard: Shard) -> None:
+    """It is another process's, or nobody's."""
+    label = str(shard.context.shard)
+    for queue in _LIMITED:
+        _LIMIT.remove(queue, label)
+    for gauge, _ in _GAUGES:
+        gauge.remove(label)
+    for queue in _QUEUES:
+        QUEUES.forget(queue, shard=label)
+
+
+def _limits(shard: Shard) -> tuple[int, int]:
+    settings = shard.context.settings
+    return settings.job_queue_limit, settings.callback_queue_limit
+
+
+def _jobs(shard: Shard) -> Reading:
+    """Every message that was accepted and has no answer of the servers, wherever it waits."""
+    count = shard.context.count
+    oldest = (
+        shard.sending.transmitter.oldest,
+        shard.sending.encryption.oldest,
+        shard.media.preparation_queue.oldest,
+        shard.groups.sender.oldest,
+    )
+    return Reading(count(), count.left, _age(shard, oldest))
+
+
+def _callbacks(shard: Shard) -> Reading:
+    queue = shard.webhook.queue
+    return Reading(len(queue), queue.left, queue.age())
+
+
+def _encryption(shard: Shard) -> Reading:
+    encryption = shard.sending.encryption
+    return Reading(encryption.waiting, encryption.left, _age(shard, [encryption.oldest]))
+
+
+def _transmission(shard: Shard) -> Reading:
+    transmitter = shard.sending.transmitter
+    return Reading(transmitter.waiting, transmitter.left, _age(shard, [transmitter.oldest]))
+
+
+def _media(shard: Shard) -> Reading:
+    queue = shard.media.preparation_queue
+    return Reading(queue.waiting, queue.left, _age(shard, [queue.oldest]))
+
+
+def _downloads(shard: Shard) -> Reading:
+    downloads = shard.media.downloads
+    return Reading(downloads.in_memory, downloads.left, _age(shard, [downloads.oldest]))
+
+
+def _groups(shard: Shard) -> Reading:
+    sender = shard.groups.sender
+    return Reading(sender.waiting, sender.left, _age(shard, [sender.oldest]))
+
+
+_QUEUES: Mapping[str, Callable[[Shard], Reading]] = {
+    "jobs": _jobs,
+    "callbacks": _callbacks,
+    "encryption": _encryption,
+    "transmission": _transmission,
+    "media": _media,
+    "downloads": _downloads,
+    "groups": _groups,
+}
+
+
+def _age(shard: Shard, times: Iterable[int | None]) -> float:
+    """Seconds since the earliest of these, Unix milliseconds; 0 when there is none."""
+    oldest = min((time for time in times if time is not None), default=None)
+    return 0.0 if oldest is None else max(0.0, shard.context.clock.now() - oldest / 1000)

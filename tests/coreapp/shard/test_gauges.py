@@ -1,0 +1,42 @@
+"""What a shard shows of its queues, while it is ours and no longer."""
+
+from __future__ import annotations
+
+import asyncio
+
+from prometheus_client import REGISTRY
+
+from tests.coreapp.conftest import World
+from tests.coreapp.signals import soon
+from tidings.wire import core
+
+NUMBER = "15550110001"
+
+
+def of_queue(name: str, queue: str) -> float | None:
+    return REGISTRY.get_sample_value(f"tidings_queue_{name}", {"queue": queue, "shard": "0"})
+
+
+async def test_the_queues_of_a_shard_are_shown_until_it_closes(world: World) -> None:
+    world.add_phones(NUMBER)
+    running = await world.start()
+    await world.connected(running)
+    await running.client.check(NUMBER)
+    world.network.policy = lambda send: "hold"
+    for text in ("one", "two"):
+        assert isinstance(await running.client.send(NUMBER, text), core.Accepted)
+    await soon(lambda: len(world.network.sends) == 2)
+    for queue in ("jobs", "transmission"):
+        assert of_queue("depth", queue) == 2
+        assert of_queue("entered_total", queue) == 2
+        assert of_queue("left_total", queue) == 0
+        assert (of_queue("oldest_seconds", queue) or 0) > 0
+    assert of_queue("left_total", "encryption") == 1, "the second found its session in memory"
+    assert of_queue("limit", "jobs") == running.shard.context.settings.job_queue_limit
+    assert REGISTRY.get_sample_value("tidings_job_queue_size", {"shard": "0"}) == 2
+    assert REGISTRY.get_sample_value("tidings_messages_held_back", {"shard": "0"}) == 0
+    async with asyncio.timeout(20):
+        await running.stopped()
+    assert of_queue("depth", "jobs") is None
+    assert REGISTRY.get_sample_value("tidings_job_queue_size", {"shard": "0"}) is None
+    assert of_queue("limit", "jobs") is None

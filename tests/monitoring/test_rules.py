@@ -1,0 +1,37 @@
+"""The configuration and the rules, as Prometheus's own tools judge them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness import prometheus
+from harness.prometheus import CONFIGURATION
+
+
+def test_the_configuration_is_one(tmp_path: Path) -> None:
+    targets = {"webapp": ["127.0.0.1:1"], "coreapp": ["127.0.0.1:2"], "network": ["127.0.0.1:3"]}
+    prepared = prometheus.prepare(tmp_path, "key", targets)
+    assert "SUCCESS" in prometheus.promtool("check", "config", str(prepared))
+    # And as it is, but for a file that exists only where it runs.
+    said = prometheus.promtool("check", "config", "--syntax-only", str(CONFIGURATION / "prometheus.yml"))
+    assert "SUCCESS" in said
+
+
+def test_the_rules_are_rules() -> None:
+    assert "SUCCESS" in prometheus.promtool("check", "rules", "--lint-fatal", "rules/recording.yml", "rules/alerts.yml")
+
+
+def test_every_alert_fires_when_it_should_and_only_then() -> None:
+    assert "SUCCESS" in prometheus.promtool("test", "rules", "tests/alerts_test.yml")
+
+
+def test_a_wrong_threshold_would_be_found(tmp_path: Path) -> None:
+    (tmp_path / "rules").mkdir()
+    (tmp_path / "tests").mkdir()
+    for name in ("rules/recording.yml", "rules/alerts.yml", "tests/alerts_test.yml"):
+        text = (CONFIGURATION / name).read_text(encoding="utf-8")
+        (tmp_path / name).write_text(text.replace("avg5m > 0.015", "avg5m > 0.15"))
+    with pytest.raises(prometheus.Refused, match="TidingsDatabaseWritesVerySlow"):
+        prometheus.promtool("test", "rules", "tests/alerts_test.yml", cwd=tmp_path)

@@ -1,0 +1,72 @@
+"""Dashboards, rules and alerts, as far as that needs no Prometheus."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import prometheus_client
+import pytest
+import yaml
+
+import coreapp.services
+import network.services
+import webapp.services
+from tests.monitoring import files
+from tests.monitoring.files import Alert
+
+ROOT = Path(__file__).parents[1]
+PROCESSES = (webapp.services, coreapp.services, network.services)
+# Of the Webapp's HTTP server, and what Prometheus itself makes.
+OTHERS = {"http_request_duration_seconds", "up", "web_connections"}
+
+
+@pytest.fixture(scope="module")
+def counted() -> set[str]:
+    """Every name that a sample of ours may have."""
+    assert PROCESSES
+    kinds = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count"), "summary": ("_sum", "_count")}
+    families = [*prometheus_client.REGISTRY.collect()]
+    found = {family.name + end for family in families for end in kinds.get(family.type, ("",))}
+    return found | {name + end for name in OTHERS for end in ("", "_bucket", "_sum", "_count")}
+
+
+def test_the_rules_and_dashboards_ask_for_metrics_that_there_are(counted: set[str]) -> None:
+    recorded = files.recorded()
+    expressions = [*recorded.values(), *(alert.expression for alert in files.alerts())]
+    expressions += [query for panel in files.panels() for query, _ in panel.queries]
+    assert len(expressions) > 80
+    for expression in expressions:
+        assert files.metrics_of(expression), expression
+        assert files.metrics_of(expression) <= counted | recorded.keys(), expression
+
+
+def test_every_alert_has_tests_in_which_it_fires_and_does_not() -> None:
+    names = {alert.name for alert in files.alerts()}
+    assert files.tested() == {"fires": names, "does not": names}
+
+
+@pytest.mark.parametrize("alert", files.alerts(), ids=lambda alert: alert.name)
+def test_every_alert_says_what_it_means_and_what_to_do(alert: Alert) -> None:
+    page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    section = re.search(rf"^### {alert.name}\n\n(.+?)(?=^#|\Z)", page, re.MULTILINE | re.DOTALL)
+    assert section is not None
+    assert len(section[1]) > 80
+
+
+def test_no_section_is_about_an_alert_that_is_gone() -> None:
+    page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"\bTidings[A-Z]\w+", page)) == {alert.name for alert in files.alerts()}
+
+
+def test_dashboards_are_provisioned_with_the_data_source_that_they_name() -> None:
+    provisioning = files.DASHBOARDS.parent / "provisioning"
+    sources = yaml.safe_load((provisioning / "datasources" / "prometheus.yml").read_text())["datasources"]
+    for path in files.DASHBOARDS.glob("*.json"):
+        dashboard = json.loads(path.read_text(encoding="utf-8"))
+        named = {target["datasource"]["uid"] for panel in dashboard["panels"] for target in panel["targets"]}
+        assert named == {source["uid"] for source in sources}
+        places = [tuple(panel["gridPos"].values()) for panel in dashboard["panels"]]
+        assert len(set(places)) == len(places)
+        assert all(panel["gridPos"]["x"] + panel["gridPos"]["w"] <= 24 for panel in dashboard["panels"])
