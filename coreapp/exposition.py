@@ -1,12 +1,14 @@
-"""The metrics of the process as Prometheus text, over HTTP, for few connections that are short."""
+"""The metrics of the process as Prometheus text, and how it is, over HTTP, for few connections that are short."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Self
 
+import msgspec
 import prometheus_client
 
 from tidings.runtime.api_key import NO_KEY, ApiKey
@@ -19,26 +21,37 @@ CONNECTIONS = 32
 # Bytes of a request's head, and seconds from the connection to the end of the answer.
 MAX_HEAD = 8 * 1024
 SECONDS = 5.0
+LIVE, READY = b"/health/live", b"/health/ready"
+OK = "ok"
 # Seconds that a text is handed out again: to make one takes some milliseconds.
 FRESH = 0.25
 
 
-class Exposition:
-    """Answers every GET with the metrics, and closes the connection."""
+# `ok`, or what is wrong, of each thing that a process needs.
+Checks = Callable[[], Awaitable[Mapping[str, str]]]
 
-    def __init__(self, key: ApiKey | None) -> None:
-        """key: that it takes; `None` for everybody."""
+
+async def _nothing() -> Mapping[str, str]:
+    return {}
+
+
+class Exposition:
+    """Answers every GET with the metrics, but for the two paths about its health, and closes the connection."""
+
+    def __init__(self, key: ApiKey | None, ready: Checks) -> None:
+        """key: that metrics take; `None` for everybody. ready(): what is checked for readiness."""
         self._key = key
+        self._ready = ready
         self._server: asyncio.Server | None = None
         self._open = 0
         self._text = b""
         self._made_at = float("-inf")
 
     @classmethod
-    async def start(cls, host: str, port: int, *, key: ApiKey = NO_KEY) -> Self:
-        """key: without which others than this machine see nothing. Raises `SettingsError` when the address cannot be
+    async def start(cls, host: str, port: int, *, key: ApiKey = NO_KEY, ready: Checks = _nothing) -> Self:
+        """key: without which others than this machine see no metrics. Raises `SettingsError` when the address cannot be
         had."""
-        made = cls(None if is_loopback(host) else key)
+        made = cls(None if is_loopback(host) else key, ready)
         try:
             made._server = await asyncio.start_server(made._serve, host, port, limit=MAX_HEAD)
         except OSError as error:
@@ -64,7 +77,7 @@ class Exposition:
         try:
             async with asyncio.timeout(SECONDS):
                 head = await reader.readuntil(b"\r\n\r\n")
-                writer.write(self._answer(head))
+                writer.write(await self._answer(head))
                 await writer.drain()
                 writer.close()
                 await writer.wait_closed()
@@ -73,17 +86,28 @@ class Exposition:
         finally:
             self._open -= 1
 
-    def _answer(self, head: bytes) -> bytes:
-        method = head.partition(b" ")[0]
+    async def _answer(self, head: bytes) -> bytes:
+        method, _, rest = head.partition(b" ")
         if method not in (b"GET", b"HEAD"):
             return (
                 b"HTTP/1.1 405 Method Not Allowed\r\nAllow: GET, HEAD\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
             )
-        if self._key is not None and not self._key.is_given(_authorization(head)):
+        path = rest.partition(b" ")[0].partition(b"?")[0]
+        status, kind = b"200 OK", b"application/json"
+        if path == LIVE:
+            text = msgspec.json.encode({"status": "live"})
+        elif path == READY:
+            found = await self._ready()
+            ready = set(found.values()) <= {OK}
+            status = b"200 OK" if ready else b"503 Service Unavailable"
+            text = msgspec.json.encode({"status": "ready" if ready else "not ready", **found})
+        elif self._key is not None and not self._key.is_given(_authorization(head)):
             return b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-        text = self._latest()
-        answer = b"HTTP/1.1 200 OK\r\nContent-Type: %s\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % (
-            prometheus_client.CONTENT_TYPE_LATEST.encode(),
+        else:
+            text, kind = self._latest(), prometheus_client.CONTENT_TYPE_LATEST.encode()
+        answer = b"HTTP/1.1 %s\r\nContent-Type: %s\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % (
+            status,
+            kind,
             len(text),
         )
         return answer if method == b"HEAD" else answer + text

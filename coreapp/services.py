@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from coreapp.exposition import Exposition
 from coreapp.settings import Settings
+from coreapp.shard.health import Readiness
 from coreapp.shard.link import LinkHandler
 from coreapp.shard.node import Node
 from tidings.client.http import NetworkApi
@@ -77,7 +78,8 @@ async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[Addresse
             handshakes=Handshakes("link", rate=LINK_HANDSHAKES, burst=LINK_BURST),
         )
         host, port = server.sockets[0].getsockname()[:2]
-        metrics = await Exposition.start(*settings.metrics_address, key=settings.api_key)
+        readiness = Readiness(node.databases, node.shards, SystemClock())
+        metrics = await Exposition.start(*settings.metrics_address, key=settings.api_key, ready=readiness.check)
         addresses = Addresses((host, port), (settings.metrics_address[0], metrics.port))
         try:
             announcing = asyncio.create_task(_announce(node, settings, addresses, ready))

@@ -40,6 +40,17 @@ def operator_routes(
     """Endpoints for whoever runs the network: health for everybody, metrics for this machine or with the key."""
     routes = APIRouter()
 
+    @routes.get("/health/live")
+    async def live() -> JSONResponse:
+        return JSONResponse({"status": "live"})
+
+    @routes.get("/health/ready")
+    async def ready() -> JSONResponse:
+        # It is asked at most once a second, however often we are.
+        alive = await database.is_alive()
+        state = {"status": "ready" if alive else "not ready", "database": "ok" if alive else "away"}
+        return JSONResponse(state, 200 if alive else 503)
+
     @routes.get("/health")
     async def health() -> JSONResponse:
         alive = await database.is_alive()

@@ -41,6 +41,7 @@ from webapp.coreapp_link import CoreappLinks
 from webapp.documents.service import Document
 from webapp.garbage.service import Collections
 from webapp.groups.service import Groups
+from webapp.health.readiness import Readiness
 from webapp.health.service import HealthCheck
 from webapp.idempotency import FirstAnswers
 from webapp.media.references import References
@@ -223,6 +224,7 @@ def _resources(
         ProviderList(database, safe),
         Stickerpacks(database),
         HealthCheck(links, database),
+        Readiness(links, database, clock),
         Collections(links),
         Groups(links),
         Support(database, links, data_dir=settings.data_dir, media_dir=settings.media_dir, clock=clock),

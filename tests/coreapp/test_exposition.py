@@ -83,3 +83,23 @@ async def test_where_others_reach_them_metrics_take_the_key(key: ApiKey, given: 
     finally:
         served.close()
     assert answer.split()[1] == status
+
+
+async def test_whoever_supervises_needs_no_key_to_hear_how_the_process_is() -> None:
+    found = {"database": "ok", "network": "ok"}
+
+    async def ready() -> dict[str, str]:
+        return found
+
+    served = await Exposition.start("0.0.0.0", 0, key=KEY, ready=ready)
+    live = await ask(served, b"GET /health/live HTTP/1.1\r\n\r\n")
+    assert live.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert live.endswith(b'\r\n\r\n{"status":"live"}')
+    answer = await ask(served, b"GET /health/ready?x HTTP/1.1\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
+    found["network"] = "away"
+    answer = await ask(served, b"GET /health/ready HTTP/1.1\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 503 ")
+    assert answer.endswith(b'{"status":"not ready","database":"ok","network":"away"}')
+    assert (await ask(served, b"GET /health HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 401 ")
+    served.close()

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.coreapp.signals import soon
 from tests.webapp.conftest import Serve, Served, body, check_headers, code
 from tests.webapp.fake_coreapp import FakeCoreapp
+from tests.webapp.test_coreapp_link import noticed
 from tidings.runtime.api_key import ApiKey
+from tidings.runtime.clock import ManualClock
+from tidings.runtime.first_password import FirstPassword
+from tidings.storage.database import Database
 from tidings.wire import core
 
 KEY = "an API key of the tests"
@@ -127,3 +134,69 @@ async def test_on_this_machine_metrics_and_documents_are_open(serve: Serve, path
 async def test_without_a_key_metrics_take_a_token_where_others_reach_the_api(serve: Serve) -> None:
     api = await serve(address=("0.0.0.0", 0))
     assert code(await api.http.get("/metrics")) == (401, 1005)
+
+
+async def linked(api: Served) -> None:
+    """Wait until the Coreapp can be asked."""
+    await soon(lambda: all(peer.is_ready for peer in api.parts.links._peers.values()))
+
+
+async def test_without_a_token_a_webapp_says_that_it_runs_and_whether_it_is_ready(
+    serve: Serve, coreapp: FakeCoreapp
+) -> None:
+    clock = ManualClock()
+    api = await serve(clock=clock)
+    await coreapp.until(lambda: coreapp.greetings > 0)
+    await linked(api)
+    assert (await api.http.get("/health/live")).json()["health"] == {"status": "live"}
+
+    async def ready() -> tuple[int, dict[str, str]]:
+        clock.advance(2)
+        answer = await api.http.get("/health/ready")
+        return answer.status_code, answer.json()["health"]
+
+    fine = {"database": "ok", "coreapps": "ok", "network": "ok"}
+    assert await ready() == (200, {"status": "ready", **fine})
+    for status, what in (("connecting", "network"), ("disconnected", "database")):
+        coreapp.answer(core.GetHealth, lambda q, status=status: core.Health(q.n, status))  # type: ignore[misc]
+        assert await ready() == (503, {"status": "not ready", **fine, what: "away"})
+    # It waits for its number, which is registered through the API.
+    coreapp.answer(core.GetHealth, lambda q: core.Health(q.n, "unregistered"))
+    assert (await ready())[0] == 200
+    await coreapp.stop()
+    await noticed()
+    assert await ready() == (503, {"status": "not ready", **fine, "coreapps": "away"})
+    assert (await api.http.get("/health/live")).status_code == 200
+
+
+async def test_a_webapp_whose_database_is_away_is_not_ready(
+    api: Served, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away() -> bool:
+        return False
+
+    monkeypatch.setattr(database, "is_alive", away)
+    answer = await api.http.get("/health/ready")
+    assert (answer.status_code, answer.json()["health"]["database"]) == (503, "away")
+
+
+async def test_readiness_is_found_out_once_a_second_however_often_strangers_ask(
+    serve: Serve, coreapp: FakeCoreapp
+) -> None:
+    clock = ManualClock()
+    api = await serve(clock=clock)
+    await coreapp.until(lambda: coreapp.greetings > 0)
+    await linked(api)
+    for _ in range(2):
+        await asyncio.gather(*(api.http.get("/health/ready") for _ in range(20)))
+    assert len(coreapp.asked(core.GetHealth)) == 1
+    clock.advance(1.5)
+    await api.http.get("/health/ready")
+    assert len(coreapp.asked(core.GetHealth)) == 2
+
+
+async def test_before_the_first_password_is_changed_health_is_told_and_nothing_else(serve: Serve) -> None:
+    api = await serve(address=("0.0.0.0", 0), first_password=FirstPassword("", False))
+    assert (await api.http.get("/health/live")).status_code == 200
+    assert (await api.http.get("/health/ready")).status_code in (200, 503)
+    assert code(await api.http.get("/v1/health")) == (403, 1024)

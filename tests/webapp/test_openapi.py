@@ -12,6 +12,8 @@ from webapp import openapi_links
 
 ENDPOINTS = {
     ("get", "/"),
+    ("get", "/health/live"),
+    ("get", "/health/ready"),
     ("post", "/v1/messages"),
     ("put", "/v1/messages/{message_id}"),
     ("post", "/v1/media"),

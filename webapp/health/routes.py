@@ -1,14 +1,15 @@
-"""`GET /v1/health`, and `GET /` for load balancers."""
+"""`GET /v1/health`; without a token `GET /health/live`, `GET /health/ready` and `GET /`, for whoever supervises."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Response
 
 from webapp import answers, authenticator, openapi
 from webapp.dependencies import part
 from webapp.health import schemas
+from webapp.health.readiness import OK, Readiness
 from webapp.health.service import HealthCheck
 
 router = APIRouter(tags=["health"])
@@ -23,6 +24,28 @@ Service = Annotated[HealthCheck, part(HealthCheck)]
 )
 async def get_health(health: Service) -> Response:
     return answers.answer({"health": await health.describe()})
+
+
+_OPEN: dict[str, Any] = {"security": [{}]}
+
+
+@router.get("/health/live", summary="Does this Webapp run?", response_model=schemas.LiveAnswer, openapi_extra=_OPEN)
+async def get_live() -> Response:
+    return answers.answer({"health": {"status": "live"}})
+
+
+@router.get(
+    "/health/ready",
+    summary="Can messages be sent through this Webapp?",
+    response_model=schemas.ReadyAnswer,
+    responses={503: {"model": schemas.ReadyAnswer, "description": "what is away"}},
+    openapi_extra=_OPEN,
+)
+async def get_ready(readiness: Annotated[Readiness, part(Readiness)]) -> Response:
+    found = await readiness.check()
+    ready = set(found.values()) == {OK}
+    state = {"status": "ready" if ready else "not ready", **found}
+    return answers.answer({"health": state}, status=200 if ready else 503)
 
 
 # Target groups of load balancers look here, without a token, as they did with the original.

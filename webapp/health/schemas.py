@@ -37,3 +37,32 @@ class HealthAnswer(pydantic.BaseModel):
 
     health: Health | dict[str, NodeHealth]
     meta: Meta
+
+
+class Live(pydantic.BaseModel):
+    """The process runs and answers."""
+
+    status: Literal["live"]
+
+
+class LiveAnswer(pydantic.BaseModel):
+    """For whoever starts a process again that does not answer."""
+
+    health: Live
+    meta: Meta
+
+
+class Ready(pydantic.BaseModel):
+    """What sending a message needs. coreapps: an owner of each shard that can be reached."""
+
+    status: Literal["ready", "not ready"]
+    database: Literal["ok", "away"]
+    coreapps: Literal["ok", "away"]
+    network: Literal["ok", "away"]
+
+
+class ReadyAnswer(pydantic.BaseModel):
+    """For whoever sends requests only where they can be served."""
+
+    health: Ready
+    meta: Meta

@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 # Seconds between two looks whether the first password was changed through another Webapp.
 POLL = 1.0
 LOGIN = "/v1/users/login"
+# What is answered before the first password is changed.
+OPEN = frozenset({LOGIN, "/health/live", "/health/ready"})
 
 
 class FirstStart:
@@ -116,7 +118,7 @@ class FirstStart:
 
 
 class OnlyLogin:
-    """A layer that answers nothing but a login while the first password is not changed.
+    """A layer that answers nothing but a login, and that the process runs, while the first password is not changed.
 
     A token is good: none was issued before, so another Webapp has seen the change.
     """
@@ -128,7 +130,7 @@ class OnlyLogin:
         self._identify = identify
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self._start.is_pending and scope["type"] == "http" and scope["path"] != LOGIN:
+        if self._start.is_pending and scope["type"] == "http" and scope["path"] not in OPEN:
             authorization = headers.find(scope, b"authorization") or b""
             if authorization[:7].lower() != b"bearer ":
                 raise PasswordChangeRequired
