@@ -144,6 +144,67 @@ class CrashAt:
         await process.start()
 
 
+# Numbers of shards that follow each other; at the end there is one again.
+SHARDS = (4, 2, 1)
+
+
+class ChangeShards:
+    """Another number of shards in each third of the phase; while the second is made, the Coreapp is killed."""
+
+    async def prepare(self, scene: Scene) -> None:
+        pass
+
+    async def disrupt(self, scene: Scene, phase: Phase, duration: float) -> None:
+        coreapp = scene.installation.processes["coreapp"]
+        for moment, count in zip(_moments(scene, duration), SHARDS, strict=True):
+            await _until(moment)
+            phase.trouble()
+            asked = asyncio.create_task(scene.ask_for_shards(count))
+            if count == 2:
+                await _until(time.monotonic() + scene.rng.uniform(0.1, 1.5))
+                phase.trouble()
+                await coreapp.kill9()
+                await coreapp.start()
+            await asked
+            await _until_shards(scene, count)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CrashInChange:
+    """The Coreapp dies at a named point while it makes another number of shards, and is started again."""
+
+    point: str
+    count: int
+
+    async def prepare(self, scene: Scene) -> None:
+        coreapp = scene.installation.processes["coreapp"]
+        await coreapp.stop()
+        await coreapp.start({"TIDINGS_CRASH_AT": f"{self.point}:{self.count}"})
+
+    async def disrupt(self, scene: Scene, phase: Phase, duration: float) -> None:
+        coreapp = scene.installation.processes["coreapp"]
+        await _until(time.monotonic() + scene.rng.uniform(0, duration / 2))
+        ended = asyncio.create_task(coreapp.wait())
+        asked = asyncio.create_task(scene.ask_for_shards(4))
+        await asyncio.wait([ended], timeout=PATIENCE)
+        if not ended.done():
+            phase.problem = f"coreapp never reached {self.point}:{self.count}"
+            await coreapp.stop()
+        phase.trouble()
+        await coreapp.start()
+        await asked
+        await _until_shards(scene, 4)
+        await scene.ask_for_shards(1)
+        await _until_shards(scene, 1)
+
+
+async def _until_shards(scene: Scene, count: int) -> None:
+    """Until there are so many, all with owners, and nothing is to be changed."""
+    async with asyncio.timeout(PATIENCE):
+        while (await asyncio.to_thread(scene.shards)) != (count, count, 0):  # noqa: ASYNC110 (only the database can say)
+            await asyncio.sleep(0.05)
+
+
 async def _hold_up_the_robots(scene: Scene, ended: asyncio.Task[int]) -> None:
     """Only what its recipient does not acknowledge at once is stored by the network."""
     robots = scene.installation.processes["robots"]
@@ -187,4 +248,11 @@ POINTS: tuple[tuple[str, str, int], ...] = (
     (crashpoints.AFTER_DEVICE_ACK_BEFORE_ROW, "network", 6),
     (crashpoints.AFTER_STORE_BEFORE_ACCEPTED, "network", 2),
     (crashpoints.AFTER_ROW_BEFORE_NETWORK_ACK, "robots", 6),
+)
+# Likewise, of a change of the number of shards.
+CHANGE_POINTS: tuple[tuple[str, int], ...] = (
+    (crashpoints.AFTER_SHARDS_TAKEN, 1),
+    (crashpoints.AFTER_MOVED_PAGE, 1),
+    (crashpoints.AFTER_MOVED_PAGE, 3),
+    (crashpoints.AFTER_NEW_LAYOUT, 1),
 )

@@ -136,6 +136,21 @@ class Scene:
         """The node that owns the shard now, by the database."""
         return str(self.installation.read_value("business", "SELECT owner FROM shards WHERE shard = 0") or "")
 
+    async def ask_for_shards(self, count: int) -> None:
+        """Have another number of shards; the answer may be lost."""
+        body = {"cc": "1", "phone_number": "5550000000", "shards": count}
+        await self.business.must("POST", "/v1/account/shards", body)
+
+    def shards(self) -> tuple[int, int, int]:
+        """How many there are, how many of them have owners, and how many are wanted in their place, 0 for none."""
+        read = self.installation.read_value
+        owned = read("business", "SELECT COUNT(*) FROM shards WHERE address <> ''")
+        return (
+            read("business", "SELECT shards FROM shard_layout"),
+            owned,
+            read("business", "SELECT wanted FROM shard_layout"),
+        )
+
     def _text(self) -> str:
         """Unlike any other of the run, of 20 to 300 characters."""
         self._count += 1

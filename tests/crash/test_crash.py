@@ -28,6 +28,7 @@ KILL_PHASES: tuple[tuple[str, Disruption], ...] = (
     ("mariadbd killed 3 times", disruptions.KillMariaDB()),
     ("robots killed 3 times", disruptions.Kill("robots")),
     ("coreapp paused past its lease", disruptions.PausePastTheLease()),
+    ("number of shards changed 3 times, coreapp killed in one", disruptions.ChangeShards()),
     ("coreapp's sessions lost, and it killed while it mends them", disruptions.LoseSessions()),
 )
 
@@ -78,6 +79,13 @@ async def _play(scene: Scene, messages: int, point_messages: int, only: str | No
         if only and only not in name:
             continue
         await scene.play(name, point_messages, RATE, disruptions.CrashAt(point, process, count))
+        settled &= await scene.settle()
+        print(f"  {table.describe_phase(scene.phases[-1])}{'' if settled else ', NOT SETTLED'}", flush=True)
+    for point, count in disruptions.CHANGE_POINTS:
+        name = f"coreapp {point}:{count}"
+        if only and only not in name:
+            continue
+        await scene.play(name, point_messages, RATE, disruptions.CrashInChange(point, count))
         settled &= await scene.settle()
         print(f"  {table.describe_phase(scene.phases[-1])}{'' if settled else ', NOT SETTLED'}", flush=True)
     return settled
