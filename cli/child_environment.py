@@ -15,6 +15,8 @@ _OTHERS: Mapping[str, tuple[str, ...]] = {
     "WA_DB_PASSWORD": ("webapp", "coreapp", "network"),
     "TIDINGS_BUSINESS_DB_URL": ("webapp", "coreapp"),
     "TIDINGS_NETWORK_DB_URL": ("network",),
+    "TIDINGS_REDIS_URL": ("network",),
+    "TIDINGS_REDIS_PASSWORD": ("network",),
     "TIDINGS_HANDSET_DB_URL": ("handset",),
     "TIDINGS_OUTGOING_PROXY": ("webapp", "coreapp"),
     "WA_API_KEY": ("webapp", "coreapp", "network"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any, Protocol
 
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import JSONResponse, Response
@@ -34,8 +35,31 @@ def create(routes: Iterable[APIRouter], delay: Delay, *, is_local: bool = True) 
     return app
 
 
+class Status(Protocol):
+    """Of this node among others."""
+
+    @property
+    def is_ready(self) -> bool:
+        """Is it in touch with the others, and not about to end?"""
+        ...
+
+    def describe(self) -> dict[str, Any]:
+        """What is not as it should be, and what there is beside this process."""
+        ...
+
+    def describe_load(self) -> dict[str, Any]:
+        """For people and balancers: how much each node has to do."""
+        ...
+
+
 def operator_routes(
-    connections: Connections, router: Router, database: Database, *, api_key: ApiKey = NO_KEY, is_local: bool = True
+    connections: Connections,
+    router: Router,
+    database: Database,
+    *,
+    status: Status | None = None,
+    api_key: ApiKey = NO_KEY,
+    is_local: bool = True,
 ) -> APIRouter:
     """Endpoints for whoever runs the network: health for everybody, metrics for this machine or with the key."""
     routes = APIRouter()
@@ -44,24 +68,30 @@ def operator_routes(
     async def live() -> JSONResponse:
         return JSONResponse({"status": "live"})
 
-    @routes.get("/health/ready")
-    async def ready() -> JSONResponse:
-        # It is asked at most once a second, however often we are.
-        alive = await database.is_alive()
-        state = {"status": "ready" if alive else "not ready", "database": "ok" if alive else "away"}
-        return JSONResponse(state, 200 if alive else 503)
-
     @routes.get("/health")
     async def health() -> JSONResponse:
         alive = await database.is_alive()
+        well = alive and (status is None or status.is_ready)
         state = {
-            "status": "ok" if alive else "degraded",
+            "status": "ok" if well else "degraded",
             "database": "ok" if alive else "away",
             "connections": len(connections),
             "devices_online": router.online,
             "undecided": router.undecided,
         }
-        return JSONResponse(state, 200 if alive else 503)
+        return JSONResponse(state | _described(status), 200 if alive else 503)
+
+    @routes.get("/health/ready")
+    async def ready() -> JSONResponse:
+        # It is asked at most once a second, however often we are.
+        alive = await database.is_alive()
+        ready = alive and (status is None or status.is_ready)
+        state = {"status": "ready" if ready else "not ready", "database": "ok" if alive else "away"}
+        return JSONResponse(state | _described(status), 200 if ready else 503)
+
+    @routes.get("/health/load")
+    async def load() -> JSONResponse:
+        return JSONResponse(status.describe_load() if status is not None else {})
 
     @routes.get("/metrics")
     async def metrics(request: Request) -> Response:
@@ -73,3 +103,7 @@ def operator_routes(
         return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
 
     return routes
+
+
+def _described(status: Status | None) -> dict[str, Any]:
+    return status.describe() if status is not None else {}

@@ -2,6 +2,7 @@
 
 NetworkError
 ├── CannotListen        choose another address or certificate, or stop the program that has the address
+├── CannotJoin          start Redis, or mend its address
 ├── CannotStore         choose another directory for blobs, or give the network the right to write there
 └── RequestError        answered over HTTP as {"error": {"reason", "detail"}}
     ├── BadRequest      400  mend the request
@@ -29,6 +30,10 @@ class NetworkError(Exception):
 
 class CannotListen(NetworkError):
     """An address is taken or is not one of this machine's, or its certificate cannot be used."""
+
+
+class CannotJoin(NetworkError):
+    """Redis, by which the nodes of the network find each other, does not answer."""
 
 
 class CannotStore(NetworkError):

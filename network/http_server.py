@@ -75,17 +75,23 @@ class HttpServer:
         *,
         door: Door,
         unfinished: Unfinished | None = None,
+        own_port: int = 0,
+        reuse_port: bool = False,
         head_timeout: float = http1.HEAD_TIMEOUT,
     ) -> None:
         """unfinished: what is kept of messages that are not here in full.
 
         certificate: without one, there is no TLS. With authorities, clients may show a certificate of theirs.
+
+        own_port: of this process alone, besides the one in `address`; reuse_port: that one is shared with others.
         """
+        self._own_port = own_port
+        self._reuse_port = reuse_port
         door.on_refusal.append(REFUSED.inc)
         self._address = address
         self._certificate = certificate
         self.tls: FileContext | None = None
-        self._socket: socket.socket | None = None
+        self._sockets: list[socket.socket] = []
         self._server = http_server.Server(
             uvicorn.Config(
                 app,
@@ -109,18 +115,23 @@ class HttpServer:
         """Bind; returns the address with the port that was bound. Raises `CannotListen`."""
         host, port = self._address
         self._server.tls = self.tls = make_tls(self._certificate)
-        try:
-            family = socket.AF_INET6 if ":" in host else socket.AF_INET
-            self._socket = socket.create_server((host, port), family=family, backlog=BACKLOG)
-        except OSError as error:
-            raise CannotListen(f"TIDINGS_NETWORK_HTTP_ADDRESS {host}:{port}: {error.strerror or error}") from error
-        self._socket.setblocking(False)
-        bound: tuple[str, int] = self._socket.getsockname()[:2]
+        self._listen(host, port, reuse_port=self._reuse_port)
+        if self._own_port:
+            self._listen(host, self._own_port)
+        bound: tuple[str, int] = self._sockets[0].getsockname()[:2]
         return bound
 
+    def _listen(self, host: str, port: int, *, reuse_port: bool = False) -> None:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        try:
+            listening = socket.create_server((host, port), family=family, backlog=BACKLOG, reuse_port=reuse_port)
+        except OSError as error:
+            raise CannotListen(f"TIDINGS_NETWORK_HTTP_ADDRESS {host}:{port}: {error.strerror or error}") from error
+        listening.setblocking(False)
+        self._sockets.append(listening)
+
     async def run(self, stop: asyncio.Event) -> None:
-        assert self._socket is not None
-        serving = asyncio.create_task(self._server.serve(sockets=[self._socket]), name="http.serve")
+        serving = asyncio.create_task(self._server.serve(sockets=self._sockets), name="http.serve")
         stopping = asyncio.create_task(stop.wait())
         try:
             await asyncio.wait([serving, stopping], return_when=asyncio.FIRST_COMPLETED)
@@ -129,10 +140,15 @@ class HttpServer:
         finally:
             stopping.cancel()
 
+    def stop_listening(self) -> None:
+        """Take no more connections; those that are open live on."""
+        for server in self._server.servers:
+            server.close()
+
     def close(self) -> None:
         """Release the address if `run` was never called."""
-        if self._socket is not None:
-            self._socket.close()
+        for listening in self._sockets:
+            listening.close()
 
 
 def make_tls(certificate: TlsFiles) -> FileContext | None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import functools
 import logging
 from collections.abc import Callable, Sequence
+
+from fastapi import FastAPI
 
 from network import app
 from network.blobs.routes import BlobEndpoints, Transfers
@@ -23,27 +26,19 @@ from network.devices.keys import KeyUploads
 from network.devices.rations import Rations
 from network.devices.registrations import Registrations
 from network.devices.routes import DeviceEndpoints
-from network.directory.absences import Absences
-from network.directory.allowances import DeviceAllowances
-from network.directory.bundles import PreKeyBundles
-from network.directory.logins import Logins
-from network.directory.lookups import Lookups
-from network.directory.recipients import Recipients
-from network.directory.refills import Refills
 from network.errors import CannotStore
 from network.groups.chats import Chats
 from network.groups.copies import Copies
 from network.groups.routes import GroupEndpoints
 from network.http_server import HttpServer
+from network.operator import OperatorEndpoints
 from network.routing.expiry import Expiry
-from network.routing.mailbox import SqlMailbox
-from network.routing.mailboxes import Mailboxes
 from network.routing.notices import Notices
 from network.routing.quotas import Judge
 from network.routing.router import Router
-from network.routing.sequence import SequenceNumbers
 from network.routing.sweeper import Sweeper
-from network.settings import Allowances, Limits, Settings
+from network.settings import Limits, Settings
+from network.wiring import Directory, Routing
 from tidings.media.files import Files
 from tidings.runtime import env, http_server
 from tidings.runtime.clock import Clock, SystemClock
@@ -93,19 +88,6 @@ async def run(
     log.info("network.stopped")
 
 
-class _Directory:
-    """The room of the directory: what this process knows of registered devices."""
-
-    def __init__(self, database: Database, allowances: Allowances, clock: Clock) -> None:
-        self.allowances = DeviceAllowances(allowances, clock)
-        self.recipients = Recipients(database)
-        self.logins = Logins(database)
-        self.refills = Refills()
-        self.absences = Absences()
-        self.lookups = Lookups(database, self.absences)
-        self.bundles = PreKeyBundles(database, self.refills, self.allowances)
-
-
 async def _serve(
     settings: Settings,
     database: Database,
@@ -113,33 +95,31 @@ async def _serve(
     stop: asyncio.Event,
     ready: Callable[[Addresses], None] | None,
 ) -> None:
+    routing = Routing(settings, database, clock)
+    await routing.open()
+    try:
+        http, tcp, others = await _wire(settings, database, clock, routing)
+        watch = functools.partial(_watch, http, tcp, database, clock)
+        await _listen(http, tcp, others, watch, stop, ready)
+    finally:
+        await routing.close()
+
+
+async def _wire(
+    settings: Settings, database: Database, clock: Clock, routing: Routing
+) -> tuple[HttpServer, TcpListener, Sequence[Service]]:
+    router, directory, mailboxes = routing.router, routing.directory, routing.mailboxes
     limits, ttl, is_local = settings.limits, settings.message_ttl, env.is_loopback(settings.http_address[0])
-    store, delay = SqlMailbox(database), Delay(*settings.delay)
-    directory = _Directory(database, settings.allowances, clock)
-    numbers = SequenceNumbers(clock, await store.last_seq())
-    mailboxes = Mailboxes(store, settings.quotas, clock)
-    router = Router(store, directory.recipients, mailboxes, numbers=numbers, clock=clock, limits=limits, ttl=ttl)
-    notices = Notices(router, clock, ttl)
+    delay, notices = Delay(*settings.delay), Notices(router, clock, ttl)
     chats = Chats(database, notices, clock)
-    backend = Backend(
-        router=router,
-        copies=Copies(database, mailboxes, notices, judge=Judge(settings.quotas), clock=clock, ttl=ttl),
-        logins=directory.logins,
-        lookups=directory.lookups,
-        bundles=directory.bundles,
-        refills=directory.refills,
-        places=Places(clock, limits, settings.trusted_proxies),
-        allowances=directory.allowances,
-        delay=delay,
-        limits=limits,
-    )
-    connections = Connections(backend, router)
+    copies = Copies(database, mailboxes, notices, judge=Judge(settings.quotas), clock=clock, ttl=ttl)
+    backend = _make_backend(settings, clock, routing, copies, delay)
+    connections = Connections(backend, router, node=routing.node, drain=settings.drain)
     blob_store = await _open_blobs(settings, database, clock)
     registrations = Registrations(
         database,
         router=router,
-        recipients=directory.recipients,
-        logins=directory.logins,
+        changes=directory.changes,
         notices=notices,
         absences=directory.absences,
         chats=chats,
@@ -150,22 +130,61 @@ async def _serve(
         GroupEndpoints(chats, directory.logins, directory.allowances).routes(),
         _blob_endpoints(blob_store, limits, directory).routes(),
         websocket.make_routes(connections, write_buffer=limits.write_buffer),
-        app.operator_routes(connections, router, database, api_key=settings.api_key, is_local=is_local),
+        OperatorEndpoints(database, notices, routing.broadcast, api_key=settings.api_key).routes(),
+        app.operator_routes(connections, router, database, status=routing, api_key=settings.api_key, is_local=is_local),
     ]
-    application = app.create(routes, delay, is_local=is_local)
+    http, tcp = _make_listeners(settings, clock, app.create(routes, delay, is_local=is_local), connections)
+    interval = settings.expiry_interval
+    expiry = Expiry(database, router, mailboxes, notices=notices, clock=clock, interval=interval, ttl=ttl)
+    routing.share(connections, expiry, registrations)
+    vitals = Vitals({"data": settings.data_dir, "blobs": settings.blobs.directory})
+    others: list[Service] = [vitals, Sweeper(router), BlobSweeper(database, blob_store), expiry]
+    others += [*routing.services(), connections]
+    return http, tcp, others
+
+
+def _make_backend(settings: Settings, clock: Clock, routing: Routing, copies: Copies, delay: Delay) -> Backend:
+    directory = routing.directory
+    return Backend(
+        router=routing.router,
+        copies=copies,
+        logins=directory.logins,
+        lookups=directory.lookups,
+        bundles=directory.bundles,
+        refills=directory.refills,
+        places=Places(clock, settings.limits, settings.trusted_proxies),
+        allowances=directory.allowances,
+        delay=delay,
+        limits=settings.limits,
+        presence=routing.node,
+    )
+
+
+def _make_listeners(
+    settings: Settings, clock: Clock, application: FastAPI, connections: Connections
+) -> tuple[HttpServer, TcpListener]:
     http = HttpServer(
         settings.http_address,
         settings.http_certificate,
         application,
         door=_make_door(settings, clock),
         unfinished=connections.unfinished,
+        own_port=settings.worker_port,
+        reuse_port=settings.reuse_port,
     )
-    tcp = TcpListener(settings.tcp_address, settings.tcp_certificate, connections, write_buffer=limits.write_buffer)
-    interval = settings.expiry_interval
-    expiry = Expiry(database, router, mailboxes, notices=notices, clock=clock, interval=interval, ttl=ttl)
-    vitals = Vitals({"data": settings.data_dir, "blobs": settings.blobs.directory})
-    others: list[Service] = [vitals, Sweeper(router), BlobSweeper(database, blob_store), expiry, connections]
-    await _listen(http, tcp, others, lambda: CertificateWatch([http.tls, tcp.tls, database.tls], clock), stop, ready)
+    tcp = TcpListener(
+        settings.tcp_address,
+        settings.tcp_certificate,
+        connections,
+        write_buffer=settings.limits.write_buffer,
+        reuse_port=settings.reuse_port,
+    )
+    connections.on_drain += [tcp.close, http.stop_listening]
+    return http, tcp
+
+
+def _watch(http: HttpServer, tcp: TcpListener, database: Database, clock: Clock) -> Service:
+    return CertificateWatch([http.tls, tcp.tls, database.tls], clock)
 
 
 async def _listen(
@@ -202,7 +221,7 @@ def _device_endpoints(
     settings: Settings,
     database: Database,
     clock: Clock,
-    directory: _Directory,
+    directory: Directory,
     router: Router,
     registrations: Registrations,
 ) -> DeviceEndpoints:
@@ -211,15 +230,15 @@ def _device_endpoints(
         codes=Codes(database, key, clock),
         rations=Rations(clock, settings.trusted_proxies),
         registrations=registrations,
-        keys=KeyUploads(database, router, directory.refills),
-        blocks=Blocks(database, directory.recipients),
+        keys=KeyUploads(database, router, directory.refills, others=directory.others),
+        blocks=Blocks(database, directory.changes),
         logins=directory.logins,
         registration_key=key,
         key_needs_certificate=bool(certificate.chain and certificate.authorities),
     )
 
 
-def _blob_endpoints(store: BlobStore, limits: Limits, directory: _Directory) -> BlobEndpoints:
+def _blob_endpoints(store: BlobStore, limits: Limits, directory: Directory) -> BlobEndpoints:
     return BlobEndpoints(store, Transfers(limits.transfers), directory.logins, allowances=directory.allowances)
 
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
+import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
+from urllib.parse import urlsplit
 
-from tidings.runtime import env, exposure, process_secrets, settings
+import pydantic
+
+from tidings.runtime import env, exposure, process_secrets, secret_sources, settings
 from tidings.runtime.api_key import API_KEY, OptionalKey
 from tidings.runtime.process_secrets import NetworkSecrets
 from tidings.runtime.settings import DatabaseSettings
@@ -138,6 +143,66 @@ def _blobs(data: Mapping[str, Any]) -> Blobs:
     return Blobs.part({**default, **{name: value for name, value in data["variables"].items() if value}})
 
 
+def _node_name(value: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", value):
+        raise env.wrong("is not 1 to 64 letters, digits, dots, hyphens and underscores")
+    return value
+
+
+def _redis_url(value: str) -> str:
+    parts = urlsplit(value)
+    if value and (parts.scheme not in ("redis", "rediss") or not parts.hostname):
+        raise env.mistake("TIDINGS_REDIS_URL is no address like redis://host:6379 or rediss://host:6379")
+    return value
+
+
+def _redis_password(data: Mapping[str, Any]) -> str:
+    found = secret_sources.find(data["variables"], "TIDINGS_REDIS_PASSWORD")
+    try:
+        return found.read() if found is not None else ""
+    except secret_sources.SecretUnavailable as error:
+        raise env.mistake(str(error)) from None
+
+
+def _drain(data: Mapping[str, Any]) -> float:
+    """Where there are other nodes devices need not all come back at once."""
+    return 5.0 if data["cluster"].url else 0.0
+
+
+def _read_seconds(value: str) -> float:
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= 600:
+        raise env.wrong("is not a number of seconds from 0 to 600")
+    return seconds
+
+
+class Cluster(env.Variables):
+    """The Redis by which several nodes are one network, and this node among them.
+
+    url:         of a server, or of any node of a Redis Cluster; empty when this is the only node.
+    password:    where the address has none.
+    authorities: that vouch for its certificate, with `rediss://`; without them the system's.
+    prefix:      of its keys, so that two networks can share it.
+    node:        the name of this node, for people.
+    silence:     seconds without a heartbeat after which a node is taken to be dead.
+    """
+
+    url: Annotated[str, env.text(_redis_url)] = env.variable("TIDINGS_REDIS_URL", shown=False)
+    password: Annotated[str, env.made(_redis_password)] = env.HIDDEN
+    authorities: str = env.variable("TIDINGS_REDIS_SSL_CA")
+    prefix: Annotated[str, env.text(_node_name)] = env.variable("TIDINGS_REDIS_PREFIX", "tidings")
+    node: Annotated[str, env.text(_node_name)] = env.variable("TIDINGS_NETWORK_NODE", socket.gethostname())
+    silence: Annotated[float, env.number(2, 600)] = env.variable("TIDINGS_NETWORK_NODE_SILENCE_S", 5.0)
+
+    @property
+    def host(self) -> str:
+        """Of Redis."""
+        return urlsplit(self.url).hostname or ""
+
+
 def _certificate(listener: str) -> Any:
     def make(data: Mapping[str, Any]) -> TlsFiles:
         """The listener's own, else the installation's. Clients that have a certificate have one of its authorities."""
@@ -165,7 +230,11 @@ class Settings(settings.ProcessSettings):
     delay:           seconds, (least, most), added to each call to play a distant network.
     message_ttl:     seconds that an envelope waits for its recipient at most.
     expiry_interval: seconds between two looks for expired envelopes.
-    api_key:         opens the metrics where others reach them; empty is none.
+    api_key:         opens the metrics where others reach them, and what operators send; empty is none.
+    workers:         processes that share both addresses, each a node of its own.
+    worker_port:     over HTTP, of the first worker alone, and those after it of the others; 0 for none.
+    reuse_port:      others may listen on both addresses too, and the system spreads connections over all of them.
+    drain:           seconds over which devices are asked to leave when the process is stopped.
     """
 
     database: Annotated[DatabaseSettings, settings.database("network")] = env.MADE
@@ -182,6 +251,11 @@ class Settings(settings.ProcessSettings):
     strangers: settings.Strangers = env.MADE
     trusted_proxies: settings.TrustedProxies = settings.TRUSTED_PROXIES
     limits: Annotated[Limits, env.made(lambda data: Limits.part(data["variables"]))] = env.MADE
+    cluster: Annotated[Cluster, env.made(lambda data: Cluster.part(data["variables"]))] = env.MADE
+    workers: Annotated[int, env.integer(1, 64)] = env.variable("TIDINGS_NETWORK_WORKERS", 1)
+    worker_port: Annotated[int, env.integer(0, 65_535)] = env.variable("TIDINGS_NETWORK_WORKER_PORT", 0)
+    reuse_port: env.Flag = env.variable("TIDINGS_NETWORK_REUSE_PORT", False)
+    drain: Annotated[float, env.made(_drain, _read_seconds)] = env.variable("TIDINGS_NETWORK_DRAIN_S", None)
     quotas: Annotated[Quotas, env.made(lambda data: Quotas.part(data["variables"]))] = env.MADE
     allowances: Annotated[Allowances, env.made(lambda data: Allowances.part(data["variables"]))] = env.MADE
 
@@ -191,9 +265,23 @@ class Settings(settings.ProcessSettings):
             ("HTTP", self.http_address, self.http_certificate),
             ("TCP", self.tcp_address, self.tcp_certificate),
         )
-        return [
+        ways = [
             exposure.Way(
                 exposure.NETWORK, f"TIDINGS_NETWORK_{name}_ADDRESS", address[0], bool(files.chain), exposure.OWN
             )
             for name, address, files in listeners
         ]
+        if self.cluster.url:
+            secured = self.cluster.url.startswith("rediss:")
+            ways.append(exposure.Way(exposure.REDIS, "TIDINGS_REDIS_URL", self.cluster.host, secured, "rediss://"))
+        return ways
+
+    @pydantic.model_validator(mode="after")
+    def _workers_have_redis(self) -> Self:
+        if self.workers > 1 and 0 in (self.http_address[1], self.tcp_address[1]):
+            raise env.mistake("TIDINGS_NETWORK_WORKERS over 1 needs addresses with ports, which all workers share")
+        if self.workers > 1 and not self.cluster.url:
+            raise env.mistake(
+                "TIDINGS_NETWORK_WORKERS over 1 needs TIDINGS_REDIS_URL: the workers find each other there"
+            )
+        return self

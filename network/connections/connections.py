@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
+from collections.abc import Callable
+from typing import Protocol
 
 from prometheus_client import Gauge
 
@@ -22,21 +25,40 @@ OPEN = Gauge("tidings_network_connections", "Open connections")
 
 # Seconds that a connection which we close has to take the last frames; then it is cut off.
 FAREWELL = 5.0
+# Seconds between two looks whom to ask to leave.
+DRAIN_STEP = 0.1
 # Seconds that the mailbox has, at the end, to take everything undecided.
 STORING = 8.0
+
+
+class Node(Protocol):
+    """This process among the other nodes."""
+
+    async def close(self) -> None:
+        """What they were given to deliver is answered by them, or stored by the router, when this returns."""
+        ...
 
 
 class Connections:
     """Service that closes connections that are idle or late; its stop is the orderly end of the process.
 
-    Stop: nothing new is accepted; everything undecided is stored and its senders told; every device hears `shutdown`.
+    Stop: nothing new is accepted; devices are asked to leave, one after the other, over `drain` seconds; everything
+    undecided is stored and its senders told; whoever is still there hears `shutdown`.
+
+    on_drain:    called when it begins to stop, so that no more connections come.
+    is_draining: it has begun to stop.
     """
 
     name = "connections"
 
-    def __init__(self, backend: Backend, router: Router) -> None:
+    def __init__(self, backend: Backend, router: Router, *, node: Node | None = None, drain: float = 0.0) -> None:
+        """drain: seconds."""
         self._backend = backend
         self._router = router
+        self._node = node
+        self._drain_seconds = drain
+        self.on_drain: list[Callable[[], object]] = []
+        self.is_draining = False
         self.unfinished = Unfinished()
         # Those on which nobody has logged in yet, with the loop time until which somebody may, in this order.
         self._newcomers: dict[Session, float] = {}
@@ -63,7 +85,7 @@ class Connections:
         self._sessions.add(session)
         self._newcomers[session] = asyncio.get_running_loop().time() + self._backend.limits.login
         OPEN.set(len(self._sessions))
-        if self._stopping:
+        if self.is_draining:
             self._close(session, device.SHUTDOWN)
         elif len(self._sessions) > self._backend.limits.connections:
             self._close(session, device.OVERLOADED)
@@ -87,9 +109,14 @@ class Connections:
         limits = self._backend.limits
         while not await wait_for(stop, min(1.0, limits.idle / 4, limits.login / 4)):
             self.run_once()
+        self.is_draining = True
+        if self._drain_seconds:
+            await self._drain()
         self._stopping = True
         try:
             async with asyncio.timeout(STORING):
+                if self._node is not None:
+                    await self._node.close()
                 await asyncio.gather(self._backend.copies.close(), self._router.close())
         except TimeoutError:
             # Their senders have not been told, and send them again.
@@ -105,6 +132,20 @@ class Connections:
                     await self._gone.wait()
         for session in list(self._sessions):
             session.transport.abort(device.SHUTDOWN)
+
+    async def _drain(self) -> None:
+        """Ask devices to leave, evenly over time, so that the other nodes get them little by little."""
+        for call in self.on_drain:
+            call()
+        loop = asyncio.get_running_loop()
+        began, total = loop.time(), len(self._sessions)
+        while self._sessions and (passed := loop.time() - began) < self._drain_seconds + FAREWELL:
+            due = min(total, math.ceil(total * (passed + DRAIN_STEP) / self._drain_seconds))
+            here = [session for session in self._sessions if session not in self._leaving]
+            for session in here[: due - (total - len(here))]:
+                self._close(session, device.SHUTDOWN)
+            await asyncio.sleep(DRAIN_STEP)
+            self.run_once()
 
     def run_once(self) -> None:
         """Close what is idle or late, and cut off what was closed and is still there, and whoever does not read."""

@@ -8,7 +8,7 @@ import functools
 import logging
 import math
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, Protocol
 
 from prometheus_client import Counter
 
@@ -43,9 +43,21 @@ UNREAD = 1024 * 1024
 STRAYS = 100
 
 
+class Presence(Protocol):
+    """Which node each device is attached to."""
+
+    async def claim(self, number: str, epoch: int, part: device.Partition) -> bool:
+        """This part of a device attaches here: no other node has it from now on. False when it may not."""
+        ...
+
+    def detached(self, number: str, part: device.Partition) -> None:
+        """It has not attached after all, or not any more, unless it is by the end of this turn of the loop."""
+        ...
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Backend:
-    """Parts of the process that all sessions share."""
+    """Parts of the process that all sessions share. presence: `None` when there are no other nodes."""
 
     router: Router
     copies: Copies
@@ -57,6 +69,7 @@ class Backend:
     allowances: DeviceAllowances
     delay: Delay
     limits: Limits
+    presence: Presence | None = None
 
 
 class Session:
@@ -232,16 +245,11 @@ class Session:
         if proven is None:
             self._fault(frame.n, device.UNAUTHORIZED, "no such number, or not its token")
             return
+        if self._is_refused(frame, part):
+            return
+        if self._backend.presence is not None and not await self._claim(self._backend.presence, frame, part):
+            return
         here = self.numbers.get(frame.number)
-        if not part.is_valid:
-            self._fault(frame.n, device.INVALID, "there is no such partition: 1, 2, 4, 8, 16 or 32 of them, from 0")
-            return
-        if here is not None and not here.is_same_part(part):
-            self._fault(frame.n, device.INVALID, "another partition of the device is on this connection: log it out")
-            return
-        if self._router.is_stale_login(frame.number, frame.epoch, part):
-            self._fault(frame.n, device.STALE_EPOCH, "the device is logged in under a higher epoch or layout")
-            return
         if here is not None:
             self._charge()
         if self._guest is not None:
@@ -255,6 +263,29 @@ class Session:
         self._identities[frame.number] = proven.identity_key
         if part.partition == 0:
             self._backend.refills.attached(frame.number, proven.left, self)
+
+    def _is_refused(self, frame: device.Login, part: device.Partition) -> bool:
+        here = self.numbers.get(frame.number)
+        if not part.is_valid:
+            self._fault(frame.n, device.INVALID, "there is no such partition: 1, 2, 4, 8, 16 or 32 of them, from 0")
+        elif here is not None and not here.is_same_part(part):
+            self._fault(frame.n, device.INVALID, "another partition of the device is on this connection: log it out")
+        elif self._router.is_stale_login(frame.number, frame.epoch, part):
+            self._fault(frame.n, device.STALE_EPOCH, "the device is logged in under a higher epoch or layout")
+        else:
+            return False
+        return True
+
+    async def _claim(self, presence: Presence, frame: device.Login, part: device.Partition) -> bool:
+        """May it attach, as far as the other nodes are concerned?"""
+        if not await presence.claim(frame.number, frame.epoch, part):
+            self._fault(frame.n, device.STALE_EPOCH, "the device is logged in under a higher epoch or layout")
+            return False
+        # Others may have logged in here meanwhile.
+        if self._transport.is_open and not self._is_refused(frame, part):
+            return True
+        presence.detached(frame.number, part)
+        return False
 
     async def _logout(self, frame: device.Logout) -> None:
         await self._delay.sleep()

@@ -54,9 +54,16 @@ class TcpListener:
     name = "tcp"
 
     def __init__(
-        self, address: tuple[str, int], certificate: TlsFiles, connections: Connections, *, write_buffer: int
+        self,
+        address: tuple[str, int],
+        certificate: TlsFiles,
+        connections: Connections,
+        *,
+        write_buffer: int,
+        reuse_port: bool = False,
     ) -> None:
-        """certificate: without one, there is no TLS."""
+        """certificate: without one, there is no TLS. reuse_port: the address is shared with other processes."""
+        self._reuse_port = reuse_port
         self._address = address
         self._certificate = certificate
         self._connections = connections
@@ -71,7 +78,7 @@ class TcpListener:
         self.tls = make_tls(self._certificate)
         try:
             family = socket.AF_INET6 if ":" in host else socket.AF_INET
-            listening = socket.create_server((host, port), family=family, backlog=BACKLOG)
+            listening = socket.create_server((host, port), family=family, backlog=BACKLOG, reuse_port=self._reuse_port)
         except OSError as error:
             raise CannotListen(f"TIDINGS_NETWORK_TCP_ADDRESS {host}:{port}: {error.strerror or error}") from error
         listening.setblocking(False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from network.directory.recipients import Recipients
+from network.directory.changes import Changes
 from network.errors import BadRequest
 from tidings.storage.database import Connection, Database
 from tidings.storage.network import directory
@@ -13,9 +13,9 @@ MAX_BLOCKED = 1000
 class Blocks:
     """Blocked numbers of each device. A block is in force for every envelope that arrives after the answer."""
 
-    def __init__(self, database: Database, recipients: Recipients) -> None:
+    def __init__(self, database: Database, changes: Changes) -> None:
         self._database = database
-        self._recipients = recipients
+        self._changes = changes
 
     async def block(self, number: str, other: str) -> None:
         """Raises `BadRequest` when the number blocks too many already."""
@@ -26,9 +26,9 @@ class Blocks:
                 raise BadRequest(f"at most {MAX_BLOCKED} numbers can be blocked", reason="too_many")
 
         await self._database.persist(work, patience=20)
-        self._recipients.changed(number)
+        await self._changes.blocks(number)
 
     async def unblock(self, number: str, other: str) -> None:
         """Nothing happens when it was not blocked."""
         await self._database.persist(lambda c: directory.unblock(c, number, other), patience=20)
-        self._recipients.changed(number)
+        await self._changes.blocks(number)

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from network.devices import signatures
+from network.directory.others import NOBODY, Others
 from network.directory.refills import Refills
 from network.errors import BadRequest, NotFound, StaleEpoch
 from network.routing.router import Router
@@ -39,7 +40,8 @@ class Left:
 class KeyUploads:
     """Keys of devices that have proved who they are."""
 
-    def __init__(self, database: Database, router: Router, refills: Refills) -> None:
+    def __init__(self, database: Database, router: Router, refills: Refills, *, others: Others = NOBODY) -> None:
+        self._others = others
         self._database = database
         self._router = router
         self._refills = refills
@@ -49,7 +51,7 @@ class KeyUploads:
 
         Raises `BadRequest`, `NotFound` and `StaleEpoch`.
         """
-        if self._router.is_stale(number, keys.epoch):
+        if self._router.is_stale(number, keys.epoch) or await self._others.is_stale(number, keys.epoch):
             raise StaleEpoch(f"{number} is logged in under a higher epoch")
         device = (await self._database.query(lambda c: directory.list_registrations(c, [number]), patience=20)).get(
             number
@@ -76,7 +78,9 @@ class KeyUploads:
             return left
 
         left = await self._database.persist(work, patience=20)
-        self._refills.uploaded(number, Counts(len(left.prekeys), len(left.kyber_prekeys)))
+        counts = Counts(len(left.prekeys), len(left.kyber_prekeys))
+        self._refills.uploaded(number, counts)
+        self._others.keys_left(number, counts)
         return left
 
     async def list_left(self, number: str) -> Left:

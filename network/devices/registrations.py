@@ -11,8 +11,7 @@ from network.devices import signatures
 from network.devices.keys import kyber_rows, prekey_rows
 from network.directory import tokens
 from network.directory.absences import Absences
-from network.directory.logins import Logins
-from network.directory.recipients import Recipients
+from network.directory.changes import Changes
 from network.errors import BadRequest, StaleEpoch
 from network.groups.chats import LEAVING, Chats
 from network.routing.notices import Notice, Notices
@@ -43,8 +42,7 @@ class Registrations:
         database: Database,
         *,
         router: Router,
-        recipients: Recipients,
-        logins: Logins,
+        changes: Changes,
         notices: Notices,
         absences: Absences,
         chats: Chats,
@@ -52,8 +50,7 @@ class Registrations:
     ) -> None:
         self._database = database
         self._router = router
-        self._recipients = recipients
-        self._logins = logins
+        self._changes = changes
         self._notices = notices
         self._absences = absences
         self._chats = chats
@@ -74,7 +71,7 @@ class Registrations:
         """Register devices, all or none; their tokens, in order. Raises `BadRequest` and `StaleEpoch`."""
         numbers = [body.number for body in devices]
         for body in devices:
-            if self._router.is_stale(body.number, body.epoch):
+            if self._router.is_stale(body.number, body.epoch) or await self._changes.is_stale(body.number, body.epoch):
                 raise StaleEpoch(f"{body.number} is logged in under a higher epoch")
         if len(set(numbers)) != len(numbers):
             raise BadRequest("a number stands there twice")
@@ -110,8 +107,10 @@ class Registrations:
                 )
 
             await self._database.persist(work, patience=20)
+        keys = {body.number: body.identity_key for body in devices}
         self._changed(numbers)
-        await self._tell_askers({body.number: body.identity_key for body in devices})
+        await self._changes.tell_others(numbers, keys)
+        await self.tell_askers(keys)
         REGISTRATIONS.inc(len(devices))
         log.info("devices.registered", extra={"count": len(devices), "first": numbers[0] if numbers else ""})
         return issued
@@ -131,9 +130,10 @@ class Registrations:
 
             await self._database.persist(work, patience=20)
         self._changed([number])
+        await self._changes.tell_others([number])
         log.info("device.unregistered", extra={"number": number})
 
-    async def _tell_askers(self, keys: Mapping[str, bytes]) -> None:
+    async def tell_askers(self, keys: Mapping[str, bytes]) -> None:
         """Notify those who asked for these numbers in vain; keys: the new identity keys by number.
 
         After the commit, so that nobody is missed who asked meanwhile. Whom an outage or our end keeps from hearing of
@@ -151,9 +151,8 @@ class Registrations:
                 log.warning("askers.not_told", extra={"count": len(due), "error": outages.brief(error)})
 
     def _changed(self, numbers: Sequence[str]) -> None:
-        self._logins.changed()
+        self._changes.registrations(numbers)
         for number in numbers:
-            self._recipients.changed(number)
             self._router.expel(number, device.REPLACED)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Collection, Sequence
 from prometheus_client import Counter
 
 from network.directory.allowances import DeviceAllowances
+from network.directory.others import NOBODY, Others
 from network.directory.refills import Refills
 from tidings.runtime.batcher import Batcher
 from tidings.storage.database import Connection, Database
@@ -36,6 +37,8 @@ class PreKeyBundles:
     """
 
     def __init__(self, database: Database, refills: Refills, allowances: DeviceAllowances) -> None:
+        # To which the devices may be attached whose keys are handed out.
+        self.others: Others = NOBODY
         self._database = database
         self._refills = refills
         self._allowances = allowances
@@ -67,6 +70,7 @@ class PreKeyBundles:
             except prekeys.TakenMeanwhile:
                 if not left:
                     raise
+        keys = []
         for index, (bundle, kyber_one_time) in enumerate(taken):
             one_time = bundle is not None and bundle.prekey is not None
             if index not in withheld and not (one_time or kyber_one_time):
@@ -74,6 +78,10 @@ class PreKeyBundles:
             if bundle is not None:
                 (WITH_ONE_TIME if one_time else WITHHELD if index in withheld else WITHOUT_ONE_TIME).inc()
                 self._refills.taken(bundle.number, prekey=one_time, kyber_prekey=kyber_one_time)
+                if one_time or kyber_one_time:
+                    keys.append((bundle.number, one_time, kyber_one_time))
+        if keys:
+            self.others.keys_taken(keys)
         return [bundle for bundle, _ in taken]
 
 

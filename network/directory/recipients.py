@@ -38,6 +38,11 @@ class Recipients:
         self._changes += 1
         self._known.drop(number)
 
+    def changed_all(self) -> None:
+        """Any of them may have been changed, by another process."""
+        self._changes += 1
+        self._known.clear()
+
     async def _flush(self, numbers: Sequence[str]) -> Sequence[frozenset[str] | None]:
         async def work(connection: Connection) -> tuple[set[str], dict[str, set[str]]]:
             registered = await directory.list_registered(connection, set(numbers))

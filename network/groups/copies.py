@@ -7,7 +7,7 @@ import collections
 import dataclasses
 import functools
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 
 from prometheus_client import Counter
 
@@ -163,7 +163,7 @@ class Copies:
         rows: list[mailbox.Envelope] = []
         new: list[tuple[str, str]] = []
         dropped = 0
-        usages = await self._count(connection, addressed.values())
+        usages = await self._count(connection, frames, addressed)
         for frame in frames:
             if (frame.sender, frame.id) in taken:
                 answers.append(("", ""))
@@ -185,10 +185,19 @@ class Copies:
         await mailbox.insert(connection, rows)
         return answers, rows, dropped
 
-    async def _count(self, connection: Connection, addressed: Iterable[AddressedGroup]) -> dict[str, Usage]:
+    async def _count(
+        self, connection: Connection, frames: Sequence[device.Send], addressed: Mapping[str, AddressedGroup]
+    ) -> dict[str, Usage]:
         """What waits for each member; nearly always known."""
-        numbers = {member.number for group in addressed for member in group.members}
+        numbers = {member.number for group in addressed.values() for member in group.members}
         usages = {number: usage for number in numbers if (usage := self._mailboxes.get(number)) is not None}
+        for frame in frames if self._mailboxes.is_shared else ():
+            size = mailbox.size_of(frame.body, frame.refs)
+            for member in addressed[frame.to].members if frame.to in addressed else ():
+                usage = usages.get(member.number)
+                if usage is not None and self._mailboxes.is_doubtful(usage, frame.sender, size):
+                    self._mailboxes.forget(member.number)
+                    del usages[member.number]
         if unknown := sorted(numbers - usages.keys()):
             found = await mailbox.list_waiting(connection, unknown, notices=device.NOTICES)
             usages |= {number: self._mailboxes.learn(number, found.get(number, ())) for number in unknown}

@@ -9,7 +9,7 @@ offline ──login──▶ draining ──nothing left──▶ live
 from __future__ import annotations
 
 import collections
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Protocol
 
 import msgspec
@@ -22,6 +22,8 @@ from tidings.wire import addresses, device
 WAITING = 0  # only in memory
 STORING = 1  # on its way to the database
 STORED = 2  # committed in the database
+
+_NONE: frozenset[int] = frozenset()
 
 
 class Origin(Protocol):
@@ -123,19 +125,25 @@ class DeliveryQueue:
     page_size:       envelopes in the next page: about as many as the latest ones have shown to fit into the window.
     storing:         the `seq` of each envelope that is on its way into the mailbox and was not delivered on this
                      connection, with its slot.
+    again:           the next page is read from the start of the mailbox, since others have stored something there.
+    known:           the `seq` of what was delivered before such a reading began; its pages have it too.
+    highest:         the cursor before it, which is the cursor again when all is read.
     gap:             the lowest `seq` that was on its way at some moment since the reading of a page began: from there
                      on the page may be incomplete, since what is stored may become visible in another order.
     """
 
     __slots__ = (
+        "again",
         "attachment",
         "backlog",
         "cursor",
         "epoch",
         "gap",
         "held",
+        "highest",
         "in_flight",
         "in_flight_bytes",
+        "known",
         "number",
         "page_size",
         "part",
@@ -159,6 +167,9 @@ class DeliveryQueue:
         self.page_size = page_size
         self.storing: dict[int, int] = {}
         self.gap: int | None = None
+        self.again = False
+        self.known: Set[int] = _NONE
+        self.highest = 0
 
     def sent(self, session: Recipient, n: int, transit: Transit) -> None:
         """It has been delivered on its device's connection under this number."""
@@ -185,7 +196,8 @@ class DeliveryQueue:
         session.waiting.pop(self, None)
         self.session = None
         self.epoch = 0
-        self.backlog = False
+        self.backlog = self.again = False
+        self.known, self.highest = _NONE, 0
         return transits
 
     def expect(self, seq: int, slot: int) -> None:
@@ -194,11 +206,25 @@ class DeliveryQueue:
         if self.gap is None or seq < self.gap:
             self.gap = seq
 
-    def begin_reading(self) -> None:
-        """A page of the mailbox is about to be read."""
+    def begin_reading(self, removing: Set[int] = _NONE) -> None:
+        """A page of the mailbox is about to be read. removing: the `seq` of each envelope on its way out of it."""
+        if self.again:
+            self.again = False
+            self.highest = max(self.highest, self.cursor)
+            self.cursor = 0
+            self.known = {transit.seq for transit in self.in_flight.values()} | removing
         self.reading = True
         self.backlog = False
         self.gap = min(self.storing, default=None)
+
+    def read_again(self) -> None:
+        """All that was there has been read."""
+        self.cursor = max(self.cursor, self.highest)
+        self.known, self.highest = _NONE, 0
+
+    def has(self, slot: int) -> bool:
+        """Is this slot one of its part of the device?"""
+        return slot % self.part.partitions == self.part.partition
 
     @property
     def slots(self) -> Sequence[int] | None:
@@ -218,7 +244,15 @@ class DeliveryQueue:
 
 
 def from_send(
-    origin: Origin, frame: device.Send, queue: DeliveryQueue, *, size: int, seq: int, now: int, ttl: int, due: float
+    origin: Origin | None,
+    frame: device.Send,
+    queue: DeliveryQueue,
+    *,
+    size: int,
+    seq: int,
+    now: int,
+    ttl: int,
+    due: float,
 ) -> Transit:
     """An envelope that its sender has just given us. now: Unix milliseconds; ttl: seconds."""
     return Transit(

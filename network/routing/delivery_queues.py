@@ -57,6 +57,14 @@ class DeliveryQueues:
         divided = self._divided.get(number)
         return () if divided is None else list(divided.queues.values())
 
+    def find_for(self, frame: device.Send) -> DeliveryQueue | None:
+        """The queue that an envelope belongs to, if there is one."""
+        queue = self._whole.get(frame.to)
+        if queue is None and (divided := self._divided.get(frame.to)) is not None:
+            slot = device.slot_of(frame.sender, frame.kind, frame.group)
+            queue = divided.queues.get(slot % divided.partitions)
+        return queue
+
     def get_for(self, frame: device.Send) -> DeliveryQueue:
         """The queue that an envelope belongs to, a new one if need be."""
         queue = self._whole.get(frame.to)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 
 from prometheus_client import Counter
 
@@ -55,6 +55,8 @@ class Expiry:
 
         ttl: seconds that an envelope waits at most, and so that a message to a group is remembered.
         """
+        # Of these numbers, those whose devices are attached to other nodes: what expires of theirs is for these.
+        self.elsewhere: Callable[[Sequence[str]], Awaitable[Collection[str]]] = _nowhere
         self._ttl = ttl
         self._forget_at = 0
         self._database = database
@@ -100,11 +102,14 @@ class Expiry:
 
             async def work(connection: Connection) -> tuple[Sequence[Envelope], Sequence[Envelope]]:
                 rows = await mailbox.list_expired(connection, now=now, after=after, limit=BATCH)
+                elsewhere = await self.elsewhere(sorted({row.recipient for row in rows}))
                 in_flight = {number: self._router.in_flight(number) for number in {row.recipient for row in rows}}
                 gone = [
                     row
                     for row in rows
-                    if row.seq not in in_flight[row.recipient] and not self._router.is_removing(row.seq)
+                    if row.recipient not in elsewhere
+                    and row.seq not in in_flight[row.recipient]
+                    and not self._router.is_removing(row.seq)
                 ]
                 await reservations.store(
                     connection,
@@ -118,3 +123,7 @@ class Expiry:
             if row.kind not in device.NOTICES:
                 self._mailboxes.remove(row.recipient, row.sender, mailbox.size_of(row.body, row.refs))
         return seen, len(removed)
+
+
+async def _nowhere(numbers: Sequence[str]) -> Collection[str]:
+    return ()

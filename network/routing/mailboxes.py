@@ -23,6 +23,8 @@ MAX_SHARES = 200_000
 # Seconds for which a count can be the reason to refuse something. What is removed while the mailbox is being counted
 # may be counted for good, so that one which seems full is looked into again.
 COUNT_SECONDS = 60.0
+# The same where other nodes deliver from the mailbox too.
+SHARED_COUNT_SECONDS = 2.0
 COUNT_AGAIN = Refusal("", "", 0)
 
 
@@ -41,6 +43,8 @@ class Mailboxes:
     """
 
     def __init__(self, store: MailboxCounts, quotas: Quotas, clock: Clock) -> None:
+        # Do other nodes store, deliver and remove too? Then a count is soon too old.
+        self.is_shared = False
         self._store = store
         self._judge = Judge(quotas)
         self._clock = clock
@@ -65,7 +69,7 @@ class Mailboxes:
         if refusal is not None:
             return refusal
         if not self._judge.has_room(usage, share, size):
-            if now - usage.counted_at < COUNT_SECONDS:
+            if now - usage.counted_at < (SHARED_COUNT_SECONDS if self.is_shared else COUNT_SECONDS):
                 return self._judge.full(share, frame.id, now)
             if self._known.get(frame.to) is usage:
                 self._forget(frame.to)
@@ -77,6 +81,16 @@ class Mailboxes:
     def has_room(self, usage: Usage, sender: str, size: int) -> bool:
         """Has a mailbox room for so many bytes of this sender's?"""
         return self._judge.has_room(usage, usage.share_of(sender, self._clock.monotonic()), size)
+
+    def is_doubtful(self, usage: Usage, sender: str, size: int) -> bool:
+        """Does this seem to have no room, by a count that is too old for that?"""
+        now = self._clock.monotonic()
+        return now - usage.counted_at >= SHARED_COUNT_SECONDS and not self.has_room(usage, sender, size)
+
+    def forget(self, recipient: str) -> None:
+        """Count it again when it is next needed."""
+        if recipient in self._known:
+            self._forget(recipient)
 
     def add(self, recipient: str, sender: str, size: int) -> None:
         """So many bytes more wait, as a transaction elsewhere has stored them."""

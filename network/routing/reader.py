@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 
 from network.routing.delivery_queue import DeliveryQueue
 from network.routing.mailbox import MailboxStore
@@ -27,11 +27,13 @@ class Reader:
         self._store = store
         self._clock = clock
         self._read = read
+        # Of the writer; needed where mailboxes are read from their start again.
+        self.removing: Set[int] = frozenset()
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self, queue: DeliveryQueue) -> None:
         """Read what comes after the queue's cursor."""
-        queue.begin_reading()
+        queue.begin_reading(self.removing)
         task = asyncio.get_running_loop().create_task(self._run(queue, queue.attachment))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

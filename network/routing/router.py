@@ -7,7 +7,7 @@ With both ends online nothing is written.
 from __future__ import annotations
 
 import collections
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from prometheus_client import Counter, Gauge
 
@@ -29,7 +29,7 @@ from network.routing.mailbox import MailboxStore
 from network.routing.mailboxes import COUNT_AGAIN, Mailboxes
 from network.routing.quotas import Usage
 from network.routing.reader import Reader
-from network.routing.sequence import SequenceNumbers
+from network.routing.sequence import Numbers
 from network.routing.undecided import Undecided
 from network.routing.windows import Windows
 from network.routing.writer import Writer
@@ -59,7 +59,7 @@ class Router:
         directory: Directory,
         mailboxes: Mailboxes,
         *,
-        numbers: SequenceNumbers,
+        numbers: Numbers,
         clock: Clock,
         limits: Limits,
         ttl: int,
@@ -78,7 +78,7 @@ class Router:
         self._undecided = Undecided(limits)
         # In the order of arrival; decided ones leave it when they come due.
         self._due: collections.deque[Transit] = collections.deque()
-        self._routed = self._online = 0
+        self._routed = self._online = self._handled = 0
         self._closed = False
 
     @property
@@ -116,11 +116,35 @@ class Router:
         if queue.session is None:
             self._queues.put_away(transit)
             return
+        self._deliver(queue, queue.session, transit)
+
+    def _deliver(self, queue: DeliveryQueue, session: Recipient, transit: Transit) -> None:
+        """Deliver what has just come, or hold it."""
         self._due.append(transit)
-        if queue.held or queue.draining or not self._windows.takes(queue, queue.session):
+        if queue.held or queue.draining or not self._windows.takes(queue, session):
             self._queues.hold(transit)
         else:
-            self._queues.deliver(queue, queue.session, transit)
+            self._queues.deliver(queue, session, transit)
+
+    def attached(self) -> Iterator[str]:
+        """The numbers of all devices that are here; of several parts of one, so many times."""
+        return (queue.number for queue in self._queues if queue.session is not None)
+
+    def announce(self, frame: device.Send) -> bool:
+        """Deliver an envelope of the network's own to a device that is there; it is stored when that takes too long.
+        False for a device that is not."""
+        queue = self._queues.get_for(frame)
+        if queue.session is None or self._closed:
+            self._queues.forget_if_unused(queue)
+            return False
+        now, due = int(self._clock.now() * 1000), self._clock.monotonic() + self._limits.store_after
+        size = mailbox.size_of(frame.body, frame.refs)
+        self._deliver(
+            queue,
+            queue.session,
+            from_send(None, frame, queue, size=size, seq=self._numbers.next(), now=now, ttl=self._ttl, due=due),
+        )
+        return True
 
     # Recipients.
 
@@ -205,6 +229,8 @@ class Router:
             if transit.state == STORED:
                 self._writer.remove(transit.seq)
             else:
+                if transit.state == STORING:
+                    self._writer.expect_removal(transit.seq)
                 self._undecided.accept(transit)
             if queue.held or queue.backlog:
                 queues.add(queue)
@@ -259,7 +285,7 @@ class Router:
             if queue.gap is not None and row.seq >= queue.gap:
                 cut = True
                 break
-            if row.expires_at <= now or row.seq in self._writer.removing:
+            if row.expires_at <= now or row.seq in self._writer.removing or row.seq in queue.known:
                 queue.cursor = row.seq
             elif self._windows.has_room(queue, session):
                 self._queues.deliver(queue, session, from_row(row, queue))
@@ -354,6 +380,7 @@ class Router:
                 self._queues.put_away(held.popleft())
         ROUTED.inc(self._routed)
         DELIVERED.inc(self._queues.delivered)
+        self._handled += self._routed + self._queues.delivered
         self._routed = self._queues.delivered = 0
         self._mailboxes.trim()
         UNDECIDED.set(len(self._undecided))
@@ -363,6 +390,11 @@ class Router:
     def undecided(self) -> int:
         """Envelopes whose senders wait."""
         return len(self._undecided)
+
+    @property
+    def handled(self) -> int:
+        """Envelopes that came from senders or went to devices, as of the last sweep."""
+        return self._handled
 
     @property
     def online(self) -> int:

@@ -55,11 +55,17 @@ class Writer:
         """Write one envelope."""
         self._batcher.put(transit)
 
+    def expect_removal(self, seq: int) -> None:
+        """This one will be removed as soon as it is written."""
+        self.removing.add(seq)
+
     def remove(self, seq: int) -> None:
         """Remove one envelope."""
         if len(self.removing) < self._room:
             self._batcher.put(seq)
             self.removing.add(seq)
+        else:
+            self.removing.discard(seq)
 
     async def close(self) -> None:
         """Write what is pending and take no more."""
@@ -78,6 +84,7 @@ class Writer:
                 log.exception("mailbox.change_failed", extra={"change": _describe(changes[0])})
                 self.removing.difference_update(removed)
                 for transit in transits:
+                    self.removing.discard(transit.seq)
                     self._lost(transit)
                 return [None]
         self.removing.difference_update(removed)

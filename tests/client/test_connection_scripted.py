@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import random
 from collections.abc import Iterator
 from typing import Any
 
@@ -121,7 +122,16 @@ async def test_an_answer_that_says_nothing_of_the_question_is_no_answer(scripted
     assert calls[0][1] == "ok"
 
 
-async def test_delays_between_attempts_grow_up_to_a_limit() -> None:
+async def test_delays_between_attempts_are_any_part_of_a_time_that_grows_up_to_a_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ranges: list[tuple[float, float]] = []
+
+    def longest(low: float, high: float) -> float:
+        ranges.append((low, high))
+        return high
+
+    monkeypatch.setattr(random, "uniform", longest)
     loop = asyncio.get_running_loop()
     attempts: list[float] = []
     enough = asyncio.Event()
@@ -136,8 +146,8 @@ async def test_delays_between_attempts_grow_up_to_a_limit() -> None:
     async with client.running(ready=False):
         await enough.wait()
     waits = [later - earlier for earlier, later in itertools.pairwise(attempts)]
-    # Chance takes up to a half of each.
-    assert all(wait >= least for wait, least in zip(waits, (0.01, 0.02, 0.04, 0.04, 0.04, 0.04), strict=True))
+    assert ranges[:6] == [(0.0, longest) for longest in (0.02, 0.04, 0.08, 0.08, 0.08, 0.08)]
+    assert all(wait >= least for wait, (_, least) in zip(waits, ranges, strict=False))
     assert client.events == [("lost", "cannot be reached")]
 
 

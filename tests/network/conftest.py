@@ -1,16 +1,39 @@
-"""The network under test: every transport, and between them both databases."""
+"""The network under test: every transport, and between them both databases; with `--nodes 2`, two processes."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
+from harness.redis_server import RedisServer
 from tests.conftest import DatabaseFactory
 from tests.network.support import Network
 
 # All pairs would double the time and find nothing more: transport and database meet nowhere.
 PAIRS = [("tcp", "mariadb"), ("tcp", "sqlite"), ("json", "sqlite"), ("msgpack", "sqlite")]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("network")
+    group.addoption("--nodes", type=int, default=1, help="of the network, over a Redis of the tests' own")
+
+
+@pytest.fixture(scope="session")
+def redis() -> Iterator[RedisServer]:
+    """A Redis for all tests of this run."""
+    server = RedisServer()
+    server.start()
+    yield server
+    server.remove()
+
+
+@pytest.fixture
+def nodes(request: pytest.FixtureRequest) -> int:
+    """How many processes the network has. The option is not there when other tests were asked for too."""
+    if request.node.get_closest_marker("one_node") is not None:
+        return 1
+    return int(request.config.getoption("--nodes", 1))
 
 
 @pytest.fixture(params=PAIRS, ids=lambda pair: "-".join(pair))
@@ -31,9 +54,12 @@ def database_engine(pair: tuple[str, str]) -> str:
 
 
 @pytest.fixture
-async def network(database_factory: DatabaseFactory, transport: str) -> AsyncIterator[Network]:
-    """A network process that the test starts with `await network.start()`."""
+async def network(
+    request: pytest.FixtureRequest, database_factory: DatabaseFactory, transport: str, nodes: int
+) -> AsyncIterator[Network]:
+    """A network that the test starts with `await network.start()`."""
     database = await database_factory("network")
-    network = Network(database.settings, transport)
+    redis = request.getfixturevalue("redis").url if nodes > 1 else ""
+    network = Network(database.settings, transport, nodes=nodes, redis=redis)
     yield network
     await network.remove()

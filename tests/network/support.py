@@ -6,6 +6,7 @@ import asyncio
 import base64
 import contextlib
 import itertools
+import secrets
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +18,7 @@ import websockets
 
 from network import services
 from network.services import Addresses
-from network.settings import Blobs, Limits, Quotas, Settings
+from network.settings import Blobs, Cluster, Limits, Quotas, Settings
 from tidings.e2ee.identity import IdentityKeyPair
 from tidings.e2ee.prekeys import KyberPreKey, PreKey, SignedPreKey
 from tidings.runtime.clock import Clock
@@ -244,21 +245,38 @@ ROOMY = Quotas(share=10**6, share_bytes=10**9, pair_burst=10**6)
 
 
 class Network:
-    """A network process on this event loop; may be started again on the same database."""
+    """A network on this event loop, which may be started again on the same database: one process, or several nodes.
 
-    def __init__(self, database: DatabaseSettings, transport: str) -> None:
+    With several, connections go to one after the other, so that whoever talks to each other is on different ones; HTTP
+    goes to the last.
+    """
+
+    def __init__(self, database: DatabaseSettings, transport: str, *, nodes: int = 1, redis: str = "") -> None:
+        """redis: its address; every network has keys of its own in it."""
         self.database = database
         self.transport = transport
+        self.cluster = Cluster(url=redis, prefix=f"test-{secrets.token_hex(6)}", silence=2.0)
         self._directory = tempfile.TemporaryDirectory()
         self.blobs = Blobs(directory=Path(self._directory.name))
         self.tokens: dict[str, str] = {}
+        self.nodes = [Node() for _ in range(nodes)]
         self._clients: list[Client] = []
-        self._stop = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._turn = 0
         self._http: aiohttp.ClientSession | None = None
-        self.addresses: Addresses
+
+    @property
+    def addresses(self) -> Addresses:
+        """Of the first node."""
+        return self.nodes[0].addresses
 
     async def start(self, *, clock: Clock | None = None, limits: Limits | None = None, **changes: Any) -> None:
+        for node in self.nodes:
+            await self.start_node(node, clock=clock, limits=limits, **changes)
+        self._http = aiohttp.ClientSession(f"http://127.0.0.1:{self.nodes[-1].addresses.http[1]}")
+
+    async def start_node(
+        self, node: Node, *, clock: Clock | None = None, limits: Limits | None = None, **changes: Any
+    ) -> None:
         settings = Settings(
             database=self.database,
             secrets=NetworkSecrets(registration_key=REGISTRATION_KEY),
@@ -268,24 +286,13 @@ class Network:
             tcp_address=("127.0.0.1", 0),
             limits=limits or Limits(),
             quotas=ROOMY,
+            cluster=self.cluster,
+            drain=0.0,
         )
-        settings = settings.model_copy(update=changes)
-        self._stop = asyncio.Event()
-        ready: asyncio.Future[Addresses] = asyncio.get_running_loop().create_future()
-        self._task = asyncio.create_task(services.run(settings, self._stop, ready.set_result, clock=clock))
-        both: list[asyncio.Future[Any]] = [self._task, ready]
-        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-        if self._task.done():
-            failed, self._task = self._task, None
-            failed.result()
-        self.addresses = ready.result()
-        self._http = aiohttp.ClientSession(f"http://127.0.0.1:{self.addresses.http[1]}")
+        await node.start(settings.model_copy(update=changes), clock)
 
     async def stop(self) -> None:
-        if self._task is not None:
-            self._stop.set()
-            task, self._task = self._task, None
-            await task
+        await asyncio.gather(*[node.stop() for node in self.nodes])
         if self._http is not None:
             await self._http.close()
 
@@ -317,10 +324,39 @@ class Network:
         assert status == 201, answer
         self.tokens.update((entry["number"], entry["token"]) for entry in answer["registrations"])
 
-    async def connect(self, *numbers: str, transport: str = "") -> Client:
-        """A connection on which these registered numbers are logged in."""
-        client = await Client().open(self.addresses, transport or self.transport)
+    async def connect(self, *numbers: str, transport: str = "", node: int | None = None) -> Client:
+        """A connection on which these registered numbers are logged in; to the next node, if none is named."""
+        if node is None:
+            node, self._turn = self._turn % len(self.nodes), self._turn + 1
+        client = await Client().open(self.nodes[node].addresses, transport or self.transport)
         self._clients.append(client)
         for number in numbers:
             await client.login(number, self.tokens[number])
         return client
+
+
+class Node:
+    """One network process on this event loop."""
+
+    def __init__(self) -> None:
+        self._stop = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self.addresses: Addresses
+
+    async def start(self, settings: Settings, clock: Clock | None = None) -> None:
+        self._stop = asyncio.Event()
+        ready: asyncio.Future[Addresses] = asyncio.get_running_loop().create_future()
+        self._task = asyncio.create_task(services.run(settings, self._stop, ready.set_result, clock=clock))
+        both: list[asyncio.Future[Any]] = [self._task, ready]
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        if self._task.done():
+            failed, self._task = self._task, None
+            failed.result()
+        self.addresses = ready.result()
+
+    async def stop(self) -> None:
+        """In good order."""
+        if self._task is not None:
+            self._stop.set()
+            task, self._task = self._task, None
+            await task

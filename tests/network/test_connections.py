@@ -193,6 +193,7 @@ async def test_a_silent_connection_is_closed_as_idle_and_pings_keep_one_open(net
         await silent.closed.wait()
 
 
+@pytest.mark.one_node
 async def test_one_connection_too_many_is_turned_away(network: Network) -> None:
     await network.start(limits=Limits(connections=1))
     first = await network.connect()

@@ -30,12 +30,14 @@ from network.devices.routes import MAX_BULK_BODY, MAX_CODE_BODY, DeviceEndpoints
 from network.directory import bundles, lookups, refills
 from network.groups import chats, copies, rules
 from network.groups.routes import GroupEndpoints
+from network.operator import OperatorEndpoints
 from network.settings import Allowances, Blobs, Limits, Quotas, Settings
 from tests.conftest import DatabaseFactory
 from tests.network.support import PATIENCE, REGISTRATION_KEY, Network
 from tidings import e2ee
 from tidings.e2ee import attachments, chains, curve, kdf, kem, pq_ratchet, ratchet, record, session_setup
 from tidings.runtime import http1, log
+from tidings.runtime.api_key import NO_KEY, ApiKey
 from tidings.runtime.settings import StrangerSettings
 from tidings.wire import addresses, connection, device, groups, registration, unfinished
 from tidings.wire.groups import MAX_PARTICIPANTS, MAX_SUBJECT
@@ -57,10 +59,12 @@ def database_engine() -> str:
 async def net(database_factory: DatabaseFactory) -> AsyncIterator[Network]:
     database = await database_factory("network")
     net = Network(database.settings, "json")
-    await net.start()
+    await net.start(api_key=ApiKey(OPERATOR_KEY))
     yield net
     await net.remove()
 
+
+OPERATOR_KEY = "the key of these tests"
 
 # Reading the page.
 
@@ -148,7 +152,7 @@ def test_every_kind_of_envelope_and_every_reason_is_explained() -> None:
     kinds = {row[0].strip("`") for row in table(section("Kinds of envelope"), "`kind`")}
     reasons = {row[0].strip("`") for row in table(section("Reasons"), "reason")}
     assert kinds | reasons == constants
-    notices = {device.EXPIRED, device.IDENTITY, device.GROUP_CHANGED}
+    notices = {device.EXPIRED, device.IDENTITY, device.GROUP_CHANGED, device.ANNOUNCEMENT}
     of_devices = {device.PREKEY, device.MESSAGE, device.GROUP, device.DELIVERED, device.READ, device.RETRY}
     assert kinds == of_devices | notices
 
@@ -314,6 +318,7 @@ def test_every_subprotocol_and_every_path_is_told() -> None:
         devices.routes(),
         GroupEndpoints(anything, anything, anything).routes(),
         BlobEndpoints(anything, anything, anything, allowances=anything).routes(),
+        OperatorEndpoints(anything, anything, anything, api_key=NO_KEY).routes(),
         network.app.operator_routes(connections, anything, anything),
     ]
     app = network.app.create(routes, Delay(0, 0))
@@ -380,6 +385,8 @@ async def test_every_http_example_gets_the_answer_beside_it(net: Network, caplog
             number = bearer.removeprefix("TOKEN-OF-")
             bearer = REGISTRATION_KEY if bearer == "REGISTRATION-KEY" else tokens.get(number, bearer)
             headers["Authorization"] = f"Bearer {bearer}"
+            if bearer == "Apikey OPERATOR-KEY":
+                headers["Authorization"] = f"Apikey {OPERATOR_KEY}"
         if body and "code" in body and path == "/v1/registrations":
             body["code"] = next(r.__dict__["code"] for r in caplog.records if r.message == "code.issued")
         data = json.dumps(body).encode() if body is not None else None

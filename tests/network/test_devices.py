@@ -378,6 +378,7 @@ async def test_a_wrong_request_gets_the_status_and_reason_that_say_what_to_mend(
     assert reason(answer) == expected
 
 
+@pytest.mark.one_node
 async def test_health_and_metrics_tell_what_is_there(network: Network) -> None:
     await network.start()
     await network.register(ALICE)

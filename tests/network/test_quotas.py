@@ -126,6 +126,7 @@ async def refusal(client: Client) -> tuple[str, int]:
     return frame.reason, frame.retry_after
 
 
+@pytest.mark.one_node
 async def test_a_full_share_is_refused_until_its_recipient_takes_some_also_after_a_restart(
     network: Network,
 ) -> None:
@@ -216,6 +217,7 @@ async def test_the_networks_own_notices_are_never_refused_and_count_for_nobody(n
     assert group.startswith(ALICE)
 
 
+@pytest.mark.one_node
 async def test_a_group_goes_on_when_a_member_has_no_room_and_only_that_one_gets_no_copy(network: Network) -> None:
     dropped = metrics.value("tidings_network_group_copies_dropped_total")
     await network.start(quotas=Quotas(share=3))

@@ -74,7 +74,7 @@ class DeviceConnection(Reconnecting, Generic[Sent]):
         login_again: float = LOGIN_AGAIN_SECONDS,
         observe: Observer | None = None,
     ) -> None:
-        """name: in logs; backoff: the first and the longest delay, in seconds, of which chance takes up to a half;
+        """name: in logs; backoff: the first and the longest delay, in seconds, of which chance takes any part;
         login_again: seconds after a login that was put off.
         """
         super().__init__(dial, name=name, backoff=backoff)

@@ -59,7 +59,8 @@ class Reconnecting(ABC):
                     delay = first
             if self._failure is not None:
                 raise self._failure
-            await wait_for(stop, delay * random.uniform(0.5, 1.0))  # noqa: S311
+            # Whatever took the connections of many, they do not all come back at the same moment.
+            await wait_for(stop, random.uniform(0.0, delay))  # noqa: S311
             delay = min(delay * 2, longest)
 
     async def _stay(self, stop: asyncio.Event) -> None:

@@ -11,7 +11,7 @@ from tidings.runtime import env, tls
 from tidings.runtime.tls import FileContext, TlsFiles
 
 VARIABLE = "TIDINGS_ALLOW_PLAINTEXT"
-LINK, NETWORK, DATABASE = PARTS = ("link", "network", "database")
+LINK, NETWORK, DATABASE, REDIS = PARTS = ("link", "network", "database", "redis")
 OWN = "TIDINGS_TLS_CERTIFICATE, TIDINGS_TLS_KEY and TIDINGS_TLS_CA"
 
 

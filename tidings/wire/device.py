@@ -29,8 +29,9 @@ IDENTITY = (
     "identity"  # the sender has registered with other keys; body: its new identity key; made by the network itself
 )
 GROUP_CHANGED = "group_changed"  # body: JSON that says what became of a group; made by the network itself
+ANNOUNCEMENT = "announcement"  # body: UTF-8 text of the operator, for people; made by the network itself
 
-NOTICES = (EXPIRED, IDENTITY, GROUP_CHANGED)
+NOTICES = (EXPIRED, IDENTITY, GROUP_CHANGED, ANNOUNCEMENT)
 # Those that are a group's when they name one. Whatever a sender puts into the others, they meet the session with it.
 _OF_GROUPS = frozenset((GROUP, GROUP_CHANGED, DELIVERED, READ))
 

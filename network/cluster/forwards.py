@@ -1,0 +1,99 @@
+"""Envelopes that another node has been given to deliver, until it answers."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterable, Iterator
+
+from network.routing.delivery_queue import Origin
+from network.routing.undecided import REPEATED
+from network.settings import Limits
+from tidings.wire import device
+
+
+@dataclasses.dataclass(slots=True)
+class Forward:
+    """One of them.
+
+    origin, n: who waits for the answer, and under which number.
+    node:      that has it.
+    due:       monotonic seconds at which it is stored here if nothing was heard.
+    tries:     nodes that have had it.
+    """
+
+    frame: device.Send
+    origin: Origin
+    n: int
+    node: str
+    due: float
+    tries: int
+
+
+class Forwards:
+    """Forwarded envelopes by a number of ours, in the order in which they come due; bounded like those that are
+    undecided here."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._numbers = itertools.count(1)
+        self._waiting: dict[int, Forward] = {}
+        self._by_id: dict[tuple[str, str], Forward] = {}
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def has_room(self, frame: device.Send) -> bool:
+        """For one more?"""
+        limits = self._limits
+        return len(self._waiting) < limits.undecided and self._bytes + len(frame.body) <= limits.undecided_bytes
+
+    def is_repeat(self, origin: Origin, frame: device.Send) -> bool:
+        """Is it on its way already? Then whoever sent it last hears the answer."""
+        earlier = self._by_id.get((frame.sender, frame.id))
+        if earlier is None:
+            return False
+        earlier.origin.superseded(earlier.n)
+        earlier.origin, earlier.n = origin, frame.n
+        REPEATED.inc()
+        return True
+
+    def add(self, forward: Forward) -> None:
+        """From here on its frame has the number that the answer will name."""
+        number = next(self._numbers)
+        forward.frame.n = number
+        self._waiting[number] = forward
+        self._by_id[forward.frame.sender, forward.frame.id] = forward
+        self._bytes += len(forward.frame.body)
+
+    def take(self, number: int) -> Forward | None:
+        """One that was answered, with its sender's number in it again; `None` when it is not waited for."""
+        forward = self._waiting.pop(number, None)
+        if forward is not None:
+            del self._by_id[forward.frame.sender, forward.frame.id]
+            self._bytes -= len(forward.frame.body)
+            forward.frame.n = forward.n
+        return forward
+
+    def take_late(self, now: float) -> Iterator[Forward]:
+        """Those that were not answered in time."""
+        while self._waiting:
+            number, forward = next(iter(self._waiting.items()))
+            if forward.due > now:
+                return
+            yield from self._take_all([number])
+
+    def take_of(self, nodes: frozenset[str]) -> Iterator[Forward]:
+        """Those that these nodes have."""
+        yield from self._take_all([number for number, forward in self._waiting.items() if forward.node in nodes])
+
+    def take_all(self) -> Iterator[Forward]:
+        """All of them."""
+        yield from self._take_all(list(self._waiting))
+
+    def _take_all(self, numbers: Iterable[int]) -> Iterator[Forward]:
+        for number in numbers:
+            forward = self.take(number)
+            if forward is not None:
+                yield forward

@@ -1,0 +1,139 @@
+"""Who is there: every node says so again and again, and is believed for a few seconds."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+
+import msgspec
+from prometheus_client import Gauge
+
+from network.cluster import scripts
+from network.cluster.frames import Load
+from network.cluster.server import RedisAway, Script, Server
+from network.routing.sequence import SLOTS
+from network.settings import Cluster
+from tidings.runtime.service import wait_for
+
+log = logging.getLogger(__name__)
+
+NODES = Gauge("tidings_network_nodes", "Nodes of the network that this one knows of, itself included")
+IN_TOUCH = Gauge("tidings_network_redis_up", "1 while Redis answers this node")
+
+HEARTBEAT = 1.0  # seconds
+# Seconds that a slot of sequence numbers is kept for a node that says nothing, which may stand still for so long.
+SLOT_SECONDS = 24 * 3600
+
+_BEAT = Script(scripts.BEAT)
+_decode = msgspec.json.Decoder(Load).decode
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Change:
+    """What a heartbeat has found: incarnations that have come and that have gone; was this one believed dead?"""
+
+    came: frozenset[str]
+    gone: frozenset[str]
+    was_away: bool
+
+
+_NONE = Change(frozenset(), frozenset(), was_away=False)
+
+
+class Membership:
+    """Service: this node's heartbeat, and the other nodes' as it knows them.
+
+    me:       the incarnation of this process: the name of the node, and something that no other process has.
+    slot:     of its sequence numbers, which no other node has.
+    nodes:    incarnations that are there, as of the last heartbeat.
+    loads:    what each of them has to do, by incarnation.
+    in_touch: did Redis answer the last heartbeat?
+    """
+
+    name = "membership"
+
+    def __init__(self, server: Server, settings: Cluster, measure: Callable[[], Load]) -> None:
+        self._server = server
+        self._silence = settings.silence
+        self._measure = measure
+        self.me = f"{settings.node}.{secrets.token_hex(6)}"
+        self.slot = 0
+        self.nodes: frozenset[str] = frozenset({self.me})
+        self.loads: Mapping[str, Load] = {}
+        self.in_touch = False
+        self._key, self._loads_key = server.key("nodes"), server.key("loads")
+        # What is to be done about changes.
+        self.on_change: Callable[[Change], Awaitable[None]] | None = None
+        self._change = _NONE
+
+    async def join(self) -> None:
+        """Be there from now on. Raises `RedisAway`."""
+        while True:
+            self.slot = secrets.randbelow(SLOTS)
+            if await self._server.take(self._slot_key, self.me, SLOT_SECONDS):
+                break
+        await self.beat()
+        self._change = _NONE
+        log.info("cluster.joined", extra={"node": self.me, "slot": self.slot, "nodes": len(self.nodes)})
+
+    async def leave(self) -> None:
+        """Be there no more, which the others learn at their next heartbeat."""
+        try:
+            await self._server.leave(self._key, self.me)
+            await self._server.delete_fields(self._loads_key, [self.me])
+            await self._server.remove(self._slot_key)
+        except RedisAway as error:
+            log.warning("cluster.not_left", extra={"error": str(error)})
+
+    async def run(self, stop: asyncio.Event) -> None:
+        beats = 0
+        while not await wait_for(stop, HEARTBEAT):
+            beats += 1
+            await self.run_once(renew=beats % 600 == 0)
+
+    async def run_once(self, *, renew: bool = False) -> None:
+        """One heartbeat. renew: of the slot too."""
+        try:
+            await self.beat()
+            if renew:
+                await self._server.renew(self._slot_key, self.me, SLOT_SECONDS)
+        except RedisAway as error:
+            if self.in_touch:
+                log.warning("redis.away", extra={"error": str(error)})
+            self.in_touch = False
+            IN_TOUCH.set(0)
+            return
+        change, self._change = self._change, _NONE
+        if self.on_change is not None and change != _NONE:
+            await self.on_change(change)
+
+    async def beat(self) -> None:
+        """Say that this node is there, and learn who else is. Raises `RedisAway`."""
+        known, *members = await self._server.run(_BEAT, self._key, self.me, int(self._silence * 1000))
+        found = frozenset(member.decode() for member in members)
+        was_away = not self.in_touch or known != b"1"
+        before, now = self._change, found - self.nodes
+        self._change = Change(
+            (before.came | now) & found, before.gone | (self.nodes - found), before.was_away or was_away
+        )
+        self.nodes = found
+        await self._exchange_loads()
+        if not self.in_touch:
+            log.info("redis.answers", extra={"nodes": len(found)})
+        self.in_touch = True
+        IN_TOUCH.set(1)
+        NODES.set(len(found))
+
+    async def _exchange_loads(self) -> None:
+        await self._server.set_field(self._loads_key, self.me, msgspec.json.encode(self._measure()))
+        found = {key.decode(): _decode(value) for key, value in (await self._server.fields(self._loads_key)).items()}
+        if dead := [node for node in found if node not in self.nodes]:
+            await self._server.delete_fields(self._loads_key, dead)
+        self.loads = {node: load for node, load in found.items() if node in self.nodes}
+
+    @property
+    def _slot_key(self) -> str:
+        return self._server.key("slot", str(self.slot))

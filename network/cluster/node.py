@@ -1,0 +1,294 @@
+"""One node among others: its parts wired together, and what it does about what the others say."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+from network.cluster import frames
+from network.cluster.exchange import Exchange
+from network.cluster.frames import Claim, FromNode
+from network.cluster.membership import Change, Membership
+from network.cluster.news import News
+from network.cluster.presence import Place, Presence
+from network.cluster.server import RedisAway, Server
+from network.cluster.streams import Inbox, Outbox
+from network.directory.logins import Logins
+from network.directory.recipients import Recipients
+from network.directory.refills import Refills
+from network.routing.shared_router import SharedRouter
+from network.settings import Limits
+from tidings.runtime.batcher import BatcherFull
+from tidings.runtime.clock import Clock
+from tidings.runtime.service import Service, wait_for
+from tidings.storage.network.prekeys import Counts
+from tidings.wire import device
+
+log = logging.getLogger(__name__)
+
+TICK = 0.1  # seconds
+# Ticks in which every device's mailbox is looked into once, in case that nobody said that something was stored there:
+# whoever stored it may have died before it could.
+PATROL = 600
+# Ticks after which claims are said again.
+AGAIN = 6000
+# Seconds that other nodes have, at the end, to answer what they were given.
+FAREWELL = 2.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Local:
+    """What this process knows, and others change."""
+
+    router: SharedRouter
+    recipients: Recipients
+    logins: Logins
+    refills: Refills
+    announce: Callable[[str, bytes], Awaitable[int]]
+
+
+class Node:
+    """Service: one node. While Redis is away it serves what is attached to it, and stores the rest.
+
+    tell_askers: what is done about numbers, with their identity keys, that were registered elsewhere.
+    """
+
+    name = "node"
+
+    def __init__(
+        self,
+        server: Server,
+        membership: Membership,
+        local: Local,
+        *,
+        clock: Clock,
+        limits: Limits,
+        patrol: int = PATROL,
+    ) -> None:
+        """patrol: ticks in which all mailboxes of attached devices are looked into."""
+        self._server = server
+        self._local = local
+        self._patrol = patrol
+        self.membership = membership
+        self._outbox = Outbox(server, membership.me, self._unsent)
+        self._inbox = Inbox(server, membership.me, self._received)
+        self.presence = Presence(server, membership, on_replaced=self._replaced, on_lost=self._lost)
+        self.exchange = Exchange(
+            local.router,
+            membership=membership,
+            presence=self.presence,
+            outbox=self._outbox,
+            clock=clock,
+            limits=limits,
+        )
+        self._news = News(membership, self._outbox)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._returning: asyncio.Task[None] | None = None
+        self._greeting: asyncio.Task[None] | None = None
+        self._ticks = 0
+        membership.on_change = self._changed
+        self.tell_askers: Callable[[Mapping[str, bytes]], Awaitable[None]] | None = None
+
+    def services(self) -> Sequence[Service]:
+        """In the order in which they start."""
+        return [self.membership, self._inbox, self]
+
+    async def run(self, stop: asyncio.Event) -> None:
+        self._to_all(frames.Hello())
+        while not await wait_for(stop, TICK):
+            self.run_once()
+        for task in (*self._tasks, *filter(None, (self._returning, self._greeting))):
+            task.cancel()
+
+    def run_once(self) -> None:
+        """One tick."""
+        self._ticks += 1
+        self.exchange.sweep()
+        if not self.membership.in_touch:
+            return
+        self.exchange.patrol(self._ticks % self._patrol, self._patrol)
+        if self._ticks % AGAIN == 0 or self._news.untold or self.exchange.lost_track:
+            self._return()
+
+    async def close(self) -> None:
+        """Wait for what other nodes were given, not for long; store the rest."""
+        try:
+            async with asyncio.timeout(FAREWELL):
+                await self.exchange.wait()
+        except TimeoutError:
+            log.warning("forwards.unanswered", extra={"envelopes": self.exchange.waiting})
+        self.exchange.close()
+
+    async def leave(self) -> None:
+        """Say the last answers, and be there no more."""
+        await self._outbox.close()
+        await self.membership.leave()
+        await self._inbox.remove()
+        await self._server.close()
+
+    # For connections.
+
+    async def claim(self, number: str, epoch: int, part: device.Partition) -> bool:
+        """This part of a device attaches here. False when it may not."""
+        return await self.presence.claim(number, epoch, part)
+
+    def detached(self, number: str, part: device.Partition) -> None:
+        """It has not attached after all."""
+        self.exchange.detached(number, part)
+
+    # What the directory has for the others.
+
+    async def changed(
+        self, numbers: Sequence[str], *, expelled: Sequence[str] = (), keys: Mapping[str, bytes] | None = None
+    ) -> None:
+        """They have noted it when this returns."""
+        await self._news.tell(lambda n: frames.Changed(n, list(numbers), list(expelled), dict(keys or {})))
+
+    def keys_taken(self, taken: Sequence[tuple[str, bool, bool]]) -> None:
+        """Of devices that may be attached elsewhere."""
+        self._to_all(frames.KeysTaken(list(taken)))
+
+    def keys_left(self, number: str, left: Counts) -> None:
+        """Of a device that may be attached elsewhere."""
+        self._to_all(frames.KeysLeft(number, left.prekeys, left.kyber_prekeys))
+
+    async def is_stale(self, number: str, epoch: int) -> bool:
+        """While Redis is away nobody knows."""
+        if epoch <= 0:
+            return False
+        try:
+            claims = await self.presence.find(number)
+        except (RedisAway, BatcherFull):
+            return False
+        first = claims.get(0)
+        return first is not None and epoch < first.epoch
+
+    async def attached_elsewhere(self, numbers: Sequence[str]) -> frozenset[str]:
+        """Those of the numbers whose devices, or parts of them, are attached to other nodes; while Redis is away, all
+        of them may be."""
+        try:
+            found = await self.presence.find_all(numbers)
+        except (RedisAway, BatcherFull):
+            return frozenset(numbers)
+        me = self.membership.me
+        return frozenset(number for number, claims in found.items() if any(c.node != me for c in claims.values()))
+
+    async def broadcast(self, id: str, body: bytes) -> tuple[int, int]:
+        """An announcement to every device that is attached somewhere; how many devices, and nodes."""
+        here, elsewhere = await asyncio.gather(
+            self._local.announce(id, body), self._news.tell(lambda n: frames.Broadcast(n, id, body))
+        )
+        return here + elsewhere, len(self.membership.nodes)
+
+    def _to_all(self, frame: FromNode) -> None:
+        for node in self.membership.nodes:
+            if node != self.membership.me:
+                self._outbox.put(node, frame)
+
+    # What the others say.
+
+    def _received(self, source: str, frame: FromNode) -> None:
+        local = self._local
+        if source not in self.membership.nodes:
+            self._greet()
+        if self.exchange.received(source, frame):
+            return
+        if isinstance(frame, frames.Noted):
+            self._news.noted(source, frame.n, frame.count)
+        elif isinstance(frame, frames.Changed):
+            self._note(frame)
+            self._outbox.put(source, frames.Noted(frame.n))
+        elif isinstance(frame, frames.LookAtAll):
+            self._start(self.exchange.look_at_all())
+        elif isinstance(frame, frames.Expel):
+            self._expel((frame.number, frame.partition), frame.token)
+        elif isinstance(frame, frames.KeysTaken):
+            for number, prekey, kyber_prekey in frame.taken:
+                local.refills.taken(number, prekey=prekey, kyber_prekey=kyber_prekey)
+        elif isinstance(frame, frames.KeysLeft):
+            local.refills.uploaded(frame.number, Counts(frame.prekeys, frame.kyber_prekeys))
+        elif isinstance(frame, frames.Broadcast):
+            self._start(self._announce(source, frame))
+
+    def _greet(self) -> None:
+        """Somebody has come since the last heartbeat."""
+        if self._greeting is None or self._greeting.done():
+            self._greeting = asyncio.get_running_loop().create_task(self.membership.run_once(), name="greet")
+
+    def _note(self, frame: frames.Changed) -> None:
+        local = self._local
+        if frame.everything:
+            local.recipients.changed_all()
+        for number in frame.numbers:
+            local.recipients.changed(number)
+        if frame.expelled:
+            local.logins.changed()
+        for number in frame.expelled:
+            local.router.expel(number, device.REPLACED)
+        if frame.keys and self.tell_askers is not None:
+            self._start(self.tell_askers(frame.keys))
+
+    async def _announce(self, source: str, frame: frames.Broadcast) -> None:
+        count = await self._local.announce(frame.id, frame.body)
+        self._outbox.put(source, frames.Noted(frame.n, count))
+
+    def _expel(self, place: Place, token: int) -> None:
+        """Unless its device has attached here again since."""
+        if self.presence.token_of(place) == token:
+            self._lost(place)
+
+    # Claims that end without the device's doing.
+
+    def _replaced(self, place: Place, former: Claim) -> None:
+        self._outbox.put(former.node, frames.Expel(*place, former.token))
+
+    def _lost(self, place: Place) -> None:
+        self._local.router.expel_part(*place, device.REPLACED)
+
+    # Nodes that come and go, Redis that comes back.
+
+    async def _changed(self, change: Change) -> None:
+        self.exchange.changed(change.gone)
+        self._news.gone(change.gone)
+        if change.was_away:
+            self._local.recipients.changed_all()
+            self._news.untold = True
+            self._return()
+
+    def _return(self) -> None:
+        if self._returning is None or self._returning.done():
+            self._returning = asyncio.get_running_loop().create_task(self._come_back(), name="return")
+
+    async def _come_back(self) -> None:
+        """Say again who is attached here; look for what was stored meanwhile; let the others forget what they know of
+        what was changed here meanwhile."""
+        untold, lost = self._news.untold, self.exchange.lost_track
+        self._news.untold = self.exchange.lost_track = False
+        try:
+            await self.presence.say_again()
+        except (RedisAway, BatcherFull) as error:
+            log.warning("claims.not_said_again", extra={"error": str(error)})
+            self._news.untold, self.exchange.lost_track = untold, lost
+            return
+        if untold:
+            await self._news.tell(lambda n: frames.Changed(n, everything=True))
+        if lost:
+            self._to_all(frames.LookAtAll())
+        if untold or lost:
+            await self.exchange.look_at_all()
+
+    def _unsent(self, node: str, some: Sequence[FromNode]) -> None:
+        self.exchange.unsent(node, some)
+
+    def _start(self, work: Awaitable[None]) -> None:
+        async def run() -> None:
+            try:
+                await work
+            except Exception:
+                log.exception("node.failed")
+
+        task = asyncio.get_running_loop().create_task(run())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

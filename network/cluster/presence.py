@@ -1,0 +1,216 @@
+"""Presence of devices: which node each is attached to, claimed in one step and believed while that node is there."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import contextlib
+import itertools
+import logging
+from collections.abc import Callable, Mapping, Sequence
+
+from prometheus_client import Counter
+
+from network.cluster import scripts
+from network.cluster.frames import Claim, Claims, decode_claims, encode_claim
+from network.cluster.membership import Membership
+from network.cluster.server import RedisAway, Script, Server
+from tidings.runtime.batcher import Batcher, BatcherClosed, BatcherFull
+from tidings.storage.database import pages
+from tidings.wire import device
+
+log = logging.getLogger(__name__)
+
+CLAIMED = Counter("tidings_network_claims_total", "Devices that attached to this node", ["outcome"])
+
+# Seconds that a claim lasts without being said again, and between two times that it is.
+CLAIM_SECONDS = 3600
+# Claims, releases and questions in one step.
+BATCH = 200
+# Dead nodes that one claim may stand behind.
+TRIES = 10
+
+_CLAIM = Script(scripts.CLAIM)
+_RELEASE = Script(scripts.RELEASE)
+
+# A number, and the partition of its device.
+Place = tuple[str, int]
+
+
+_NOBODY: Mapping[int, Claim] = {}
+
+
+def owner(claims: Claims, slot: int) -> Claim | None:
+    """Who has the part of a device that a slot belongs to."""
+    for partition, claim in claims.items():
+        if slot % claim.partitions == partition:
+            return claim
+    return None
+
+
+class Held(Exception):
+    """Somebody is attached under a higher epoch or layout, and on a node that is there."""
+
+
+class Presence:
+    """Claims of this node, and questions about all.
+
+    Without Redis devices attach unclaimed: the others take them for absent, and store what is for them.
+
+    on_replaced(place, claim): another node's claim that one of ours has ended.
+    on_lost(place):            the device of a claim of ours is attached elsewhere.
+    """
+
+    def __init__(
+        self,
+        server: Server,
+        membership: Membership,
+        *,
+        on_replaced: Callable[[Place, Claim], None],
+        on_lost: Callable[[Place], None],
+    ) -> None:
+        self._server = server
+        self._membership = membership
+        self._on_replaced = on_replaced
+        self._on_lost = on_lost
+        self._tokens = itertools.count(1)
+        self._held: dict[str, dict[int, Claim]] = {}
+        self._claiming: collections.Counter[str] = collections.Counter()
+        self._claims: Batcher[tuple[Place, Claim, bool, frozenset[str]], list[bytes]] = Batcher(
+            "claims", self._claim, max_size=BATCH, max_in_flight=4
+        )
+        self._releases: Batcher[tuple[Place, Claim], None] = Batcher(
+            "releases", self._release, max_size=BATCH, max_in_flight=4
+        )
+        self._questions: Batcher[str, Claims] = Batcher("presence", self._ask, max_size=BATCH, max_in_flight=4)
+
+    def is_ours(self, number: str, slot: int) -> bool:
+        """Is the device of this number that has a slot attached here, or about to be?"""
+        return number in self._claiming or owner(self._held.get(number, _NOBODY), slot) is not None
+
+    def token_of(self, place: Place) -> int:
+        """Of our claim, 0 for none."""
+        claim = self._held.get(place[0], _NOBODY).get(place[1])
+        return claim.token if claim is not None else 0
+
+    async def claim(self, number: str, epoch: int, part: device.Partition) -> bool:
+        """A device attaches: call the router in the same turn of the loop. False when it may not."""
+        claim = Claim(part.layout, part.partitions, max(0, epoch), next(self._tokens), self._membership.me)
+        self._claiming[number] += 1
+        try:
+            await self._put((number, part.partition), claim, again=False)
+        except Held:
+            CLAIMED.labels("stale").inc()
+            return False
+        except (RedisAway, BatcherFull):
+            # It is claimed when Redis is back.
+            CLAIMED.labels("unclaimed").inc()
+        else:
+            CLAIMED.labels("claimed").inc()
+        finally:
+            self._claiming[number] -= 1
+            if not self._claiming[number]:
+                del self._claiming[number]
+        self._held.setdefault(number, {})[part.partition] = claim
+        return True
+
+    def release(self, place: Place) -> None:
+        """A device is not attached here any more."""
+        claim = self._forget(place)
+        if claim is not None:
+            with contextlib.suppress(BatcherFull, BatcherClosed):
+                self._releases.put((place, claim))
+
+    def _forget(self, place: Place) -> Claim | None:
+        number, partition = place
+        held = self._held.get(number)
+        if held is None:
+            return None
+        claim = held.pop(partition, None)
+        if not held:
+            del self._held[number]
+        return claim
+
+    def find(self, number: str) -> asyncio.Future[Claims]:
+        """Who is attached under a number, without nodes that are gone. The future raises `RedisAway`.
+
+        Raises `BatcherFull`.
+        """
+        return self._questions.put(number)
+
+    async def find_all(self, numbers: Sequence[str]) -> dict[str, Claims]:
+        """The same for many. Raises `RedisAway` and `BatcherFull`."""
+        return dict(zip(numbers, await asyncio.gather(*map(self.find, numbers)), strict=True))
+
+    async def say_again(self) -> None:
+        """Claim again what is claimed: another node that has claimed it meanwhile keeps it. Raises `RedisAway`."""
+        claims = [((number, part), claim) for number, held in self._held.items() for part, claim in held.items()]
+        for page in pages(claims, BATCH):
+            await asyncio.gather(*[self._say_again(place, claim) for place, claim in page])
+
+    async def _say_again(self, place: Place, claim: Claim) -> None:
+        if self.token_of(place) != claim.token:
+            return
+        try:
+            await self._put(place, claim, again=True)
+        except Held:
+            if self.token_of(place) == claim.token:
+                self._forget(place)
+                self._on_lost(place)
+        else:
+            if not self.token_of(place):
+                # It has left meanwhile.
+                self._releases.put((place, claim))
+
+    async def _put(self, place: Place, claim: Claim, *, again: bool) -> None:
+        """Raises `Held` and `RedisAway`."""
+        dead: frozenset[str] = frozenset()
+        for _ in range(TRIES):
+            outcome, *fields = await self._claims.put((place, claim, again, dead))
+            others = [decode_claims({fields[i]: fields[i + 1]}) for i in range(0, len(fields), 2)]
+            if outcome == b"ok":
+                for other in others:
+                    for partition, former in other.items():
+                        if former.node != self._membership.me and former.node not in dead:
+                            self._on_replaced((place[0], partition), former)
+                return
+            (holder,) = others[0].values()
+            if await self._is_there(holder.node):
+                raise Held
+            dead |= {holder.node}
+        raise RedisAway("too many nodes have died")
+
+    async def _is_there(self, node: str) -> bool:
+        if node not in self._membership.nodes:
+            # It may have come since.
+            await self._membership.beat()
+        return node in self._membership.nodes
+
+    async def _claim(self, claims: Sequence[tuple[Place, Claim, bool, frozenset[str]]]) -> Sequence[list[bytes]]:
+        steps: list[tuple[str, Sequence[str | bytes | int]]] = []
+        for (number, partition), claim, again, dead in claims:
+            steps.append((self._key(number), (partition, *claim, CLAIM_SECONDS, int(again), *sorted(dead))))
+        return await self._server.run_all(_CLAIM, steps)
+
+    async def _release(self, claims: Sequence[tuple[Place, Claim]]) -> Sequence[None]:
+        try:
+            await self._server.run_all(
+                _RELEASE,
+                [(self._key(number), (partition, encode_claim(claim))) for (number, partition), claim in claims],
+            )
+        except RedisAway:
+            # They lapse; whoever forwards to us meanwhile hears that nobody is attached.
+            log.debug("claims.not_released", extra={"count": len(claims)})
+        return [None] * len(claims)
+
+    async def _ask(self, numbers: Sequence[str]) -> Sequence[Claims]:
+        found = [decode_claims(fields) for fields in await self._server.claims([*map(self._key, numbers)])]
+        nodes = {claim.node for claims in found for claim in claims.values()}
+        if not nodes <= self._membership.nodes:
+            # Somebody may have come since.
+            await self._membership.beat()
+        there = self._membership.nodes
+        return [{partition: claim for partition, claim in claims.items() if claim.node in there} for claims in found]
+
+    def _key(self, number: str) -> str:
+        return self._server.key("at", number)

@@ -1,0 +1,59 @@
+"""Steps on one key of Redis that happen wholly or not at all."""
+
+# Alive again: (was it there?, everybody who is). KEYS: the set of nodes. ARGV: incarnation, milliseconds of silence.
+BEAT = """
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now - tonumber(ARGV[2]))
+local known = redis.call('ZSCORE', KEYS[1], ARGV[1])
+redis.call('ZADD', KEYS[1], now, ARGV[1])
+local all = redis.call('ZRANGE', KEYS[1], 0, -1)
+table.insert(all, 1, known and '1' or '0')
+return all
+"""
+
+# A place in a stream: 1, or 0 when it is full. KEYS: the stream. ARGV: its limit, milliseconds that it lasts, packet.
+POST = """
+if redis.call('XLEN', KEYS[1]) >= tonumber(ARGV[1]) then return 0 end
+redis.call('XADD', KEYS[1], '*', 'p', ARGV[3])
+redis.call('PEXPIRE', KEYS[1], ARGV[2])
+return 1
+"""
+
+# A device attaches. KEYS: the claims of its number. ARGV: partition, the claim's five fields, seconds that it lasts,
+# 1 when it is to be said again only, incarnations that are known to be dead and do not count.
+# Answers {'held', field, claim} when another one is in force, else {'ok', field, claim, …} with those that are not any
+# more.
+CLAIM = """
+local partition, layout, partitions, epoch = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+local token, node, again = ARGV[5], ARGV[6], ARGV[8] == '1'
+local dead = {}
+for i = 9, #ARGV do dead[ARGV[i]] = true end
+local held = redis.call('HGETALL', KEYS[1])
+local answer = {'ok'}
+for i = 1, #held, 2 do
+    local l, p, e, t, n = string.match(held[i + 1], '^(%d+) (%d+) (%d+) (%d+) (%S+)$')
+    local same = held[i] == partition and tonumber(l) == layout
+    if not dead[n] then
+        if tonumber(l) > layout or (same and epoch > 0 and tonumber(e) > epoch) or (same and again and n ~= node) then
+            return {'held', held[i], held[i + 1]}
+        end
+    end
+    if tonumber(l) < layout or tonumber(p) ~= partitions or held[i] == partition or dead[n] then
+        if not (n == node and t == token) then
+            table.insert(answer, held[i])
+            table.insert(answer, held[i + 1])
+        end
+        redis.call('HDEL', KEYS[1], held[i])
+    end
+end
+redis.call('HSET', KEYS[1], partition, table.concat({ARGV[2], ARGV[3], ARGV[4], token, node}, ' '))
+redis.call('EXPIRE', KEYS[1], ARGV[7])
+return answer
+"""
+
+# A device detaches: its claim goes if it is still this one. KEYS: the claims of its number. ARGV: partition, claim.
+RELEASE = """
+if redis.call('HGET', KEYS[1], ARGV[1]) == ARGV[2] then return redis.call('HDEL', KEYS[1], ARGV[1]) end
+return 0
+"""

@@ -1,0 +1,195 @@
+"""The Redis server, or Redis Cluster, or Valkey, that all nodes share: few commands, each on one key."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import hashlib
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import redis.asyncio as redis
+from redis.asyncio.cluster import RedisCluster
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import NoScriptError, RedisError
+
+from network.errors import NetworkError
+from network.settings import Cluster
+
+Value = TypeVar("Value")
+
+log = logging.getLogger(__name__)
+
+# Seconds for a command; whoever waits for it does something else then.
+PATIENCE = 1.5
+# Seconds for which a read of a stream waits for something to come.
+BLOCK = 1.0
+# Commands of one step to a Redis Cluster at the same time.
+PARALLEL = 64
+# Packets in one read of a stream.
+PACKETS = 64
+
+
+class RedisAway(NetworkError):
+    """Redis does not answer, or refuses the command: do without it, and try again later."""
+
+
+class Script:
+    """One of `scripts`, sent as its hash once Redis has it."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.sha = hashlib.sha1(text.encode()).hexdigest()  # noqa: S324
+
+
+class Server:
+    """Connections to Redis. Every method raises `RedisAway`."""
+
+    def __init__(self, settings: Cluster) -> None:
+        self._settings = settings
+        self._prefix = settings.prefix
+        self._client: Any = None
+        # Reads of the stream wait for their answers; they have connections of their own.
+        self._reader: Any = None
+        self._clustered = False
+
+    def key(self, *words: str) -> str:
+        """The name of a key of ours. No step needs two of them, so they may lie on any node of a Redis Cluster."""
+        return ":".join((self._prefix, *words))
+
+    async def open(self) -> None:
+        """Find out what kind of server it is."""
+        probe = self._make(redis.Redis, PATIENCE)
+        try:
+            information = await _guard(probe.info("cluster"))
+            self._clustered = bool(information.get("cluster_enabled"))
+        finally:
+            await probe.aclose()
+        kind = RedisCluster if self._clustered else redis.Redis
+        self._client, self._reader = self._make(kind, PATIENCE), self._make(kind, BLOCK + PATIENCE)
+        if self._clustered:
+            await _guard(self._client.initialize())
+            await _guard(self._reader.initialize())
+
+    def _make(self, kind: Any, timeout: float) -> Any:
+        options: dict[str, Any] = {
+            "socket_timeout": timeout,
+            "socket_connect_timeout": PATIENCE,
+            # Whoever calls knows best whether to try again. A cluster that moves slots has to be asked again, though.
+            "retry": Retry(NoBackoff(), 1 if kind is RedisCluster else 0),
+        }
+        if self._settings.password:
+            options["password"] = self._settings.password
+        if self._settings.url.startswith("rediss://"):
+            options |= {"ssl_cert_reqs": "required", "ssl_check_hostname": True}
+            if self._settings.authorities:
+                options["ssl_ca_certs"] = self._settings.authorities
+        return kind.from_url(self._settings.url, **options)
+
+    async def close(self) -> None:
+        """Let go of all connections."""
+        for client in (self._client, self._reader):
+            if client is not None:
+                await client.aclose()
+
+    async def run(self, script: Script, key: str, *arguments: str | bytes | int) -> Any:
+        """One step."""
+        (answer,) = await self.run_all(script, [(key, arguments)])
+        return answer
+
+    async def run_all(self, script: Script, steps: Sequence[tuple[str, Sequence[str | bytes | int]]]) -> list[Any]:
+        """The same step on many keys; the answers in order."""
+        if self._clustered or len(steps) == 1:
+            return await self._gather([functools.partial(self._step, script, *step) for step in steps])
+        try:
+            return await self._pipeline("EVALSHA", script.sha, steps)
+        except _Unknown:
+            # All of them failed, so this is the first time.
+            return await self._pipeline("EVAL", script.text, steps)
+
+    async def claims(self, keys: Sequence[str]) -> list[Mapping[bytes, bytes]]:
+        """The fields of many hashes."""
+        if self._clustered:
+            return await self._gather([functools.partial(self.fields, key) for key in keys])
+        pipeline = self._client.pipeline(transaction=False)
+        for key in keys:
+            pipeline.hgetall(key)
+        found: list[Mapping[bytes, bytes]] = await _guard(pipeline.execute())
+        return found
+
+    async def fields(self, key: str) -> Mapping[bytes, bytes]:
+        """The fields of one hash."""
+        found: Mapping[bytes, bytes] = await _guard(self._client.hgetall(key))
+        return found
+
+    async def set_field(self, key: str, field: str, value: bytes) -> None:
+        """Of one hash."""
+        await _guard(self._client.hset(key, field, value))
+
+    async def delete_fields(self, key: str, fields: Sequence[str]) -> None:
+        """Of one hash."""
+        await _guard(self._client.hdel(key, *fields))
+
+    async def take(self, key: str, value: str, seconds: int) -> bool:
+        """Set it for so long, unless it is there."""
+        return bool(await _guard(self._client.set(key, value, nx=True, ex=seconds)))
+
+    async def renew(self, key: str, value: str, seconds: int) -> None:
+        """Set it for so long."""
+        await _guard(self._client.set(key, value, ex=seconds))
+
+    async def remove(self, key: str) -> None:
+        """Forget a key."""
+        await _guard(self._client.delete(key))
+
+    async def leave(self, key: str, member: str) -> None:
+        """Take a member out of a sorted set."""
+        await _guard(self._client.zrem(key, member))
+
+    async def read(self, stream: str, after: str) -> list[tuple[str, bytes]]:
+        """The packets in a stream after this one, with their ids; waits for one, but not for long."""
+        answer = await _guard(self._reader.xread({stream: after}, count=PACKETS, block=int(BLOCK * 1000)))
+        if not answer:
+            return []
+        entries = next(iter(answer.values()))[0] if isinstance(answer, dict) else answer[0][1]
+        return [(id_.decode(), fields[b"p"]) for id_, fields in entries]
+
+    async def trim(self, stream: str, before: str) -> None:
+        """Forget the packets before this one."""
+        await _guard(self._client.xtrim(stream, minid=before, approximate=False))
+
+    async def _step(self, script: Script, key: str, arguments: Sequence[str | bytes | int]) -> Any:
+        try:
+            return await _guard(self._client.execute_command("EVALSHA", script.sha, 1, key, *arguments))
+        except _Unknown:
+            return await _guard(self._client.execute_command("EVAL", script.text, 1, key, *arguments))
+
+    async def _pipeline(
+        self, command: str, script: str, steps: Sequence[tuple[str, Sequence[str | bytes | int]]]
+    ) -> list[Any]:
+        pipeline = self._client.pipeline(transaction=False)
+        for key, arguments in steps:
+            pipeline.execute_command(command, script, 1, key, *arguments)
+        done: list[Any] = await _guard(pipeline.execute())
+        return done
+
+    async def _gather(self, calls: Sequence[Callable[[], Awaitable[Value]]]) -> list[Value]:
+        found: list[Value] = []
+        for start in range(0, len(calls), PARALLEL):
+            found += await asyncio.gather(*[call() for call in calls[start : start + PARALLEL]])
+        return found
+
+
+class _Unknown(Exception):
+    """Redis does not know this script: it has been started since."""
+
+
+async def _guard(call: Awaitable[Value]) -> Value:
+    try:
+        return await call
+    except NoScriptError as error:
+        raise _Unknown from error
+    except (RedisError, OSError, TimeoutError) as error:
+        raise RedisAway(type(error).__name__ + ": " + str(error)[:200]) from error

@@ -1,0 +1,133 @@
+"""What an operator sends to devices: to one, or to everyone that is there."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Annotated, Protocol
+
+import msgspec
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse
+from prometheus_client import Counter
+
+from network import errors, http
+from network.routing.notices import Notice, Notices
+from tidings.runtime.api_key import ApiKey
+from tidings.storage.database import Connection, Database, pages
+from tidings.storage.network import directory
+from tidings.wire import addresses, device
+
+log = logging.getLogger(__name__)
+
+ANNOUNCED = Counter("tidings_network_announcements_total", "Announcements of operators delivered or stored", ["to"])
+
+# Bytes of an announcement, as UTF-8.
+MAX_TEXT = 4096
+# Broadcasts that wait for the one before them; one more is refused.
+WAITING = 8
+# Devices that a broadcast goes to in one turn of the loop.
+TURN = 200
+
+# (an id, its text) to all devices everywhere; returns how many those are, and nodes.
+Broadcast = Callable[[str, bytes], Awaitable[tuple[int, int]]]
+
+
+class Announcement(msgspec.Struct):
+    """A request's body."""
+
+    text: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_TEXT)]
+
+
+class Attached(Protocol):
+    """Devices that are attached here."""
+
+    def attached(self) -> Iterable[str]: ...
+
+    def announce(self, frame: device.Send) -> bool: ...
+
+
+class Announcer:
+    """Announcements to the devices of this process."""
+
+    def __init__(self, router: Attached) -> None:
+        self._router = router
+
+    async def announce(self, id: str, text: bytes) -> int:
+        """To all devices that are here; how many those were."""
+        count = 0
+        for page in pages(list(dict.fromkeys(self._router.attached())), TURN):
+            for number in page:
+                count += self._router.announce(
+                    device.Send(n=0, sender=number, to=number, id=id, kind=device.ANNOUNCEMENT, body=text)
+                )
+            await asyncio.sleep(0)
+        return count
+
+    async def broadcast(self, id: str, text: bytes) -> tuple[int, int]:
+        """There is no other node."""
+        return await self.announce(id, text), 1
+
+
+class OperatorEndpoints:
+    """Announcements, for whoever has the operator's key."""
+
+    def __init__(self, database: Database, notices: Notices, broadcast: Broadcast, *, api_key: ApiKey) -> None:
+        self._database = database
+        self._notices = notices
+        self._broadcast = broadcast
+        self._api_key = api_key
+        self._turn = asyncio.Lock()
+        self._waiting = 0
+
+    def routes(self) -> APIRouter:
+        """All of them, each with its method and path."""
+        router = APIRouter(prefix="/v1/announcements")
+        router.add_api_route("", self.to_all, methods=["POST"])
+        router.add_api_route("/{number}", self.to_one, methods=["POST"])
+        return router
+
+    async def to_one(self, request: Request, number: str) -> JSONResponse:
+        """To the device of one number, now or when it is there."""
+        text = await self._read(request)
+        if not addresses.is_number(number):
+            raise errors.NotFound(f"{number!r} is no number: 7 to 15 digits")
+        notice = Notice(device.ANNOUNCEMENT, number, number, body=text)
+        with self._notices.reservations() as reservations:
+
+            async def work(connection: Connection) -> bool:
+                if not await directory.list_registered(connection, [number]):
+                    return False
+                await reservations.store(connection, [notice])
+                return True
+
+            if not await self._database.persist(work, patience=20):
+                raise errors.NotFound(f"{number} is not registered")
+        ANNOUNCED.labels("one").inc()
+        return JSONResponse({"number": number}, 202)
+
+    async def to_all(self, request: Request) -> JSONResponse:
+        """To the devices that are there now, on all nodes."""
+        text = await self._read(request)
+        if self._waiting > WAITING:
+            raise errors.Unavailable("too many broadcasts wait", retry_after=1)
+        self._waiting += 1
+        try:
+            async with self._turn:
+                devices, nodes = await self._broadcast(f"{device.ANNOUNCEMENT}.{secrets.token_hex(12)}", text)
+        finally:
+            self._waiting -= 1
+        ANNOUNCED.labels("all").inc(devices)
+        log.info("announcement.broadcast", extra={"devices": devices, "nodes": nodes})
+        return JSONResponse({"devices": devices, "nodes": nodes}, 202)
+
+    async def _read(self, request: Request) -> bytes:
+        if not self._api_key.is_given(request.headers.get("authorization", "").encode("latin-1")):
+            raise errors.Unauthorized("announcements take the key of WA_API_KEY: Authorization: Apikey …")
+        http.prove(request)
+        text = (await http.read_body(request, Announcement)).text.encode()
+        if len(text) > MAX_TEXT:
+            raise errors.TooLarge(f"a text of at most {MAX_TEXT} bytes is taken")
+        return text

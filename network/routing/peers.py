@@ -1,0 +1,32 @@
+"""What the router needs of the other nodes of its network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from network.routing.delivery_queue import Origin
+from tidings.storage.network.mailbox import Envelope
+from tidings.wire import device
+
+
+class Peers(Protocol):
+    """Other nodes, to which devices may be attached."""
+
+    def takes(self, origin: Origin, frame: device.Send, *, here: bool) -> bool:
+        """Is this envelope delivered by another node, or may it be? Its sender is answered from there then.
+
+        here: its recipient is attached here.
+        """
+        ...
+
+    def stored(self, number: str, rows: Iterable[Envelope] = ()) -> None:
+        """Something was stored for a device that is not attached here: whoever has it now looks into its mailbox.
+
+        rows: what, where the caller still has it.
+        """
+        ...
+
+    def detached(self, number: str, part: device.Partition) -> None:
+        """That device, or part of it, is not attached here any more."""
+        ...

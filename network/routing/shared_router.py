@@ -1,0 +1,117 @@
+"""Routing on one node of several: what the others deliver is left to them, and what they store is looked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from network.routing.delivery_queue import DeliveryQueue, Origin, Recipient, Transit, from_row
+from network.routing.peers import Peers
+from network.routing.router import Router
+from tidings.runtime.lru import LRU
+from tidings.storage.network import mailbox
+from tidings.wire import device
+
+# Envelopes out of the mailbox that are remembered, so that a row which was read before its notice comes is not
+# delivered twice.
+REMEMBERED = 50_000
+
+
+class SharedRouter(Router):
+    """Router whose mailboxes other nodes fill too. The queue of a device is where the device is attached.
+
+    Envelopes of another node may have lower numbers than what was delivered before they came; such a mailbox is read
+    from its start again, without what is in flight.
+    """
+
+    def __init__(self, *parts: Any, **options: Any) -> None:
+        super().__init__(*parts, **options)
+        self._peers: Peers | None = None
+        self._read: LRU[int, bool] = LRU(REMEMBERED)
+        self._reader.removing = self._writer.removing
+
+    def join(self, peers: Peers) -> None:
+        """From now on there are others."""
+        self._peers = peers
+
+    # What the others ask for.
+
+    def send(self, origin: Origin, frame: device.Send) -> None:
+        """Route one envelope, to another node if its recipient is there."""
+        if self._peers is None or not self._peers.takes(origin, frame, here=self.is_here(frame)):
+            super().send(origin, frame)
+
+    def send_here(self, origin: Origin, frame: device.Send) -> None:
+        """Deliver or store it here, wherever its recipient is."""
+        super().send(origin, frame)
+
+    def is_here(self, frame: device.Send) -> bool:
+        """Is the recipient of this envelope attached here, or that part of it which the envelope is for?"""
+        queue = self._queues.find_for(frame)
+        return queue is not None and queue.session is not None
+
+    def is_attached(self, number: str, partition: int) -> bool:
+        """Is this part of a device attached here?"""
+        return any(queue.session is not None and queue.part.partition == partition for queue in self._queues.of(number))
+
+    def expel_part(self, number: str, partition: int, reason: str) -> None:
+        """That part of a device leaves the connection it is on."""
+        for queue in self._queues.of(number):
+            if queue.session is not None and queue.part.partition == partition:
+                self._detach(queue, reason)
+
+    def look_again(self, number: str, rows: Sequence[mailbox.Envelope] = ()) -> None:
+        """Something was stored elsewhere for this number. rows: what, as far as it is known."""
+        for queue in self._queues.of(number):
+            session = queue.session
+            if session is None:
+                continue
+            own = [row for row in rows if queue.has(row.slot)]
+            if not rows or not all(self._offer(queue, session, row) for row in own):
+                queue.again = queue.backlog = True
+                self._queues.pump(queue)
+
+    def _offer(self, queue: DeliveryQueue, session: Recipient, row: mailbox.Envelope) -> bool:
+        """Deliver a row that another node has stored, unless something older may be in the mailbox."""
+        if row.seq in self._read:
+            return True
+        if queue.held or queue.draining or not self._windows.takes(queue, session):
+            return False
+        cursor = queue.cursor
+        self._queues.deliver(queue, session, from_row(row, queue))
+        queue.cursor = max(cursor, row.seq)
+        self._read.put(row.seq, True)
+        return True
+
+    # What happens here and concerns the others.
+
+    def _detach(self, queue: DeliveryQueue, reason: str) -> None:
+        part = queue.part
+        super()._detach(queue, reason)
+        if self._peers is not None:
+            self._peers.detached(queue.number, part)
+
+    def _stored(self, transits: Sequence[Transit]) -> None:
+        super()._stored(transits)
+        if self._peers is None:
+            return
+        for transit in transits:
+            if not transit.acked and self._is_away(transit.frame.to, transit.slot):
+                self._peers.stored(transit.frame.to)
+
+    def release(self, number: str, slot: int, seq: int, row: mailbox.Envelope | None = None) -> None:
+        """That transaction has ended; whoever has the device now looks for what it has stored."""
+        super().release(number, slot, seq, row)
+        if self._peers is not None and self._is_away(number, slot):
+            self._peers.stored(number, [] if row is None else [row])
+
+    def _is_away(self, number: str, slot: int) -> bool:
+        return not any(queue.session is not None and queue.has(slot) for queue in self._queues.of(number))
+
+    def _page_read(self, queue: DeliveryQueue, attachment: int, page: Sequence[mailbox.Envelope] | None) -> None:
+        super()._page_read(queue, attachment, page)
+        for row in page or ():
+            if row.seq <= queue.cursor:
+                self._read.put(row.seq, True)
+        if not queue.backlog and not queue.reading:
+            queue.read_again()

@@ -1,0 +1,212 @@
+"""Directory and router wired together, alone or with the other nodes of the network."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from network.cluster.frames import Load
+from network.cluster.membership import Membership
+from network.cluster.node import Local, Node
+from network.cluster.server import RedisAway, Server
+from network.devices.registrations import Registrations
+from network.directory.absences import Absences
+from network.directory.allowances import DeviceAllowances
+from network.directory.bundles import PreKeyBundles
+from network.directory.changes import Changes
+from network.directory.logins import Logins
+from network.directory.lookups import Lookups
+from network.directory.others import NOBODY, Others
+from network.directory.recipients import Recipients
+from network.directory.refills import Refills
+from network.errors import CannotJoin
+from network.load import LoadGauge
+from network.operator import Announcer
+from network.routing.expiry import Expiry
+from network.routing.mailbox import SqlMailbox
+from network.routing.mailboxes import Mailboxes
+from network.routing.router import Router
+from network.routing.sequence import NodeSequenceNumbers, SequenceNumbers
+from network.routing.shared_router import SharedRouter
+from network.settings import Allowances, Settings
+from tidings.runtime.clock import Clock, SystemClock
+from tidings.runtime.service import Service
+from tidings.storage.database import Database
+
+log = logging.getLogger(__name__)
+
+# Seconds that Redis has to answer at the start, and between two tries.
+START_SECONDS, RETRY_SECONDS = 10.0, 0.5
+
+
+class Directory:
+    """The room of the directory: what this process knows of registered devices."""
+
+    def __init__(self, database: Database, allowances: Allowances, clock: Clock) -> None:
+        self.allowances = DeviceAllowances(allowances, clock)
+        self.recipients = Recipients(database)
+        self.logins = Logins(database)
+        self.refills = Refills()
+        self.absences = Absences()
+        self.lookups = Lookups(database, self.absences)
+        self.bundles = PreKeyBundles(database, self.refills, self.allowances)
+        self.changes = Changes(self.recipients, self.logins)
+        self.others: Others = NOBODY
+
+    def join(self, others: Others) -> None:
+        """There are other nodes."""
+        self.others = self.bundles.others = self.changes.others = others
+
+
+class Crowd(Protocol):
+    """Connections, as far as their number tells how much there is to do."""
+
+    is_draining: bool
+
+    def __len__(self) -> int: ...
+
+
+class Routing:
+    """The router and what it stands on. With Redis it is one of several nodes.
+
+    node:        `None` when there are no others.
+    connections: of this process, once they are there.
+    """
+
+    def __init__(self, settings: Settings, database: Database, clock: Clock) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._store = SqlMailbox(database)
+        self.directory = Directory(database, settings.allowances, clock)
+        self.mailboxes = Mailboxes(self._store, settings.quotas, clock)
+        self.load = LoadGauge(self._count_handled)
+        self.connections: Crowd | None = None
+        self.node: Node | None = None
+        self._router: Router | None = None
+
+    async def open(self) -> None:
+        """Raises `CannotJoin`, and what the database raises when it is not there."""
+        settings, clock, last_seq = self._settings, self._clock, await self._store.last_seq()
+        options: dict[str, Any] = {"clock": clock, "limits": settings.limits, "ttl": settings.message_ttl}
+        stands_on = self._store, self.directory.recipients, self.mailboxes
+        if not settings.cluster.url:
+            self._router = Router(*stands_on, numbers=SequenceNumbers(clock, last_seq), **options)
+            self._announcer = Announcer(self._router)
+            return
+        server = Server(settings.cluster)
+        membership = Membership(server, settings.cluster, self.measure)
+        try:
+            await _join(server, membership)
+            # Numbers of all nodes follow the same time, whatever this one's clock is told.
+            numbers = NodeSequenceNumbers(SystemClock(), last_seq, membership.slot)
+            self.mailboxes.is_shared = True
+            self._router = router = SharedRouter(*stands_on, numbers=numbers, **options)
+            self._announcer = Announcer(router)
+            directory = self.directory
+            local = Local(router, directory.recipients, directory.logins, directory.refills, self._announcer.announce)
+            self.node = Node(server, membership, local, clock=clock, limits=settings.limits)
+        except BaseException:
+            await server.close()
+            raise
+        router.join(self.node.exchange)
+        directory.join(self.node)
+
+    @property
+    def router(self) -> Router:
+        """Of this process; it is there after `open`."""
+        assert self._router is not None
+        return self._router
+
+    def share(self, connections: Crowd, expiry: Expiry, registrations: Registrations) -> None:
+        """Let what concerns other nodes be done with them."""
+        self.connections = connections
+        if self.node is not None:
+            expiry.elsewhere = self.node.attached_elsewhere
+            self.node.tell_askers = registrations.tell_askers
+
+    def services(self) -> Sequence[Service]:
+        """In the order in which they start."""
+        return [self.load, *(self.node.services() if self.node is not None else ())]
+
+    async def close(self) -> None:
+        """Leave the other nodes."""
+        if self.node is not None:
+            await self.node.leave()
+
+    async def broadcast(self, id: str, text: bytes) -> tuple[int, int]:
+        """An announcement to all devices that are attached, everywhere; how many, and to how many nodes."""
+        return await (self.node if self.node is not None else self._announcer).broadcast(id, text)
+
+    # For whoever wants to know how this node is.
+
+    @property
+    def is_ready(self) -> bool:
+        """Is it in touch with the others, and not about to end?"""
+        in_touch = self.node is None or self.node.membership.in_touch
+        return in_touch and not (self.connections is not None and self.connections.is_draining)
+
+    def measure(self) -> Load:
+        """How much this process has to do."""
+        connections = self.connections
+        return Load(
+            name=self._settings.cluster.node,
+            load=round(self.load.load, 3),
+            lag=round(self.load.lag, 4),
+            connections=len(connections) if connections is not None else 0,
+            devices=self._router.online if self._router is not None else 0,
+            rate=round(self.load.rate, 1),
+            draining=connections is not None and connections.is_draining,
+        )
+
+    def describe(self) -> dict[str, Any]:
+        """What is not as it should be, and what there is beside this process."""
+        described: dict[str, Any] = {}
+        if self.connections is not None and self.connections.is_draining:
+            described["draining"] = True
+        if self.node is not None:
+            membership = self.node.membership
+            described["redis"] = "ok" if membership.in_touch else "away"
+            described["node"] = membership.me
+            described["nodes"] = len(membership.nodes)
+        return described
+
+    def describe_load(self) -> dict[str, Any]:
+        """Of this process, and of the others as they said it last."""
+        described = _describe(self.measure())
+        if self.node is not None:
+            loads = sorted(self.node.membership.loads.items())
+            described["nodes"] = {node: _describe(load) for node, load in loads}
+        return described
+
+    def _count_handled(self) -> int:
+        return self._router.handled if self._router is not None else 0
+
+
+def _describe(load: Load) -> dict[str, Any]:
+    return {
+        "node": load.name,
+        "draining": load.draining,
+        "load": load.load,
+        "loop_lag_seconds": load.lag,
+        "envelopes_per_second": load.rate,
+        "connections": load.connections,
+        "devices": load.devices,
+    }
+
+
+async def _join(server: Server, membership: Membership) -> None:
+    """Raises `CannotJoin`."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + START_SECONDS
+    while True:
+        try:
+            await server.open()
+            await membership.join()
+            return
+        except RedisAway as error:
+            if loop.time() > deadline:
+                raise CannotJoin(f"TIDINGS_REDIS_URL: Redis does not answer: {error}") from error
+            log.warning("redis.awaited", extra={"error": str(error)})
+        await asyncio.sleep(RETRY_SECONDS)

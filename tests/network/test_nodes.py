@@ -1,0 +1,264 @@
+"""Two nodes of one network over a Redis: a device is attached to one of them, and the other knows."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from harness import metrics
+from harness.redis_server import RedisServer
+from network.settings import Limits
+from tests.conftest import DatabaseFactory
+from tests.network.group_support import changes, make
+from tests.network.support import PATIENCE, Client, Network
+from tidings.runtime.api_key import ApiKey
+from tidings.wire import device
+
+ALICE, BOB, CAROL = "15550100001", "15550100002", "15550100003"
+KEY = ApiKey("a key of twenty chars")
+
+
+@pytest.fixture
+def database_engine() -> str:
+    return "sqlite"
+
+
+@pytest.fixture
+async def network(database_factory: DatabaseFactory, redis: RedisServer) -> AsyncIterator[Network]:
+    database = await database_factory("network")
+    network = Network(database.settings, "tcp", nodes=2, redis=redis.url)
+    yield network
+    await network.remove()
+
+
+async def health(network: Network, path: str = "/health") -> tuple[int, dict[str, object]]:
+    async with network.http.get(path) as answer:
+        return answer.status, await answer.json()
+
+
+async def redis_is(network: Network, state: str) -> None:
+    """Waits until the node says so of Redis."""
+    async with asyncio.timeout(PATIENCE):
+        while (await health(network))[1]["redis"] != state:
+            pass
+
+
+def group_send(client: Client, sender: str, group: str, id: str, epoch: int) -> int:
+    return client.send(sender, group, id, kind=device.GROUP, epoch=epoch)
+
+
+async def talk(alice: Client, bob: Client, *ids: str) -> None:
+    """Alice's envelopes reach Bob, who acknowledges them, in their order."""
+    sent = [alice.send(ALICE, BOB, id) for id in ids]
+    deliveries = await bob.deliveries(len(ids))
+    assert [delivery.id for delivery in deliveries] == list(ids)
+    bob.ack(*deliveries)
+    assert await alice.accepted(len(ids)) == sent
+
+
+async def test_envelopes_go_from_node_to_node_unstored_and_in_order(network: Network) -> None:
+    await network.start(limits=Limits(store_after=60.0))
+    await network.register(ALICE, BOB)
+    alice, bob = await network.connect(ALICE), await network.connect(BOB)
+    stored = metrics.value("tidings_network_stored_total")
+    await talk(alice, bob, *(f"m{i}" for i in range(300)))
+    bob.send(BOB, ALICE, "back")
+    (back,) = await alice.deliveries(1)
+    alice.ack(back)
+    await bob.accepted(1)
+    assert metrics.value("tidings_network_stored_total") == stored
+    # A repeated one is known where it was delivered.
+    alice.send(ALICE, BOB, "m0")
+    await alice.accepted(1)
+    await bob.nothing_came()
+
+
+async def test_a_login_at_another_node_replaces_the_attachment_and_moves_what_was_in_flight(network: Network) -> None:
+    await network.start(limits=Limits(store_after=60.0))
+    await network.register(ALICE, BOB)
+    alice, first = await network.connect(ALICE, node=0), await network.connect(BOB, node=1)
+    alice.send(ALICE, BOB, "in-flight")
+    await first.deliveries(1)
+    second = await network.connect(BOB, node=0)
+    closing = await first.next(device.Closing)
+    assert (closing.reason, closing.number) == (device.REPLACED, BOB)
+    (delivery,) = await second.deliveries(1)
+    assert delivery.id == "in-flight"
+    second.ack(delivery)
+    await alice.accepted(1)
+    await talk(alice, second, "here")
+
+
+async def test_an_older_epoch_is_refused_on_every_node(network: Network) -> None:
+    await network.start()
+    await network.register(ALICE)
+    first, second = await network.connect(node=0), await network.connect(node=1)
+    token = network.tokens[ALICE]
+    assert isinstance(await first.ask(lambda n: device.Login(n, ALICE, token, epoch=2)), device.Ok)
+    refused = await second.ask(lambda n: device.Login(n, ALICE, token, epoch=1))
+    assert isinstance(refused, device.Failed)
+    assert refused.reason == device.STALE_EPOCH
+    await first.nothing_came()
+    assert isinstance(await second.ask(lambda n: device.Login(n, ALICE, token, epoch=2)), device.Ok)
+    assert (await first.next(device.Closing)).reason == device.REPLACED
+
+
+async def test_partitions_of_one_device_may_be_attached_to_different_nodes(network: Network) -> None:
+    await network.start(limits=Limits(store_after=60.0))
+    await network.register(ALICE, BOB, CAROL)
+    parts = [await network.connect(node=0), await network.connect(node=1)]
+    for partition, client in enumerate(parts):
+        answer = await client.ask(
+            lambda n, partition=partition: device.Login(
+                n, BOB, network.tokens[BOB], partition=partition, partitions=2, layout=1
+            )
+        )
+        assert isinstance(answer, device.Ok)
+    for node in (0, 1):
+        for sender in (ALICE, CAROL):
+            client = await network.connect(sender, node=node)
+            client.send(sender, BOB, f"{sender}-{node}")
+            part = parts[device.slot_of(sender, device.MESSAGE, "") % 2]
+            (delivery,) = await part.deliveries(1)
+            assert delivery.id == f"{sender}-{node}"
+            part.ack(delivery)
+            await client.accepted(1)
+            await client.close()
+    # A higher layout ends the attachments of the lower one wherever they are.
+    whole = await network.connect(node=0)
+    assert isinstance(await whole.ask(lambda n: device.Login(n, BOB, network.tokens[BOB], layout=2)), device.Ok)
+    for client in parts:
+        assert (await client.next(device.Closing)).reason == device.REPLACED
+
+
+async def test_a_block_is_in_force_on_all_nodes_when_it_is_answered(network: Network) -> None:
+    await network.start()
+    await network.register(ALICE, BOB)
+    alice, bob = await network.connect(ALICE, node=0), await network.connect(BOB, node=0)
+    await talk(alice, bob, "before")
+    # The call goes to the other node.
+    await network.request("PUT", f"/v1/blocks/{BOB}/{ALICE}", token=network.tokens[BOB])
+    alice.send(ALICE, BOB, "after")
+    assert (await alice.next(device.Refused)).reason == device.BLOCKED
+
+
+async def test_whoever_registers_again_leaves_every_node(network: Network) -> None:
+    await network.start()
+    await network.register(ALICE)
+    alice = await network.connect(ALICE, node=0)
+    await network.register(ALICE)
+    assert (await alice.next(device.Closing)).reason == device.REPLACED
+
+
+async def test_whoever_asked_one_node_in_vain_hears_of_a_registration_at_another(network: Network) -> None:
+    await network.start()
+    await network.register(ALICE)
+    alice = await network.connect(ALICE, node=0)
+    checked = await alice.ask(lambda n: device.Check(n, ALICE, [BOB]))
+    assert checked.registered == []
+    await network.register(BOB)
+    (notice,) = await alice.deliveries(1)
+    assert (notice.kind, notice.sender) == (device.IDENTITY, BOB)
+
+
+async def test_one_time_keys_are_handed_out_once_by_all_nodes_together(network: Network) -> None:
+    await network.start()
+    await network.register(ALICE, CAROL)
+    await network.register(BOB, prekeys=6)
+    clients = [await network.connect(ALICE, node=0), await network.connect(CAROL, node=1)]
+
+    async def fetch(client: Client, number: str) -> list[int | None]:
+        answers = [await client.ask(lambda n: device.Fetch(n, number, [BOB])) for _ in range(4)]
+        return [bundle.prekey_id for answer in answers for bundle in answer.bundles]
+
+    both = await asyncio.gather(fetch(clients[0], ALICE), fetch(clients[1], CAROL))
+    given = [key for keys in both for key in keys if key is not None]
+    assert sorted(given) == [1, 2, 3, 4, 5, 6]
+
+
+async def test_copies_for_a_group_reach_members_on_other_nodes(network: Network) -> None:
+    await network.start(limits=Limits(store_after=60.0))
+    await network.register(ALICE, BOB, CAROL)
+    group = await make(network, ALICE, BOB, CAROL)
+    alice, bob = await network.connect(ALICE, node=0), await network.connect(BOB, node=1)
+    await changes(alice, 3)
+    await changes(bob, 2)
+    for i in range(10):
+        group_send(alice, ALICE, group, f"m{i}", 3)
+    await alice.accepted(10)
+    deliveries = await bob.deliveries(10)
+    assert [delivery.id for delivery in deliveries] == [f"m{i}" for i in range(10)]
+    bob.ack(*deliveries)
+    await bob.nothing_came()
+
+
+async def test_an_operator_speaks_to_one_device_and_to_all_on_all_nodes(network: Network) -> None:
+    await network.start(api_key=KEY)
+    await network.register(ALICE, BOB, CAROL)
+    clients = [await network.connect(ALICE, node=0), await network.connect(BOB, node=1)]
+    headers = {"Authorization": f"Apikey {KEY}"}
+    async with network.http.post("/v1/announcements", json={"text": "To all"}, headers=headers) as answer:
+        assert (answer.status, await answer.json()) == (202, {"devices": 2, "nodes": 2})
+    for client, number in zip(clients, (ALICE, BOB), strict=True):
+        (delivery,) = await client.deliveries(1)
+        assert (delivery.kind, delivery.sender, delivery.body) == (device.ANNOUNCEMENT, number, b"To all")
+        client.ack(delivery)
+    for number in (ALICE, CAROL):
+        url = f"/v1/announcements/{number}"
+        async with network.http.post(url, json={"text": f"To {number}"}, headers=headers) as answer:
+            assert answer.status == 202
+    # One who was there, and one who comes later.
+    for client, number in ((clients[0], ALICE), (await network.connect(CAROL), CAROL)):
+        (delivery,) = await client.deliveries(1)
+        assert delivery.body == f"To {number}".encode()
+    status, _ = await network.request("POST", "/v1/announcements", {"text": "To all"}, token="a wrong key")
+    assert status == 401
+
+
+async def test_without_redis_nodes_serve_their_own_store_the_rest_and_come_back(
+    network: Network, redis: RedisServer
+) -> None:
+    await network.start()
+    await network.register(ALICE, BOB, CAROL)
+    alice, bob = await network.connect(ALICE, node=0), await network.connect(BOB, node=1)
+    carol = await network.connect(CAROL, node=0)
+    await talk(alice, bob, "before")
+    redis.kill9()
+    try:
+        await redis_is(network, "away")
+        assert (await health(network))[0] == 200
+        assert (await health(network, "/health/ready"))[0] == 503
+        alice.send(ALICE, CAROL, "local")
+        carol.ack(*await carol.deliveries(1))
+        await alice.accepted(1)
+        alice.send(ALICE, BOB, "stored")
+        await alice.accepted(1)
+    finally:
+        redis.start()
+    # Nobody has to log in again.
+    (delivery,) = await bob.deliveries(1)
+    assert delivery.id == "stored"
+    bob.ack(delivery)
+    await redis_is(network, "ok")
+    await talk(alice, bob, "after")
+    assert (await health(network, "/health/ready"))[0] == 200
+
+
+async def test_a_node_that_stops_lets_its_devices_go_one_after_the_other(network: Network) -> None:
+    await network.start(drain=0.5)
+    await network.register(*(numbers := [f"1555010{i:04}" for i in range(5)]))
+    clients = [await network.connect(number, node=0) for number in numbers]
+    stopping = asyncio.create_task(network.nodes[0].stop())
+    loop, moments = asyncio.get_running_loop(), []
+    for closing in asyncio.as_completed([client.next(device.Closing) for client in clients]):
+        assert (await closing).reason == device.SHUTDOWN
+        moments.append(loop.time())
+    await stopping
+    assert moments[-1] - moments[0] > 0.2
+    # The other one has them now, and nothing is forwarded to the one that has gone.
+    alice, bob = await network.connect(numbers[0], node=1), await network.connect(numbers[1], node=1)
+    alice.send(numbers[0], numbers[1], "after")
+    bob.ack(*await bob.deliveries(1))
+    await alice.accepted(1)
