@@ -1,11 +1,7 @@
 # The commands of the project; `make` alone lists them.
 
 .DEFAULT_GOAL := help
-<<<<<<< HEAD
-.PHONY: help up demo migrate test check test-crash test-reliability test-galera test-security interop fuzz bench compare sbom lock clean services
-=======
-.PHONY: help up demo migrate test check test-crash test-reliability test-security test-monitoring interop fuzz bench compare sbom lock clean services
->>>>>>> a003bf1 (Every queue shows its depth, age, rates and limit; dashboards, rules and alerts whose every query a real Prometheus has answered)
+.PHONY: help up demo migrate test check test-shards test-crash test-reliability test-galera test-security test-monitoring interop fuzz bench compare sbom lock clean services
 
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -15,6 +11,9 @@ LOCK   := $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-heade
 # Kills that take long: with the crash test, not in the suite of every change.
 KILLS  := tests/system/test_group_kills.py tests/system/test_media_kills.py tests/system/test_key_rotation.py \
           tests/handset/test_group_terminal.py::test_robots_killed_while_a_group_talks_read_each_message_once
+
+# Several Coreapps with several shards, as real processes.
+SHARDS := tests/system/test_shards.py
 
 help:  ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,11 +28,7 @@ migrate: $(VENV)/.runtime  ## bring the tables of the database to this version
 	@exec $(BIN)/tidings migrate
 
 test: services  ## all tests but the long ones (under 15 minutes)
-<<<<<<< HEAD
-	@exec $(BIN)/python -m pytest -n 2 --dist loadfile --durations=10 $(KILLS:%=--deselect=%) --ignore=tests/crash --ignore=tests/reliability --ignore=tests/galera --ignore=tests/interop -o faulthandler_timeout=300
-=======
-	@exec $(BIN)/python -m pytest -n 2 --dist loadfile --durations=10 $(KILLS:%=--deselect=%) --ignore=tests/crash --ignore=tests/reliability --ignore=tests/monitoring --ignore=tests/interop -o faulthandler_timeout=300
->>>>>>> a003bf1 (Every queue shows its depth, age, rates and limit; dashboards, rules and alerts whose every query a real Prometheus has answered)
+	@exec $(BIN)/python -m pytest -n 2 --dist loadfile --durations=10 $(KILLS:%=--deselect=%) $(SHARDS:%=--ignore=%) --ignore=tests/crash --ignore=tests/reliability --ignore=tests/galera --ignore=tests/monitoring --ignore=tests/interop -o faulthandler_timeout=300
 
 check: $(VENV)/.dev  ## style, types, imports, licences, known vulnerabilities
 	@.ci/check
@@ -45,6 +40,9 @@ test-crash: services  ## kill every process under load and reconcile the ledgers
 
 test-reliability: services  ## cut the power, set clocks, take descriptors, memory and the network away (root; 15 minutes)
 	@exec $(BIN)/python -m pytest -s -o faulthandler_timeout=600 tests/reliability
+
+test-shards: services  ## four shards on two Coreapps: groups across them, hand-over, a kill (1 minute)
+	@exec $(BIN)/python -m pytest -s $(SHARDS)
 
 test-galera: services  ## a cluster of three nodes: two owners, load, a node killed, a node cut off (5 minutes)
 	@exec $(BIN)/python -m pytest -s -o faulthandler_timeout=600 tests/galera

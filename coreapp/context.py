@@ -7,6 +7,7 @@ import dataclasses
 
 from coreapp.account.own_device import OwnDevice
 from coreapp.account.prekey_pool import PreKeyPool
+from coreapp.bells import Bells
 from coreapp.callback_bodies import BodySealer
 from coreapp.capacity import JobCount
 from coreapp.config import Config
@@ -26,17 +27,23 @@ from tidings.wire.addresses import shard_of
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SharedLimits:
     """What the shards of one process do at the same time, all together: posts to the webhook, files that go up to the
-    network, and files that come down."""
+    network, and files that come down; bells: by which they wake each other."""
 
     posts: Places
     uploads: asyncio.Semaphore
     downloads: asyncio.Semaphore
+    bells: Bells
 
     @classmethod
     def of(cls, settings: Settings) -> SharedLimits:
         """Of a process with these settings; how many posts there may be is the business's to say."""
         transfers = settings.media_transfers
-        return cls(posts=Places(), uploads=asyncio.Semaphore(transfers), downloads=asyncio.Semaphore(transfers))
+        return cls(
+            posts=Places(),
+            uploads=asyncio.Semaphore(transfers),
+            downloads=asyncio.Semaphore(transfers),
+            bells=Bells(),
+        )
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import contextlib
 import secrets
@@ -38,6 +39,7 @@ class Installation:
     environment: on top of what the harness sets, for every process.
     profile:     have each process write `profile-<name>.txt` into the directory when it stops.
     data_dir:    elsewhere than in the directory, which has the logs.
+    shards:      how many; coreapps: how many share them, `coreapp`, `coreapp2` and so on.
     """
 
     def __init__(
@@ -48,6 +50,8 @@ class Installation:
         *,
         profile: bool = False,
         data_dir: Path | None = None,
+        shards: int = 1,
+        coreapps: int = 1,
     ) -> None:
         self.directory = directory
         self._profile = profile
@@ -70,6 +74,7 @@ class Installation:
             "TIDINGS_COREAPP_ADDRESS": f"127.0.0.1:{ports[2]}",
             "TIDINGS_COREAPP_METRICS_ADDRESS": f"127.0.0.1:{ports[3]}",
             "COREAPP_HOSTNAME": "coreapp",
+            "TIDINGS_SHARDS": str(shards),
             "TIDINGS_EMBEDDED": "1",
             "TIDINGS_OUTGOING_ALLOW": "127.0.0.0/8,::1",
             "TIDINGS_REENGAGEMENT_WINDOW": "0",
@@ -87,6 +92,18 @@ class Installation:
             "TIDINGS_COREAPP_METRICS_ADDRESS": f"127.0.0.1:{ports[5]}",
         }
         self.standby = Process("standby", "coreapp", standby, directory)
+        # Those that start with the first one.
+        self.more_coreapps = [self._coreapp(f"coreapp{n}") for n in range(2, coreapps + 1)]
+
+    def _coreapp(self, name: str) -> Process:
+        link, metrics = free_port(), free_port()
+        self.metrics_ports[name] = metrics
+        own = {
+            "COREAPP_HOSTNAME": name,
+            "TIDINGS_COREAPP_ADDRESS": f"127.0.0.1:{link}",
+            "TIDINGS_COREAPP_METRICS_ADDRESS": f"127.0.0.1:{metrics}",
+        }
+        return Process(name, "coreapp", {**self._environment(name), **own}, self.directory)
 
     def _environment(self, name: str) -> dict[str, str]:
         profile = {"TIDINGS_PROFILE": str(self.directory / f"profile-{name}.txt")} if self._profile else {}
@@ -102,10 +119,13 @@ class Installation:
         """Start these in order, each when the one before is ready. Raises `Ended` and `TimeoutError`."""
         for name in names:
             await self.processes[name].start(extra)
+            for process in self.more_coreapps if name == "coreapp" else ():
+                await process.start(extra)
 
     async def stop(self) -> None:
         """Stop what runs, in the reverse order."""
-        await self.standby.stop()
+        for process in (self.standby, *self.more_coreapps):
+            await process.stop()
         for name in reversed(ORDER):
             await self.processes[name].stop()
 
@@ -118,7 +138,7 @@ class Installation:
     def pids(self) -> dict[str, int]:
         """Of what runs now, the database server included."""
         found = {name: process.pid for name, process in self.processes.items()}
-        found["standby"] = self.standby.pid
+        found |= {process.name: process.pid for process in (self.standby, *self.more_coreapps)}
         found["mariadbd"] = self.mariadb.pid if self.mariadb is not None else None
         return {name: pid for name, pid in found.items() if pid is not None}
 
@@ -150,6 +170,18 @@ class Installation:
         whole, _, _ = self.robots_log.read_bytes().rpartition(b"\n")  # the last line may just be written
         lines = [decode(line) for line in whole.splitlines()]
         return [ledger.Shown(line.number, line.id, line.attempt, line.sha256) for line in lines]
+
+    def owners(self) -> dict[str, int]:
+        """How many shards each Coreapp owns now; those that nobody owns are under an empty name."""
+        with self._tables("business") as cursor:
+            cursor.execute("SELECT owner, COUNT(*) FROM shards GROUP BY owner")
+            return dict(cursor.fetchall())
+
+    async def until_owners(self, wanted: Mapping[str, int], *, seconds: float = 30.0) -> None:
+        """Wait until Coreapps own so many shards. Raises `TimeoutError`."""
+        async with asyncio.timeout(seconds):
+            while self.owners() != wanted:  # noqa: ASYNC110 (the table has to be asked)
+                await asyncio.sleep(0.02)
 
     def read_value(self, family: str, question: str) -> Any:
         """The one value that this SQL finds in a family of tables, asked past every process; `None` for no row."""

@@ -9,10 +9,11 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Sequence
+from typing import Protocol
 
 from prometheus_client import Counter
 
-from coreapp.groups import notices
+from coreapp.groups import notices, shard_notes
 from coreapp.groups.key_requests import KeyRequests
 from coreapp.groups.lost_keys import LostKeys
 from coreapp.groups.own_keys import OwnKeys
@@ -39,6 +40,12 @@ KEYS = Counter("tidings_sender_keys_received_total", "Sender keys that arrived",
 _count_key = functools.cache(KEYS.labels)
 _FROM_PEOPLE = (device.PREKEY, device.MESSAGE, device.GROUP, device.IDENTITY)
 _RECEIPTS = (device.DELIVERED, device.READ)
+
+
+class Events(Protocol):
+    """What is done with deliveries about groups."""
+
+    async def open(self, deliveries: Sequence[Deliver]) -> Arrivals: ...
 
 
 class GroupEvents:
@@ -72,7 +79,10 @@ class GroupEvents:
         messages: list[str] = []
         members: list[str] = []
         for delivery in deliveries:
-            if delivery.kind in _FROM_PEOPLE:
+            if delivery.kind in shard_notes.FOR_FIRST:
+                senders.append(delivery.sender)
+                shared_groups += self.replicas.groups_of(delivery.sender)
+            elif delivery.kind in _FROM_PEOPLE:
                 shared = self.replicas.groups_of(delivery.sender)
                 if shared or delivery.kind == device.GROUP:
                     senders.append(delivery.sender)
@@ -101,6 +111,7 @@ class Arrivals:
         self._dropped: list[tuple[str, str]] = []
         self._unread: list[UnreadGroupMessage] = []
         self._withdrawn: dict[str, list[str]] = {}
+        self._ended_notes: list[str] = []
         # For when it is on disk.
         self._unfinished: list[str] = []
         self._lacking: list[tuple[str, str]] = []
@@ -108,7 +119,8 @@ class Arrivals:
         self._late: list[str] = []
 
     def decrypt(self, delivery: Deliver, spend: e2ee.Spend) -> bytes:
-        """The plaintext of a group message. Raises `e2ee.E2EEError`; a key that is lacking will be asked for.
+        """The plaintext of a group message. Raises `e2ee.E2EEError`; a key that is lacking will be asked for. Raises
+        `KeyOnItsWay` while it may come by itself.
 
         spend: asked before more is done than nearly every message needs.
         """
@@ -116,14 +128,29 @@ class Arrivals:
         record = self._records.get(sender, {}).get(group_id)
         if not group_id:
             raise e2ee.InvalidMessage("a group message of no group")
+        awaited = self._events.requests.awaited
+        awaited.require_turn(delivery)
         try:
             plaintext = sender_keys.read(record, delivery.body, spend)
-        except (e2ee.NoSession, e2ee.TooFarAhead):
+        except (e2ee.NoSession, e2ee.TooFarAhead) as error:
+            if isinstance(error, e2ee.NoSession):
+                awaited.lacking(delivery)
             self._lacking.append((group_id, sender))
             raise
         assert record is not None
+        awaited.settled(delivery)
         self._used[group_id, sender] = record
         return plaintext
+
+    def note(self, delivery: Deliver) -> None:
+        """What another shard has left for the one that has the groups."""
+        self._ended_notes.append(delivery.id)
+        if delivery.kind == shard_notes.KEY:
+            self.take_key(delivery.sender, SenderKey(delivery.group, delivery.body))
+        elif delivery.kind == shard_notes.ASKED:
+            self.key_requested(delivery.sender, SenderKeyRequest(delivery.group))
+        else:
+            self.start_over(delivery.sender)
 
     def received(self, delivery: Deliver) -> None:
         """A message for people came in a group: unread as yet."""
@@ -232,6 +259,7 @@ class Arrivals:
             receipts=list(self.steps.changed.values()),
             unread=self._unread,
             withdrawn=self._withdrawn,
+            ended_notes=self._ended_notes,
         )
         return made or None
 

@@ -7,6 +7,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from coreapp.context import ShardContext
+from coreapp.groups.shard_notes import Notes, SentElsewhere
 from coreapp.journal import Change
 from coreapp.sending.wiring import Sending
 from coreapp.statuses.tracker import StatusTracker
@@ -18,11 +19,12 @@ from tidings.wire.ids import MessageIds
 
 @dataclasses.dataclass(slots=True)
 class KeyMessage:
-    """One message; half: of the session, when it is encrypted already."""
+    """One message; half: of the session, when it is encrypted already; elsewhere: another shard sends it."""
 
     job: Job
     content: bytes
     half: SendingHalf | None
+    elsewhere: bool = False
 
 
 class KeyMessages:
@@ -33,7 +35,14 @@ class KeyMessages:
         context: ShardContext,
         sending: Sending,
         tracker: StatusTracker,
+        *,
+        notes: Notes,
+        sent_elsewhere: SentElsewhere,
     ) -> None:
+        self._owns = context.owns
+        self._bells = context.shared.bells
+        self._notes = notes
+        self._sent_elsewhere = sent_elsewhere
         self._journal = context.journal
         self._count = context.count
         self._clock = context.clock
@@ -48,6 +57,8 @@ class KeyMessages:
         """A message, encrypted if the session is in memory. Nothing may run between this and `post`."""
         now = int(self._clock.now() * 1000)
         job = Job(self._ids.new(), self._shard, self._account, peer, State.NEW, "", b"", now)
+        if not self._owns(peer):
+            return KeyMessage(job, content, None, elsewhere=True)
         half = self._encryption.encrypt_now(job, content)
         if half is None:
             self._encryption.seal_content(job, content)
@@ -55,19 +66,23 @@ class KeyMessages:
 
     def post(self, messages: Sequence[KeyMessage], groups: GroupChanges | None = None) -> asyncio.Future[None]:
         """Commit messages to different peers, with `groups`, and send them; done when they are on disk."""
+        here = [message for message in messages if not message.elsewhere]
+        notes = [self._notes.to_send(message.job, message.content) for message in messages if message.elsewhere]
+        if notes:
+            groups = dataclasses.replace(groups or GroupChanges(self._account), notes=notes)
         committed = self._journal.put(
             Change(
                 self._account,
-                enqueued_jobs=[message.job for message in messages],
-                sending_halves=[message.half for message in messages if message.half is not None],
+                enqueued_jobs=[message.job for message in here],
+                sending_halves=[message.half for message in here if message.half is not None],
                 groups=groups,
             ),
             urgent=True,
         )
-        self._count.add(len(messages))
-        self._tracker.hold([message.job.id for message in messages])
+        self._count.add(len(here))
+        self._tracker.hold([message.job.id for message in here])
         encrypted = []
-        for message in messages:
+        for message in here:
             if message.half is None:
                 self._encryption.enqueue(message.job, message.content)
             else:
@@ -75,8 +90,14 @@ class KeyMessages:
                 encrypted.append(message.job)
 
         def done(future: asyncio.Future[None]) -> None:
-            if encrypted and not future.cancelled() and future.exception() is None:
+            if future.cancelled() or future.exception() is not None:
+                return
+            if encrypted:
                 self._transmitter.offer(encrypted)
+            if notes:
+                self._sent_elsewhere.watch(note.id for note in notes)
+                for shard in {note.shard for note in notes}:
+                    self._bells.ring(shard)
 
         committed.add_done_callback(done)
         return committed

@@ -6,6 +6,7 @@ import logging
 
 from prometheus_client import Counter
 
+from coreapp.groups.awaited_keys import AwaitedKeys
 from coreapp.groups.key_messages import KeyMessages
 from tidings.client import sender_keys
 from tidings.runtime.allowance import Allowance
@@ -22,7 +23,9 @@ REMEMBERED = 10_000  # participants; one that is forgotten is asked or answered 
 class KeyRequests:
     """The requests of one account, in both directions."""
 
-    def __init__(self, key_messages: KeyMessages, clock: Clock) -> None:
+    def __init__(self, key_messages: KeyMessages, clock: Clock, awaited: AwaitedKeys) -> None:
+        """awaited: messages whose key is not asked for yet, since it may come by itself."""
+        self.awaited = awaited
         self._key_messages = key_messages
         self._requests: Allowance[tuple[str, str]] = Allowance(
             clock, limit=1, period=sender_keys.ASK_SECONDS, remembered=REMEMBERED

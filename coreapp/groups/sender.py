@@ -11,7 +11,7 @@ import asyncio
 import bisect
 import dataclasses
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from prometheus_client import Counter
 
@@ -101,9 +101,12 @@ class GroupSender:
         """When the first of them was accepted, Unix milliseconds."""
         return min((line.waiting[0][1].created_at for line in self._lines.values() if line.waiting), default=None)
 
-    def resume(self, left: Sequence[Job], under_way: Sequence[Holder]) -> None:
-        """Know what an earlier owner left in the queue; before any of it is offered or enters the queue."""
-        ids = {job.id for job in left}
+    def resume(self, left: Sequence[Job], under_way: Sequence[Holder], elsewhere: Collection[str] = ()) -> None:
+        """Know what an earlier owner left in the queue; before any of it is offered or enters the queue.
+
+        elsewhere: ids of jobs that other shards have still to send.
+        """
+        ids = {job.id for job in left} | set(elsewhere)
         self._key_messages.update({holder.job: holder.group_id for holder in under_way if holder.job in ids})
         for job in left:
             if job.kind == group_jobs.MESSAGE:

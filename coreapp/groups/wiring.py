@@ -6,10 +6,12 @@ import dataclasses
 from collections.abc import Sequence
 
 from coreapp.context import ShardContext
-from coreapp.groups.arrivals import GroupEvents
+from coreapp.groups.arrivals import Events, GroupEvents
+from coreapp.groups.awaited_keys import AwaitedKeys
 from coreapp.groups.key_messages import KeyMessages
 from coreapp.groups.key_requests import KeyRequests
 from coreapp.groups.lost_keys import LostKeys
+from coreapp.groups.other_shards import ForwardedEvents, ForwardedLostKeys
 from coreapp.groups.own_keys import OwnKeys
 from coreapp.groups.peer_keys import PeerKeys
 from coreapp.groups.read_marks import GroupReadMarks
@@ -17,56 +19,74 @@ from coreapp.groups.receipts import GroupReceipts
 from coreapp.groups.replica import GroupReplicas
 from coreapp.groups.requests import GroupRequests
 from coreapp.groups.sender import GroupSender
+from coreapp.groups.shard_notes import Notes, SentElsewhere
 from coreapp.sending.wiring import Sending
 from coreapp.statuses.wiring import Statuses
 from tidings.client.groups import GroupApi
 from tidings.storage.business import groups, sender_keys
+from tidings.storage.business.groups import Group
 from tidings.storage.business.jobs import Job
+from tidings.storage.business.sender_keys import Holder
 
 ANSWER_SECONDS = 10.0  # that the network has for a call: a Webapp waits for it
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Groups:
-    """sender: encrypts messages to groups; requests: of Webapps; events: what arrives from groups."""
+    """sender: encrypts messages to groups; requests: of Webapps; events: what arrives from groups; notes,
+    sent_elsewhere: what other shards are to do, and have done."""
 
     replicas: GroupReplicas
     sender: GroupSender
     requests: GroupRequests
-    events: GroupEvents
+    events: Events
     read_marks: GroupReadMarks
     lost_keys: LostKeys
+    notes: Notes
+    sent_elsewhere: SentElsewhere
 
     async def close(self) -> None:
         """Leave what is under way to the next owner."""
+        await self.sent_elsewhere.close()
         await self.lost_keys.close()
         await self.sender.close()
         await self.replicas.close()
 
 
 async def wire_groups(context: ShardContext, statuses: Statuses, sending: Sending, left: Sequence[Job]) -> Groups:
-    """left: the jobs of the last owner."""
+    """Those of the first shard, and what another one leaves for it. left: the jobs of the last owner."""
     database, device, account = context.database, context.device, context.account
-    async with database.reading() as connection:
-        known = await groups.list_groups(connection, account)
-        under_way = await sender_keys.list_under_way(connection, account)
-    own = OwnKeys(database, device, [job.id for job in left])
+    known: Sequence[Group] = ()
+    under_way: Sequence[Holder] = ()
+    sent_elsewhere, notes = SentElsewhere(context), Notes(context)
+    elsewhere: set[str] = set()
+    ids = {job.id for job in left}
+    if context.lease.is_first:
+        async with database.reading() as connection:
+            known = await groups.list_groups(connection, account)
+            under_way = await sender_keys.list_under_way(connection, account)
+        elsewhere = await sent_elsewhere.still_there([holder.job for holder in under_way if holder.job not in ids])
+    own = OwnKeys(database, device, ids | elsewhere)
     await own.load([holder.group_id for holder in under_way])
     api = GroupApi(context.network, device, seconds=ANSWER_SECONDS)
     replicas = GroupReplicas(api, context.journal, known, account=account)
-    key_messages = KeyMessages(context, sending, statuses.tracker)
+    key_messages = KeyMessages(context, sending, statuses.tracker, notes=notes, sent_elsewhere=sent_elsewhere)
     sender = GroupSender(context, sending, key_messages, replicas=replicas, keys=own)
-    sender.resume(left, under_way)
+    sender.resume(left, under_way, elsewhere)
+    sent_elsewhere.tell(sender)
+    sent_elsewhere.watch(elsewhere)
     sending.encryption.encrypt_groups_with(sender)
     sending.transmitter.encrypt_groups_with(sender)
     lost_keys = LostKeys(context, replicas, own)
+    if not context.lease.is_first:
+        lost_keys = ForwardedLostKeys(context, replicas, own, notes=notes)
     events = GroupEvents(
         account=account,
         replicas=replicas,
         own=own,
         peers=PeerKeys(database, device),
         sender=sender,
-        requests=KeyRequests(key_messages, context.clock),
+        requests=KeyRequests(key_messages, context.clock, AwaitedKeys(context)),
         receipts=GroupReceipts(context, statuses.reports),
         lost_keys=lost_keys,
     )
@@ -74,7 +94,9 @@ async def wire_groups(context: ShardContext, statuses: Statuses, sending: Sendin
         replicas=replicas,
         sender=sender,
         requests=GroupRequests(api, replicas, account=account, invite_url=context.settings.invite_url),
-        events=events,
+        events=events if context.lease.is_first else ForwardedEvents(events, notes, context.shared.bells),
         read_marks=GroupReadMarks(database, sending.read_receipts, account=account),
         lost_keys=lost_keys,
+        notes=notes,
+        sent_elsewhere=sent_elsewhere,
     )

@@ -65,6 +65,8 @@ class Consequences:
         self.lost: dict[str, list[str]] = {}
         self.kept: dict[str, bytes] = {}
         self.control_messages: list[ControlMessage] = []
+        # To be tried again a little later, and not acknowledged before.
+        self.held: list[Deliver] = []
         self._waited_for: list[Undecrypted] = []
         self._counted: dict[str, Undecrypted] = {}
         self._came: list[str] = []

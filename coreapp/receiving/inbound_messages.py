@@ -7,6 +7,7 @@ import logging
 import msgspec
 
 from coreapp.context import ShardContext
+from coreapp.groups.awaited_keys import KeyOnItsWay
 from coreapp.media.downloads import Downloads
 from coreapp.peers.identities import Identities, described
 from coreapp.receiving.consequences import Consequences
@@ -63,6 +64,9 @@ class InboundMessages:
                 plaintext = consequences.arrivals.decrypt(delivery, self._decryption.spend_of(delivery.sender))
             else:
                 plaintext = self._decryption.decrypt(delivery, consequences)
+        except KeyOnItsWay:
+            consequences.held.append(delivery)
+            return
         except e2ee.DuplicateMessage:
             count(delivery, "duplicate")
             return

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from coreapp.context import ShardContext
+from coreapp.groups import shard_notes
 from coreapp.groups.wiring import Groups
 from coreapp.journal import Change
 from coreapp.media.wiring import Media
@@ -41,6 +42,7 @@ log = logging.getLogger(__name__)
 # A batch is committed as far as it has come once it has kept the event loop to itself for so long. What a hostile peer
 # makes dearest, a message far ahead in its session, is some 0.1 s more, and its work budget allows one.
 TURN_SECONDS = 0.1
+HELD_SECONDS = 0.05  # until a message whose key is on its way is tried again
 PAUSE_SECONDS = 0.02  # of others, between two such parts
 FEW_REFS = 20  # what is left of the ids in an envelope of a sender whose work budget is used up
 _MESSAGES = (device.PREKEY, device.MESSAGE, device.GROUP)
@@ -89,11 +91,13 @@ class Inbox:
             device.GROUP_CHANGED: GroupNotices(statuses.tracker).note,
             device.IDENTITY: key_changes.note,
             device.RETRY: self._send_again,
+            **dict.fromkeys(shard_notes.FOR_FIRST, _take_note),
         }
         # Bounded by the window that the network keeps for unacknowledged deliveries.
         self._batcher: Batcher[Deliver, None] = Batcher("events", self._flush, max_size=500, max_in_flight=1)
         # What batches have begun with and is not on disk yet, in the order in which it will be.
         self._in_flight: Sequence[Deliver] = ()
+        self._is_closed = False
 
     @property
     def pending(self) -> int:
@@ -108,8 +112,19 @@ class Inbox:
             del delivery.refs[FEW_REFS:]
         self._batcher.put(delivery).add_done_callback(self._handled)
 
+    def note(self, delivery: Deliver) -> asyncio.Future[None]:
+        """Take what another shard has left, in turn with what arrives."""
+        taken = self._batcher.put(delivery)
+        taken.add_done_callback(self._handled)
+        return taken
+
+    def _again(self, held: Sequence[Deliver]) -> None:
+        for delivery in () if self._is_closed else held:
+            self._batcher.put(delivery).add_done_callback(self._handled)
+
     async def close(self) -> None:
         """Finish what has arrived."""
+        self._is_closed = True
         await self._batcher.close()
 
     def _handled(self, done: asyncio.Future[None]) -> None:
@@ -164,7 +179,12 @@ class Inbox:
             self._sessions.unpin(senders)
             self._tracker.release(about)
         crashpoints.reach(crashpoints.AFTER_ROW_BEFORE_NETWORK_ACK)
-        self._context.upstream.acknowledge(deliveries[:handled])
+        done = deliveries[:handled]
+        if consequences.held:
+            waiting = {id(delivery) for delivery in consequences.held}
+            done = [delivery for delivery in done if id(delivery) not in waiting]
+            asyncio.get_running_loop().call_later(HELD_SECONDS, self._again, consequences.held)
+        self._context.upstream.acknowledge(done)
         return handled
 
     def _send_again(self, delivery: Deliver, consequences: Consequences) -> None:
@@ -233,3 +253,7 @@ class Inbox:
             for peer in over:
                 self._sessions.forget(peer)
                 self._sessions.hold(peer, committed)
+
+
+def _take_note(delivery: Deliver, consequences: Consequences) -> None:
+    consequences.arrivals.note(delivery)

@@ -15,7 +15,7 @@ from coreapp.shard.spreading import Holding
 from tidings.runtime import service
 from tidings.runtime.env import SettingsError
 from tidings.storage import outages
-from tidings.storage.business import layouts, nodes, shards
+from tidings.storage.business import layouts, nodes, shard_notes, shards
 from tidings.storage.business.layouts import Layout
 from tidings.storage.business.nodes import Member, Node, Replaced
 from tidings.storage.business.shards import Standing
@@ -29,11 +29,13 @@ PROBE_SECONDS = 0.5  # for a connection to an address that a namesake had
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Survey:
-    """The installation as the database has it. live: names of processes that can take shards, this one included."""
+    """The installation as the database has it. live: names of processes that can take shards, this one included;
+    addressed: shards that others have left something for."""
 
     standings: Sequence[Standing]
     live: frozenset[str]
     layout: Layout
+    addressed: Sequence[int]
 
     def holdings(self, me: str, *, silence: float) -> list[Holding]:
         """The shards with those of their owners who are alive; silence: seconds after which another has lost its
@@ -111,8 +113,9 @@ class Membership:
             standings = await shards.list_standings(connection)
             members = await nodes.list_members(connection)
             layout = await layouts.find(connection)
+            addressed = await shard_notes.list_addressed(connection) if len(standings) > 1 else ()
         live = list_live(members, standings, silence=self._lease_seconds)
-        return Survey(standings, live | {self._name}, layout)
+        return Survey(standings, live | {self._name}, layout, addressed)
 
     async def leave(self) -> None:
         """Not be listed any more."""

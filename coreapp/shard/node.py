@@ -168,6 +168,9 @@ class Node:
         free = {holding.shard for holding in holdings if not holding.owner}
         self._free_since = {shard: self._free_since.get(shard, now) for shard in free}
         overdue = {shard for shard, since in self._free_since.items() if now - since > HEIR_SECONDS}
+        for shard in survey.addressed:
+            if shard in self._terms:
+                self.process.shared.bells.ring(shard)
         if survey.live != self._live:
             self._live, self._settled_since = survey.live, now
         for shard in [*idle, *spreading.claims(me, holdings, survey.live, overdue=overdue)]:

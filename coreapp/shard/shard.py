@@ -19,6 +19,7 @@ from coreapp.capacity import JobCount
 from coreapp.config import ConfigSource
 from coreapp.context import ShardContext, SharedLimits
 from coreapp.garbage import GarbageCollector
+from coreapp.groups.shard_notes import NoteReader
 from coreapp.groups.wiring import Groups, wire_groups
 from coreapp.journal import Journal
 from coreapp.media.wiring import Media, wire_media
@@ -62,6 +63,7 @@ class Shard:
     receiving: Inbox
     prekey_upkeep: PreKeyUpkeep
     garbage: GarbageCollector
+    note_reader: NoteReader
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop`. Raises `LeaseLost`, or what else broke the journal; nothing is written after that."""
@@ -71,6 +73,8 @@ class Shard:
             self.garbage,
             # The number has one pool of pre-keys.
             *((self.prekey_upkeep,) if self.context.lease.is_first else ()),
+            # Alone a shard has nobody to leave it anything.
+            *((self.note_reader,) if self.context.lease.shards > 1 else ()),
             self.media.downloads,
             self.recovery.retry_requests,
             self.link,
@@ -159,7 +163,8 @@ async def _wire(context: ShardContext, link: NetworkLink, left: Sequence[jobs.Jo
     receiving = Inbox(context, webhook, statuses, peers=peers, media=media, groups=groups, recovery=recovery)
     upkeep = PreKeyUpkeep(context.database, context.lease, context.device, network=context.network, clock=context.clock)
     link.listen(sends=sending.transmitter, deliveries=receiving, prekeys_low=upkeep.low)
-    link.on_connect(groups.replicas.sync_soon)
+    if context.lease.is_first:
+        link.on_connect(groups.replicas.sync_soon)
     await webhook.queue.start(*waiting)
     accepting.jobs.resume(left)
     return Shard(
@@ -175,6 +180,7 @@ async def _wire(context: ShardContext, link: NetworkLink, left: Sequence[jobs.Jo
         receiving=receiving,
         prekey_upkeep=upkeep,
         garbage=wire_garbage(context, media),
+        note_reader=NoteReader(context, groups.notes, sending.encryption, tracker=statuses.tracker, inbox=receiving),
     )
 
 

@@ -6,11 +6,12 @@ import pytest
 import sqlalchemy as sa
 
 from tests.conftest import DatabaseFactory
-from tidings.storage.business import callbacks, jobs, media_downloads, messages, relocation, undecrypted
+from tidings.storage.business import callbacks, jobs, media_downloads, messages, relocation, shard_notes, undecrypted
 from tidings.storage.business.callbacks import Callback
 from tidings.storage.business.jobs import Job, State
 from tidings.storage.business.media_downloads import Download
 from tidings.storage.business.messages import Message, Status
+from tidings.storage.business.shard_notes import Note
 from tidings.storage.business.undecrypted import Undecrypted
 from tidings.storage.database import Connection, Database
 
@@ -47,6 +48,14 @@ async def fill(connection: Connection) -> None:
         connection,
         [Download(f"d{peer}", 0, ACCOUNT, peer, "", b"", NOW, NOW) for peer in PEERS]
         + [Download("d-of-group", 0, ACCOUNT, PEERS[1], GROUP, b"", NOW, NOW)],
+    )
+    await shard_notes.add(
+        connection,
+        [
+            Note(f"{kind}{peer}", 0, ACCOUNT, kind, peer, GROUP, b"sealed", NOW)
+            for kind in (shard_notes.SEND, "key")
+            for peer in PEERS
+        ],
     )
     await undecrypted.add(connection, [Undecrypted(f"u{peer}", 0, ACCOUNT, peer, NOW, NOW) for peer in PEERS])
 
@@ -88,6 +97,8 @@ async def test_every_row_comes_to_the_shard_of_whom_it_is_about_and_nothing_else
                 (shard, download.group_id or download.sender)
                 for download in await media_downloads.list_downloads(connection, shard, limit=1000)
             ]
+            for note in await shard_notes.list_notes(connection, shard, limit=1000):
+                assert shard == (place(note.peer) if note.kind == shard_notes.SEND else 0)
             found += [(shard, entry.sender) for entry in await undecrypted.list_all(connection, shard)]
         assert [shard for shard, _ in found] == [place(about) for _, about in found]
         assert len(found) == len(PEERS) * 3 + 2
@@ -100,7 +111,7 @@ async def test_every_row_comes_to_the_shard_of_whom_it_is_about_and_nothing_else
     assert await move_all(database) == 0
 
 
-TABLES = (jobs.table, callbacks.table, media_downloads.table, undecrypted.table)
+TABLES = (jobs.table, callbacks.table, media_downloads.table, undecrypted.table, shard_notes.table)
 
 
 def _without_shard(row: sa.Row[tuple[object, ...]]) -> dict[str, object]:

@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from operator import attrgetter
 
 from tidings.storage import merging
-from tidings.storage.business import group_messages, groups, sender_keys
+from tidings.storage.business import group_messages, groups, sender_keys, shard_notes
 from tidings.storage.business.group_messages import Receipt, UnreadGroupMessage
 from tidings.storage.business.groups import Group
 from tidings.storage.business.sender_keys import Holder, OwnKey, PeerKey
+from tidings.storage.business.shard_notes import Note
 from tidings.storage.database import Connection
 
 
@@ -75,6 +76,7 @@ class GroupChanges:
     dropped_peer_keys: (group, sender) of keys that are forgotten.
     read_messages:     ids of messages that are unread no longer.
     withdrawn:         by author, ids of messages that are unread no longer if they are that author's.
+    notes:             for other shards; ended_notes: for this one, that are done.
     """
 
     account: str
@@ -90,6 +92,8 @@ class GroupChanges:
     unread: Sequence[UnreadGroupMessage] = merging.rows(group_messages.add_unread)
     read_messages: Sequence[str] = merging.rows(group_messages.delete_unread)
     withdrawn: Mapping[str, Sequence[str]] | None = merging.mapping(_withdraw, combine=merging.joined)
+    notes: Sequence[Note] = merging.rows(shard_notes.add)
+    ended_notes: Sequence[str] = merging.rows(shard_notes.delete)
 
     def __bool__(self) -> bool:
         return any(getattr(self, field.name) for field in dataclasses.fields(self) if field.name != "account")

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage import types
 from tidings.storage.business.tables import metadata
-from tidings.storage.database import any_of, delete_listed, insert_or_update
+from tidings.storage.database import any_of, delete_listed, insert_or_update, pages
 from tidings.storage.rows import write_rows
 
 
@@ -93,6 +93,14 @@ async def list_jobs(connection: AsyncConnection, shard: int) -> Sequence[Job]:
     in_order = sa.select(table).where(table.c.shard == shard).order_by(table.c.created_at, table.c.id)
     rows = await connection.execute(in_order)
     return [Job(*row) for row in rows]
+
+
+async def list_ids(connection: AsyncConnection, ids: Collection[str]) -> Sequence[str]:
+    """Those of these jobs that are in the queue, of whichever shard."""
+    found: list[str] = []
+    for page in pages(list(ids)):
+        found += [row[0] for row in await connection.execute(sa.select(table.c.id).where(table.c.id.in_(page)))]
+    return found
 
 
 async def count(connection: AsyncConnection) -> int:

@@ -13,7 +13,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from tidings.storage.business import callbacks, jobs, media_downloads, messages, undecrypted
+from tidings.storage.business import callbacks, jobs, media_downloads, messages, shard_notes, undecrypted
 from tidings.storage.database import any_of, pages
 
 PAGE = 1000
@@ -50,6 +50,14 @@ _KINDS: Mapping[str, _Rows] = {
         "id",
         sa.case((_DOWNLOADS.c.group_id != "", _DOWNLOADS.c.group_id), else_=_DOWNLOADS.c.sender),
         _DOWNLOADS,
+        "",
+    ),
+    # What is for the owner of the groups stays with the first shard.
+    "shard_notes": _rows(
+        shard_notes.table,
+        "id",
+        sa.case((shard_notes.table.c.kind == shard_notes.SEND, shard_notes.table.c.peer), else_=""),
+        shard_notes.table,
         "",
     ),
     "undecrypted_messages": _rows(undecrypted.table, "id", undecrypted.table.c.sender, undecrypted.table, ""),

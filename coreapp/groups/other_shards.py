@@ -1,0 +1,90 @@
+"""What arrives about groups in another shard than the first: keys of participants, requests for ours, new devices.
+
+It is left for the first shard, which has the groups, in the transaction that acknowledges it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from coreapp.bells import Bells
+from coreapp.context import ShardContext
+from coreapp.groups import notices, shard_notes
+from coreapp.groups.arrivals import Arrivals, GroupEvents
+from coreapp.groups.lost_keys import LostKeys
+from coreapp.groups.own_keys import OwnKeys
+from coreapp.groups.receipts import Steps
+from coreapp.groups.replica import GroupReplicas
+from coreapp.groups.shard_notes import Notes
+from coreapp.journal import Change
+from tidings import e2ee
+from tidings.storage.business.group_changes import GroupChanges
+from tidings.storage.business.messages import Status
+from tidings.storage.business.shard_notes import Note
+from tidings.wire.content import SenderKey, SenderKeyRequest
+from tidings.wire.device import Deliver
+
+
+class ForwardedEvents:
+    """The inbound side of groups in a shard that has none."""
+
+    def __init__(self, events: GroupEvents, notes: Notes, bells: Bells) -> None:
+        """events: of a shard without groups."""
+        self._events = events
+        self._notes = notes
+        self._bells = bells
+
+    async def open(self, deliveries: Sequence[Deliver]) -> Arrivals:
+        """Nothing has to be read."""
+        return ForwardedArrivals(self._events, self._notes, self._bells)
+
+
+class ForwardedArrivals(Arrivals):
+    """What one batch leaves for the first shard. The network delivers nothing of a group here: whatever comes all the
+    same is taken for what it is not."""
+
+    def __init__(self, events: GroupEvents, notes: Notes, bells: Bells) -> None:
+        super().__init__(events, {}, Steps({}))
+        self._make = notes
+        self._bells = bells
+        self._notes: list[Note] = []
+
+    def decrypt(self, delivery: Deliver, spend: e2ee.Spend) -> bytes:
+        raise e2ee.InvalidMessage("a group message for another shard")
+
+    def take_key(self, sender: str, content: SenderKey) -> None:
+        self._notes.append(self._make.to_first(shard_notes.KEY, sender, content.group, content.distribution))
+
+    def key_requested(self, sender: str, content: SenderKeyRequest) -> None:
+        self._notes.append(self._make.to_first(shard_notes.ASKED, sender, content.group))
+
+    def start_over(self, peer: str) -> None:
+        self._notes.append(self._make.to_first(shard_notes.LOST, peer))
+
+    def changed(self, delivery: Deliver) -> notices.System | None:
+        return None
+
+    def receipt(self, delivery: Deliver, message_id: str, reached: Status) -> bool:
+        return False
+
+    def changes(self) -> GroupChanges | None:
+        made = GroupChanges(self._account, withdrawn=self._withdrawn, notes=self._notes)
+        return made or None
+
+    def committed(self) -> None:
+        if self._notes:
+            self._bells.ring(shard_notes.FIRST)
+
+
+class ForwardedLostKeys(LostKeys):
+    """Has the first shard give participants the business's keys again."""
+
+    def __init__(self, context: ShardContext, replicas: GroupReplicas, own: OwnKeys, *, notes: Notes) -> None:
+        super().__init__(context, replicas, own)
+        self._notes = notes
+        self._bells = context.shared.bells
+
+    async def give_again(self, member: str) -> None:
+        note = self._notes.to_first(shard_notes.LOST, member)
+        await self._journal.write(Change(self._account, groups=GroupChanges(self._account, notes=(note,))))
+        self._bells.ring(shard_notes.FIRST)
