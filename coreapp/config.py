@@ -1,4 +1,4 @@
-"""The application settings as they are now: read for the whole process at start, when kicked, and every few seconds."""
+"""The application settings as they are now: read for the whole process at start, when they change, and now and then."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tidings.storage.database import Connection, Database
 
 log = logging.getLogger(__name__)
 
-INTERVAL = 5.0  # seconds
+INTERVAL = 15.0  # seconds: a secret that signs comes to its end
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from tidings.runtime.env import SettingsError
 from tidings.runtime.tls import CertificateWatch
 from tidings.runtime.vitals import Vitals
 from tidings.storage import schema
-from tidings.storage.business import accounts
+from tidings.storage.business import accounts, changes
 from tidings.storage.database import Database
 from webapp import server
 from webapp.account.service import Registration
@@ -61,7 +61,8 @@ from webapp.stickerpacks.service import Stickerpacks
 from webapp.support.service import Support
 from webapp.templates.service import Templates
 from webapp.tls import ServerTLS
-from webapp.tokens import RevocationWatch, Tokens
+from webapp.tokens import RevocationUpkeep, Tokens
+from webapp.upkeep import Upkeep
 from webapp.users import wiring
 from webapp.users.passwords import Hasher
 from webapp.users.wiring import Logins
@@ -99,7 +100,7 @@ class Parts:
     app: FastAPI
     links: CoreappLinks
     tokens: Tokens
-    watch: RevocationWatch
+    upkeep: Upkeep
     logins: Logins
     templates: Templates
     hasher: Hasher
@@ -153,7 +154,7 @@ def assemble(settings: Settings, database: Database, shard_map: ShardMap, hasher
         app=app,
         links=links,
         tokens=tokens,
-        watch=RevocationWatch(tokens, clock),
+        upkeep=_upkeep(common.changes, tokens, logins, templates=templates, tls=tls, clock=clock),
         logins=logins,
         templates=templates,
         hasher=hasher,
@@ -176,13 +177,13 @@ def _common(settings: Settings, database: Database, clock: Clock) -> Common:
     contacts = share("contacts", settings.contacts_rate, settings.contacts_burst)
     leases.serve(messages, marks, contacts)
     membership = Membership(database, f"{settings.node}:{settings.address[1]}", leases.set_members)
-    changes = Watch(database)
-    changes.look(membership.look)
+    watch = Watch(database)
+    watch.look(membership.look)
     return Common(
         membership=membership,
         leases=leases,
         limits=RateLimits(messages=Limit(messages), marks=Limit(marks), contacts=Limit(contacts)),
-        changes=changes,
+        changes=watch,
     )
 
 
@@ -194,6 +195,21 @@ def _links(settings: Settings, shard_map: ShardMap, calls: exposure.LinkCalls) -
         timeout=settings.coreapp_timeout,
         calls=calls,
     )
+
+
+def _upkeep(
+    watch: Watch, tokens: Tokens, logins: Logins, *, templates: Templates, tls: ServerTLS | None, clock: Clock
+) -> Upkeep:
+    """What is kept in memory is read again when it has changed, and looked after once a minute."""
+    watch.on(changes.TOKENS, tokens.poll)
+    watch.on(changes.LOGINS, logins.guessing.poll)
+    watch.on(changes.TEMPLATES, templates.run_once)
+    chores = {"tokens": RevocationUpkeep(tokens, clock).run_once, "logins": logins.upkeep.run_once}
+    if tls is not None:
+        watch.on(changes.CERTIFICATES, tls.load)
+        # One that is made here comes to its end.
+        chores["certificate"] = tls.load
+    return Upkeep(chores)
 
 
 def _door(settings: Settings, authenticator: Authenticator, logins: Logins, *, clock: Clock) -> Door:
@@ -284,12 +300,10 @@ async def run(
             parts.app, [listener], started, door=parts.door, tls=parts.tls.context if parts.tls else None
         )
         parts.metrics.watch(http.load)
-        services: list[service.Service] = [parts.links, parts.watch, parts.logins.upkeep, parts.logins.first_start]
-        services += [parts.templates, parts.certificates]
+        services: list[service.Service] = [parts.links, parts.upkeep, parts.logins.first_start]
+        services.append(parts.certificates)
         services += [parts.common.membership, parts.common.leases, parts.common.changes]
         services.append(Vitals({"data": settings.data_dir, "media": settings.media_dir}))
-        if parts.tls is not None:
-            services.append(parts.tls)
         await service.run_services([*services, http], stop)
     finally:
         listener.close()

@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 from tidings.e2ee.installation_secrets import SecretSealer, UnreadableSecret
-from tidings.runtime import service, tls
+from tidings.runtime import tls
 from tidings.runtime.clock import Clock
 from tidings.storage.business import certificates
 from tidings.storage.database import Connection, Database
@@ -18,14 +18,9 @@ from webapp.pem import CertificateBundle, UnusablePem
 
 log = logging.getLogger(__name__)
 
-# Seconds between two looks whether a certificate was uploaded through another Webapp.
-INTERVAL = 5.0
-
 
 class ServerTLS:
-    """A service that keeps the socket's certificate what the database says. New connections get a new one at once."""
-
-    name = "tls"
+    """Keeps the socket's certificate what the database says. New connections get a new one at once."""
 
     def __init__(
         self, database: Database, account: str, *, safe: SecretSealer, names: tuple[str, ...], clock: Clock
@@ -57,13 +52,6 @@ class ServerTLS:
         self._current, self._pem = fresh, bundle.pem
         tls.EXPIRY.labels("api", "certificate").set(bundle.ends.timestamp())
         log.info("tls.certificate", extra={"names": ",".join(bundle.names)})
-
-    async def run(self, stop: asyncio.Event) -> None:
-        while not await service.wait_for(stop, INTERVAL):
-            try:
-                await self.load()
-            except Exception as error:
-                log.warning("tls.not_loaded", extra={"error": repr(error)[:200]})
 
     async def authorities(self) -> bytes:
         """Certificates that clients may trust, PEM."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import hashlib
 import logging
@@ -12,7 +11,6 @@ from typing import Any
 import jwt
 from prometheus_client import Counter
 
-from tidings.runtime import service
 from tidings.runtime.clock import Clock
 from tidings.runtime.lru import LRU
 from tidings.storage.business import tokens, users
@@ -25,8 +23,6 @@ log = logging.getLogger(__name__)
 LIFETIME = 7 * 24 * 3600  # seconds
 _ALGORITHM = "HS256"
 
-# Seconds between two looks for tokens that other Webapps revoked.
-POLL = 1.0
 # How far the clocks of two Webapps may be apart, in milliseconds, for that look to miss nothing.
 _OVERLAP = 30_000
 # Seconds after which a token that is known to be good is checked against the database again.
@@ -107,14 +103,14 @@ class Tokens:
         return None
 
     async def revoke(self, caller: Caller) -> None:
-        """End a token: here at once, in other Webapps within `POLL` seconds."""
+        """End a token: here at once, in other Webapps within a second."""
         revocation = tokens.Revocation(caller.jti, caller.expires_at * 1000, self._milliseconds())
         await self._database.persist(lambda connection: tokens.revoke(connection, revocation), patience=5.0)
         self._learn(caller.jti)
 
     def revocation_of(self, user: User) -> tokens.Revocation:
         """A revocation that ends every token of a user of this generation once it is stored: in other Webapps within
-        `POLL` seconds."""
+        a second."""
         now = self._milliseconds()
         return tokens.Revocation(mark_of(user), now + LIFETIME * 1000, now)
 
@@ -128,7 +124,10 @@ class Tokens:
         async with self._database.reading() as connection:
             revoked = await tokens.list_revoked_since(connection, self._polled_at - _OVERLAP)
         self._polled_at = started
-        return sum(self._learn(revocation.jti) for revocation in revoked)
+        new = sum(self._learn(revocation.jti) for revocation in revoked)
+        if new:
+            log.info("revocations.learnt", extra={"revocations": new})
+        return new
 
     async def sweep(self) -> int:
         """Delete revocations of tokens that have expired by themselves; returns how many."""
@@ -183,27 +182,15 @@ def _first(user: User) -> User:
     return dataclasses.replace(user, generation=0)
 
 
-class RevocationWatch:
-    """Learns what other Webapps revoked, and keeps the table of revocations short."""
-
-    name = "revocation-watch"
+class RevocationUpkeep:
+    """Keeps the table of revocations short."""
 
     def __init__(self, tokens: Tokens, clock: Clock) -> None:
         self._tokens = tokens
         self._clock = clock
         self._next_sweep = clock.monotonic()
 
-    async def run(self, stop: asyncio.Event) -> None:
-        while not await service.wait_for(stop, POLL):
-            try:
-                await self.run_once()
-            except Exception as error:
-                log.warning("revocations.not_read", extra={"error": repr(error)[:200]})
-
     async def run_once(self) -> None:
-        gone = await self._tokens.poll()
-        if gone:
-            log.info("revocations.learnt", extra={"revocations": gone})
         if self._clock.monotonic() >= self._next_sweep:
             deleted = await self._tokens.sweep()
             # A full pass leaves more to do.

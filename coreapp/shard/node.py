@@ -21,13 +21,14 @@ from coreapp.shard.open_shards import OpenShards
 from coreapp.shard.shard import Process, open_shard
 from coreapp.shard.term import Term
 from coreapp.webhook_secrets import WebhookSecrets
+from tidings.changes.watch import Watch
 from tidings.client.http import NetworkApi
 from tidings.e2ee.installation_secrets import SecretSealer
 from tidings.e2ee.master_keys import MasterKeys
 from tidings.runtime import service
 from tidings.runtime.clock import Clock
 from tidings.storage import outages
-from tidings.storage.business import shards
+from tidings.storage.business import changes, shards
 from tidings.storage.business.shards import LeaseLost
 from tidings.storage.database import Database
 
@@ -64,6 +65,9 @@ class Node:
         safe = SecretSealer(*secrets.settings_key.keys, read=secrets.settings_key.read)
         webhook_secrets = WebhookSecrets(settings.account, secrets.webhook_secret, safe)
         self.config = ConfigSource(database, settings.account, safe=safe, secrets=webhook_secrets, clock=clock)
+        self._changes = Watch(database)
+        self._changes.on(changes.SETTINGS, self.config.load)
+        self._changes.on(changes.CERTIFICATES, self.config.load)
         self.process = Process(
             settings=settings,
             database=database,
@@ -102,6 +106,7 @@ class Node:
         beside = [
             asyncio.create_task(self._membership.keep(left), name="membership"),
             asyncio.create_task(self.config.run(left), name=self.config.name),
+            asyncio.create_task(self._changes.run(left), name=self._changes.name),
         ]
         looking = asyncio.create_task(self._keep_looking(stop), name="look")
         try:

@@ -134,7 +134,7 @@ async def test_what_is_familiar_outlives_a_restart_for_90_days_from_the_last_log
 
 async def test_the_tables_stay_short(scene: Scene) -> None:
     guessing = scene.webapp()
-    upkeep = LoginUpkeep(guessing, scene.clock)
+    upkeep = LoginUpkeep(guessing)
     async with scene.database.transaction() as connection:
         now = int(scene.clock.now() * 1000)
         rows = [{"username": "admin", "origin": str(n), "seen_at": now + n} for n in range(LIMIT + 100)]

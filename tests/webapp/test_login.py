@@ -188,7 +188,7 @@ async def test_another_webapp_learns_of_a_logout_within_one_poll(api: Served, se
     ended = token(await login(api, "admin", PASSWORD))
     assert await works(other, ended)
     await api.http.post(LOGOUT, headers={"Authorization": f"Bearer {ended}"})
-    await other.parts.watch.run_once()
+    await other.parts.common.changes.run_once()
     assert not await works(other, ended)
 
 

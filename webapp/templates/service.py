@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 
-from tidings.runtime import service
 from tidings.runtime.clock import Clock
 from tidings.storage.business import templates
 from tidings.storage.business.templates import Template
@@ -20,20 +19,16 @@ from webapp.tokens import Caller
 
 log = logging.getLogger(__name__)
 
-# Seconds between two looks whether the templates have changed.
-POLL = 1.0
 
 # Of one name, by language, each language's by namespace.
 Languages = Mapping[str, Mapping[str, Template]]
 
 
 class Templates:
-    """The templates of one account, all of them in memory: what other processes change is seen within `POLL` seconds.
+    """The templates of one account, all of them in memory: what other processes change is seen within a second.
 
     A name that is not in memory is looked up at once, so a new template can be used as soon as it is made.
     """
-
-    name = "template-watch"
 
     def __init__(self, database: Database, account: str, clock: Clock) -> None:
         self._database = database
@@ -102,13 +97,6 @@ class Templates:
             raise InvalidRequest.because(NOT_FOUND, f"name: there is no template {name[:100]}")
         await self.run_once()
         log.info("template.deleted", extra={"template": name, "rows": deleted, "username": caller.username})
-
-    async def run(self, stop: asyncio.Event) -> None:
-        while not await service.wait_for(stop, POLL):
-            try:
-                await self.run_once()
-            except Exception as error:
-                log.warning("templates.not_read", extra={"error": repr(error)[:200]})
 
     async def run_once(self) -> None:
         """Look whether they have changed, and read them if so."""

@@ -62,4 +62,4 @@ def wire(
     only_login = None
     if not first.is_default_safe:
         only_login = functools.partial(OnlyLogin, start=first_start, identify=tokens.identify)
-    return Logins(users, credentials, guessing, LoginUpkeep(guessing, clock), first_start, only_login)
+    return Logins(users, credentials, guessing, LoginUpkeep(guessing), first_start, only_login)

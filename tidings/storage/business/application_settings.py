@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage import types
+from tidings.storage.business import changes
 from tidings.storage.business.tables import metadata
 from tidings.storage.database import insert_or_ignore
 
@@ -154,6 +155,7 @@ async def _write(connection: AsyncConnection, account: str, version: int, docume
     await connection.execute(
         table.update().where(table.c.account == account).values(version=version, document=document)
     )
+    await changes.note(connection, changes.SETTINGS)
 
 
 def _decode(document: str) -> ApplicationSettings:

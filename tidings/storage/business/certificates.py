@@ -7,6 +7,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage import types
+from tidings.storage.business import changes
 from tidings.storage.business.tables import metadata
 from tidings.storage.database import insert_or_ignore, insert_or_update
 
@@ -42,15 +43,18 @@ async def set_certificate(connection: AsyncConnection, account: str, kind: str, 
     """Keep the content of one kind in place of the one before."""
     statement = insert_or_update(connection, table, ("account", "kind"), ("content",))
     await connection.execute(statement, [{"account": account, "kind": kind, "content": content}])
+    await changes.note(connection, changes.CERTIFICATES)
 
 
 async def add_certificate_if_missing(connection: AsyncConnection, account: str, kind: str, content: bytes) -> None:
     """Keep the content of one kind unless there is one already."""
     statement = insert_or_ignore(connection, table)
     await connection.execute(statement, [{"account": account, "kind": kind, "content": content}])
+    await changes.note(connection, changes.CERTIFICATES)
 
 
 async def delete_certificate(connection: AsyncConnection, account: str, kind: str) -> bool:
     """Forget one kind; true when there was one."""
     deleted = await connection.execute(table.delete().where(table.c.account == account, table.c.kind == kind))
+    await changes.note(connection, changes.CERTIFICATES)
     return deleted.rowcount > 0

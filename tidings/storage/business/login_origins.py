@@ -9,6 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage import types
+from tidings.storage.business import changes
 from tidings.storage.business.tables import metadata
 from tidings.storage.database import save_rows
 
@@ -35,6 +36,7 @@ class Origin:
 async def save(connection: AsyncConnection, origin: Origin) -> None:
     """Keep one, or its later time."""
     await save_rows(connection, table, ("username", "origin"), ("seen_at",), [origin])
+    await changes.note(connection, changes.LOGINS)
 
 
 async def list_since(connection: AsyncConnection, since: int, *, limit: int) -> Sequence[Origin]:

@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage import types
+from tidings.storage.business import changes
 from tidings.storage.business.tables import metadata
 from tidings.storage.database import insert_or_ignore
 
@@ -149,3 +150,4 @@ async def _bump(connection: AsyncConnection, account: str) -> None:
     await connection.execute(
         versions.update().where(versions.c.account == account).values(version=versions.c.version + 1)
     )
+    await changes.note(connection, changes.TEMPLATES)

@@ -9,6 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage import types
+from tidings.storage.business import changes
 from tidings.storage.business.tables import metadata
 from tidings.storage.database import insert_or_ignore
 
@@ -39,6 +40,7 @@ class Revocation:
 async def revoke(connection: AsyncConnection, revocation: Revocation) -> None:
     """Revoke one token; doing it again changes nothing."""
     await connection.execute(insert_or_ignore(connection, table), [dataclasses.asdict(revocation)])
+    await changes.note(connection, changes.TOKENS)
 
 
 async def is_revoked(connection: AsyncConnection, jtis: Sequence[str]) -> bool:
