@@ -13,9 +13,11 @@ from pathlib import Path
 import hypothesis
 import psutil
 import pytest
+import sqlalchemy as sa
 
 from harness import packages
 from harness.mariadb import MariaDB
+from tests import statements
 from tidings.runtime.settings import DatabaseSettings
 from tidings.storage import schema
 from tidings.storage.database import Database
@@ -31,6 +33,21 @@ hypothesis.settings.register_profile(
     "same", derandomize=True, deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("same")
+
+
+@pytest.fixture(scope="session")
+def _watch() -> Iterator[statements.Watch]:
+    watch = statements.Watch()
+    sa.event.listen(sa.Engine, "before_cursor_execute", watch.note)
+    yield watch
+    sa.event.remove(sa.Engine, "before_cursor_execute", watch.note)
+
+
+@pytest.fixture(autouse=True)
+def _portable(_watch: statements.Watch) -> Iterator[None]:
+    """Whatever a test has executed would do on MySQL and on a cluster, too."""
+    yield
+    assert not (found := _watch.take()), "\n".join(found)
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -23,3 +24,49 @@ def noted(containing: str) -> Iterator[list[str]]:
         yield found
     finally:
         sa.event.remove(sa.Engine, "before_cursor_execute", note)
+
+
+# What a statement must not have: the reason, and a pattern. Seen on MariaDB, where all of this works.
+UNPORTABLE = {
+    "Galera locks no tables": r"\b(?:UN)?LOCK TABLES?\b|\bFLUSH\b",
+    "a shared lock is one node's, and TiDB has none": r"\bLOCK IN SHARE MODE\b|\bFOR SHARE\b",
+    "what is locked elsewhere is not skipped on a cluster, nor by MariaDB below 10.6": r"\bSKIP LOCKED\b",
+    "Galera has no distributed transactions": r"^XA\b",
+    "a table that copies another one at once has no key yet": r"^CREATE TABLE\b.*\bAS SELECT\b",
+    "only InnoDB is replicated, and transactional": r"\bENGINE ?= ?(?!InnoDB\b)\w",
+    "numbers that the database gives have gaps and no order on a cluster": r"\bLAST_INSERT_ID\b",
+    "it would hold for everybody": r"^SET (?:GLOBAL|PERSIST)\b",
+    # Alembic's own statement is made for the server that it finds.
+    "MySQL has no RETURNING": r"^(?!INSERT INTO schema_\w+ \(version_num\)).*\bRETURNING\b",
+    "MySQL replaces no table": r"\bCREATE OR REPLACE (?!VIEW\b)",
+    "MySQL knows IF EXISTS of tables, databases and users only": (
+        r"\b(?:COLUMN|INDEX|KEY|CONSTRAINT) IF (?:NOT )?EXISTS\b|^DROP INDEX IF\b|^CREATE (?:UNIQUE )?INDEX IF\b"
+    ),
+    "only MariaDB has it": r"^SET STATEMENT\b|\bSEQUENCE\b|\bROWS EXAMINED\b|\bFOR SYSTEM_TIME\b|/\*M!|\bVALUE\(",
+    "only MySQL has it": r"\bAS new\b|\bJSON_TABLE\b|->>",
+}
+_FORBIDDEN = [(reason, re.compile(pattern, re.IGNORECASE | re.DOTALL)) for reason, pattern in UNPORTABLE.items()]
+
+
+def objections(statement: str) -> list[str]:
+    """Why a statement would not do on every server and cluster that Tidings runs on."""
+    return [reason for reason, pattern in _FORBIDDEN if pattern.search(statement.strip())]
+
+
+class Watch:
+    """Every statement of this process's engines on a server, looked at once."""
+
+    def __init__(self) -> None:
+        self._seen: set[str] = set()
+        self._bad: list[str] = []
+
+    def note(self, connection: sa.Connection, cursor: Any, statement: str, *_: Any) -> None:
+        if connection.dialect.name != "mysql" or statement in self._seen:
+            return
+        self._seen.add(statement)
+        self._bad += [f"{reason}: {statement}" for reason in objections(statement)]
+
+    def take(self) -> list[str]:
+        """What there was to object to since it was asked last."""
+        found, self._bad = self._bad, []
+        return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import warnings
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
@@ -14,6 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from harness import metrics
 from harness.mariadb import MariaDB
 from harness.proxy import Proxy
+from tests import statements
 from tests.conftest import DatabaseFactory
 from tests.storage.test_database import create_things, row, stored, things
 from tests.storage.test_outages import of_mysql
@@ -272,3 +274,42 @@ async def test_an_outcome_is_unknown_only_when_a_commit_broke_off(
     with pytest.raises(Away) as away:
         await database.persist(again, patience=5.0)
     assert outages.may_be_committed(away.value)
+
+
+async def test_what_is_too_long_is_refused_and_texts_come_back_whatever_the_servers_own_mode_is(
+    server: MariaDB,
+) -> None:
+    """Managed databases cut what is too long for its column, and some take no backslash before a quote."""
+    modes = ("", "NO_BACKSLASH_ESCAPES", "ANSI_QUOTES,PIPES_AS_CONCAT")
+    for mode in modes:
+        await asyncio.to_thread(
+            execute, server, "DROP TABLE IF EXISTS moving.test_things", f"SET GLOBAL sql_mode = '{mode}'"
+        )
+        database = Database(DatabaseSettings(server.url("moving")), "business")
+        try:
+            await create_things(database)
+            text = "a\\' OR 1=1 -- \\"
+            async with database.transaction() as connection:
+                await connection.execute(things.insert(), [row("a", text)])
+            assert await stored(database) == {"a": text}
+            with pytest.raises(sa.exc.DBAPIError) as caught:
+                async with database.transaction() as connection:
+                    await connection.execute(things.insert(), [row("b" * 21)])
+            assert outages.refuses_row(caught.value)
+        finally:
+            await database.close()
+
+
+async def test_a_warning_of_the_server_costs_no_question(server: MariaDB) -> None:
+    """MySQL 8 has one for every statement that writes over rows."""
+    database = Database(DatabaseSettings(server.url("moving")), "business")
+    try:
+        with statements.noted("SHOW WARNINGS") as noted, warnings.catch_warnings():
+            warnings.simplefilter("error")
+            async with database.reading() as connection:
+                assert (await connection.exec_driver_sql("SELECT CAST('x' AS INT)")).scalar() == 0
+                said = await connection.exec_driver_sql("SHOW SESSION STATUS LIKE 'Com_show_warnings'")
+                assert said.one()[1] == "0"
+        assert not noted
+    finally:
+        await database.close()

@@ -20,6 +20,7 @@ import pytest
 import sqlalchemy as sa
 
 from harness.mariadb import MariaDB
+from tests.conftest import DatabaseFactory
 from tidings.runtime.settings import DatabaseSettings
 from tidings.storage import migration_steps, schema
 from tidings.storage.database import Database
@@ -348,3 +349,19 @@ async def test_a_migration_that_another_release_began_is_left_to_that_release(ma
         await connection.execute(sa.text("UPDATE schema_network_progress SET digest = 'other'"))
     with pytest.raises(migration_steps.ChangedMigration, match="that release"):
         await schema.upgrade(database)
+
+
+@pytest.mark.parametrize("database_engine", ["mariadb"])
+async def test_a_cluster_that_prohibits_locks_is_migrated_without(
+    database_factory: DatabaseFactory, caplog: pytest.LogCaptureFixture
+) -> None:
+    database = await database_factory("network")
+    prohibited = "SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1105, MESSAGE_TEXT = 'a cluster prohibits GET_LOCK'"
+
+    def refuse(connection: sa.Connection, cursor: Any, statement: str, parameters: Any, *_: Any) -> tuple[str, Any]:
+        return (prohibited, ()) if "GET_LOCK" in statement else (statement, parameters)
+
+    sa.event.listen(database.engine.sync_engine, "before_cursor_execute", refuse, retval=True)
+    before, after = await schema.upgrade(database)
+    assert before == after
+    assert [record.msg for record in caplog.records].count("schema.not_locked") == 1

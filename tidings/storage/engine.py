@@ -127,6 +127,10 @@ def _make_private(dialect: Any, record: Any, arguments: Sequence[Any], named: Ma
 class _Connection(aiomysql.Connection):  # type: ignore[misc]
     """The driver's, which does not go on in the clear when it was to use TLS and is offered none."""
 
+    async def show_warnings(self) -> None:
+        """Nothing, without asking. MySQL 8 warns of `VALUES()` in every statement that writes over rows, and the driver
+        would ask for the text each time; what matters is an error in our `sql_mode`."""
+
     async def _request_authentication(self) -> None:
         if self._ssl_context is not None and not self.server_capabilities & CLIENT.SSL:
             raise pymysql.err.OperationalError(

@@ -24,6 +24,8 @@ _WRITES = {"INSERT", "UPDATE", "DELETE", "REPLACE"}
 # by an earlier run.
 _NOTHING = "DO 0"
 LOCK_PATIENCE = 600.0
+# What a server says that may not lock for others' sake: `pxc_strict_mode`.
+_PROHIBITED = 1105
 
 
 class LockTimeout(Exception):
@@ -155,7 +157,7 @@ def alone(connection: sa.Connection, family: str, *, patience: float = LOCK_PATI
     # Names of locks are the server's, not the schema's, and MySQL takes 64 characters.
     name = "tidings:" + hashlib.sha256(f"{connection.engine.url.database}/{family}".encode()).hexdigest()[:40]
     deadline = time.monotonic() + patience
-    while connection.exec_driver_sql("SELECT GET_LOCK(%s, 1)", (name,)).scalar() != 1:
+    while not _get_lock(connection, name):
         if time.monotonic() > deadline:
             raise LockTimeout(f"another process has been migrating the {family} tables for {patience:.0f} s")
     try:
@@ -164,6 +166,20 @@ def alone(connection: sa.Connection, family: str, *, patience: float = LOCK_PATI
         # The lock of a connection that is lost is free.
         with contextlib.suppress(sa.exc.SQLAlchemyError):
             connection.exec_driver_sql("SELECT RELEASE_LOCK(%s)", (name,))
+
+
+def _get_lock(connection: sa.Connection, name: str) -> bool:
+    """Is the lock ours within a second? A cluster that has none (Percona's) gives it to everybody.
+
+    Two who migrate at once on a cluster hinder each other by the table of the steps: one of them ends with an error.
+    """
+    try:
+        return bool(connection.exec_driver_sql("SELECT GET_LOCK(%s, 1)", (name,)).scalar() == 1)
+    except sa.exc.DBAPIError as error:
+        if _code(error.orig) != _PROHIBITED:
+            raise
+        log.warning("schema.not_locked", extra={"error": str(error.orig)})
+        return True
 
 
 def _order_indexes(table: sa.Table, connection: sa.Connection, **_: Any) -> None:

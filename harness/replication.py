@@ -1,0 +1,125 @@
+"""A primary and its semi-synchronous replica: what was committed is on the disks of both, and they change places."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from harness.mariadb import MariaDB
+
+# Seconds that the replica may take to have what the primary has committed.
+CATCH_UP = 30.0
+# Whom a read-only server refuses: it may do everything in our schemas, and nothing else.
+USER = "tidings"
+
+
+class Pair:
+    """Two servers of which one takes what is written."""
+
+    def __init__(self, schemas: tuple[str, ...], *, flush_log: int = 1) -> None:
+        """schemas: those that `USER` may make and use."""
+        self._schemas = schemas
+        self.primary, self.replica = (
+            MariaDB(
+                flush_log=flush_log,
+                options=(
+                    f"--server-id={number}",
+                    "--log-bin=binary",
+                    "--log-slave-updates=ON",
+                    "--binlog-format=ROW",
+                    f"--sync-binlog={flush_log}",
+                    "--rpl-semi-sync-slave-enabled=ON",
+                    "--rpl-semi-sync-master-wait-point=AFTER_SYNC",
+                    "--rpl-semi-sync-master-timeout=60000",
+                ),
+            )
+            for number in (1, 2)
+        )
+
+    def start(self) -> None:
+        """Both, for the first time."""
+        self.primary.start()
+        self.replica.start()
+        self._follow()
+        grants = [f"GRANT ALL ON `{schema}`.* TO {USER}@127.0.0.1" for schema in self._schemas]
+        _execute(self.primary, f"CREATE USER {USER}@127.0.0.1", *grants)
+
+    def switch(self) -> None:
+        """The other one is the primary; the one that was lives on, with its connections, and takes nothing."""
+        _execute(self.primary, "SET GLOBAL read_only = 1")
+        self._catch_up()
+        self._promote()
+        self._follow()
+
+    def lose_primary(self) -> None:
+        """It is gone from one instruction to the next, and the replica takes its place with all that it was sent."""
+        self.primary.kill9()
+        # A second of silence, as whoever watches over them would wait.
+        time.sleep(1.0)
+        _execute(self.replica, "STOP SLAVE IO_THREAD")
+        deadline = time.monotonic() + CATCH_UP
+        while not self._has_applied_all():
+            if time.monotonic() > deadline:
+                raise TimeoutError("the replica does not apply what it was sent")
+            time.sleep(0.05)
+        self._promote()
+
+    def remove(self) -> None:
+        """Kill and forget everything."""
+        self.primary.remove()
+        self.replica.remove()
+
+    def _follow(self) -> None:
+        _execute(
+            self.replica,
+            "SET GLOBAL read_only = 1",
+            # Nobody follows it whose answer it could wait for.
+            "SET GLOBAL rpl_semi_sync_master_enabled = OFF",
+            f"CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_PORT = {self.primary.port}, MASTER_USER = 'root', "
+            "MASTER_CONNECT_RETRY = 1, MASTER_USE_GTID = slave_pos",
+            "START SLAVE",
+        )
+        _execute(self.primary, "SET GLOBAL rpl_semi_sync_master_enabled = ON")
+
+    def _promote(self) -> None:
+        _execute(self.replica, "STOP SLAVE", "RESET SLAVE ALL", "SET GLOBAL read_only = 0")
+        self.primary, self.replica = self.replica, self.primary
+
+    def _catch_up(self) -> None:
+        position = _ask(self.primary, "SELECT @@gtid_binlog_pos")["@@gtid_binlog_pos"]
+        waited = _ask(self.replica, f"SELECT MASTER_GTID_WAIT('{position}', {CATCH_UP}) AS result")
+        if waited["result"] != 0:
+            raise TimeoutError("the replica does not catch up")
+        # What was written before it followed anybody does not count as its own.
+        _execute(self.replica, "STOP SLAVE")
+
+    def _has_applied_all(self) -> bool:
+        state = _ask(self.replica, "SHOW SLAVE STATUS")
+        return bool(state["Read_Master_Log_Pos"] == state["Exec_Master_Log_Pos"])
+
+
+@contextlib.contextmanager
+def running(*schemas: str, flush_log: int = 1) -> Iterator[Pair]:
+    """A pair for the time of the block."""
+    pair = Pair(schemas, flush_log=flush_log)
+    try:
+        pair.start()
+        yield pair
+    finally:
+        pair.remove()
+
+
+def _execute(server: MariaDB, *statements: str) -> None:
+    with server.connect() as connection, connection.cursor() as cursor:
+        for statement in statements:
+            cursor.execute(statement)
+
+
+def _ask(server: MariaDB, question: str) -> dict[str, Any]:
+    with server.connect() as connection, connection.cursor() as cursor:
+        cursor.execute(question)
+        row = cursor.fetchone()
+        assert row is not None
+        return {column[0]: value for column, value in zip(cursor.description, row, strict=True)}
