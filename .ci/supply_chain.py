@@ -46,6 +46,8 @@ SPDX_OF = {
     "Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0",
     "Python Software Foundation License": "PSF-2.0",
 }
+# The same, of those that say it in another place.
+SAID = {"3-Clause BSD License": "BSD-3-Clause"}
 # Looked up by hand: of packages that are not installed everywhere.
 OTHERS = {"async-timeout": "Apache-2.0", "colorama": "BSD-3-Clause"}
 FIRST_LINE = re.compile(r"([A-Za-z0-9._-]+)==([^\s;\\]+)")
@@ -189,6 +191,8 @@ def licence_of(name: str) -> str:
     said = (metadata.get("License") or "").strip()
     if said in PERMITTED:
         return str(said)
+    if said in SAID:
+        return SAID[said]
     classifiers = [line.rpartition("::")[2].strip() for line in metadata.get_all("Classifier") or ()]
     return " OR ".join(SPDX_OF[line] for line in classifiers if line in SPDX_OF)
 

@@ -15,7 +15,8 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
-from tidings.runtime import crashpoints, log, private_files, sampling, service
+from tidings import __version__
+from tidings.runtime import crashpoints, log, private_files, sampling, service, tracing
 from tidings.runtime.settings import LogSettings, ProcessSettings
 
 try:
@@ -64,7 +65,7 @@ def run(
         if way.is_open:
             logger.warning("plaintext.allowed", extra={"part": way.part, "address": way.variable, "host": way.host})
     crashpoints.arm(os.environ.get("TIDINGS_CRASH_AT"))
-    with sampling.profiling(settings.profile):
+    with sampling.profiling(settings.profile), tracing.kept(name, __version__, wanted=settings.traces):
         run_loop(_serve(name, settings, serve, options.ready_fd))
     return 0
 

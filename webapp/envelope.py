@@ -11,6 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from tidings.runtime.tracing import TRACES, Kind, Span
 from tidings.storage import outages
 from tidings.storage.database import DatabaseError
 from tidings.wire.codes import INVALID_REQUEST
@@ -31,6 +32,9 @@ log = logging.getLogger(__name__)
 _SANE_ID = re.compile(rb"[A-Za-z0-9_.:-]{1,64}")
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 _SLASHES = re.compile(r"//+")
+MAX_TRACEPARENT = 64
+# Asked for by machines, every few seconds: not traced.
+_MONITORED = frozenset(("/", "/metrics", "/v1/metrics", "/v1/health"))
 _NO_CACHE = (b"cache-control", b"no-cache, private")
 
 
@@ -60,12 +64,13 @@ class Envelope:
             state["without_body"] = True
             scope, send = {**scope, "method": "GET"}, _without_body(send)
         added = (_NO_CACHE, (b"x-request-id", request_id.encode()))
-        started = False
+        started, status = False, 500
+        span = _begin_span(scope, request_id) if TRACES.tracer is not None else None
 
         async def send_with_headers(message: Message) -> None:
-            nonlocal started
+            nonlocal started, status
             if message["type"] == "http.response.start":
-                started = True
+                started, status = True, message["status"]
                 message["headers"].extend(added)
             await send(message)
 
@@ -82,6 +87,29 @@ class Envelope:
             await as_answer(error, request_id)(scope, receive, send_with_headers)
         finally:
             self._running -= 1
+            if span is not None:
+                _end_span(span, scope, status)
+
+
+def _begin_span(scope: Scope, request_id: str) -> Span | None:
+    """Of a trace that the caller has begun, or a new one; what is called by this request goes on with it."""
+    tracer = TRACES.tracer
+    if scope["path"] in _MONITORED:
+        return None
+    given = headers.find(scope, b"traceparent") or b""
+    attributes = {"http.request.method": scope["method"], "tidings.request_id": request_id}
+    parent = given.decode("ascii", "replace") if len(given) <= MAX_TRACEPARENT else ""
+    span = tracer.start(scope["method"], parent, kind=Kind.SERVER, attributes=attributes) if tracer else None
+    if span is not None:
+        scope["state"]["traceparent"] = span.traceparent
+    return span
+
+
+def _end_span(span: Span, scope: Scope, status: int) -> None:
+    route = getattr(scope.get("route"), "path", "")
+    attributes = {"http.response.status_code": status, **({"http.route": route} if route else {})}
+    error = f"HTTP {status}" if status >= 500 else ""
+    span.end(name=f"{scope['method']} {route}".strip(), error=error, attributes=attributes)
 
 
 def _without_body(send: Send) -> Send:

@@ -25,7 +25,8 @@ from coreapp.sending.wiring import Sending
 from coreapp.statuses.wiring import Statuses
 from coreapp.webhook.status_delay import StatusDelay
 from tidings import e2ee
-from tidings.runtime import crashpoints
+from tidings.runtime import crashpoints, tracing
+from tidings.runtime.tracing import Kind
 from tidings.storage.business.jobs import Job, State
 from tidings.storage.business.messages import Message, Status
 from tidings.storage.business.sessions import SendingHalf
@@ -115,6 +116,25 @@ class JobQueue:
 
         Where the session is in memory the message is committed already encrypted: one commit for both.
         """
+        if question.traceparent:
+            return await self._accept_traced(question)
+        return await self._accept_once(question)
+
+    async def _accept_traced(self, question: core.AcceptMessage) -> str:
+        attributes = {"tidings.request_id": question.request_id, "tidings.shard": str(self._shard)}
+        span = tracing.start("message.accept", question.traceparent, kind=Kind.CONSUMER, attributes=attributes)
+        if span is None:
+            return await self._accept_once(question)
+        question.traceparent = span.traceparent
+        error, message_id = "not accepted", ""
+        try:
+            message_id = await self._accept_once(question)
+            error = ""
+            return message_id
+        finally:
+            span.end(error=error, attributes={"tidings.message_id": message_id})
+
+    async def _accept_once(self, question: core.AcceptMessage) -> str:
         if question.idempotency_key:
             return await self._keys.once(question, lambda: self._accept(question))
         return await self._accept(question)
@@ -127,6 +147,8 @@ class JobQueue:
         self._count.add(len(jobs))
         unreadable = []
         for job in jobs:
+            if job.traceparent:
+                self._tracker.trace(job.id, job.traceparent)
             if job.state == State.ENCRYPTED:
                 self._transmitter.offer((job,), inherited=True)
                 continue
@@ -166,6 +188,7 @@ class JobQueue:
             b"",
             message.created_at,
             question.request_id,
+            question.traceparent,
         )
         ready = self._preparation.ready(question.to, question.content, has_media=question.has_media)
         half = self._encryption.encrypt_now(job, ready) if ready is not None else None
@@ -247,6 +270,8 @@ class JobQueue:
         self._tracker.remember(
             message_id, question.to, Status.ACCEPTED, question.kind, question.request_id, question.category
         )
+        if question.traceparent:
+            self._tracker.trace(message_id, question.traceparent)
 
     def _message(self, question: core.AcceptMessage, status: Status) -> Message:
         message_id = question.id or self._ids.new()

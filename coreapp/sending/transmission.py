@@ -20,7 +20,8 @@ from coreapp.journal import Change
 from coreapp.sending import group_jobs
 from coreapp.statuses.reports import Reached
 from coreapp.statuses.wiring import Statuses
-from tidings.runtime import crashpoints
+from tidings.runtime import crashpoints, tracing
+from tidings.runtime.tracing import Kind, Span
 from tidings.storage.business.jobs import Job
 from tidings.storage.business.messages import Status
 from tidings.wire import codes, device, ids
@@ -94,6 +95,8 @@ class Transmitter:
         self._accepted = SENT.labels("accepted")
         # Jobs that were answered, or withdrawn.
         self.left = 0
+        # Of jobs that were sent and have no answer, and are traced.
+        self._spans: dict[str, Span] = {}
 
     @property
     def unanswered(self) -> int:
@@ -159,7 +162,7 @@ class Transmitter:
                 asyncio.get_running_loop().call_later(RETRY_SECONDS, self._again)
             self._refused.add(envelope_id)
             return
-        job = self._answered(envelope_id)
+        job = self._answered(envelope_id, reason)
         assert job is not None
         if reason == device.STALE_GROUP and self._groups is not None:
             self._groups.returned(job)
@@ -224,7 +227,7 @@ class Transmitter:
         if self._groups is not None:
             self._groups.finished(finished)
 
-    def _answered(self, message_id: str) -> Job | None:
+    def _answered(self, message_id: str, refusal: str = "") -> Job | None:
         job = self._unanswered.pop(message_id, None)
         if job is not None:
             self.left += 1
@@ -233,6 +236,8 @@ class Transmitter:
             else:
                 self._unanswered_bytes -= len(job.body)
             self._refused.discard(message_id)
+            if self._spans and (span := self._spans.pop(message_id, None)) is not None:
+                span.end(error=refusal)
         return job
 
     def _again(self) -> None:
@@ -272,6 +277,16 @@ class Transmitter:
             )
         else:
             refs = [ids.message_of(job.id)] if ids.is_repetition(job.id) else []
-            self._upstream.send(
-                device.Send(0, self._account, job.peer, job.id, job.kind, job.body, refs, trace=job.request_id)
-            )
+            trace = self._trace(job) if job.traceparent else job.request_id
+            self._upstream.send(device.Send(0, self._account, job.peer, job.id, job.kind, job.body, refs, trace=trace))
+
+    def _trace(self, job: Job) -> str:
+        """What the network sees of the trace: the span that ends with its answer, however often this is sent."""
+        span = self._spans.get(job.id)
+        if span is None:
+            attributes = {"tidings.message_id": job.id, "tidings.request_id": job.request_id}
+            span = tracing.start("message.send", job.traceparent, kind=Kind.PRODUCER, attributes=attributes)
+            if span is None:
+                return job.traceparent
+            self._spans[job.id] = span
+        return span.traceparent

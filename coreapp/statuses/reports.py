@@ -11,6 +11,7 @@ from coreapp.conversations import Conversation, conversation_of, origin_of
 from coreapp.statuses.tracker import StatusTracker
 from coreapp.webhook import bodies
 from coreapp.webhook.wiring import Webhook
+from tidings.runtime.tracing import TRACES
 from tidings.storage.business.callbacks import Callback
 from tidings.storage.business.messages import Status
 from tidings.wire import addresses, ids
@@ -73,9 +74,12 @@ class StatusReports:
         due_at = self._delay.due_at(message_id, now)
         request_id = self._tracker.request_id(message_id)
         recipient = self._tracker.peer(message_id) or ""
-        return self._rows.make(
+        made = self._rows.make(
             message_id, "status_change", body, recipient=recipient, request_id=request_id, at=now, due_at=due_at
         )
+        if TRACES.tracer is not None:
+            made.traceparent = self._tracker.traceparent(message_id)
+        return made
 
     def _conversation_of(
         self, message_id: str, peer: str, kind: str, step: Status, accepted_at: float

@@ -28,10 +28,10 @@ def steps_between(current: Status, reached: Status) -> Sequence[Status]:
 class _Entry(pinned.Entry):
     """What is known of one message; peer: empty while nothing is."""
 
-    __slots__ = ("category", "kind", "peer", "request_id", "status")
+    __slots__ = ("category", "kind", "peer", "request_id", "status", "traceparent")
 
     def __init__(self) -> None:
-        self.peer = self.kind = self.request_id = self.category = ""
+        self.peer = self.kind = self.request_id = self.category = self.traceparent = ""
         self.status = Status.RECEIVED
 
     def is_known(self) -> bool:
@@ -71,6 +71,10 @@ class StatusTracker:
         held.peer, held.status, held.kind = peer, status, sys.intern(kind)
         held.request_id, held.category = request_id, sys.intern(category)
 
+    def trace(self, message_id: str, traceparent: str) -> None:
+        """The trace that a message is in, which must be held; not on disk with it, so forgotten with the rest."""
+        self._held[message_id].traceparent = traceparent
+
     def load(self, rows: Iterable[Progress]) -> None:
         """Take over what the database says of messages that are held, and of which nothing was known."""
         for row in rows:
@@ -100,6 +104,10 @@ class StatusTracker:
     def request_id(self, message_id: str) -> str:
         """The request that a message, which must be held, was made by; empty for none."""
         return self._held[message_id].request_id
+
+    def traceparent(self, message_id: str) -> str:
+        """The trace that a message, which must be held, is in; empty for none."""
+        return self._held[message_id].traceparent
 
     def advance(self, message_id: str, reached: Status) -> Sequence[Status]:
         """Note that a message, which must be held, reached a status; returns the statuses to report.

@@ -17,9 +17,10 @@ from coreapp.webhook import retry
 from coreapp.webhook.poster import Poster
 from coreapp.webhook.queue import CallbackQueue
 from coreapp.webhook.target import Target
-from tidings.runtime import crashpoints
+from tidings.runtime import crashpoints, tracing
 from tidings.runtime.batcher import BatcherClosed, BatcherFull
 from tidings.runtime.clock import Clock
+from tidings.runtime.tracing import Kind
 from tidings.storage.business.callbacks import Callback
 
 log = logging.getLogger(__name__)
@@ -137,6 +138,12 @@ class Deliveries:
         headers = signature.headers(target.keys, callback.event_id, int(now), callback.body)
         if callback.request_id:
             headers["X-Request-ID"] = callback.request_id
+        span = None
+        if callback.traceparent:
+            attributes = {"tidings.event_id": callback.event_id, "tidings.message_id": callback.subject}
+            span = tracing.start("webhook.post", callback.traceparent, kind=Kind.CLIENT, attributes=attributes)
+        if span is not None:
+            headers["traceparent"] = span.traceparent
         started = time.perf_counter()
         status: int | None = None
         error = ""
@@ -144,6 +151,9 @@ class Deliveries:
             status = await self._poster.post(target.url, headers, callback.body)
         except (TimeoutError, OSError, ValueError) as failure:
             error = f"{type(failure).__name__}: {failure}"
+        finally:
+            if span is not None:
+                span.end(error=error[:255], attributes={"http.response.status_code": status or 0})
         self._settle(callback, target, now, status, error, (time.perf_counter() - started) * 1000)
 
     def _settle(

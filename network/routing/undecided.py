@@ -6,8 +6,10 @@ from prometheus_client import Counter
 
 from network.routing.delivery_queue import Origin, Transit
 from network.settings import Limits
+from tidings.runtime import tracing
 from tidings.runtime.lru import LRU
 from tidings.runtime.queues import QUEUES
+from tidings.runtime.tracing import TRACES, Kind, Span
 from tidings.wire import device
 
 REPEATED = Counter("tidings_network_repeated_total", "Envelopes that a sender sent again and that were dropped")
@@ -28,6 +30,8 @@ class Undecided:
         self._bytes = 0
         self._decided: LRU[tuple[str, str], bool] = LRU(limits.remembered)
         self._through = QUEUES.join("undecided", self)
+        # Of those that are traced: until they are decided.
+        self._spans: dict[tuple[str, str], Span] = {}
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -64,6 +68,8 @@ class Undecided:
     def add(self, transit: Transit) -> None:
         """Its sender waits from now on."""
         self._waiting[transit.frame.sender, transit.frame.id] = transit
+        if TRACES.tracer is not None and tracing.is_context(transit.frame.trace):
+            self._begin_span(transit.frame)
         self._bytes += len(transit.frame.body)
 
     def accept(self, transit: Transit) -> None:
@@ -76,16 +82,29 @@ class Undecided:
 
     def refuse(self, transit: Transit, reason: str, detail: str) -> None:
         """It cannot be taken after all. Nothing happens when it is decided already."""
-        if self._forget(transit):
+        if self._forget(transit, reason):
             REFUSED.labels(reason).inc()
             if transit.origin is not None:
                 transit.origin.refused(transit.n, reason, detail)
                 transit.origin = None
 
-    def _forget(self, transit: Transit) -> bool:
+    def _begin_span(self, frame: device.Deliver) -> None:
+        attributes = {"tidings.message_id": frame.id, "tidings.kind": frame.kind}
+        span = tracing.start("envelope.route", frame.trace, kind=Kind.CONSUMER, attributes=attributes)
+        if span is not None:
+            self._spans[frame.sender, frame.id] = span
+
+    def _end_span(self, frame: device.Deliver, refusal: str) -> None:
+        span = self._spans.pop((frame.sender, frame.id), None)
+        if span is not None:
+            span.end(error=refusal)
+
+    def _forget(self, transit: Transit, refusal: str = "") -> bool:
         if self._waiting.pop((transit.frame.sender, transit.frame.id), None) is None:
             return False
         self._through.left += 1
+        if self._spans:
+            self._end_span(transit.frame, refusal)
         self._bytes -= len(transit.frame.body)
         transit.frame.body = b""
         return True

@@ -113,5 +113,7 @@ def configure(
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     for chatty in ("aiosqlite", "alembic", "asyncio", "httpx", "httpcore", "websockets", "uvicorn.access"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
+    # It warns of each try to reach a receiver that is away, and says at the end what was lost.
+    logging.getLogger("opentelemetry").setLevel(logging.ERROR)
     # It warns of each malformed form, which its sender hears of, too.
     logging.getLogger("python_multipart").setLevel(logging.ERROR)

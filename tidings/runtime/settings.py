@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl, quote, urlencode
 import pydantic
 from pydantic import PlainValidator
 
-from tidings.runtime import env, exposure, private_files, strangers
+from tidings.runtime import env, exposure, private_files, strangers, tracing
 from tidings.runtime.tls import TlsFiles
 
 DEFAULT_NUMBER = "15550000000"
@@ -220,7 +220,9 @@ class ProcessSettings(InstallationSettings):
 
     embedded: bring the tables up to date at start instead of refusing to start.
     profile:  where a profile of the process is written; empty for none.
+    traces:   export traces, as OpenTelemetry's own variables say.
     """
 
     embedded: env.Flag = env.variable("TIDINGS_EMBEDDED", False)
     profile: str = env.variable("TIDINGS_PROFILE", shown=False)
+    traces: tracing.Wanted = env.MADE

@@ -44,6 +44,7 @@ class AcceptMessage(Frame, tag="accept_message"):
     id:              that the message is to have, made by the Webapp; empty leaves it to the Coreapp.
     repeated:        this was asked before, under the same id, and no answer came: it is answered as the first time if
                      that was done, by whoever owns the shard now.
+    traceparent:     W3C's context of the trace that the request is in; empty for none.
     """
 
     account: str
@@ -58,6 +59,7 @@ class AcceptMessage(Frame, tag="accept_message"):
     category: str = ""
     id: str = ""
     repeated: bool = False
+    traceparent: str = ""
 
 
 class GetIdentity(Frame, tag="get_identity"):

@@ -40,7 +40,9 @@ async def send_message(request: Request) -> Response:
     message = schemas.read(body)
     key = idempotency.key_of(request)
     fingerprint = idempotency.fingerprint_of(body) if key else b""
-    sent = await find(request, Messages).send(caller, message, Origin(request.state.request_id, key, fingerprint))
+    state = request.scope["state"]
+    origin = Origin(state["request_id"], key, fingerprint, state.get("traceparent", ""))
+    sent = await find(request, Messages).send(caller, message, origin)
     payload: dict[str, Any] = {"messages": [{"id": sent.id}]}
     if sent.wa_id:
         payload["contacts"] = [{"input": message.to, "wa_id": sent.wa_id}]

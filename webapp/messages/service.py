@@ -55,11 +55,15 @@ class SentMessage:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Origin:
-    """The request that a message comes from; fingerprint: of its body, when it has an idempotency key."""
+    """The request that a message comes from.
+
+    fingerprint: of its body, when it has an idempotency key; traceparent: of its trace, empty for none.
+    """
 
     request_id: str
     key: str = ""
     fingerprint: bytes = b""
+    traceparent: str = ""
 
 
 class Messages:
@@ -116,6 +120,7 @@ class Messages:
                 fingerprint=origin.fingerprint,
                 category=category,
                 id=message_id,
+                traceparent=origin.traceparent,
             )
 
         def make_again(n: int) -> core.AcceptMessage:

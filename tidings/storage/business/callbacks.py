@@ -69,6 +69,7 @@ class Callback:
     volatile: bool = False  # in memory only: `callback_persist` is off
     author: str = ""  # in memory only: void unless its subject is a message of this recipient; empty for always valid
     recipient: str = ""  # in memory only: whose message it is about, or whose doing; empty where that is not known
+    traceparent: str = ""  # in memory only: of the trace that its message is in
 
     @property
     def event_id(self) -> str:

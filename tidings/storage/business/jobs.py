@@ -38,13 +38,17 @@ table = sa.Table(
     sa.Column("body", types.blob(), nullable=False),
     sa.Column("created_at", types.milliseconds(), nullable=False),
     sa.Column("request_id", types.key(64), nullable=False),
+    sa.Column("traceparent", types.key(64), nullable=False, server_default=""),
     mysql_engine="InnoDB",
 )
 
 
 @dataclasses.dataclass(slots=True)
 class Job:
-    """One message to send. id: the message's; kind: of the envelope (`prekey`, `message`), empty while `NEW`."""
+    """One message to send. id: the message's; kind: of the envelope (`prekey`, `message`), empty while `NEW`.
+
+    traceparent: of the trace that its acceptance is in, empty for none.
+    """
 
     id: str
     shard: int
@@ -55,6 +59,7 @@ class Job:
     body: bytes
     created_at: int
     request_id: str = ""
+    traceparent: str = ""
 
 
 _FINISH = table.delete().where(table.c.id.in_(any_of("ids")))
@@ -77,6 +82,7 @@ async def enqueue(connection: AsyncConnection, jobs: Sequence[Job]) -> None:
                     "body": j.body,
                     "created_at": j.created_at,
                     "request_id": j.request_id,
+                    "traceparent": j.traceparent,
                 }
                 for j in jobs
             ],

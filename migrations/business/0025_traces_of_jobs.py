@@ -1,0 +1,13 @@
+"""The trace that a message belongs to goes on in whichever process sends it."""
+
+import sqlalchemy as sa
+from alembic import op
+
+from tidings.storage import types
+
+revision = "0025"
+down_revision = "0024"
+
+
+def upgrade() -> None:
+    op.add_column("jobs", sa.Column("traceparent", types.key(64), nullable=False, server_default=""))
