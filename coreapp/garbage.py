@@ -149,15 +149,9 @@ def old_rows(
     async def dead(connection: Connection, before: int, limit: int) -> int:
         return await callbacks.delete_dead_before(connection, shard, before, limit)
 
-    async def replays(connection: Connection, before: int, limit: int) -> int:
-        return await callback_replays.delete_before(connection, shard, before, limit)
-
-    async def purges(connection: Connection, before: int, limit: int) -> int:
-        return await callback_purges.delete_before(connection, shard, before, limit)
-
     made = {
-        REPLAYS: collector(REPLAYS, replays, AUDIT_DAYS * DAY_MS),
-        PURGES: collector(PURGES, purges, AUDIT_DAYS * DAY_MS),
+        REPLAYS: collector(REPLAYS, callback_replays.delete_before, AUDIT_DAYS * DAY_MS),
+        PURGES: collector(PURGES, callback_purges.delete_before, AUDIT_DAYS * DAY_MS),
         KEYS: collector(KEYS, idempotency.delete_older, idempotency.LIFETIME_MS),
         UNREAD: collector(UNREAD, unread, unread_days * DAY_MS),
         GROUP_UNREAD: collector(GROUP_UNREAD, group_unread, unread_days * DAY_MS),

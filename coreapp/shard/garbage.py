@@ -7,8 +7,6 @@ from coreapp.garbage import (
     DEAD_CALLBACKS,
     MEDIA,
     MESSAGE,
-    PURGES,
-    REPLAYS,
     UNUSED_MEDIA,
     Collector,
     GarbageCollector,
@@ -18,8 +16,8 @@ from coreapp.garbage import (
 from coreapp.media.wiring import Media
 from coreapp.recovery.collector import KEPT, KeptCollector
 
-# The others look through tables that belong to all shards.
-OF_EACH_SHARD = (DEAD_CALLBACKS, REPLAYS, PURGES)
+# The others look through tables that belong to all shards, some of which may be no more.
+OF_EACH_SHARD = (DEAD_CALLBACKS,)
 
 
 def wire_garbage(context: ShardContext, media: Media) -> GarbageCollector:

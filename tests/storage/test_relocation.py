@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
+
 import pytest
 import sqlalchemy as sa
 
 from tests.conftest import DatabaseFactory
+from tidings.storage import business
 from tidings.storage.business import callbacks, jobs, media_downloads, messages, relocation, shard_notes, undecrypted
 from tidings.storage.business.callbacks import Callback
 from tidings.storage.business.jobs import Job, State
 from tidings.storage.business.media_downloads import Download
 from tidings.storage.business.messages import Message, Status
 from tidings.storage.business.shard_notes import Note
+from tidings.storage.business.tables import metadata
 from tidings.storage.business.undecrypted import Undecrypted
 from tidings.storage.database import Connection, Database
 
@@ -109,6 +114,15 @@ async def test_every_row_comes_to_the_shard_of_whom_it_is_about_and_nothing_else
     assert moved == strays > 200
     # Whoever begins once more, after a kill say, finds everything in its place.
     assert await move_all(database) == 0
+
+
+def test_every_table_whose_rows_wait_for_a_shard_is_moved() -> None:
+    for found in pkgutil.iter_modules(business.__path__, f"{business.__name__}."):
+        importlib.import_module(found.name)
+    of_shards = {table.name for table in metadata.tables.values() if "shard" in table.c}
+    # These say who did something, and when.
+    history = {"callback_purges", "callback_replays", "messages", "shard_leases"}
+    assert of_shards == {*relocation.KINDS, *history, "shards"}
 
 
 TABLES = (jobs.table, callbacks.table, media_downloads.table, undecrypted.table, shard_notes.table)

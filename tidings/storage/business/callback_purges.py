@@ -67,10 +67,10 @@ async def list_after(connection: AsyncConnection, after: tuple[int, int], limit:
     return [Purge(*row) for row in await connection.execute(query)]
 
 
-async def delete_before(connection: AsyncConnection, shard: int, before: int, limit: int) -> int:
-    """Forget those of a shard that are of before `before` (Unix milliseconds), at most `limit`; how many."""
-    query = sa.select(table.c.at).where(table.c.shard == shard, table.c.at < before).order_by(table.c.at).limit(limit)
-    found = [row[0] for row in await connection.execute(query)]
+async def delete_before(connection: AsyncConnection, before: int, limit: int) -> int:
+    """Forget those that are of before `before` (Unix milliseconds), at most `limit`; how many."""
+    query = sa.select(table.c.shard, table.c.at).where(table.c.at < before).order_by(table.c.at).limit(limit)
+    found = [tuple(row) for row in await connection.execute(query)]
     for page in pages(found):
-        await connection.execute(table.delete().where(table.c.shard == shard, table.c.at.in_(page)))
+        await connection.execute(table.delete().where(sa.tuple_(table.c.shard, table.c.at).in_(page)))
     return len(found)
