@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import collections
 import dataclasses
 import ssl
 import time
@@ -107,22 +108,32 @@ class Sent:
 class Business:
     """One account of the API."""
 
-    def __init__(self, port: int, *, tls: ssl.SSLContext | None = None) -> None:
-        """tls: how the API is checked over HTTPS; `None` for plain HTTP."""
-        self.port = port
+    def __init__(self, *ports: int, tls: ssl.SSLContext | None = None) -> None:
+        """ports: of Webapps, on which connections are made by turns. tls: how the API is checked over HTTPS; `None` for
+        plain HTTP."""
+        self._ports = collections.deque(ports)
         self._tls = tls
         self.token = ""
         self._authorization = b""
 
+    @property
+    def port(self) -> int:
+        """Of the Webapp whose turn is next."""
+        return self._ports[0]
+
     async def connect(self) -> Connection:
-        """Raises `NoAnswer`."""
-        try:
-            _, connection = await asyncio.get_running_loop().create_connection(
-                Connection, "127.0.0.1", self.port, ssl=self._tls
-            )
-        except OSError as error:
-            raise NoAnswer(str(error)) from error
-        return connection
+        """To the next Webapp that takes one. Raises `NoAnswer`."""
+        loop, errors = asyncio.get_running_loop(), []
+        for _ in range(len(self._ports)):
+            port = self._ports[0]
+            self._ports.rotate(-1)
+            try:
+                _, connection = await loop.create_connection(Connection, "127.0.0.1", port, ssl=self._tls)
+            except OSError as error:
+                errors.append(str(error))
+            else:
+                return connection
+        raise NoAnswer(errors[-1])
 
     async def log_in(self, password: str = PASSWORD) -> None:
         """Log in as admin, changing the default password when it is still there. Raises `Unexpected`."""

@@ -9,7 +9,7 @@ import secrets
 import shutil
 import sqlite3
 import urllib.request
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -92,18 +92,37 @@ class Installation:
             "TIDINGS_COREAPP_METRICS_ADDRESS": f"127.0.0.1:{ports[5]}",
         }
         self.standby = Process("standby", "coreapp", standby, directory)
-        # Those that start with the first one.
-        self.more_coreapps = [self._coreapp(f"coreapp{n}") for n in range(2, coreapps + 1)]
+        # Of those that have metrics, where they are.
+        self.metrics_urls = {
+            "webapp": f"http://127.0.0.1:{self.api_port}/metrics?format=prometheus",
+            "coreapp": f"http://127.0.0.1:{self.metrics_ports['coreapp']}/metrics",
+            "network": f"{self.common['TIDINGS_NETWORK_HTTP_URL']}/metrics",
+        }
+        for number in range(2, coreapps + 1):
+            self._add_coreapp(f"coreapp{number}")
+        self._sort()
 
-    def _coreapp(self, name: str) -> Process:
+    def _add_coreapp(self, name: str) -> None:
         link, metrics = free_port(), free_port()
         self.metrics_ports[name] = metrics
+        self.metrics_urls[name] = f"http://127.0.0.1:{metrics}/metrics"
         own = {
             "COREAPP_HOSTNAME": name,
             "TIDINGS_COREAPP_ADDRESS": f"127.0.0.1:{link}",
             "TIDINGS_COREAPP_METRICS_ADDRESS": f"127.0.0.1:{metrics}",
         }
-        return Process(name, "coreapp", {**self._environment(name), **own}, self.directory)
+        self._add(name, "coreapp", own)
+
+    def _add(self, name: str, command: str, environment: Mapping[str, str]) -> None:
+        self.processes[name] = Process(name, command, {**self._environment(name), **environment}, self.directory)
+
+    def _sort(self) -> None:
+        """Each behind those that it needs."""
+        self.processes = {name: self.processes[name] for command in ORDER for name in self.named(command)}
+
+    def named(self, command: str) -> list[str]:
+        """The names of the processes that this command starts, the standby left out."""
+        return [name for name, process in self.processes.items() if process.command == command]
 
     def _environment(self, name: str) -> dict[str, str]:
         profile = {"TIDINGS_PROFILE": str(self.directory / f"profile-{name}.txt")} if self._profile else {}
@@ -115,19 +134,16 @@ class Installation:
     async def __aexit__(self, *error: object) -> None:
         await self.stop()
 
-    async def start(self, names: Iterable[str] = ORDER, extra: Mapping[str, str] | None = None) -> None:
-        """Start these in order, each when the one before is ready. Raises `Ended` and `TimeoutError`."""
-        for name in names:
+    async def start(self, names: Iterable[str] = (), extra: Mapping[str, str] | None = None) -> None:
+        """Start these, or all, in order, each when the one before is ready. Raises `Ended` and `TimeoutError`."""
+        for name in names or self.processes:
             await self.processes[name].start(extra)
-            for process in self.more_coreapps if name == "coreapp" else ():
-                await process.start(extra)
 
     async def stop(self) -> None:
         """Stop what runs, in the reverse order."""
-        for process in (self.standby, *self.more_coreapps):
+        await self.standby.stop()
+        for process in reversed(self.processes.values()):
             await process.stop()
-        for name in reversed(ORDER):
-            await self.processes[name].stop()
 
     async def business(self) -> Business:
         """A client that is logged in."""
@@ -144,13 +160,8 @@ class Installation:
 
     def metrics(self) -> dict[str, str]:
         """The Prometheus text of each process that has one and runs; fetched one after the other, blocking."""
-        urls = {
-            "webapp": f"http://127.0.0.1:{self.api_port}/metrics?format=prometheus",
-            "coreapp": f"http://127.0.0.1:{self.metrics_ports['coreapp']}/metrics",
-            "network": f"{self.common['TIDINGS_NETWORK_HTTP_URL']}/metrics",
-        }
         found = {}
-        for name, url in urls.items():
+        for name, url in self.metrics_urls.items():
             if self.processes[name].pid is not None:
                 headers = {"Authorization": f"Apikey {self.common.get('WA_API_KEY', '')}"}
                 with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=10) as answer:
@@ -185,10 +196,15 @@ class Installation:
 
     def read_value(self, family: str, question: str) -> Any:
         """The one value that this SQL finds in a family of tables, asked past every process; `None` for no row."""
+        rows = self.read_rows(family, question)
+        return rows[0][0] if rows else None
+
+    def read_rows(self, family: str, question: str) -> Sequence[Sequence[Any]]:
+        """The rows that this SQL finds."""
         with self._tables(family) as cursor:
             cursor.execute(question)
-            row = cursor.fetchone()
-        return row[0] if row else None
+            rows: Sequence[Sequence[Any]] = cursor.fetchall()
+        return rows
 
     def change(self, family: str, statements: Iterable[str]) -> None:
         """Carry these out on a family of tables, past every process, in one transaction."""

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,10 @@ class Process:
                 )
         finally:
             os.close(write)
-        self._end = asyncio.ensure_future(asyncio.to_thread(self._process.wait))
+        # A thread of its own: those that the loop lends are fewer than the processes of a cluster.
+        waiting = ThreadPoolExecutor(1)
+        self._end = asyncio.get_running_loop().run_in_executor(waiting, self._process.wait)
+        waiting.shutdown(wait=False)
         said = await _read_all(read, START_SECONDS)
         if not said:
             await self._end

@@ -26,22 +26,25 @@ class Kill:
 
     async def disrupt(self, scene: Scene, phase: Phase, duration: float) -> None:
         process = scene.installation.processes[self.process]
-        for moment in _moments(scene, duration):
-            await _until(moment)
+        for moment in moments(scene, duration):
+            await until(moment)
             phase.trouble()
             await process.kill9()
             await process.start()
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
 class KillMariaDB:
     """The same for the database server."""
+
+    kills: int = KILLS
 
     async def prepare(self, scene: Scene) -> None:
         pass
 
     async def disrupt(self, scene: Scene, phase: Phase, duration: float) -> None:
-        for moment in _moments(scene, duration):
-            await _until(moment)
+        for moment in moments(scene, duration, self.kills):
+            await until(moment)
             phase.trouble()
             mariadb = scene.installation.mariadb
             assert mariadb is not None
@@ -60,15 +63,15 @@ class PausePastTheLease:
 
     async def disrupt(self, scene: Scene, phase: Phase, duration: float) -> None:
         coreapp, standby = scene.installation.processes["coreapp"], scene.installation.standby
-        await _until(time.monotonic() + scene.rng.uniform(0, duration / 4))
+        await until(time.monotonic() + scene.rng.uniform(0, duration / 4))
         phase.trouble()
         coreapp.pause()
         try:
             await _until_owned_by(scene, "standby")
-            await _until(time.monotonic() + scene.rng.uniform(0, LEASE_SECONDS))
+            await until(time.monotonic() + scene.rng.uniform(0, LEASE_SECONDS))
         finally:
             coreapp.resume()
-        await _until(time.monotonic() + scene.rng.uniform(0, LEASE_SECONDS))
+        await until(time.monotonic() + scene.rng.uniform(0, LEASE_SECONDS))
         phase.trouble()
         await standby.kill9()
         await _until_owned_by(scene, "coreapp")
@@ -85,11 +88,11 @@ class LoseSessions:
 
     async def disrupt(self, scene: Scene, phase: Phase, duration: float) -> None:
         coreapp, robots = scene.installation.processes["coreapp"], scene.installation.processes["robots"]
-        await _until(time.monotonic() + scene.rng.uniform(duration / 8, duration / 4))
+        await until(time.monotonic() + scene.rng.uniform(duration / 8, duration / 4))
         # Mail for the robots piles up, and is answered while the Coreapp is gone.
         robots.pause()
         try:
-            await _until(time.monotonic() + 0.5)
+            await until(time.monotonic() + 0.5)
             phase.trouble()
             await coreapp.kill9()
         finally:
@@ -110,7 +113,7 @@ class LoseSessions:
             await coreapp.kill9()
             robots.resume()
         await coreapp.start()
-        await _until(time.monotonic() + scene.rng.uniform(0, 1))
+        await until(time.monotonic() + scene.rng.uniform(0, 1))
         phase.trouble()
         await coreapp.kill9()
         await coreapp.start()
@@ -156,12 +159,12 @@ class ChangeShards:
 
     async def disrupt(self, scene: Scene, phase: Phase, duration: float) -> None:
         coreapp = scene.installation.processes["coreapp"]
-        for moment, count in zip(_moments(scene, duration), SHARDS, strict=True):
-            await _until(moment)
+        for moment, count in zip(moments(scene, duration), SHARDS, strict=True):
+            await until(moment)
             phase.trouble()
             asked = asyncio.create_task(scene.ask_for_shards(count))
             if count == 2:
-                await _until(time.monotonic() + scene.rng.uniform(0.1, 1.5))
+                await until(time.monotonic() + scene.rng.uniform(0.1, 1.5))
                 phase.trouble()
                 await coreapp.kill9()
                 await coreapp.start()
@@ -183,7 +186,7 @@ class CrashInChange:
 
     async def disrupt(self, scene: Scene, phase: Phase, duration: float) -> None:
         coreapp = scene.installation.processes["coreapp"]
-        await _until(time.monotonic() + scene.rng.uniform(0, duration / 2))
+        await until(time.monotonic() + scene.rng.uniform(0, duration / 2))
         ended = asyncio.create_task(coreapp.wait())
         asked = asyncio.create_task(scene.ask_for_shards(4))
         await asyncio.wait([ended], timeout=PATIENCE)
@@ -227,13 +230,13 @@ async def _until_found(scene: Scene, family: str, count: str) -> None:
             await asyncio.sleep(0.05)
 
 
-def _moments(scene: Scene, duration: float) -> list[float]:
-    """A random one in each third of the phase, in monotonic seconds."""
+def moments(scene: Scene, duration: float, count: int = KILLS) -> list[float]:
+    """A random one in each of so many parts of the phase, in monotonic seconds."""
     now = time.monotonic()
-    return [now + (part + scene.rng.random()) * duration / KILLS for part in range(KILLS)]
+    return [now + (part + scene.rng.random()) * duration / count for part in range(count)]
 
 
-async def _until(moment: float) -> None:
+async def until(moment: float) -> None:
     await asyncio.sleep(max(0.0, moment - time.monotonic()))
 
 

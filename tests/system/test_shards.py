@@ -80,7 +80,7 @@ async def test_a_stopped_coreapp_hands_over_at_once_and_a_killed_one_is_replaced
         return took
 
     await reach_all()
-    (second,) = installation.more_coreapps
+    second = installation.processes["coreapp2"]
     stopping = asyncio.create_task(second.stop())
     await installation.until_owners({"coreapp": 4}, seconds=10)
     handed_over = await reach_all()

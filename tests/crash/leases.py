@@ -1,0 +1,65 @@
+"""The log of leases of a run: who owned which shard when, and what came too late."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Sequence
+
+from harness.cluster import Cluster
+from tidings.storage.business.leases import Tenure
+
+_COLUMNS = "shard, epoch, owner, layout, claimed_at, ended_at, ending"
+_LATE = re.compile(r"lease\.late_commit")
+
+
+def owners(cluster: Cluster) -> set[str]:
+    """The names of the processes that own a shard by the database."""
+    return {row[0] for row in cluster.read_rows("business", "SELECT owner FROM shards") if row[0]}
+
+
+def read(cluster: Cluster) -> Sequence[Tenure]:
+    """By shard and epoch."""
+    rows = cluster.read_rows("business", f"SELECT {_COLUMNS} FROM shard_leases ORDER BY shard, epoch")
+    return [Tenure(*row) for row in rows]
+
+
+def late_commits(cluster: Cluster) -> int:
+    """Commits of owners that were none any more, all of them refused: by the logs, which outlive the processes."""
+    logs = [cluster.processes[name].log_path.read_text(errors="replace") for name in cluster.named("coreapp")]
+    return sum(len(_LATE.findall(text)) for text in logs)
+
+
+def overlaps(tenures: Sequence[Tenure]) -> list[str]:
+    """Shards that had two owners at a time, a line each."""
+    return [
+        f"shard {before.shard}: {before.owner} (epoch {before.epoch}) until {before.ended_at or 'the end'}, "
+        f"{after.owner} (epoch {after.epoch}) from {after.claimed_at}"
+        for before, after in itertools.pairwise(tenures)
+        if before.shard == after.shard and not 0 < before.ended_at <= after.claimed_at
+    ]
+
+
+def take_over_seconds(tenures: Sequence[Tenure], troubles: Sequence[float]) -> list[float]:
+    """From each of these moments (Unix seconds), at which an owner was killed, to the next claim of a shard."""
+    claims = sorted(tenure.claimed_at / 1000 for tenure in tenures)
+    return [next((claim - moment for claim in claims if claim >= moment), math.inf) for moment in troubles]
+
+
+def describe(tenures: Sequence[Tenure], late: int) -> str:
+    """For a report."""
+    gaps = [
+        (after.claimed_at - before.ended_at) / 1000
+        for before, after in itertools.pairwise(tenures)
+        if before.shard == after.shard and before.ending == "released"
+    ]
+    endings = {
+        ending: sum(tenure.ending == ending for tenure in tenures) for ending in ("released", "taken", "resumed")
+    }
+    handed = f", handed over in {max(gaps):.2f} s at most" if gaps else ""
+    return (
+        f"Leases: {len(tenures)}, of which {endings['taken']} were taken from an owner that was silent, "
+        f"{endings['resumed']} went on under the same name, {endings['released']} were given up{handed}. "
+        f"{len(overlaps(tenures))} had two owners at a time. {late} late commits were refused."
+    )
