@@ -58,6 +58,7 @@ async def write_late(
     return refusal is None
 
 
+@pytest.mark.unportable
 async def test_a_fence_that_only_reads_lets_a_late_owner_write_where_the_takeover_is_not_known_yet(
     cluster: Galera, tables: Tables
 ) -> None:
