@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import time
 
 from fastapi import Request, Response
 from starlette.exceptions import HTTPException
@@ -66,6 +67,7 @@ class Envelope:
         added = (_NO_CACHE, (b"x-request-id", request_id.encode()))
         started, status = False, 500
         span = _begin_span(scope, request_id) if TRACES.tracer is not None else None
+        began = time.perf_counter() if log.isEnabledFor(logging.DEBUG) else 0.0
 
         async def send_with_headers(message: Message) -> None:
             nonlocal started, status
@@ -89,6 +91,15 @@ class Envelope:
             self._running -= 1
             if span is not None:
                 _end_span(span, scope, status)
+            if began:
+                _log_answer(scope, request_id, status, time.perf_counter() - began)
+
+
+def _log_answer(scope: Scope, request_id: str, status: int, seconds: float) -> None:
+    """The route rather than the path, which may have numbers of people in it."""
+    route = getattr(scope.get("route"), "path", "")
+    fields = {"request_id": request_id, "method": scope["method"], "route": route, "status": status}
+    log.debug("http.answered", extra={**fields, "took_ms": round(seconds * 1000, 1)})
 
 
 def _begin_span(scope: Scope, request_id: str) -> Span | None:

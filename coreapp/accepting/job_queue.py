@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 
 from prometheus_client import Counter
 
@@ -134,10 +134,10 @@ class JobQueue:
         finally:
             span.end(error=error, attributes={"tidings.message_id": message_id})
 
-    async def _accept_once(self, question: core.AcceptMessage) -> str:
+    def _accept_once(self, question: core.AcceptMessage) -> Awaitable[str]:
         if question.idempotency_key:
-            return await self._keys.once(question, lambda: self._accept(question))
-        return await self._accept(question)
+            return self._keys.once(question, lambda: self._accept(question))
+        return self._accept(question)
 
     def resume(self, jobs: Sequence[Job]) -> None:
         """Resume the jobs that an earlier owner left: ciphertexts go out as they are, contents are encrypted first.

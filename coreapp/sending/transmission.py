@@ -148,6 +148,9 @@ class Transmitter:
         done = [job for envelope_id in envelope_ids if (job := self._answered(envelope_id)) is not None]
         if done:
             crashpoints.reach(crashpoints.AFTER_SEND_BEFORE_MARK)
+            if log.isEnabledFor(logging.DEBUG):
+                for job in done:
+                    log.debug("message.sent", extra={"id": job.id, "to": job.peer, "request_id": job.request_id})
             self._end(done, [(ids.message_of(job.id), Status.SENT, None, None) for job in done])
             self._accepted.inc(len(done))
         self._pump()

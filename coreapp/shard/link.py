@@ -111,17 +111,17 @@ class LinkHandler:
         except BatcherFull as error:
             answer = core.Refused(question.n, codes.OVERLOADED, f"the {error} queue is full", 1)
         except OutcomeUnknown as error:
-            log.error("link.outcome_unknown", extra={"question": type(question).__name__, "error": str(error)})
+            log.error("link.outcome_unknown", extra={**_named(question), "error": str(error)})
             details = "the database broke off while this was being written: whether it was done is unknown"
             answer = core.Refused(question.n, codes.INTERNAL_ERROR, details, unknown=True)
         except Exception as error:
             if outages.is_outage(error):
                 # In one line: every question that meets an outage says so.
                 outage = outages.describe(error) or "the database cannot be used"
-                log.error("link.question_failed", extra={"question": type(question).__name__, "error": outage})
+                log.error("link.question_failed", extra={**_named(question), "error": outage})
                 answer = core.Refused(question.n, codes.NOT_READY, outage, 1)
             else:
-                log.exception("link.question_failed", extra={"question": type(question).__name__})
+                log.exception("link.question_failed", extra=_named(question))
                 answer = core.Refused(question.n, codes.INTERNAL_ERROR, "the Coreapp could not do this")
         return answer
 
@@ -236,3 +236,8 @@ def _as_known(question: Any, refused: core.Refused) -> core.Refused:
     """Of a repeated question, whether it was done before is as open as it was."""
     refused.unknown = isinstance(question, core.AcceptMessage) and question.repeated
     return refused
+
+
+def _named(question: Any) -> dict[str, str]:
+    """A question in the log: what it was, and of which request."""
+    return {"question": type(question).__name__, "request_id": getattr(question, "request_id", "")}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 from prometheus_client import Counter
 
 from network.routing.delivery_queue import Origin, Transit
@@ -11,6 +13,8 @@ from tidings.runtime.lru import LRU
 from tidings.runtime.queues import QUEUES
 from tidings.runtime.tracing import TRACES, Kind, Span
 from tidings.wire import device
+
+log = logging.getLogger(__name__)
 
 REPEATED = Counter("tidings_network_repeated_total", "Envelopes that a sender sent again and that were dropped")
 REFUSED = Counter("tidings_network_refused_total", "Envelopes refused", ["reason"])
@@ -75,6 +79,7 @@ class Undecided:
     def accept(self, transit: Transit) -> None:
         """It is stored or acknowledged. Nothing happens when it is decided already."""
         if self._forget(transit):
+            _log(transit, "accepted")
             self._decided.put((transit.frame.sender, transit.frame.id), True)
             if transit.origin is not None:
                 transit.origin.accepted(transit.n)
@@ -83,6 +88,7 @@ class Undecided:
     def refuse(self, transit: Transit, reason: str, detail: str) -> None:
         """It cannot be taken after all. Nothing happens when it is decided already."""
         if self._forget(transit, reason):
+            _log(transit, reason)
             REFUSED.labels(reason).inc()
             if transit.origin is not None:
                 transit.origin.refused(transit.n, reason, detail)
@@ -108,3 +114,13 @@ class Undecided:
         self._bytes -= len(transit.frame.body)
         transit.frame.body = b""
         return True
+
+
+def _log(transit: Transit, outcome: str) -> None:
+    """What the sender says of the envelope's request, and what became of it."""
+    if log.isEnabledFor(logging.DEBUG):
+        frame = transit.frame
+        log.debug(
+            "envelope.decided",
+            extra={"id": frame.id, "kind": frame.kind, "outcome": outcome, "trace": frame.trace},
+        )

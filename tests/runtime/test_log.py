@@ -31,6 +31,16 @@ def test_the_json_style_is_one_object_with_the_fields_in_it() -> None:
     assert entry["level"] == "info"
 
 
+def test_a_field_with_the_name_of_one_that_every_line_has_is_kept_beside_it() -> None:
+    entry = json.loads(log.JSONFormatter("coreapp").format(record(event="mine", level=7)))
+    assert (entry["event"], entry["field_event"], entry["level"], entry["field_level"]) == (
+        "message.sent",
+        "mine",
+        "info",
+        7,
+    )
+
+
 def test_a_value_with_a_line_break_cannot_forge_a_second_line() -> None:
     line = log.TextFormatter("webapp").format(record(text="x\n00:00:00.000 ERROR   webapp forged"))
     assert "\n" not in line

@@ -13,12 +13,15 @@ import itertools
 import json
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from aiohttp import web
 
 from harness.client import PASSWORD
 from harness.installation import Installation
@@ -68,11 +71,56 @@ def fill(schema: Mapping[str, Any], parts: Mapping[str, Any], depth: int = 0) ->
     return {"integer": 1, "number": 1, "boolean": True}.get(str(schema.get("type")), canary("body"))
 
 
-class Run:
-    """One installation, and every answer of it that said no."""
+class Traces:
+    """A receiver of traces: what it was sent, as text."""
 
-    def __init__(self, installation: Installation, http: httpx.AsyncClient) -> None:
+    def __init__(self) -> None:
+        self.text = ""
+
+    async def take(self, request: web.Request) -> web.Response:
+        content = await request.read()
+        self.text += content.decode("latin-1")
+        return web.Response(content_type="application/x-protobuf")
+
+
+@pytest.fixture
+async def receiver() -> AsyncIterator[tuple[Traces, str]]:
+    """It and its URL."""
+    traces = Traces()
+    app = web.Application(client_max_size=50_000_000)
+    app.router.add_post("/v1/traces", traces.take)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    yield traces, f"http://127.0.0.1:{runner.addresses[0][1]}"
+    await runner.cleanup()
+
+
+def operators_tools(installation: Installation) -> dict[str, str]:
+    """What the commands of an operator print of it."""
+    commands = {
+        "queue callbacks": ("queue", "callbacks", "--json"),
+        "queue jobs": ("queue", "jobs", "--json"),
+        "doctor": ("doctor", "--quick", "--json"),
+        "top": ("top", "--once", "--json", "--interval", "0.2"),
+    }
+    environment = {**os.environ, **installation.common}
+    return {
+        name: "".join(
+            subprocess.run(
+                [sys.executable, "-m", "cli.main", *words], env=environment, capture_output=True, text=True, timeout=60
+            ).stdout
+        )
+        for name, words in commands.items()
+    }
+
+
+class Run:
+    """One installation, and every answer of it that said no. traces: of its processes."""
+
+    def __init__(self, installation: Installation, http: httpx.AsyncClient, traces: Traces) -> None:
         self.installation = installation
+        self.traces = traces
         self.http = http
         self.errors: list[str] = []
         self.calls = 0
@@ -171,15 +219,17 @@ def _with_secrets(url: str) -> str:
 
 
 @pytest.fixture
-async def run(tmp_path: Path) -> AsyncIterator[Run]:
-    async with Installation(tmp_path, None, ENVIRONMENT, profile=True) as installation:
+async def run(tmp_path: Path, receiver: tuple[Traces, str]) -> AsyncIterator[Run]:
+    traces, url = receiver
+    environment = {**ENVIRONMENT, "OTEL_EXPORTER_OTLP_ENDPOINT": url, "OTEL_BSP_SCHEDULE_DELAY": "100"}
+    async with Installation(tmp_path, None, environment, profile=True) as installation:
         await installation.start()
         business = await installation.business()
         headers = {"Authorization": f"Bearer {business.token}"}
         async with httpx.AsyncClient(
             base_url=f"http://127.0.0.1:{installation.api_port}", headers=headers, timeout=60
         ) as http:
-            run = Run(installation, http)
+            run = Run(installation, http, traces)
             yield run
 
 
@@ -207,6 +257,7 @@ async def test_what_is_secret_comes_out_nowhere(run: Run, tmp_path: Path, figure
         async with asyncio.timeout(60):
             await sink.wait_complete(10)
         await run.every_operation()
+        tools = await asyncio.to_thread(operators_tools, installation)
         metrics = await asyncio.to_thread(installation.metrics)
         await run.crash()
         await installation.stop()
@@ -214,10 +265,17 @@ async def test_what_is_secret_comes_out_nowhere(run: Run, tmp_path: Path, figure
     secrets += kept_secrets(installation.data_dir)
     texts = left_behind(tmp_path)
     texts |= {f"metrics of {name}": text for name, text in metrics.items()} | {"errors": "\n".join(run.errors)}
+    texts |= tools | {"traces": run.traces.text}
     # Else nothing would have been looked at.
     assert {"webapp.log", "coreapp.log", "network.log", "errors", "metrics of coreapp"} <= texts.keys()
     assert "Fatal Python error: Aborted" in texts["webapp.log"]
     assert READER in texts["coreapp.log"]
+    assert "webhook.post" in texts["traces"]
+    assert '"callbacks"' in texts["queue callbacks"]
+    assert '"findings"' in texts["doctor"]
+    assert '"processes"' in texts["top"]
+    for process, event in (("webapp", "http.answered"), ("coreapp", "message.sent"), ("network", "envelope.decided")):
+        assert event in texts[f"{process}.log"]
     leaks = [f"{name}: {line}" for name, text in texts.items() for line in found_in(text, secrets)]
     figures.record("canary run", "calls", run.calls, 300, "calls", at_least=True)
     figures.note(

@@ -51,8 +51,9 @@ class JSONFormatter(logging.Formatter):
             "process": self._process,
             "logger": record.name,
             "event": record.getMessage(),
-            **_fields(record),
         }
+        # What a line has of its own is not written over.
+        entry |= {f"field_{key}" if key in entry else key: value for key, value in _fields(record).items()}
         if record.exc_info:
             entry["traceback"] = self.formatException(record.exc_info)
         return json.dumps(entry, default=str)
