@@ -1,7 +1,7 @@
 # The commands of the project; `make` alone lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo migrate test check test-shards test-crash test-reliability test-failover test-galera test-security test-monitoring interop fuzz bench compare sbom lock clean services
+.PHONY: help up demo migrate test check test-shards test-crash test-cluster test-reliability test-failover test-galera test-security test-monitoring interop fuzz bench compare sbom lock clean services
 
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -28,7 +28,7 @@ migrate: $(VENV)/.runtime  ## bring the tables of the database to this version
 	@exec $(BIN)/tidings migrate
 
 test: services  ## all tests but the long ones (under 15 minutes)
-	@exec $(BIN)/python -m pytest -n 2 --dist loadfile --durations=10 $(KILLS:%=--deselect=%) $(SHARDS:%=--ignore=%) --ignore=tests/crash --ignore=tests/reliability --ignore=tests/galera --ignore=tests/failover --ignore=tests/monitoring --ignore=tests/interop -o faulthandler_timeout=300
+	@exec $(BIN)/python -m pytest -n 2 --dist loadfile --durations=10 $(KILLS:%=--deselect=%) $(SHARDS:%=--ignore=%) --ignore=tests/cluster --ignore=tests/crash --ignore=tests/reliability --ignore=tests/galera --ignore=tests/failover --ignore=tests/monitoring --ignore=tests/interop -o faulthandler_timeout=300
 
 check: $(VENV)/.dev  ## style, types, imports, licences, known vulnerabilities
 	@.ci/check
@@ -46,6 +46,10 @@ test-shards: services  ## four shards on two Coreapps: groups across them, hand-
 
 test-failover: services  ## the database moves to its replica or is away for half a minute, under load (5 minutes)
 	@exec $(BIN)/python -m pytest -s -o faulthandler_timeout=600 tests/failover
+
+test-cluster: services  ## several nodes of the network over Redis, as processes that die; its tests on two nodes (20 minutes)
+	@$(BIN)/python -m pytest -s tests/cluster
+	@exec $(BIN)/python -m pytest -n 2 --dist loadfile tests/network --nodes 2 -o faulthandler_timeout=300
 
 test-galera: services  ## a cluster of three nodes: two owners, load, a node killed, a node cut off (5 minutes)
 	@exec $(BIN)/python -m pytest -s -o faulthandler_timeout=600 tests/galera

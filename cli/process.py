@@ -56,6 +56,9 @@ def run(
     options: argparse.Namespace,
 ) -> int:
     """Read the settings, then serve until SIGINT or SIGTERM. Raises whatever `serve` raises, and `SettingsError`."""
+    for pipe in filter(None, (options.ready_fd, options.lifeline_fd)):
+        # Whoever started us looks for their ends, which children of our own must not keep open.
+        os.set_inheritable(pipe, False)
     if options.lifeline_fd is not None:
         die_with(options.lifeline_fd)
     settings = read(os.environ)

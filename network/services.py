@@ -100,7 +100,7 @@ async def _serve(
     try:
         http, tcp, others = await _wire(settings, database, clock, routing)
         watch = functools.partial(_watch, http, tcp, database, clock)
-        await _listen(http, tcp, others, watch, stop, ready)
+        await _listen(http, tcp, others, watch, stop, ready, grace=GRACE + settings.drain)
     finally:
         await routing.close()
 
@@ -194,6 +194,8 @@ async def _listen(
     watch: Callable[[], Service],
     stop: asyncio.Event,
     ready: Callable[[Addresses], None] | None,
+    *,
+    grace: float,
 ) -> None:
     try:
         bound = http.open(), await tcp.open()
@@ -201,7 +203,7 @@ async def _listen(
         log.info("network.ready", extra={"http": addresses.http, "tcp": addresses.tcp})
         if ready is not None:
             ready(addresses)
-        await run_services([http, tcp, watch(), *others], stop, grace=GRACE)
+        await run_services([http, tcp, watch(), *others], stop, grace=grace)
     finally:
         http.close()
         tcp.close()
