@@ -84,13 +84,13 @@ def _queue(row: QueueRow) -> str:
 
 
 def _latencies(rows: Sequence[LatencyRow]) -> list[str]:
-    head = f"{'LATENCY':<44} {'/s':>8} {'P50 ms':>8} {'P99 ms':>8}  PROCESS"
+    head = f"{'LATENCY':<44} {'/s':>8} {'P50 ms':>8} {'P99 ms':>8} {'MEAN ms':>8}  PROCESS"
     return [head, *(_latency(row) for row in sorted(rows, key=lambda row: (-row.rate, row.what, row.process)))]
 
 
 def _latency(row: LatencyRow) -> str:
-    p50, p99 = _number(row.p50, 1000, 1), _number(row.p99, 1000, 1)
-    return f"{row.what[:44]:<44} {row.rate:>8.1f} {p50:>8} {p99:>8}  {row.process}"
+    p50, p99, mean = (_number(value, 1000, 1) for value in (row.p50, row.p99, row.mean))
+    return f"{row.what[:44]:<44} {row.rate:>8.1f} {p50:>8} {p99:>8} {mean:>8}  {row.process}"
 
 
 def _shards(rows: Sequence[ShardRow]) -> list[str]:

@@ -52,13 +52,14 @@ class QueueRow:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LatencyRow:
-    """What was observed since the reading before. p50, p99: seconds."""
+    """What was observed since the reading before. p50, p99, mean: seconds; the first two only of histograms."""
 
     process: str
     what: str
     rate: float
     p50: float | None
     p99: float | None
+    mean: float | None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -93,9 +94,13 @@ _LATENCIES = (
     ("http_request_duration_seconds", "HTTP", "handler"),
     ("tidings_webapp_question_seconds", "question", "answer"),
     ("tidings_upstream_seconds", "call", "call"),
-    ("tidings_callback_seconds", "webhook", "result"),
     ("tidings_db_transaction_seconds", "transaction", "about"),
     ("tidings_db_commit_seconds", "commit", "family"),
+)
+# What is counted with its milliseconds: the count, their sum, and the label that tells them apart.
+_MEANS = (
+    ("callback_requests_total", "callback_requests_duration_ms_sum_total", "webhook", "result"),
+    ("out_message_sent_duration_ms_count", "out_message_sent_duration_ms_sum", "accepted to sent", "type"),
 )
 # Gauges of queues of releases that do not say more of them: the gauge, and what counts what has left.
 _PLAIN_QUEUES = {
@@ -198,8 +203,20 @@ def _latencies(process: str, old: Samples | None, new: Samples) -> Sequence[Late
         for value in new.by(f"{name}_count", label):
             found: Spread | None = samples.spread(old, new, name, **({label: value} if value else {}))
             if found is not None and found.rate:
-                rows.append(LatencyRow(process, f"{what} {value}".strip(), found.rate, found.p50, found.p99))
+                labels = {label: value} if value else {}
+                mean = _ratio(samples.rate(old, new, f"{name}_sum", **labels), found.rate)
+                rows.append(LatencyRow(process, f"{what} {value}".strip(), found.rate, found.p50, found.p99, mean))
+    for count, milliseconds, what, label in _MEANS:
+        for value in new.by(count, label):
+            rate = samples.rate(old, new, count, **{label: value})
+            if rate:
+                mean = _ratio(samples.rate(old, new, milliseconds, **{label: value}), rate * 1000)
+                rows.append(LatencyRow(process, f"{what} {value}".strip(), rate, None, None, mean))
     return rows
+
+
+def _ratio(part: float | None, whole: float) -> float | None:
+    return part / whole if part is not None else None
 
 
 def _shards(present: Sequence[tuple[str, Samples]]) -> Sequence[ShardRow]:

@@ -75,6 +75,21 @@ def test_two_readings_make_rates_a_drain_and_percentiles() -> None:
     assert [(row.shard, row.owner, row.epoch) for row in snapshot.shards] == [("0", "coreapp 10.0.0.1:6253", 1)]
 
 
+def test_what_has_a_sum_alone_has_a_mean() -> None:
+    def posts(count: int, milliseconds: float) -> str:
+        labels = '{result="success",type="status_change"}'
+        return (
+            f"callback_requests_total{labels} {count}\ncallback_requests_duration_ms_sum_total{labels} {milliseconds}\n"
+        )
+
+    (row,) = compare([look(COREAPP, posts(10, 500), 1.0)], [look(COREAPP, posts(30, 1500), 2.0)], 0).latencies
+    assert (row.what, row.rate, row.p50, row.mean) == ("webhook success", 20.0, None, 0.05)
+    assert any(
+        line.split()[:5] == ["webhook", "success", "20.0", "-", "-"]
+        for line in screen.lines(Snapshot(0.0, [], [], [row], []))
+    )
+
+
 def test_a_queue_that_grows_has_no_time_to_drain_and_one_reading_has_no_rates() -> None:
     before = [look(COREAPP, text(cpu=10, accepted=0, left=0, depth=0), 50.0)]
     after = [look(COREAPP, text(cpu=11, accepted=100, left=50, depth=50), 51.0)]
