@@ -235,7 +235,7 @@ async def test_envelopes_that_waited_before_there_were_slots_get_those_of_their_
     async with database.transaction() as connection:
         for seq, (sender, kind, of) in enumerate(written):
             await connection.execute(insert, {"seq": seq, "sender": sender, "kind": kind, "group_id": of})
-    await upgrade_killed_at_each_statement(database, "head")
+    await schema.upgrade(database, "0007")
     async with database.reading() as connection:
         found = (await connection.execute(sa.text("SELECT slot FROM envelopes ORDER BY seq"))).scalars().all()
     assert found == [device.slot_of(sender, kind, of) for sender, kind, of in written]
