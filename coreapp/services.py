@@ -15,7 +15,7 @@ from coreapp.shard.link import LinkHandler
 from coreapp.shard.node import Node
 from tidings.client.http import NetworkApi
 from tidings.keys import checks
-from tidings.runtime import network_access, service, tls
+from tidings.runtime import data_directory, network_access, service, tls
 from tidings.runtime.clock import SystemClock
 from tidings.runtime.env import printable
 from tidings.runtime.tls import CertificateWatch
@@ -55,7 +55,9 @@ async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[Addresse
         await schema.prepare(database, migrate=settings.embedded)
         await accounts.require_number(database, settings.account)
         await checks.require_master(database, settings.secrets.master_key)
+        data_directory.require_number(settings.data_dir, settings.account)
         await checks.require_settings(database, settings.secrets.settings_key)
+        await checks.require_link(database, settings.secrets.link_key)
         node = Node(
             settings,
             database,

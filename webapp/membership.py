@@ -16,8 +16,8 @@ from tidings.storage.database import Connection, Database
 
 log = logging.getLogger(__name__)
 
-# Seconds between two heartbeats; of silence after which a Webapp counts as gone; after which its row goes.
-HEARTBEAT, SILENCE, FORGOTTEN = 5.0, 15.0, 3600.0
+# Seconds between two heartbeats, and of silence after which a row goes.
+HEARTBEAT, FORGOTTEN = 5.0, 3600.0
 
 MEMBERS = Gauge("tidings_webapps", "Webapps of the installation that this one knows of, itself among them")
 
@@ -43,7 +43,7 @@ class Membership:
 
     async def look(self, connection: Connection) -> None:
         """Who is there?"""
-        live = await webapp_nodes.list_live(connection, silence=SILENCE)
+        live = await webapp_nodes.list_live(connection, silence=webapp_nodes.SILENCE)
         # We are, however late our heartbeat is.
         count = len({webapp.incarnation for webapp in live} | {self.webapp.incarnation})
         if count != self._count:

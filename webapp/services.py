@@ -18,7 +18,7 @@ from tidings.e2ee.installation_secrets import SecretSealer
 from tidings.egress.guard import EgressGuard
 from tidings.keys import checks
 from tidings.media.files import Files
-from tidings.runtime import env, exposure, http_server, service
+from tidings.runtime import data_directory, env, exposure, http_server, service
 from tidings.runtime.clock import Clock, SystemClock
 from tidings.runtime.door import Door
 from tidings.runtime.env import SettingsError
@@ -278,7 +278,10 @@ async def run(
     try:
         await schema.prepare(database, migrate=settings.embedded)
         await accounts.require_number(database, settings.account)
+        data_directory.require_number(settings.data_dir, settings.account)
         await checks.require_settings(database, settings.secrets.settings_key)
+        await checks.require_link(database, settings.secrets.link_key)
+        await checks.require_tokens(database, settings.secrets.jwt_key)
         prepare_media(settings.media_dir)
         shard_map = FixedShardMap(*settings.coreapp) if settings.coreapp else DatabaseShardMap(database)
         parts = assemble(settings, database, shard_map, hasher, SystemClock())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import time
 
 from tidings.e2ee import errors
@@ -11,9 +12,9 @@ from tidings.e2ee.master_keys import MasterKeys
 from tidings.keys import wrapping
 from tidings.runtime.env import SettingsError
 from tidings.runtime.process_secrets import SecretKeys
-from tidings.storage.business import key_checks, sealed_rows
+from tidings.storage.business import key_checks, nodes, sealed_rows, webapp_nodes
 from tidings.storage.business.key_checks import KeyCheck
-from tidings.storage.database import Database
+from tidings.storage.database import Connection, Database
 
 
 async def require_master(database: Database, keys: SecretKeys) -> None:
@@ -54,6 +55,46 @@ async def require_settings(database: Database, keys: SecretKeys) -> None:
             raise SettingsError(f"{keys.source}: is not the settings key that this database is sealed under")
         await _keep(database, KeyCheck(key_checks.SETTINGS, safe.current, "", _now()))
     await wrapping.seal_settings(database, safe, unsealed_only=True)
+
+
+async def require_link(database: Database, key: str) -> None:
+    """Raises `SettingsError` for a link key that is not the one of the Webapps and Coreapps that run."""
+    await _require_common(database, key_checks.LINK, key, "TIDINGS_LINK_KEY", with_coreapps=True)
+
+
+async def require_tokens(database: Database, key: str) -> None:
+    """Raises `SettingsError` for a key of tokens that is not the one of the Webapps that run."""
+    await _require_common(database, key_checks.TOKENS, key, "WA_WEB_JWT_CRYPTO_KEY", with_coreapps=False)
+
+
+async def _require_common(database: Database, name: str, key: str, variable: str, *, with_coreapps: bool) -> None:
+    """Nothing is sealed under these keys, so another one may take their place once nobody uses the one before."""
+    mine = KeyCheck(name, await asyncio.to_thread(_check_value, name, key), "", _now())
+
+    async def work(connection: Connection) -> list[str]:
+        """Who runs with another key."""
+        await key_checks.add(connection, mine)
+        known = await key_checks.find(connection, name, lock=True)
+        if known is None or known.key_id == mine.key_id:
+            return []
+        users = [webapp.node for webapp in await webapp_nodes.list_live(connection, silence=webapp_nodes.SILENCE)]
+        if with_coreapps:
+            users += [member.node.name for member in await nodes.list_members(connection) if member.is_live]
+        if not users:
+            await key_checks.replace(connection, mine)
+        return users
+
+    users = await database.persist(work, about="keys")
+    if users:
+        raise SettingsError(
+            f"{variable} is another one than that of {', '.join(users[:5])}: all processes of an installation have the "
+            "same. To change it, stop them all first"
+        )
+
+
+def _check_value(name: str, key: str) -> str:
+    """Says nothing of the key, which a person may have chosen: 64 bits that take 50 ms to compute."""
+    return hashlib.scrypt(key.encode(), salt=f"tidings {name}".encode(), n=2**14, r=8, p=1, dklen=8).hex()
 
 
 def _require(needed: set[str], known: object, what: str) -> None:

@@ -13,6 +13,9 @@ from tidings.storage.database import insert_or_ignore
 
 MASTER = "master"
 SETTINGS = "settings"
+# Nothing is sealed under these: what is known of them is which processes use them.
+LINK = "link"
+TOKENS = "tokens"
 
 table = sa.Table(
     "key_checks",

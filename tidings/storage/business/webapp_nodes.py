@@ -22,6 +22,10 @@ table = sa.Table(
 )
 
 
+# Seconds of silence after which a Webapp counts as gone.
+SILENCE = 15.0
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class WebappNode:
     """One process. incarnation: random, of this start of it; node: for people, `host:port`."""

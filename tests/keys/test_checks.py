@@ -1,0 +1,72 @@
+"""A process whose keys or directory are not those of the others does not start."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from tidings.keys import checks
+from tidings.runtime import data_directory
+from tidings.runtime.env import SettingsError
+from tidings.storage.business import key_checks, nodes, webapp_nodes
+from tidings.storage.business.nodes import Node
+from tidings.storage.business.webapp_nodes import WebappNode
+from tidings.storage.database import Database
+
+WEBAPP = WebappNode("a" * 32, "web1:9090")
+
+
+@pytest.fixture
+async def database(database_factory: Callable[[str], Awaitable[Database]]) -> Database:
+    return await database_factory("business")
+
+
+async def test_a_link_key_that_running_processes_do_not_have_is_refused_and_names_them(database: Database) -> None:
+    await checks.require_link(database, "the link key")
+    async with database.transaction() as connection:
+        await webapp_nodes.renew(connection, WEBAPP, forget=60)
+        await nodes.join(connection, Node("core1", "b" * 16, "127.0.0.1:6252", 5.0))
+    await checks.require_link(database, "the link key")
+    with pytest.raises(SettingsError, match="TIDINGS_LINK_KEY is another one than that of web1:9090, core1"):
+        await checks.require_link(database, "another key")
+
+
+async def test_a_key_of_tokens_is_compared_with_webapps_only(database: Database) -> None:
+    await checks.require_tokens(database, "the key of tokens")
+    async with database.transaction() as connection:
+        await nodes.join(connection, Node("core1", "b" * 16, "127.0.0.1:6252", 5.0))
+    await checks.require_tokens(database, "the next key of tokens")
+    async with database.transaction() as connection:
+        await webapp_nodes.renew(connection, WEBAPP, forget=60)
+    with pytest.raises(SettingsError, match="WA_WEB_JWT_CRYPTO_KEY is another one than that of web1:9090"):
+        await checks.require_tokens(database, "the key of tokens")
+
+
+async def test_when_nobody_runs_a_key_may_be_changed(database: Database) -> None:
+    await checks.require_link(database, "the link key")
+    async with database.transaction() as connection:
+        await webapp_nodes.renew(connection, WEBAPP, forget=60)
+        await webapp_nodes.remove(connection, WEBAPP.incarnation)
+    await checks.require_link(database, "another key")
+    async with database.reading() as connection:
+        kept = await key_checks.find(connection, key_checks.LINK)
+    assert kept is not None
+    assert len(kept.key_id) == 16
+    assert "another" not in kept.key_id
+
+
+def test_a_data_directory_is_one_number_s(tmp_path: Path) -> None:
+    directory = tmp_path / "data"
+    for _ in range(2):
+        data_directory.require_number(directory, "15550000000")
+    with pytest.raises(SettingsError, match="data directory of 15550000000"):
+        data_directory.require_number(directory, "15551111111")
+    (directory / data_directory.NAME).unlink()
+    data_directory.require_number(directory, "15551111111")
+
+
+def test_a_directory_that_cannot_be_written_is_nobody_s(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    data_directory.require_number(tmp_path / "file", "15550000000")
