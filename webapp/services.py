@@ -38,6 +38,7 @@ from webapp.certificates.service import Certificates
 from webapp.compliance.service import ComplianceInfo
 from webapp.contacts.service import ContactChecks
 from webapp.coreapp_link import CoreappLinks
+from webapp.documents.assets import Assets
 from webapp.documents.service import Document
 from webapp.garbage.service import Collections
 from webapp.groups.service import Groups
@@ -135,6 +136,7 @@ def assemble(settings: Settings, database: Database, shard_map: ShardMap, hasher
             templates,
             metrics,
             Document(),
+            Assets(),
             Certificates(database, links, safe=safe, server=tls, clock=clock),
             Registration(database, links, hasher),
             *_resources(settings, database, links, safe, clock),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -142,6 +143,22 @@ async def test_the_documented_body_of_a_message_is_the_one_that_is_checked(api: 
 async def test_the_page_is_served(api: Served) -> None:
     answer = await api.http.get("/docs/")
     assert (answer.status_code, answer.headers["Content-Type"]) == (200, "text/html; charset=utf-8")
+    assert "script-src 'self'" in answer.headers["Content-Security-Policy"]
+
+
+async def test_the_page_loads_nothing_that_this_webapp_does_not_serve(api: Served) -> None:
+    page = (await api.http.get("/docs")).text
+    assert "<script>" not in page, "the policy lets no inline script run"
+    loaded = re.findall(r'(?:src|href)="([^"]+)"', page)
+    assert len(loaded) == 4
+    for path in loaded:
+        answer = await api.http.get(path)
+        assert answer.status_code == 200
+        assert len(answer.content) > 100
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
+    bundle = (await api.http.get("/docs/swagger-ui-bundle.js")).text
+    assert "SwaggerUIBundle" in bundle
+    assert code(await api.http.get("/docs/nothing.js")) == (404, 1006)
 
 
 def _operations(found: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:

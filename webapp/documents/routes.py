@@ -1,15 +1,17 @@
-"""`GET /openapi.json` and `GET /docs`."""
+"""`GET /openapi.json` and `GET /docs`, with the files of that page."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request, Response
-from fastapi.openapi.docs import get_swagger_ui_html
 
 from webapp import authenticator
 from webapp.dependencies import part
+from webapp.documents import assets
+from webapp.documents.assets import Assets
 from webapp.documents.service import Document
+from webapp.errors import UnknownPath
 
 router = APIRouter(include_in_schema=False, dependencies=[Depends(authenticator.neighbour)])
 Service = Annotated[Document, part(Document)]
@@ -22,4 +24,12 @@ async def get_openapi(document: Service, request: Request) -> Response:
 
 @router.get("/docs")
 async def get_docs() -> Response:
-    return get_swagger_ui_html(openapi_url="/openapi.json", title="Tidings")
+    return Response(assets.PAGE, media_type="text/html", headers={"Content-Security-Policy": assets.POLICY})
+
+
+@router.get("/docs/{name}")
+async def get_asset(found: Annotated[Assets, part(Assets)], name: str) -> Response:
+    asset = found.find(name)
+    if asset is None:
+        raise UnknownPath(f"/docs/{name}")
+    return Response(asset.content, media_type=asset.kind, headers={"X-Content-Type-Options": "nosniff"})
