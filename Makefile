@@ -60,6 +60,10 @@ test-security: services  ## attack real processes, at length; figures of memory,
 test-monitoring: services  ## ask every query of dashboards and alerts of a real Prometheus (PICTURE=file draws the panels)
 	@exec env PICTURE=$(PICTURE) $(BIN)/python -m pytest tests/monitoring
 
+.PHONY: test-deploy
+test-deploy: $(VENV)/.dev build/deploy/.installed  ## build the image, bring up each compose file with podman (root; 15 minutes)
+	@exec $(BIN)/python -m tests.deploy
+
 interop: $(VENV)/.dev  ## converse with devices of official Signal releases (needs Node 20 and npm)
 	@npm ci --silent --ignore-scripts --prefix tests/interop
 	@exec $(BIN)/python -m pytest -rs tests/interop
@@ -80,7 +84,8 @@ lock: $(VENV)/.dev  ## pin the dependencies of pyproject.toml (UPGRADE=1 takes n
 	@echo 'setuptools>=80' | $(LOCK) pyproject.toml - --output-file requirements.lock >/dev/null
 	@echo 'setuptools>=80' | $(LOCK) pyproject.toml - --extra dev --constraint requirements.lock \
 		--output-file requirements-dev.lock >/dev/null
-	@echo "wrote requirements.lock and requirements-dev.lock"
+	@$(LOCK) --group pyproject.toml:deploy --output-file requirements-deploy.lock >/dev/null
+	@echo "wrote requirements.lock, requirements-dev.lock and requirements-deploy.lock"
 
 clean:  ## remove the environment and every cache; the data directory stays
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .cache
@@ -98,6 +103,12 @@ $(VENV)/.runtime: pyproject.toml requirements.lock | $(VENV)/bin/python
 $(VENV)/.dev: pyproject.toml requirements.lock requirements-dev.lock | $(VENV)/bin/python
 	@.ci/install $(VENV) requirements-dev.lock
 	@touch $@ $(VENV)/.runtime
+
+# Programs for `make test-deploy`, apart from what is ours.
+build/deploy/.installed: requirements-deploy.lock
+	@.ci/make-venv build/deploy
+	@build/deploy/bin/python -m pip --disable-pip-version-check install --quiet --require-hashes -r requirements-deploy.lock
+	@touch $@
 
 # The servers that tests start for themselves: installed before they begin, not by several of them at once.
 services: $(VENV)/.dev

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tidings.runtime import first_password, process_secrets, secret_sources
+from tidings.runtime import api_key, first_password, process_secrets, secret_sources
 from tidings.runtime.process_secrets import CoreappSecrets
 from tidings.runtime.secret_files import OWNERS
 
@@ -13,13 +13,15 @@ _PROCESSES = {"robots": "handset"}
 # Besides the secrets that an installation can make for itself.
 _OTHERS: Mapping[str, tuple[str, ...]] = {
     "WA_DB_PASSWORD": ("webapp", "coreapp", "network"),
+    "WA_DB_PASSWORD" + secret_sources.FILE: ("webapp", "coreapp", "network"),
     "TIDINGS_BUSINESS_DB_URL": ("webapp", "coreapp"),
     "TIDINGS_NETWORK_DB_URL": ("network",),
     "TIDINGS_REDIS_URL": ("network",),
     "TIDINGS_REDIS_PASSWORD": ("network",),
     "TIDINGS_HANDSET_DB_URL": ("handset",),
     "TIDINGS_OUTGOING_PROXY": ("webapp", "coreapp"),
-    "WA_API_KEY": ("webapp", "coreapp", "network"),
+    api_key.VARIABLE: ("webapp", "coreapp", "network"),
+    api_key.VARIABLE + secret_sources.FILE: ("webapp", "coreapp", "network"),
     first_password.VARIABLE: ("webapp",),
     first_password.VARIABLE + secret_sources.FILE: ("webapp",),
 }

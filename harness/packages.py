@@ -22,8 +22,10 @@ MARIADB = {
 REDIS = {"redis-server": "redis-server"}
 NEEDED = MARIADB | REDIS
 
-# Where Debian keeps servers; not on the PATH of an ordinary user.
-_SEARCH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin", "/usr/local/bin"])
+# Where Debian keeps servers, and programs that others call; not on the PATH of an ordinary user.
+_SEARCH = os.pathsep.join(
+    [os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin", "/usr/local/bin", "/usr/lib/podman"]
+)
 _APT = ["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-q", "-o", "DPkg::Lock::Timeout=300"]
 _LOCK = Path(tempfile.gettempdir()) / f"tidings-packages-{os.getuid()}.lock"
 

@@ -90,6 +90,18 @@ def test_the_names_of_the_original_lead_to_mysql_and_its_password_is_never_shown
     assert repr(where) == "DatabaseSettings(mysql+aiomysql://db:3307/tidings_network)"
 
 
+def test_the_password_of_the_database_may_be_in_a_file(tmp_path: Path) -> None:
+    kept = tmp_path / "password"
+    kept.write_text("p@ss\n")
+    asked = {"WA_DB_ENGINE": "MYSQL", "WA_DB_PASSWORD_FILE": str(kept)}
+    assert databases(tmp_path, **asked).business.url == "mysql+aiomysql://root:p%40ss@127.0.0.1:3306/tidings_business"
+    with pytest.raises(SettingsError, match="WA_DB_PASSWORD and WA_DB_PASSWORD_FILE are both set"):
+        databases(tmp_path, **asked, WA_DB_PASSWORD="other")
+    kept.unlink()
+    with pytest.raises(SettingsError, match="WA_DB_PASSWORD_FILE: No such file or directory"):
+        databases(tmp_path, **asked)
+
+
 def test_a_server_elsewhere_is_spoken_to_over_tls_unless_plaintext_is_asked_for(tmp_path: Path) -> None:
     elsewhere = {"WA_DB_ENGINE": "MYSQL", "WA_DB_HOSTNAME": "db.example"}
     with pytest.raises(SettingsError, match=r"WA_DB_HOSTNAME: db.example .*: set WA_DB_SSL_CA, or .*=database$"):

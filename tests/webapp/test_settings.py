@@ -72,3 +72,16 @@ def test_files_are_kept_in_the_data_directory_unless_told_otherwise(tmp_path: Pa
     assert (found.media_dir, found.media_reserve, found.max_uploads) == (tmp_path / "media", 100 * 1024 * 1024, 16)
     found = read(tmp_path, TIDINGS_MEDIA_DIR="/srv/media", TIDINGS_MEDIA_RESERVE_MB="0", TIDINGS_MAX_UPLOADS="1")
     assert (found.media_dir, found.media_reserve, found.max_uploads) == (Path("/srv/media"), 0, 1)
+
+
+def test_the_key_of_monitoring_may_be_in_a_file(tmp_path: Path) -> None:
+    kept = tmp_path / "key"
+    kept.write_text("hidden-from-everybody\n")
+    found = read(tmp_path, WA_API_KEY_FILE=str(kept))
+    assert found.api_key == "hidden-from-everybody"
+    assert "hidden" not in str(found)
+    with pytest.raises(SettingsError, match="are both set"):
+        read(tmp_path, WA_API_KEY_FILE=str(kept), WA_API_KEY="hidden-from-everybody")
+    kept.write_text("short")
+    with pytest.raises(SettingsError, match="12 to 128"):
+        read(tmp_path, WA_API_KEY_FILE=str(kept))

@@ -1,11 +1,14 @@
-"""`WA_API_KEY`, which opens what monitoring looks at."""
+"""`WA_API_KEY`, or a file that `WA_API_KEY_FILE` names, which opens what monitoring looks at."""
 
 from __future__ import annotations
 
 import hmac
+from collections.abc import Mapping
 from typing import Annotated, Any
 
-from tidings.runtime import env
+from tidings.runtime import env, secret_sources
+
+VARIABLE = "WA_API_KEY"
 
 _SCHEME = b"apikey "
 
@@ -29,9 +32,13 @@ NO_KEY = ApiKey()
 
 def _read(key: str) -> ApiKey:
     if key and not 12 <= len(key) <= 128:
-        raise env.mistake("WA_API_KEY does not have 12 to 128 characters")
+        raise env.mistake(f"{VARIABLE} does not have 12 to 128 characters")
     return ApiKey(key)
 
 
-OptionalKey = Annotated[ApiKey, env.text(_read)]
-API_KEY: Any = env.variable("WA_API_KEY", NO_KEY)
+def _find(data: Mapping[str, Any]) -> ApiKey:
+    return _read(secret_sources.given(data["variables"], VARIABLE))
+
+
+OptionalKey = Annotated[ApiKey, env.made(_find, _read)]
+API_KEY: Any = env.MADE

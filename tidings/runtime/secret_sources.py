@@ -13,6 +13,8 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from tidings.runtime import env
+
 LIMIT = 16_384  # bytes of a file or an output
 COMMAND_SECONDS = 10.0
 FILE, COMMAND = "_FILE", "_COMMAND"
@@ -102,6 +104,23 @@ def find(variables: Mapping[str, str], name: str, *, command: bool = False) -> S
         return None
     environment = {key: value for key, value in variables.items() if not key.startswith(OURS)}
     return Source(given[0], variables[given[0]], environment)
+
+
+def read(variables: Mapping[str, str], name: str) -> str:
+    """What was given for a secret that may be left out, by its variable or a file; empty for nothing.
+
+    Raises `SecretUnavailable`.
+    """
+    found = find(variables, name)
+    return found.read() if found is not None else ""
+
+
+def given(variables: Mapping[str, str], name: str) -> str:
+    """As `read`, for a field of settings. Raises `env.mistake`."""
+    try:
+        return read(variables, name)
+    except SecretUnavailable as error:
+        raise env.mistake(str(error)) from None
 
 
 def _read_until(descriptor: int, deadline: float) -> bytes:

@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl, quote, urlencode
 import pydantic
 from pydantic import PlainValidator
 
-from tidings.runtime import env, exposure, private_files, strangers, tracing
+from tidings.runtime import env, exposure, private_files, secret_sources, strangers, tracing
 from tidings.runtime.tls import TlsFiles
 
 DEFAULT_NUMBER = "15550000000"
@@ -121,7 +121,9 @@ class _OriginalVariables(_PoolVariables):
 
     engine: Annotated[str, env.choice("SQLITE", "MYSQL")] = env.variable("WA_DB_ENGINE", "SQLITE")
     username: str = env.variable("WA_DB_USERNAME", "root")
-    password: str = env.variable("WA_DB_PASSWORD")
+    password: Annotated[str, env.made(lambda data: secret_sources.given(data["variables"], "WA_DB_PASSWORD"))] = (
+        env.HIDDEN
+    )
     hostname: str = env.variable("WA_DB_HOSTNAME", "127.0.0.1")
     port: Annotated[int, env.integer(1, 65535)] = env.variable("WA_DB_PORT", 3306)
     prefix: str = env.variable("WA_DB_NAME_PREFIX", "tidings_")

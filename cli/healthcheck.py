@@ -1,0 +1,95 @@
+"""`tidings-healthcheck [ROLE]`: is the process of this container ready? For the health check of an image.
+
+It is run every few seconds beside a server, so it loads nothing but a few modules of the standard library, and it needs
+no secret. Without a role it is the one of the container's first process.
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+import ssl
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+READY, NOT_READY, WRONG_USE = 0, 1, 2
+SECONDS = 4.0
+FIRST_PROCESS = Path("/proc/1/cmdline")
+
+PATH = "/health/ready"
+# The variable of the address that answers, and its default, of each process that listens.
+_ANSWERS = {
+    "webapp": ("TIDINGS_API_ADDRESS", "127.0.0.1:9090"),
+    "coreapp": ("TIDINGS_COREAPP_METRICS_ADDRESS", "127.0.0.1:6253"),
+    "network": ("TIDINGS_NETWORK_HTTP_ADDRESS", "127.0.0.1:9095"),
+}
+_LOOPBACK = ("127.", "::1", "localhost")
+_EVERY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104
+
+
+def main() -> int:
+    """Exit status 0 when it is ready, 1 when it is not, 2 for a role that answers nobody; one line says why."""
+    words = sys.argv[1:] or FIRST_PROCESS.read_bytes().decode(errors="replace").split("\0")
+    role = find_role(words)
+    if role is None:
+        print(f"no role of {', '.join(_ANSWERS)} in {' '.join(words).strip()!r}", file=sys.stderr)
+        return WRONG_USE
+    try:
+        status, said = ask(role, os.environ)
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        print(f"{role}: {error}", file=sys.stderr)
+        return NOT_READY
+    print(f"{role}: {status} {said}")
+    return READY if status == http.client.OK else NOT_READY
+
+
+def find_role(words: Sequence[str]) -> str | None:
+    """The first word that is one: of `tidings webapp`, also behind an interpreter or an init."""
+    return next((word for word in words if word in _ANSWERS), None)
+
+
+def ask(role: str, variables: Mapping[str, str]) -> tuple[int, str]:
+    """Status and the beginning of the body of its answer. Raises `OSError`, `ValueError` and `HTTPException`."""
+    host, port = where(role, variables)
+    connection: http.client.HTTPConnection
+    if speaks_tls(role, variables):
+        connection = http.client.HTTPSConnection(host, port, timeout=SECONDS, context=_own())
+    else:
+        connection = http.client.HTTPConnection(host, port, timeout=SECONDS)
+    try:
+        connection.request("GET", PATH)
+        answer = connection.getresponse()
+        return answer.status, answer.read(300).decode(errors="replace").strip()
+    finally:
+        connection.close()
+
+
+def where(role: str, variables: Mapping[str, str]) -> tuple[str, int]:
+    """Host and port by which the process is reached from beside it."""
+    variable, default = _ANSWERS[role]
+    host, _, port = (variables.get(variable) or default).rpartition(":")
+    host = host.strip("[]")
+    return _EVERY_ADDRESS.get(host, host), int(port)
+
+
+def speaks_tls(role: str, variables: Mapping[str, str]) -> bool:
+    """As the settings of the processes have it."""
+    if role == "webapp":
+        given = variables.get("TIDINGS_API_TLS")
+        address = variables.get("TIDINGS_API_ADDRESS") or _ANSWERS[role][1]
+        return given.lower() in ("1", "true", "yes", "on") if given else not address.strip("[").startswith(_LOOPBACK)
+    names = ("TIDINGS_NETWORK_HTTP_CERTIFICATE", "TIDINGS_TLS_CERTIFICATE")
+    return role == "network" and any(variables.get(name) for name in names)
+
+
+def _own() -> ssl.SSLContext:
+    """It is this container's own process that answers, and nothing is said to it."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+if __name__ == "__main__":
+    sys.exit(main())

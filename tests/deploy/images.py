@@ -1,0 +1,109 @@
+"""The images that the compose files ask for: ours from its Dockerfile, the others from Debian's packages.
+
+No registry is needed. What Debian has stands in under the official images' names: with the same servers, and start-up
+scripts that read the same variables.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.deploy.podman import ROOT, Podman, run
+
+STAND_INS = Path(__file__).parent / "stand_ins"
+CACHE = Path(os.environ.get("BARE_CACHE", "/var/cache/tidings"))
+
+OURS = "localhost/tidings:latest"
+DEBIAN = "docker.io/library/debian:bookworm-slim"
+PYTHON = "docker.io/library/python:3.11-slim-bookworm"
+# By the recipe in `stand_ins`.
+SERVERS = {
+    "mariadb": "docker.io/library/mariadb:10.11",
+    "redis": "docker.io/library/redis:7.0",
+    "haproxy": "docker.io/library/haproxy:2.6",
+    "prometheus": "docker.io/prom/prometheus:v2.53.5",
+}
+
+
+class NoBase(Exception):
+    """This machine can make no root directory of Debian; `str()` says why."""
+
+
+def prepare(podman: Podman, say: Callable[[str], None]) -> None:
+    """All images, in the storage of `podman`. Raises `NoBase` and `CommandFailed`."""
+    podman.import_root(_debian(), (DEBIAN, PYTHON))
+    say(f"image   {PYTHON}: a Debian made with debootstrap")
+    for name, image in SERVERS.items():
+        made = _server(podman, name, image)
+        say(f"image   {image}: Debian's {name}, {'made' if made else 'from the cache'}")
+    build_ours(podman)
+    (described,) = podman.json("image", "inspect", OURS)
+    say(f"image   {OURS}: from docker/Dockerfile, {described['Size'] / 1e6:.0f} MB with its Debian")
+
+
+def build_ours(podman: Podman) -> None:
+    """From the Dockerfile as it is, with where this machine's pip takes packages from."""
+    pip = podman.directory / "pip.conf"
+    pip.write_text(_pip_settings())
+    podman.buildah(
+        "build",
+        "--isolation=chroot",
+        "--format=docker",
+        "--layers=false",
+        f"--secret=id=pip,src={pip}",
+        *_mounts("/etc/ssl/certs", "/etc/hosts", "/etc/resolv.conf", os.environ.get("PIP_FIND_LINKS", "")),
+        f"--file={ROOT / 'docker' / 'Dockerfile'}",
+        f"--tag={OURS}",
+        str(ROOT),
+    )
+
+
+def _server(podman: Podman, name: str, image: str) -> bool:
+    """One of `SERVERS`, kept for the next time; was it made now?"""
+    recipe = STAND_INS / name
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(recipe.iterdir()))).hexdigest()[:16]
+    kept = CACHE / f"stand-in-{name}-{digest}.tar"
+    if kept.exists():
+        podman("load", "--quiet", "--input", str(kept), timeout=600)
+        return False
+    podman.buildah(
+        "build",
+        "--isolation=chroot",
+        "--format=docker",
+        "--layers=false",
+        *_mounts("/etc/apt", "/etc/ssl/certs", "/usr/share/keyrings", "/etc/hosts", "/etc/resolv.conf"),
+        f"--tag={image}",
+        str(recipe),
+    )
+    part = kept.with_suffix(".part")
+    podman("save", "--quiet", "--format=docker-archive", "--output", str(part), image, timeout=600)
+    part.rename(kept)
+    return True
+
+
+def _debian() -> Path:
+    done = subprocess.run([ROOT / ".ci" / "bare-machine", "--possible"], capture_output=True, text=True)
+    if done.returncode:
+        raise NoBase(done.stdout.strip() or done.stderr.strip())
+    (archive,) = CACHE.glob("bare-*.tar")
+    return archive
+
+
+def _mounts(*paths: str) -> list[str]:
+    """Files of this machine that are there while an image is made, and not in it."""
+    return [f"--volume={path}:{path}:ro" for path in paths if path and Path(path).exists()]
+
+
+def _pip_settings() -> str:
+    """This machine's, those of variables among them, as one file."""
+    settings: dict[str, str] = {}
+    for line in run(["python3", "-m", "pip", "config", "list"], os.environ).splitlines():
+        name, _, value = line.partition("=")
+        section, _, option = name.rpartition(".")
+        if section in ("global", "install", ":env:"):
+            settings[option] = value.strip().strip("'")
+    return "\n".join(["[global]", *(f"{option} = {value}" for option, value in settings.items())]) + "\n"

@@ -1,0 +1,126 @@
+"""A podman of the tests' own: its images, containers, volumes, networks and settings lie in one directory."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+# podman-compose, which calls `podman`; installed from a lock of its own.
+COMPOSE = ROOT / "build" / "deploy" / "bin" / "podman-compose"
+
+# What lets containers run where there is neither systemd nor Docker, and many limits are lower than its defaults.
+CONTAINERS_CONF = """
+[containers]
+log_driver = "k8s-file"
+default_ulimits = ["nofile=20000:20000", "nproc=10000:10000"]
+[engine]
+runtime = "runc"
+cgroup_manager = "cgroupfs"
+events_logger = "file"
+tmp_dir = "{directory}/tmp"
+volume_path = "{directory}/volumes"
+[network]
+network_backend = "netavark"
+network_config_dir = "{directory}/networks"
+"""
+STORAGE_CONF = """
+[storage]
+driver = "{driver}"
+graphroot = "{directory}/storage"
+runroot = "{directory}/run"
+"""
+REGISTRIES_CONF = 'unqualified-search-registries = []\nshort-name-mode = "disabled"\n'
+
+
+class CommandFailed(Exception):
+    """A command ended with another status than 0; `str()` has the end of what it said."""
+
+
+def run(command: list[str], environment: Mapping[str, str], *, timeout: float = 300, both: bool = False) -> str:
+    """Its standard output; both: and its standard error. Raises `CommandFailed`."""
+    done = subprocess.run(
+        command,
+        env=dict(environment),
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=timeout,
+    )
+    if done.returncode:
+        said = "\n".join((done.stdout + done.stderr).strip().splitlines()[-25:])
+        raise CommandFailed(f"{' '.join(command)[:300]}: status {done.returncode}\n{said}")
+    return done.stdout + done.stderr if both else done.stdout
+
+
+def _driver(directory: Path) -> str:
+    """`overlay` where it can be mounted; else the one that copies, which works anywhere and takes minutes more."""
+    with tempfile.TemporaryDirectory(dir=directory) as scratch:
+        parts = {name: Path(scratch) / name for name in ("lower", "upper", "work", "merged")}
+        for part in parts.values():
+            part.mkdir()
+        options = f"lowerdir={parts['lower']},upperdir={parts['upper']},workdir={parts['work']}"
+        mounted = subprocess.run(
+            ["mount", "-t", "overlay", "overlay", "-o", options, parts["merged"]], stderr=subprocess.DEVNULL
+        )
+        if mounted.returncode:
+            return "vfs"
+        subprocess.run(["umount", parts["merged"]], check=True)
+        return "overlay"
+
+
+class Podman:
+    """All of it in `directory`, on disk: images are some hundred MiB each."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        (directory / "tmp").mkdir(parents=True, exist_ok=True)
+        settings = {
+            "CONTAINERS_CONF": ("containers.conf", CONTAINERS_CONF.format(directory=directory)),
+            "CONTAINERS_STORAGE_CONF": (
+                "storage.conf",
+                STORAGE_CONF.format(directory=directory, driver=_driver(directory)),
+            ),
+            "CONTAINERS_REGISTRIES_CONF": ("registries.conf", REGISTRIES_CONF),
+        }
+        self.environment = {**os.environ, "BUILDAH_ISOLATION": "chroot", "TMPDIR": str(directory / "tmp")}
+        for variable, (name, content) in settings.items():
+            (directory / name).write_text(content)
+            self.environment[variable] = str(directory / name)
+
+    def __call__(self, *words: str, timeout: float = 300, both: bool = False) -> str:
+        """`podman …`, as `run`. Raises `CommandFailed`."""
+        return run(["podman", *words], self.environment, timeout=timeout, both=both)
+
+    def buildah(self, *words: str, timeout: float = 900) -> str:
+        """`buildah …`. Raises `CommandFailed`."""
+        return run(["buildah", *words], self.environment, timeout=timeout)
+
+    def compose(self, file: Path, *words: str, variables: Mapping[str, str], timeout: float = 600) -> str:
+        """`podman-compose …`, with these variables for what stands in ${…}. Raises `CommandFailed`."""
+        command = [str(COMPOSE), "--file", str(file), "--profile", "robots", "--profile", "monitoring", *words]
+        return run(command, {**self.environment, **variables}, timeout=timeout)
+
+    def json(self, *words: str) -> Any:
+        """What `podman … --format json` says."""
+        return json.loads(self(*words, "--format", "json") or "null")
+
+    def import_root(self, archive: Path, images: Sequence[str]) -> None:
+        """A root directory, packed, as images: everybody may enter it, whatever the mode in the archive."""
+        root, fixed = self.directory / "root", self.directory / "root.tar"
+        root.mkdir()
+        run(["tar", "-C", str(root), "-xf", str(archive)], self.environment)
+        root.chmod(0o755)
+        run(["tar", "-C", str(root), "-cf", str(fixed), "."], self.environment)
+        run(["rm", "-rf", str(root)], self.environment)
+        path = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+        for image in images:
+            self("import", "--quiet", f"--change=ENV {path}", str(fixed), image)
+        fixed.unlink()

@@ -1,0 +1,106 @@
+"""The containers of one compose file, by the names of their services."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import yaml
+
+from tests.deploy.podman import CommandFailed, Podman
+
+# Seconds from `up` to the last container that is ready.
+START_SECONDS = 180.0
+PROFILES = {"robots"}
+
+
+class Project:
+    """From `up` to `down`."""
+
+    def __init__(self, podman: Podman, file: Path, variables: Mapping[str, str]) -> None:
+        self._podman = podman
+        self._file = file
+        self._variables = variables
+
+    def up(self) -> None:
+        """Each service when those that it depends on are as it asks for.
+
+        podman-compose is asked for one at a time: the podman of Debian 12 knows no condition `service_healthy`, and
+        does not start what depends on a container that has ended.
+        """
+        services = yaml.safe_load(self._file.read_text())["services"]
+        waiting = {name: service for name, service in services.items() if set(service.get("profiles", ())) <= PROFILES}
+        while waiting:
+            name = next(
+                name for name, service in waiting.items() if not waiting.keys() & service.get("depends_on", {}).keys()
+            )
+            for dependency, asked in waiting.pop(name).get("depends_on", {}).items():
+                self._wait_for(dependency, asked["condition"])
+            self.add(name)
+
+    def add(self, service: str) -> None:
+        """One more service, whatever it depends on."""
+        self._compose("up", "--detach", "--no-build", "--no-deps", service)
+
+    def _wait_for(self, service: str, condition: str) -> None:
+        if condition == "service_healthy":
+            self.wait_healthy([service])
+        elif condition == "service_completed_successfully":
+            status = self._podman("wait", self.container(service)).strip()
+            if status != "0":
+                raise CommandFailed(f"{service} ended with status {status}: {self.logs(service)[-1500:]}")
+        else:
+            raise AssertionError(condition)
+
+    def down(self) -> None:
+        self._compose("down", "--volumes")
+
+    def _compose(self, *words: str) -> str:
+        return self._podman.compose(self._file, *words, variables=self._variables)
+
+    def container(self, service: str) -> str:
+        """The name of a service's container."""
+        words = ("ps", "--all", "--filter", f"label=com.docker.compose.service={service}", "--format", "{{.Names}}")
+        (name,) = self._podman(*words).split()
+        return name
+
+    def inside(self, service: str, *command: str) -> str:
+        """What a command says in a container. Raises `CommandFailed`."""
+        return self._podman("exec", self.container(service), *command)
+
+    def logs(self, service: str) -> str:
+        return self._podman("logs", self.container(service), both=True)
+
+    def restart(self, service: str) -> None:
+        self._podman("restart", "--time=30", self.container(service))
+
+    def is_healthy(self, service: str) -> bool:
+        """What its health check says now."""
+        try:
+            self._podman("healthcheck", "run", self.container(service))
+        except CommandFailed:
+            return False
+        return True
+
+    def wait_healthy(self, services: Iterable[str], seconds: float = START_SECONDS) -> None:
+        """Until each has said so once. Raises `TimeoutError`."""
+        waiting, end = list(services), time.monotonic() + seconds
+        while waiting := [service for service in waiting if not self.is_healthy(service)]:
+            if time.monotonic() > end:
+                said = {service: self.logs(service)[-1500:] for service in waiting}
+                raise TimeoutError(f"not healthy after {seconds:.0f} s: {json.dumps(said, indent=1)}")
+            time.sleep(0.5)
+
+    def image_settings(self, service: str) -> Mapping[str, object]:
+        """How its container was made."""
+        (found,) = json.loads(self._podman("inspect", self.container(service)))
+        settings: Mapping[str, object] = found
+        return settings
+
+
+def leftovers(podman: Podman) -> list[str]:
+    """Containers, volumes and networks, but for the network that podman always has."""
+    found = podman("ps", "--all", "--quiet").split() + podman("volume", "ls", "--quiet").split()
+    return found + [name for name in podman("network", "ls", "--quiet").split() if name != "podman"]

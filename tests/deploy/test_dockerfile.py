@@ -1,0 +1,36 @@
+"""The Dockerfile as a linter sees it, and the image that is made of it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+
+from tests.deploy.images import OURS
+from tests.deploy.podman import COMPOSE, ROOT, Podman
+
+HADOLINT = COMPOSE.with_name("hadolint")
+
+
+def test_hadolint_has_nothing_to_say() -> None:
+    done = subprocess.run([HADOLINT, ROOT / "docker" / "Dockerfile"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    print("\n        hadolint: nothing to say", flush=True)
+
+
+def test_the_image_says_what_it_is_and_runs_as_nobody_in_particular(podman: Podman) -> None:
+    (found,) = podman.json("image", "inspect", OURS)
+    assert found["Config"]["User"] == "10001:10001"
+    assert found["Healthcheck"]["Test"] == ["CMD", "tidings-healthcheck"]
+    assert found["Labels"]["org.opencontainers.image.licenses"] == "Apache-2.0"
+    assert not [line for line in found["Config"]["Env"] if "PASSWORD" in line or "KEY" in line]
+
+
+def test_nothing_of_this_machine_is_in_the_image(podman: Podman) -> None:
+    """Where packages came from is known while it is made, and not afterwards."""
+    inside = podman(
+        "run", "--rm", "--no-healthcheck", "--network=none", "--entrypoint=sh", OURS, "-c", "cat /etc/pip.conf || :"
+    )
+    assert inside == ""
+    history = podman("history", "--no-trunc", "--format", "{{.CreatedBy}}", OURS)
+    links = os.environ.get("PIP_FIND_LINKS")
+    assert links is None or links not in history

@@ -1,0 +1,102 @@
+"""The compose files: what they say is in the Compose Specification, and what they ask for is there."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from cli.handover import ROLES
+
+ROOT = Path(__file__).parents[1]
+FILES = (ROOT / "docker" / "docker-compose.yml", ROOT / "docker" / "docker-compose.multi.yml")
+SCHEMA = json.loads((ROOT / "tests" / "data" / "compose" / "compose-spec.json").read_text())
+OURS = "localhost/tidings"
+
+
+@pytest.fixture(params=FILES, ids=lambda path: path.name)
+def compose(request: pytest.FixtureRequest) -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load(request.param.read_text())
+    return found
+
+
+def ours(compose: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for name, service in compose["services"].items():
+        if OURS in service["image"]:
+            yield name, service
+
+
+def test_it_is_a_compose_file(compose: dict[str, Any]) -> None:
+    jsonschema.Draft202012Validator(SCHEMA).validate(compose)
+
+
+def test_the_schema_finds_what_no_compose_file_has(compose: dict[str, Any]) -> None:
+    compose["services"]["webapp-1"] = {"imagine": "x"}
+    with pytest.raises(jsonschema.ValidationError, match="imagine"):
+        jsonschema.Draft202012Validator(SCHEMA).validate(compose)
+
+
+def test_our_containers_may_do_nothing_that_they_need_not(compose: dict[str, Any]) -> None:
+    services = dict(ours(compose))
+    assert len(services) >= 6
+    for name, service in services.items():
+        assert service["read_only"], name
+        assert service["cap_drop"] == ["ALL"], name
+        assert service["security_opt"] == ["no-new-privileges:true"], name
+
+
+def test_no_process_mounts_what_is_another_s(compose: dict[str, Any]) -> None:
+    """Of the volumes of secrets, each is its role's; that with all of them is the provisioning's alone."""
+    for name, service in compose["services"].items():
+        mounted = {volume.partition(":")[0] for volume in service.get("volumes", ())}
+        if name == "provision":
+            assert mounted == {"installation"} | {volume for volume in mounted if volume in ROLES}
+            assert service["network_mode"] == "none"
+        else:
+            role = re.sub(r"-\d$", "", name)
+            assert mounted & {"installation", *ROLES} == {role}, name
+
+
+def test_every_role_that_is_handed_secrets_is_provisioned(compose: dict[str, Any]) -> None:
+    provision = compose["services"]["provision"]
+    named = {word.partition("=")[0] for word in provision["command"]} & set(ROLES)
+    volumes = {volume.partition(":")[0] for volume in provision["volumes"]} - {"installation"}
+    roles = {re.sub(r"-\d$", "", name) for name in compose["services"]} - {"provision"}
+    assert named == volumes == roles
+
+
+def test_no_secret_stands_in_the_file_or_has_a_default(compose: dict[str, Any]) -> None:
+    secret = re.compile(r"PASSWORD|SECRET|_KEY$|API_KEY|TOKEN")
+    for name, service in compose["services"].items():
+        for variable, value in service.get("environment", {}).items():
+            if secret.search(variable.removesuffix("_FILE")) and not variable.startswith("TIDINGS_TLS"):
+                is_path = str(value).startswith(("/var/lib/tidings/", "/run/", "/docker-entrypoint-initdb.d/"))
+                assert is_path or value == f"${{{variable}:-}}", (name, variable)
+
+
+def test_what_is_mounted_from_the_folder_is_there(compose: dict[str, Any]) -> None:
+    for service in compose["services"].values():
+        for volume in service.get("volumes", ()):
+            if volume.startswith("./"):
+                assert (ROOT / "docker" / volume.partition(":")[0]).exists(), volume
+
+
+def test_only_the_api_is_published_to_others(compose: dict[str, Any]) -> None:
+    published = [port for service in compose["services"].values() for port in service.get("ports", ())]
+    assert [port for port in published if "127.0.0.1" not in port] == ["${TIDINGS_API_PORT:-9090}:9090"]
+
+
+def test_the_image_is_made_of_what_git_has_of_the_packages() -> None:
+    """Every folder that the Dockerfile copies is let through, and nothing is that a secret could be in."""
+    ignored = (ROOT / ".dockerignore").read_text().splitlines()
+    allowed = {line[1:] for line in ignored if line.startswith("!")}
+    dockerfile = (ROOT / "docker" / "Dockerfile").read_text()
+    copied = {word for line in re.findall(r"^COPY ([^-].*) \S+$", dockerfile, re.M) for word in line.split()}
+    assert ignored[1] == "*"
+    assert copied == allowed
