@@ -107,7 +107,14 @@ def test_the_first_password_is_random_and_is_changed_at_the_first_login(scene: S
     assert (status, answer["errors"][0]["code"]) == (403, 1024)
     status, answer = scene.business.login(first, PASSWORD)
     assert status == 200, answer
-    assert scene.business.login(first)[0] == 401
+    # Another Webapp hears of it within a second, and may say until then that the password has to be changed.
+    refused = [scene.business.login(first)[0]]
+    end = time.monotonic() + 10
+    while refused[-1] != 401 and time.monotonic() < end:
+        time.sleep(0.5)
+        refused.append(scene.business.login(first)[0])
+    assert refused[-1] == 401
+    assert 200 not in refused
     assert scene.business.login(PASSWORD)[0] == 200
     scene.say("first password: random, and of no use after the first login")
 
