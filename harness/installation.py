@@ -154,7 +154,7 @@ class Installation:
     def pids(self) -> dict[str, int]:
         """Of what runs now, the database server included."""
         found = {name: process.pid for name, process in self.processes.items()}
-        found |= {process.name: process.pid for process in (self.standby, *self.more_coreapps)}
+        found["standby"] = self.standby.pid
         found["mariadbd"] = self.mariadb.pid if self.mariadb is not None else None
         return {name: pid for name, pid in found.items() if pid is not None}
 
