@@ -9,7 +9,7 @@ import contextlib
 import itertools
 import random
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import aiohttp
 import msgspec
@@ -113,8 +113,8 @@ class LightDevice(asyncio.Protocol):
             self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # Of uvloop, perhaps, whose transports have no common base with the others.
+        self._transport = cast(asyncio.Transport, transport)
         self._data.clear()
         self._write(device.Login(n=0, number=self.number, token=self._token))
 
