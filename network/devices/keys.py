@@ -62,6 +62,8 @@ class KeyUploads:
         await signatures.check([("", device.identity_key, keys)])
 
         async def work(connection: Connection) -> Left:
+            if not await directory.enter_epoch(connection, number, keys.epoch):
+                raise StaleEpoch(f"{number} was registered, or got keys, under a higher epoch")
             if keys.signed_prekey is not None:
                 key = keys.signed_prekey
                 await directory.rotate_signed_prekey(connection, number, key.key_id, key.public, key.signature)

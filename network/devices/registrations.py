@@ -90,6 +90,9 @@ class Registrations:
         with self._notices.reservations() as reservations:
 
             async def work(connection: Connection) -> None:
+                for body in devices:
+                    if not await directory.enter_epoch(connection, body.number, body.epoch):
+                        raise StaleEpoch(f"{body.number} was registered, or got keys, under a higher epoch")
                 before = await directory.list_identity_keys(connection, numbers)
                 former = await directory.take_former_identities(connection, numbers)
                 changed = {

@@ -17,10 +17,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from coreapp.errors import OutcomeUnknown
 from coreapp.journal import Change, Journal
+from coreapp.session_rows import UsedPreKey
 from harness import metrics
 from tests.conftest import DatabaseFactory
 from tidings.storage import outages
-from tidings.storage.business import callbacks, contacts, identities, jobs, messages, sessions, shards
+from tidings.storage.business import accounts, callbacks, contacts, identities, jobs, messages, sessions, shards
 from tidings.storage.business.messages import Status
 from tidings.storage.database import Database
 
@@ -318,6 +319,52 @@ async def test_a_batch_leaves_what_its_changes_one_by_one_would_have_left(
             account = "batch" if "batch" in str(row[0]) + str(row[2]) else "singly"
             halves[account].append(tuple(str(value).replace(account, "") for value in row))
         assert halves["batch"] == halves["singly"]
+
+
+async def test_a_one_time_prekey_is_used_by_one_session_alone(database_factory: DatabaseFactory) -> None:
+    """Of two peers whose first messages name one, the second keeps no session; whatever else came with it stays."""
+    database = await database_factory("business")
+    async with database.transaction() as connection:
+        await accounts.add_prekeys(connection, [accounts.OwnPreKey(ACCOUNT, accounts.ONE_TIME, 7, b"sealed")])
+    journal = Journal(database, await a_lease(database), last_seq=0, seal=as_they_are)
+    used = [UsedPreKey(peer, 7) for peer in ("1", "2", "3")]
+    # Two in one commit, the third in a later one.
+    first, second = (journal.put(a_first_message(key)) for key in used[:2])
+    await asyncio.gather(first, second)
+    await journal.write(a_first_message(used[2]))
+    await journal.close()
+    assert [key.was_gone for key in used] == [False, True, True]
+    async with database.reading() as connection:
+        assert [row.peer for row in await sessions.list_sessions(connection, ACCOUNT, ["1", "2", "3"])] == ["1"]
+        assert not await accounts.list_prekeys(connection, ACCOUNT)
+        assert len(await messages.list_progress(connection, ACCOUNT, ["in-1", "in-2", "in-3"])) == 3
+
+
+async def test_a_commit_whose_outcome_was_unknown_knows_its_own_prekey_again(
+    database_factory: DatabaseFactory,
+) -> None:
+    plain = await database_factory("business")
+    database = Breaking(plain.settings, "business")
+    async with plain.transaction() as connection:
+        await accounts.add_prekeys(connection, [accounts.OwnPreKey(ACCOUNT, accounts.ONE_TIME, 7, b"sealed")])
+    journal = Journal(database, await a_lease(plain), last_seq=0, seal=as_they_are)
+    used = UsedPreKey("1", 7)
+    database.breaks = 1
+    await journal.write(a_first_message(used))
+    await journal.close()
+    assert not used.was_gone
+    async with plain.reading() as connection:
+        assert len(await sessions.list_sessions(connection, ACCOUNT, ["1"])) == 1
+    await database.close()
+
+
+def a_first_message(used: UsedPreKey) -> Change:
+    return Change(
+        ACCOUNT,
+        new_messages=(a_message(f"in-{used.peer}", Status.RECEIVED),),
+        whole_sessions=(sessions.Session(ACCOUNT, used.peer, b"sending", b"receiving"),),
+        used_prekeys=(used,),
+    )
 
 
 _database: tuple[DatabaseFactory, Database] | None = None

@@ -424,3 +424,41 @@ async def test_a_whole_bulk_again_changes_nothing(network: Network) -> None:
         assert [entry["token"] for entry in answer["registrations"]] == ["a" * 43, "b" * 43]
     client = await network.connect()
     await client.login(ALICE, "a" * 43)
+
+
+async def test_keys_of_a_later_epoch_are_not_changed_under_an_earlier_one_whoever_is_there(network: Network) -> None:
+    """A program that was stopped in its turn, and goes on when nobody is logged in, changes nothing."""
+    await network.start()
+
+    async def register(epoch: int) -> tuple[int, Any]:
+        return await network.request(
+            "POST", "/v1/registrations", registration(ALICE) | {"epoch": epoch}, token=REGISTRATION_KEY
+        )
+
+    status, registered = await register(4)
+    assert status == 201, registered
+    token = registered["token"]
+
+    async def upload(epoch: int, key_id: int) -> int:
+        body = {"epoch": epoch, "prekeys": [one_time_prekey(key_id)]}
+        return (await network.request("PUT", f"/v1/keys/{ALICE}", body, token=token))[0]
+
+    assert await upload(3, 900) == 409
+    assert await upload(4, 901) == 200
+    assert await upload(6, 902) == 200
+    # It outlives the process.
+    await network.stop()
+    await network.start()
+    assert await upload(5, 903) == 409
+    status, refused = await register(5)
+    assert (status, refused["error"]["reason"]) == (409, "stale_epoch")
+    assert await upload(0, 904) == 200, "who counts no turns is not bound by them"
+    left = await network.request("GET", f"/v1/keys/{ALICE}", token=token)
+    assert {901, 902, 904} <= set(left[1]["prekey_ids"])
+    assert not {900, 903} & set(left[1]["prekey_ids"])
+    assert (await register(7))[0] == 201
+    assert (await register(6))[0] == 409
+    # Whoever has the number next begins anew.
+    token = (await register(8))[1]["token"]
+    assert (await network.request("DELETE", f"/v1/registrations/{ALICE}", token=token))[0] in (200, 204)
+    assert (await register(1))[0] == 201

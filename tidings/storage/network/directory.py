@@ -53,6 +53,16 @@ blocks = sa.Table(
     mysql_engine="InnoDB",
 )
 
+# Of numbers whose devices are several programs in turn: the highest turn in which one of them registered it or uploaded
+# keys.
+epochs = sa.Table(
+    "registration_epochs",
+    metadata,
+    sa.Column("number", types.key(15), primary_key=True),
+    sa.Column("epoch", sa.BigInteger, nullable=False),
+    mysql_engine="InnoDB",
+)
+
 # The identity key that a number had when it unregistered: whoever registers it next is compared with that.
 former_identities = sa.Table(
     "former_identities",
@@ -113,6 +123,19 @@ async def register(connection: AsyncConnection, devices: Sequence[RegisteredDevi
         )
 
 
+async def enter_epoch(connection: AsyncConnection, number: str, epoch: int) -> bool:
+    """Note that keys of a number change under this epoch, in the transaction that changes them; false when they were
+    changed under a higher one, and must not be. Without an epoch (0) nothing is noted."""
+    if not epoch:
+        return True
+    known = sa.select(epochs.c.epoch).where(epochs.c.number == number).with_for_update()
+    highest = (await connection.execute(known)).scalar() or 0
+    if highest < epoch:
+        statement = insert_or_update(connection, epochs, ("number",), ("epoch",))
+        await connection.execute(statement, [{"number": number, "epoch": epoch}])
+    return highest <= epoch
+
+
 async def rotate_signed_prekey(
     connection: AsyncConnection, number: str, key_id: int, public: bytes, signature: bytes
 ) -> None:
@@ -138,6 +161,7 @@ async def rotate_kyber_prekey(
 async def unregister(connection: AsyncConnection, number: str) -> bool:
     """Remove a device and its own blocks, and remember its identity key; false when there was none."""
     await connection.execute(blocks.delete().where(blocks.c.number == number))
+    await connection.execute(epochs.delete().where(epochs.c.number == number))
     key = await connection.execute(
         sa.select(registrations.c.identity_key).where(registrations.c.number == number).with_for_update()
     )
