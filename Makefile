@@ -1,7 +1,7 @@
 # The commands of the project; `make` alone lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo migrate test check test-shards test-crash test-cluster test-reliability test-failover test-galera test-security test-monitoring interop fuzz bench compare sbom lock clean services
+.PHONY: help up demo migrate test check test-shards test-crash test-cluster test-reliability test-failover test-galera test-security test-monitoring test-templates interop fuzz bench compare sbom lock clean services
 
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -28,7 +28,7 @@ migrate: $(VENV)/.runtime  ## bring the tables of the database to this version
 	@exec $(BIN)/tidings migrate
 
 test: services  ## all tests but the long ones (under 15 minutes)
-	@exec $(BIN)/python -m pytest -n 2 --dist loadfile --durations=10 $(KILLS:%=--deselect=%) $(SHARDS:%=--ignore=%) --ignore=tests/cluster --ignore=tests/crash --ignore=tests/reliability --ignore=tests/galera --ignore=tests/failover --ignore=tests/monitoring --ignore=tests/interop -o faulthandler_timeout=300
+	@exec $(BIN)/python -m pytest -n 2 --dist loadfile --durations=10 $(KILLS:%=--deselect=%) $(SHARDS:%=--ignore=%) --ignore=tests/cluster --ignore=tests/crash --ignore=tests/reliability --ignore=tests/galera --ignore=tests/failover --ignore=tests/monitoring --ignore=tests/templates --ignore=tests/interop -o faulthandler_timeout=300
 
 check: $(VENV)/.dev  ## style, types, imports, licences, known vulnerabilities
 	@.ci/check
@@ -64,6 +64,9 @@ test-monitoring: services  ## ask every query of dashboards and alerts of a real
 test-deploy: $(VENV)/.dev build/deploy/.installed  ## build the image, bring up each compose file with podman (root; 15 minutes)
 	@exec $(BIN)/python -m tests.deploy
 
+test-templates: $(VENV)/.templates  ## lint the templates for AWS, Kubernetes and systemd, and make stacks of them in moto
+	@exec $(BIN)/python -m pytest tests/templates
+
 interop: $(VENV)/.dev  ## converse with devices of official Signal releases (needs Node 20 and npm)
 	@npm ci --silent --ignore-scripts --prefix tests/interop
 	@exec $(BIN)/python -m pytest -rs tests/interop
@@ -85,7 +88,9 @@ lock: $(VENV)/.dev  ## pin the dependencies of pyproject.toml (UPGRADE=1 takes n
 	@echo 'setuptools>=80' | $(LOCK) pyproject.toml - --extra dev --constraint requirements.lock \
 		--output-file requirements-dev.lock >/dev/null
 	@$(LOCK) --group pyproject.toml:deploy --output-file requirements-deploy.lock >/dev/null
-	@echo "wrote requirements.lock, requirements-dev.lock and requirements-deploy.lock"
+	@echo 'setuptools>=80' | $(LOCK) pyproject.toml - --extra dev --extra templates --constraint requirements-dev.lock \
+		--output-file requirements-templates.lock >/dev/null
+	@echo "wrote requirements.lock and those of dev, deploy and templates"
 
 clean:  ## remove the environment and every cache; the data directory stays
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .cache
@@ -108,6 +113,11 @@ $(VENV)/.dev: pyproject.toml requirements.lock requirements-dev.lock | $(VENV)/b
 build/deploy/.installed: requirements-deploy.lock
 	@.ci/make-venv build/deploy
 	@build/deploy/bin/python -m pip --disable-pip-version-check install --quiet --require-hashes -r requirements-deploy.lock
+	@touch $@
+
+# Much that only the tests of templates need; the rest is as in the lock of the others.
+$(VENV)/.templates: $(VENV)/.dev requirements-templates.lock
+	@.ci/install $(VENV) requirements-templates.lock
 	@touch $@
 
 # The servers that tests start for themselves: installed before they begin, not by several of them at once.

@@ -16,7 +16,7 @@ DASHBOARDS = CONFIGURATION.parent / "grafana" / "dashboards"
 # How an alert ends: what it measures, a comparison and a number.
 _COMPARISON = re.compile(r"^(?P<measured>.*\S)\s+(?:<|>)\s+(?P<number>[\d.e]+)$", re.DOTALL)
 # What Grafana puts in its place: four times the interval of the scrapes at least.
-_VARIABLES = {"$__rate_interval": "30s"}
+_VARIABLES = {"$__rate_interval": "10s"}
 _NOT_A_METRIC = frozenset(
     {
         "sum", "max", "min", "count", "by", "rate", "increase", "changes", "histogram_quantile", "time", "vector", "or",

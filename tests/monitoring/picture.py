@@ -13,7 +13,7 @@ import matplotlib.figure
 from harness.prometheus import Prometheus
 from tests.monitoring.files import Panel
 
-COLUMNS = 4
+COLUMNS = 3
 STEP = 1.0
 # Series of one query that are drawn, the largest.
 SERIES = 8
@@ -27,7 +27,7 @@ async def draw(target: Path, panels: Sequence[Panel], server: Prometheus, start:
     figure = matplotlib.figure.Figure(figsize=(6 * COLUMNS, 3.2 * rows), layout="constrained")
     for axes, panel in zip(figure.subplots(rows, COLUMNS).flat, panels, strict=False):
         scale, unit = _SCALES.get(panel.unit, (1.0, ""))
-        axes.set_title(f"{panel.dashboard}: {panel.title}" + (f" ({unit})" if unit else ""), fontsize=9)
+        axes.set_title(f"{panel.dashboard}: {panel.title}" + (f" ({unit})" if unit else ""), fontsize=10)
         for query, legend in panel.queries:
             found = await server.query_range(query, start, end, step=STEP)
             for series in sorted(found, key=_largest, reverse=True)[:SERIES]:
@@ -37,10 +37,10 @@ async def draw(target: Path, panels: Sequence[Panel], server: Prometheus, start:
         axes.set_ylim(bottom=0)
         axes.tick_params(labelsize=7)
         if 0 < len(axes.lines) <= 2 * SERIES:
-            axes.legend(fontsize=5, loc="upper left", ncols=2)
+            axes.legend(fontsize=7, loc="upper left", ncols=2)
     for axes in figure.axes[len(panels) :]:
         axes.remove()
-    figure.savefig(target, dpi=60)
+    figure.savefig(target, dpi=65)
 
 
 def _largest(series: dict[str, Any]) -> float:

@@ -1,0 +1,24 @@
+#!/bin/sh
+# Prints a secret with new random values: docker/kubernetes/secrets.sh | kubectl --namespace tidings create -f -
+# Keep a copy of it: without the master key nothing in the database can be read.
+set -eu
+: "${DATABASE_PASSWORD:?the password of WA_DB_USERNAME}" "${REDIS_PASSWORD:=}"
+key() { openssl rand -hex 32; }
+cat <<SECRET
+apiVersion: v1
+kind: Secret
+metadata:
+  name: tidings
+type: Opaque
+stringData:
+  database-password: "$DATABASE_PASSWORD"
+  redis-password: "$REDIS_PASSWORD"
+  jwt-key: "$(key)"
+  link-key: "$(key)"
+  settings-key: "$(key)"
+  master-key: "$(key)"
+  registration-key: "$(key)"
+  webhook-secret: "whsec_$(openssl rand -base64 32)"
+  api-key: "$(key)"
+  admin-password: "$(key)"
+SECRET

@@ -1,0 +1,55 @@
+"""The units for systemd, as its own tools judge them."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from harness import packages
+
+FOLDER = Path(__file__).parents[2] / "docker" / "systemd"
+UNITS = sorted(FOLDER.glob("*.service"))
+# Tenths of "exposure", of 100; a unit without any protection has 96.
+EXPOSURE = 15
+
+
+@pytest.fixture(scope="module")
+def analyze() -> str:
+    (program,) = packages.require(["systemd-analyze"], {"systemd-analyze": "systemd"})
+    return program
+
+
+def run(*command: str) -> str:
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+def test_systemd_understands_every_line(analyze: str, tmp_path: Path) -> None:
+    for unit in UNITS:
+        # The program is not installed here.
+        text = unit.read_text(encoding="utf-8").replace("/opt/tidings/bin/tidings", "/bin/true")
+        (tmp_path / unit.name).write_text(text)
+    said = run(analyze, "verify", "--man=no", *map(str, sorted(tmp_path.glob("*.service"))))
+    assert [line for line in said.splitlines() if "tidings" in line] == []
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda path: path.stem)
+def test_a_unit_may_do_little_but_what_it_is_for(analyze: str, unit: Path) -> None:
+    said = run(analyze, "security", "--offline=yes", f"--threshold={EXPOSURE}", str(unit))
+    found = re.search(r"exposure level for \S+: ([\d.]+)", said)
+    assert found is not None
+    assert float(found[1]) * 10 <= EXPOSURE
+
+
+def test_there_is_a_unit_for_each_process_and_each_is_another_user() -> None:
+    texts = {unit.stem.removeprefix("tidings-"): unit.read_text(encoding="utf-8") for unit in UNITS}
+    assert texts.keys() == {"webapp", "coreapp", "network", "migrate"}
+    users = (FOLDER / "sysusers.conf").read_text(encoding="utf-8")
+    for role, text in texts.items():
+        assert f"\nUser=tidings-{role}\n" in text
+        assert f"\nu tidings-{role} " in users
+        assert f"\nExecStart=/opt/tidings/bin/tidings {role}\n" in text

@@ -1,0 +1,98 @@
+"""Templates, manifests and units name what there is: variables that processes read, parameters that are described."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[1]
+CLOUD = ROOT / "templates" / "cloudformation"
+KUBERNETES = ROOT / "docker" / "kubernetes"
+SYSTEMD = ROOT / "docker" / "systemd"
+SOURCES = ("tidings", "webapp", "coreapp", "network", "cli")
+VARIABLE = re.compile(r"\b(?:TIDINGS|WA|WACORE|COREAPP)_[A-Z0-9_]+")
+# Of the original's template.
+KNOWN = {
+    "EnvType", "HAEnabled", "NumCoreappInstances", "VpcId",
+    "SubnetIDs", "SubnetCount", "LBScheme", "LBSubnets",
+    "InstanceType", "EBSVolumeSize", "KeyName", "WAEntContRegistry",
+    "WAEntContTag", "ConfigOnDB", "DBEngineVersion", "DBHostname",
+    "DBIOPS", "DBIdleConnectionTimeoutMS", "DBMultiAZEnabled", "DBStorageCapacity",
+    "DBStorageType", "DBInstanceClass", "DBUser", "DBPassword",
+    "DBPort", "PersistDBConn",
+}  # fmt: skip
+
+
+class _Loader(yaml.SafeLoader):
+    """Reads the short forms of CloudFormation's functions, as their arguments."""
+
+
+def _argument(loader: _Loader, tag: str, node: yaml.Node) -> Any:
+    if isinstance(node, yaml.ScalarNode):
+        return loader.construct_scalar(node)
+    return loader.construct_sequence(node) if isinstance(node, yaml.SequenceNode) else loader.construct_mapping(node)
+
+
+_Loader.add_multi_constructor("!", _argument)
+
+
+def template(name: str) -> Any:
+    return yaml.load((CLOUD / name).read_text(encoding="utf-8"), _Loader)
+
+
+@pytest.fixture(scope="module")
+def read() -> set[str]:
+    """The variables that our sources name."""
+    texts = [path.read_text(encoding="utf-8") for top in SOURCES for path in (ROOT / top).rglob("*.py")]
+    return {name for text in texts for name in VARIABLE.findall(text)}
+
+
+def named() -> Iterator[tuple[Path, str]]:
+    for path in (*CLOUD.glob("*.yaml"), *KUBERNETES.glob("*.yaml"), *SYSTEMD.glob("*")):
+        for name in VARIABLE.findall(path.read_text(encoding="utf-8")):
+            yield path, name
+
+
+def test_every_variable_is_one_that_a_process_reads(read: set[str]) -> None:
+    found = set(named())
+    assert len({name for _, name in found}) > 30
+    assert {(path.name, name) for path, name in found if name not in read} == set()
+
+
+def test_the_parameters_of_the_original_are_there() -> None:
+    assert template("main.yaml")["Parameters"].keys() >= KNOWN
+
+
+def test_every_parameter_is_described() -> None:
+    page = (CLOUD / "README.md").read_text(encoding="utf-8")
+    cells = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
+    described = [name for cell in cells for name in re.findall(r"`(\w+)`", cell)]
+    parameters = template("main.yaml")["Parameters"]
+    assert sorted(described) == sorted(parameters)
+    assert all(parameter["Description"] for parameter in parameters.values())
+
+
+@pytest.mark.parametrize("name", ["network", "database", "services", "monitoring"])
+def test_each_template_gets_the_parameters_that_it_has_and_gives_the_outputs_that_are_asked_for(name: str) -> None:
+    main = template("main.yaml")
+    nested = template(f"{name}.yaml")
+    given = main["Resources"][name.capitalize()]["Properties"]["Parameters"].keys()
+    defaults = {key for key, entry in nested["Parameters"].items() if "Default" in entry}
+    assert given <= nested["Parameters"].keys()
+    assert nested["Parameters"].keys() - given <= defaults
+    text = (CLOUD / "main.yaml").read_text(encoding="utf-8")
+    asked = re.findall(rf"!GetAtt {name.capitalize()}\.Outputs\.(\w+)", text)
+    assert set(asked) <= nested["Outputs"].keys()
+
+
+def test_the_secret_of_the_manifests_has_every_key_that_they_ask_for() -> None:
+    made = set(re.findall(r"^  ([a-z-]+): \"", (KUBERNETES / "secrets.sh").read_text(encoding="utf-8"), re.MULTILINE))
+    texts = [path.read_text(encoding="utf-8") for path in KUBERNETES.glob("*.yaml")]
+    assert {
+        key for text in texts for key in re.findall(r"secretKeyRef: \{name: tidings, key: ([a-z-]+)\}", text)
+    } == made
