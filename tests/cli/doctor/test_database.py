@@ -53,15 +53,15 @@ async def tables(found: Database) -> set[str]:
 @pytest.mark.parametrize(
     ("url", "words"),
     [
-        ("sqlite+aiosqlite:///{}/business.db", "not a database"),
-        (f"mysql+aiomysql://root:secret@127.0.0.1:{free_port()}/x", "mysql+aiomysql://127.0.0.1"),
+        ("sqlite+aiosqlite:///{0}/business.db", "not a database"),
+        ("mysql+aiomysql://root:secret@127.0.0.1:{1}/x", "mysql+aiomysql://127.0.0.1"),
     ],
 )
 async def test_one_that_is_away_is_an_error_that_names_it_without_its_password(
     tmp_path: Path, url: str, words: str
 ) -> None:
     (tmp_path / "business.db").write_text("no database\n" * 500)
-    away = Database(DatabaseSettings(url.format(tmp_path)), "business")
+    away = Database(DatabaseSettings(url.format(tmp_path, free_port())), "business")
     (finding,) = await Reachable(away).run()
     await away.close()
     assert (finding.level, finding.check) == (Level.ERROR, "database business")
