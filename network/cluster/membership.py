@@ -28,7 +28,7 @@ HEARTBEAT = 1.0  # seconds
 SLOT_SECONDS = 24 * 3600
 
 _BEAT = Script(scripts.BEAT)
-_decode = msgspec.json.Decoder(Load).decode
+_decoder = msgspec.json.Decoder(Load)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -129,11 +129,22 @@ class Membership:
 
     async def _exchange_loads(self) -> None:
         await self._server.set_field(self._loads_key, self.me, msgspec.json.encode(self._measure()))
-        found = {key.decode(): _decode(value) for key, value in (await self._server.fields(self._loads_key)).items()}
+        found = {key.decode(): value for key, value in (await self._server.fields(self._loads_key)).items()}
         if dead := [node for node in found if node not in self.nodes]:
             await self._server.delete_fields(self._loads_key, dead)
-        self.loads = {node: load for node, load in found.items() if node in self.nodes}
+        self.loads = readable_loads({node: value for node, value in found.items() if node in self.nodes})
 
     @property
     def _slot_key(self) -> str:
         return self._server.key("slot", str(self.slot))
+
+
+def readable_loads(found: Mapping[str, bytes]) -> Mapping[str, Load]:
+    """What nodes say of themselves, without those of another version that this one cannot read."""
+    loads = {}
+    for node, value in found.items():
+        try:
+            loads[node] = _decoder.decode(value)
+        except msgspec.MsgspecError as error:
+            log.debug("load.unreadable", extra={"node": node, "error": str(error)[:200]})
+    return loads

@@ -13,7 +13,7 @@ import redis.asyncio as redis
 from redis.asyncio.cluster import RedisCluster
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import NoScriptError, RedisError
+from redis.exceptions import NoScriptError, RedisClusterException, RedisError
 
 from network.errors import NetworkError
 from network.settings import Cluster
@@ -191,5 +191,6 @@ async def _guard(call: Awaitable[Value]) -> Value:
         return await call
     except NoScriptError as error:
         raise _Unknown from error
-    except (RedisError, OSError, TimeoutError) as error:
+    # A Redis Cluster that cannot be reached, or lacks a slot, is no `RedisError`.
+    except (RedisError, RedisClusterException, OSError, TimeoutError) as error:
         raise RedisAway(type(error).__name__ + ": " + str(error)[:200]) from error

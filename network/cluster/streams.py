@@ -13,6 +13,7 @@ from network.cluster import frames, scripts
 from network.cluster.frames import FromNode, Packet
 from network.cluster.server import BLOCK, RedisAway, Script, Server
 from tidings.runtime.batcher import Batcher, BatcherClosed, BatcherFull
+from tidings.runtime.service import run_workers
 
 log = logging.getLogger(__name__)
 
@@ -101,10 +102,8 @@ class Inbox:
         self._untrimmed = 0
 
     async def run(self, stop: asyncio.Event) -> None:
-        reading = asyncio.create_task(self._read())
-        await stop.wait()
-        reading.cancel()
-        await asyncio.gather(reading, return_exceptions=True)
+        """Until `stop`. Raises what ends the reading."""
+        await run_workers(stop, self._read())
 
     async def remove(self) -> None:
         """Nobody will read the stream any more."""
@@ -133,7 +132,11 @@ class Inbox:
                 continue
             RECEIVED.inc(len(packet.frames))
             for frame in packet.frames:
-                self._received(packet.source, frame)
+                try:
+                    self._received(packet.source, frame)
+                except Exception:
+                    # Those behind it are others' business.
+                    log.exception("frame.failed", extra={"node": packet.source, "frame": type(frame).__name__})
         self._untrimmed += len(packets)
         if self._untrimmed >= TRIM or (self._untrimmed and not packets):
             await self._server.trim(self._stream, self._last)
