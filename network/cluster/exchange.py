@@ -161,10 +161,10 @@ class Exchange:
             admission.refuse(origin, frame, device.OVERLOADED)
             return
         due = self._clock.monotonic() + self._patience
-        self._forwards.add(Forward(frame, origin, frame.n, node, due, tries))
-        if not self._outbox.put(node, frames.Forward(frame)):
+        n = self._forwards.add(Forward(frame, origin, node, due, tries))
+        if not self._outbox.put(node, frames.Forward(n, frame)):
             UNSENT.inc()
-            self._store(self._forwards.take(frame.n))
+            self._store(self._forwards.take(n, node))
 
     def _store(self, forward: Forward | None) -> None:
         if forward is not None:
@@ -206,17 +206,18 @@ class Exchange:
         """One frame; was it one of an exchange?"""
         self._silent.discard(source)
         if isinstance(frame, frames.Forward):
+            frame.send.n = frame.n
             self._deliver(source, frame.send)
         elif isinstance(frame, frames.Accepted):
             for n in frame.n:
-                self._answered(n, lambda forward: forward.origin.accepted(forward.n))
+                self._answered(source, n, lambda forward: forward.origin.accepted(forward.n))
         elif isinstance(frame, frames.Refused):
             answer = frame.reason, frame.detail, frame.retry_after
-            self._answered(frame.n, lambda forward: forward.origin.refused(forward.n, *answer))
+            self._answered(source, frame.n, lambda forward: forward.origin.refused(forward.n, *answer))
         elif isinstance(frame, frames.Superseded):
-            self._answered(frame.n, lambda forward: forward.origin.superseded(forward.n))
+            self._answered(source, frame.n, lambda forward: forward.origin.superseded(forward.n))
         elif isinstance(frame, frames.Moved):
-            self._moved(frame.n)
+            self._moved(source, frame.n)
         elif isinstance(frame, frames.Look):
             self._router.look_again(frame.number, frame.rows)
         else:
@@ -232,14 +233,14 @@ class Exchange:
         else:
             self._outbox.put(source, frames.Moved(frame.n))
 
-    def _answered(self, n: int, answer: Callable[[Forward], None]) -> None:
-        forward = self._forwards.take(n)
+    def _answered(self, source: str, n: int, answer: Callable[[Forward], None]) -> None:
+        forward = self._forwards.take(n, source)
         if forward is not None:
             ANSWERED.inc()
             answer(forward)
 
-    def _moved(self, n: int) -> None:
-        forward = self._forwards.take(n)
+    def _moved(self, source: str, n: int) -> None:
+        forward = self._forwards.take(n, source)
         if forward is not None:
             MOVED.inc()
             self._whereabouts.forget(forward.frame.to)
@@ -283,12 +284,16 @@ class Exchange:
         if not self.waiting:
             self._idle.set()
 
+    def is_wanted(self, node: str, frame: FromNode) -> bool:
+        """Has this one to be sent yet? An envelope that was stored here meanwhile has not."""
+        return not isinstance(frame, frames.Forward) or self._forwards.is_waiting(frame.n, node)
+
     def unsent(self, node: str, some: Sequence[FromNode]) -> None:
         """Another node will not get these."""
         for frame in some:
             if isinstance(frame, frames.Forward):
                 UNSENT.inc()
-                self._store(self._forwards.take(frame.send.n))
+                self._store(self._forwards.take(frame.n, node))
             elif isinstance(frame, frames.Look | frames.LookAtAll):
                 self.lost_track = True
 

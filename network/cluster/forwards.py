@@ -6,6 +6,8 @@ import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator
 
+import msgspec
+
 from network.routing.delivery_queue import Origin
 from network.routing.undecided import REPEATED
 from network.settings import Limits
@@ -16,18 +18,23 @@ from tidings.wire import device
 class Forward:
     """One of them.
 
-    origin, n: who waits for the answer, and under which number.
-    node:      that has it.
-    due:       monotonic seconds at which it is stored here if nothing was heard.
-    tries:     nodes that have had it.
+    frame:  with the number under which its sender waits for the answer.
+    origin: who waits for it.
+    node:   that has it.
+    due:    monotonic seconds at which it is stored here if nothing was heard.
+    tries:  nodes that have had it.
     """
 
     frame: device.Send
     origin: Origin
-    n: int
     node: str
     due: float
     tries: int
+
+    @property
+    def n(self) -> int:
+        """Its sender's number."""
+        return self.frame.n
 
 
 class Forwards:
@@ -55,25 +62,32 @@ class Forwards:
         if earlier is None:
             return False
         earlier.origin.superseded(earlier.n)
-        earlier.origin, earlier.n = origin, frame.n
+        # On its way out is the same object: it stays as it is.
+        earlier.origin, earlier.frame = origin, msgspec.structs.replace(earlier.frame, n=frame.n)
         REPEATED.inc()
         return True
 
-    def add(self, forward: Forward) -> None:
-        """From here on its frame has the number that the answer will name."""
+    def add(self, forward: Forward) -> int:
+        """The number that the answer will name."""
         number = next(self._numbers)
-        forward.frame.n = number
         self._waiting[number] = forward
         self._by_id[forward.frame.sender, forward.frame.id] = forward
         self._bytes += len(forward.frame.body)
+        return number
 
-    def take(self, number: int) -> Forward | None:
-        """One that was answered, with its sender's number in it again; `None` when it is not waited for."""
-        forward = self._waiting.pop(number, None)
-        if forward is not None:
-            del self._by_id[forward.frame.sender, forward.frame.id]
-            self._bytes -= len(forward.frame.body)
-            forward.frame.n = forward.n
+    def is_waiting(self, number: int, node: str) -> bool:
+        """Is an answer of this node waited for?"""
+        forward = self._waiting.get(number)
+        return forward is not None and forward.node == node
+
+    def take(self, number: int, node: str) -> Forward | None:
+        """One that this node has answered, or will not get; `None` when it is not waited for."""
+        return self._pop(number) if self.is_waiting(number, node) else None
+
+    def _pop(self, number: int) -> Forward:
+        forward = self._waiting.pop(number)
+        del self._by_id[forward.frame.sender, forward.frame.id]
+        self._bytes -= len(forward.frame.body)
         return forward
 
     def take_late(self, now: float) -> Iterator[Forward]:
@@ -94,6 +108,5 @@ class Forwards:
 
     def _take_all(self, numbers: Iterable[int]) -> Iterator[Forward]:
         for number in numbers:
-            forward = self.take(number)
-            if forward is not None:
-                yield forward
+            if number in self._waiting:
+                yield self._pop(number)

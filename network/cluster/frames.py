@@ -20,9 +20,12 @@ class Hello(Frame, tag="hello"):
 
 
 class Forward(Frame, tag="forward"):
-    """An envelope for a device that is attached there. Its `n` is a number of the process that sends it, which every
-    answer names."""
+    """An envelope for a device that is attached there.
 
+    n: a number of the process that sends this, which every answer names; the envelope's own is its sender's.
+    """
+
+    n: int
     send: device.Send
 
 

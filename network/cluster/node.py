@@ -72,7 +72,7 @@ class Node:
         self._local = local
         self._patrol = patrol
         self.membership = membership
-        self._outbox = Outbox(server, membership.me, self._unsent)
+        self._outbox = Outbox(server, membership.me, self._unsent, is_wanted=self._is_wanted)
         self._inbox = Inbox(server, membership.me, self._received)
         self.presence = Presence(server, membership, on_replaced=self._replaced, on_lost=self._lost)
         self.exchange = Exchange(
@@ -278,6 +278,9 @@ class Node:
             self._to_all(frames.LookAtAll())
         if untold or lost:
             await self.exchange.look_at_all()
+
+    def _is_wanted(self, node: str, frame: FromNode) -> bool:
+        return self.exchange.is_wanted(node, frame)
 
     def _unsent(self, node: str, some: Sequence[FromNode]) -> None:
         self.exchange.unsent(node, some)

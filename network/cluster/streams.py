@@ -25,6 +25,8 @@ UNSENT = Counter("tidings_network_node_frames_unsent_total", "Frames that were n
 PACKETS = 256
 # Frames in one packet, bytes of their bodies, and frames that may wait for a node's turn.
 FRAMES, SIZE, WAITING = 500, 1024 * 1024, 50_000
+# Seconds that a packet waits for a place in a full stream, and times that it is tried meanwhile.
+FULL_SECONDS, FULL_TRIES = 1.0, 40
 # Seconds that a stream lasts which nobody writes.
 STREAM_SECONDS = 300
 # Packets read after which they are taken out of the stream.
@@ -36,13 +38,24 @@ _POST = Script(scripts.POST)
 class Outbox:
     """What is on its way to other nodes. What arrives while a packet is being sent goes into the next.
 
-    unsent(node, frames): what another node will not get: its stream is full, or Redis is away.
+    unsent(node, frames):   what another node will not get: its stream stays full, or Redis is away.
+    is_wanted(node, frame): has it to be sent yet, now that it is its turn?
     """
 
-    def __init__(self, server: Server, me: str, unsent: Callable[[str, Sequence[FromNode]], None]) -> None:
+    def __init__(
+        self,
+        server: Server,
+        me: str,
+        unsent: Callable[[str, Sequence[FromNode]], None],
+        *,
+        is_wanted: Callable[[str, FromNode], bool],
+    ) -> None:
         self._server = server
         self._me = me
         self._unsent = unsent
+        self._is_wanted = is_wanted
+        # Nodes whose streams stayed full when they were written last: these are not waited for again.
+        self._full: set[str] = set()
         self._nodes: dict[str, Batcher[FromNode, None]] = {}
 
     def put(self, node: str, frame: FromNode) -> bool:
@@ -63,27 +76,47 @@ class Outbox:
         """Nodes that are gone."""
         for node in nodes:
             self._nodes.pop(node, None)
+            self._full.discard(node)
 
     async def close(self) -> None:
         """Send what waits, and take no more."""
         await asyncio.gather(*[batcher.close() for batcher in self._nodes.values()])
 
     async def _send(self, node: str, some: Sequence[FromNode]) -> Sequence[None]:
-        for part in frames.split(some, SIZE):
-            try:
-                arguments = (PACKETS, STREAM_SECONDS * 1000, frames.encode(Packet(self._me, part)))
-                sent = await self._server.run(_POST, stream_of(self._server, node), *arguments)
-            except RedisAway:
-                UNSENT.labels("away").inc(len(part))
+        why = ""
+        for part in frames.split([frame for frame in some if self._is_wanted(node, frame)], SIZE):
+            if not why and part:
+                why = await self._post(node, part)
+            if why:
+                # Nor what is behind it, which would overtake it.
+                UNSENT.labels(why).inc(len(part))
                 self._unsent(node, part)
-                continue
-            if sent:
-                SENT.inc(len(part))
             else:
-                log.warning("stream.full", extra={"node": node, "frames": len(part)})
-                UNSENT.labels("full").inc(len(part))
-                self._unsent(node, part)
+                SENT.inc(len(part))
         return [None] * len(some)
+
+    async def _post(self, node: str, part: list[FromNode]) -> str:
+        """Why it was not sent, empty when it was. The next packet waits for this one: so the frames stay in order."""
+        try:
+            packet = frames.encode(Packet(self._me, part))
+            for again in range(FULL_TRIES):
+                if await self._server.run(_POST, stream_of(self._server, node), PACKETS, STREAM_SECONDS * 1000, packet):
+                    self._full.discard(node)
+                    return ""
+                if node in self._full or node not in self._nodes:
+                    break
+                if again < FULL_TRIES - 1:
+                    await asyncio.sleep(FULL_SECONDS / FULL_TRIES)
+        except RedisAway:
+            return "away"
+        except Exception:
+            # Whoever waits for an answer to it would wait in vain.
+            log.exception("packet.failed", extra={"node": node, "frames": len(part)})
+            return "failed"
+        if node in self._nodes:
+            self._full.add(node)
+        log.warning("stream.full", extra={"node": node, "frames": len(part)})
+        return "full"
 
 
 class Inbox:

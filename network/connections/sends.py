@@ -10,6 +10,8 @@ from tidings.wire import addresses, device
 MAX_BODY = 128 * 1024
 MAX_ID = 64
 MAX_REFS = 1000
+# Beyond this not every program and store agrees what a number is.
+MAX_NUMBER = 2**53 - 1
 _KINDS = frozenset((device.PREKEY, device.MESSAGE, device.DELIVERED, device.READ, device.RETRY, device.GROUP))
 
 
@@ -29,6 +31,8 @@ def judge(frame: device.Send, identities: Mapping[str, bytes]) -> tuple[str, str
         return device.INVALID, f"`kind` is none of {', '.join(sorted(_KINDS))}"
     if frame.ttl < 0:
         return device.INVALID, "`ttl` is negative"
+    if not 0 <= frame.epoch <= MAX_NUMBER:
+        return device.INVALID, "`epoch` is not from 0 to 2^53 - 1"
     if len(frame.refs) > MAX_REFS or (frame.refs and max(map(len, frame.refs)) > MAX_ID):
         return device.INVALID, f"`refs` has over {MAX_REFS} ids, or one of over {MAX_ID} characters"
     if frame.trace and (len(frame.trace) > MAX_ID or not (frame.trace.isascii() and frame.trace.isprintable())):

@@ -181,7 +181,10 @@ class Session:
         if reason:
             self._charge()
             self.refused(frame.n, reason, detail)
-        elif not self._delayed:
+            return
+        # More than the network allows is as much as it allows, and a number that every node can read.
+        frame.ttl = min(frame.ttl, sends.MAX_NUMBER)
+        if not self._delayed:
             self._take(frame)
         elif self._delay.waiting >= MAX_DELAYED:
             self.refused(frame.n, device.OVERLOADED)

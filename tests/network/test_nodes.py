@@ -75,6 +75,20 @@ async def test_envelopes_go_from_node_to_node_unstored_and_in_order(network: Net
     await bob.nothing_came()
 
 
+async def test_numbers_that_no_other_node_can_read_hold_up_nobody(network: Network) -> None:
+    await network.start(limits=Limits(store_after=60.0))
+    await network.register(ALICE, BOB)
+    alice, bob = await network.connect(ALICE, node=0, transport="json"), await network.connect(BOB, node=1)
+    refused = alice.send(ALICE, BOB, "epoch", epoch=2**70)
+    answer = await alice.next(device.Refused)
+    assert (answer.n, answer.reason) == (refused, device.INVALID)
+    sent = [alice.send(ALICE, BOB, "long", ttl=2**70), alice.send(ALICE, BOB, "short", ttl=60)]
+    deliveries = await bob.deliveries(2)
+    assert [delivery.id for delivery in deliveries] == ["long", "short"]
+    bob.ack(*deliveries)
+    assert await alice.accepted(2) == sent
+
+
 async def test_a_login_at_another_node_replaces_the_attachment_and_moves_what_was_in_flight(network: Network) -> None:
     await network.start(limits=Limits(store_after=60.0))
     await network.register(ALICE, BOB)
