@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from cli import guard, links
 from cli.links import Links
-from tidings.storage.business import callback_purges, callback_replays, callbacks, shards
+from tidings.storage.business import callback_purges, callback_replays, callbacks, queue_views, shards
 from tidings.storage.business.callback_purges import Purge
 from tidings.storage.business.callback_replays import Replay
 from tidings.storage.business.shards import Owner
@@ -17,6 +17,13 @@ from tidings.wire import core
 
 # Callbacks of one question to a Coreapp.
 PAGE = 1000
+
+
+class Count(NamedTuple):
+    """Callbacks that were changed as asked, and those that stay because they had changed before."""
+
+    done: int
+    stay: int = 0
 
 
 class QueueChanges:
@@ -35,26 +42,31 @@ class QueueChanges:
         def ask(shard: int, page: Sequence[int]) -> Callable[[int], core.Question]:
             return lambda n: core.ReplayCallbacks(n, list(page), self._who, shard)
 
-        async def alone(connection: Connection, shard: int, page: Sequence[int]) -> int:
+        async def alone(connection: Connection, shard: int, page: Sequence[int]) -> Count:
             now = int(time.time() * 1000)
             revived = await callbacks.take_dead(connection, shard, now, page)
             hurried = await callbacks.hurry(connection, shard, page)
             notes = [Replay(seq, now, shard, self._who) for seq in (*(row.seq for row in revived), *hurried)]
             await callback_replays.add(connection, notes)
-            return len(notes)
+            return Count(len(notes))
 
-        return await self._change(seqs, ask, alone)
+        return (await self._change(seqs, ask, alone)).done
 
-    async def purge(self, seqs: Mapping[int, Sequence[int]], choice: str) -> int:
-        """Delete them; how many. seqs: by shard; choice: for the audit. Raises `Failure`."""
+    async def purge(self, seqs: Mapping[int, Sequence[int]], choice: str, statuses: Sequence[str]) -> Count:
+        """Delete those that have one of these statuses still. seqs: by shard; choice: for the audit.
+
+        Raises `Failure`.
+        """
 
         def ask(shard: int, page: Sequence[int]) -> Callable[[int], core.Question]:
-            return lambda n: core.PurgeCallbacks(n, list(page), self._who, choice, shard)
+            return lambda n: core.PurgeCallbacks(n, list(page), self._who, choice, shard, list(statuses))
 
-        async def alone(connection: Connection, shard: int, page: Sequence[int]) -> int:
-            deleted = await callbacks.purge(connection, shard, page)
+        async def alone(connection: Connection, shard: int, page: Sequence[int]) -> Count:
+            found = await queue_views.read_statuses(connection, shard, page)
+            changed = queue_views.changed_since(found, statuses)
+            deleted = await callbacks.purge(connection, shard, [seq for seq in page if seq not in changed])
             await callback_purges.add(connection, Purge(int(time.time() * 1000), shard, self._who, choice, deleted))
-            return deleted
+            return Count(deleted, len(changed))
 
         return await self._change(seqs, ask, alone)
 
@@ -62,23 +74,24 @@ class QueueChanges:
         self,
         seqs: Mapping[int, Sequence[int]],
         ask: Callable[[int, Sequence[int]], Callable[[int], core.Question]],
-        alone: Callable[[Connection, int, Sequence[int]], Awaitable[int]],
-    ) -> int:
+        alone: Callable[[Connection, int, Sequence[int]], Awaitable[Count]],
+    ) -> Count:
         async with self._database.reading() as connection:
             owners = {owner.shard: owner for owner in await shards.list_owners(connection)}
-        total = 0
+        done = stay = 0
         for shard, named in seqs.items():
             for page in pages(named, PAGE):
-                total += await self._change_page(owners.get(shard), shard, ask(shard, page), _of(alone, shard, page))
-        return total
+                count = await self._change_page(owners.get(shard), shard, ask(shard, page), _of(alone, shard, page))
+                done, stay = done + count.done, stay + count.stay
+        return Count(done, stay)
 
     async def _change_page(
         self,
         owner: Owner | None,
         shard: int,
         ask: Callable[[int], core.Question],
-        work: Callable[[Connection], Awaitable[int]],
-    ) -> int:
+        work: Callable[[Connection], Awaitable[Count]],
+    ) -> Count:
         if owner is None or not owner.address:
             return await self._in_its_place(shard, work)
         try:
@@ -91,9 +104,9 @@ class QueueChanges:
                 raise failure from None
         if not isinstance(answer, core.Replayed | core.Purged):
             raise guard.Failure(f"the Coreapp at {owner.address} answered {answer!r}")
-        return answer.count
+        return Count(answer.count, answer.changed if isinstance(answer, core.Purged) else 0)
 
-    async def _in_its_place(self, shard: int, work: Callable[[Connection], Awaitable[int]]) -> int:
+    async def _in_its_place(self, shard: int, work: Callable[[Connection], Awaitable[Count]]) -> Count:
         """With the shard's lease, from the begin of the transaction to its end."""
         async with self._database.transaction() as connection:
             lease = await shards.claim(connection, shard, owner="tidings queue", address="", silence=self._silence)
@@ -105,8 +118,8 @@ class QueueChanges:
 
 
 def _of(
-    work: Callable[[Connection, int, Sequence[int]], Awaitable[int]], shard: int, page: Sequence[int]
-) -> Callable[[Connection], Awaitable[int]]:
+    work: Callable[[Connection, int, Sequence[int]], Awaitable[Count]], shard: int, page: Sequence[int]
+) -> Callable[[Connection], Awaitable[Count]]:
     return lambda connection: work(connection, shard, page)
 
 

@@ -133,12 +133,13 @@ async def _purge(options: argparse.Namespace, database: Database, changes: Queue
     async with database.reading() as connection:
         rows = await _read_callbacks(connection, choice, 0)
     if not rows:
-        _say(options, {"purged": 0}, f"no callbacks are {choices.describe(choice)}")
+        _say(options, {"purged": 0, "changed": 0}, f"no callbacks are {choices.describe(choice)}")
         return 0
     if not options.yes:
         _confirm(rows, choice)
-    count = await changes.purge(by_shard(rows), choices.describe(choice))
-    _say(options, {"purged": count}, f"{count} callbacks are deleted")
+    count = await changes.purge(by_shard(rows), choices.describe(choice), choice.statuses)
+    stay = f"; {count.stay} have changed meanwhile, and stay" if count.stay else ""
+    _say(options, {"purged": count.done, "changed": count.stay}, f"{count.done} callbacks are deleted{stay}")
     return 0
 
 

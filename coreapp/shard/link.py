@@ -205,7 +205,8 @@ async def _operate(shard: Shard, question: core.ReplayCallbacks | core.PurgeCall
     """What the operator asks of the callback queue."""
     if isinstance(question, core.ReplayCallbacks):
         return core.Replayed(question.n, await shard.webhook.dead_letters.replay(question.seqs, question.by))
-    return core.Purged(question.n, await shard.webhook.purge.purge(question.seqs, question.by, question.choice))
+    purged = await shard.webhook.purge.purge(question.seqs, question.by, question.choice, question.statuses)
+    return core.Purged(question.n, purged.deleted, purged.changed)
 
 
 _ABOUT_THE_NUMBER = (core.RequestCode, core.VerifyCode, core.ExportKeys, core.RestoreKeys)

@@ -44,10 +44,12 @@ FROM_RECIPIENTS = frozenset({"inbound_message", "error"})
 class Purge:
     """What `CallbackQueue.without` found, and is given.
 
+    chosen:    what is to be deleted.
     discarded: the callbacks that were in memory; posted: subjects of which one is being posted, and stays.
     stored:    callbacks that were pending in the database alone and were deleted; theirs: of these `FROM_RECIPIENTS`.
     """
 
+    chosen: frozenset[int]
     discarded: frozenset[int]
     posted: frozenset[str]
     stored: int = 0
@@ -167,15 +169,17 @@ class CallbackQueue:
         return failing
 
     @contextlib.asynccontextmanager
-    async def without(self, seqs: Collection[int]) -> AsyncIterator[Purge]:
-        """For the deletion of these callbacks: none is handed out from now on, but for those that are being posted.
+    async def without(self, choose: Callable[[], Awaitable[Collection[int]]]) -> AsyncIterator[Purge]:
+        """For the deletion of the callbacks that `choose()` names: none is handed out from then on, but for those that
+        are being posted.
 
-        Raises whatever the block raises; what is in memory must not be used any more then.
+        Raises whatever `choose` and the block raise; after the block, what is in memory must not be used any more then.
         """
-        # No page is loaded meanwhile: it would bring them back.
+        # No page is loaded meanwhile, and no dead letter brought back: they would be in memory again.
         async with self._paging:
+            chosen = frozenset(await choose())
             before = len(self)
-            purge = self._discard(seqs)
+            purge = self._discard(chosen)
             self.left += before - len(self)
             yield purge
             before = len(self)
@@ -183,7 +187,7 @@ class CallbackQueue:
             self._theirs_in_database = max(0, self._theirs_in_database - purge.theirs)
             self.left += before - len(self)
 
-    def _discard(self, seqs: Collection[int]) -> Purge:
+    def _discard(self, seqs: frozenset[int]) -> Purge:
         heads = [*self._ready.all(), *(callback for _, _, callback in sorted(self._parked))]
         waiting = [*heads, *(callback for behind in self._behind.values() for callback in behind or ())]
         posted = frozenset(self._behind.keys() - {callback.subject for callback in heads})
@@ -199,7 +203,7 @@ class CallbackQueue:
                 gone.add(callback.seq)
             else:
                 self._admit(callback)
-        return Purge(frozenset(gone), posted)
+        return Purge(seqs, frozenset(gone), posted)
 
     async def take(self) -> Callback:
         """The next callback that is due; waits for one."""

@@ -8,6 +8,7 @@ import dataclasses
 import json
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -149,7 +150,10 @@ def test_without_an_owner_dead_letters_are_pending_again_with_their_event_ids_an
 def test_a_purge_takes_dead_ones_alone_unless_told_otherwise_and_leaves_a_line_of_audit(tool: Tool) -> None:
     assert tool("purge", "--yes", "--recipient", ANN) == "1 callbacks are deleted\n"
     assert events(tool("callbacks", "--json")) == ["evt_2", "evt_3", "evt_4"]
-    assert json.loads(tool("purge", "--yes", "--json", "--status", "pending", "--status", "failing")) == {"purged": 2}
+    assert json.loads(tool("purge", "--yes", "--json", "--status", "pending", "--status", "failing")) == {
+        "purged": 2,
+        "changed": 0,
+    }
     assert events(tool("callbacks", "--json")) == ["evt_2"]
     audit = json.loads(tool("audit", "--json"))["audit"]
     assert [(entry["action"], entry["deleted"], entry["choice"]) for entry in audit] == [
@@ -175,6 +179,22 @@ def test_a_purge_is_done_only_when_its_number_is_typed(tool: Tool, monkeypatch: 
     monkeypatch.setattr("builtins.input", answer("2"))
     assert tool("purge").splitlines()[-1] == "2 callbacks are deleted"
     assert asked == ["Type 2 to delete them: "] * 2
+
+
+def test_what_is_replayed_while_its_purge_waits_to_be_confirmed_stays(
+    tool: Tool, data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+
+    def confirm(prompt: str) -> str:
+        # By somebody else, while the tool waits in its event loop.
+        with ThreadPoolExecutor() as others:
+            others.submit(in_database, data_dir, lambda connection: callbacks.take_dead(connection, 0, 0, [2])).result()
+        return "2"
+
+    monkeypatch.setattr("builtins.input", confirm)
+    assert tool("purge").splitlines()[-1] == "1 callbacks are deleted; 1 have changed meanwhile, and stay"
+    assert events(tool("callbacks", "--json")) == ["evt_2", "evt_3", "evt_4"]
 
 
 def test_a_shard_whose_owner_does_not_answer_is_left_alone_until_its_lease_is_over(tool: Tool, data_dir: Path) -> None:

@@ -116,6 +116,10 @@ async def test_callbacks_of_one_shard_are_hurried_and_purged_by_name(database_fa
             1: ("m1", "status_change"),
             2: ("m2", "status_change"),
         }
+        found = await queue_views.read_statuses(connection, 0, [1, 2, 3, 4, 77])
+        assert found == {1: "pending", 2: "failing", 3: "dead"}
+        assert queue_views.changed_since(found, ["dead", "failing"]) == {1}
+        assert queue_views.changed_since(found, []) == set()
         assert await callbacks.purge(connection, 0, [2, 3, 4, 77]) == 2
         assert await callbacks.purge(connection, 0, []) == 0
         left = await queue_views.list_callbacks(connection, Choice())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -94,6 +95,16 @@ async def test_80_a_second_are_accepted_whatever_the_share_of_each(
         assert min(fleet.accepted) > 0, "nobody is starved"
     statements = metrics.value("tidings_api_rate_leases_total", result="ok") - taken
     assert statements <= (busy * 4 * 12 if len(rates) > 1 else 0), "alone, none; else a few a second"
+
+
+def test_a_share_that_needs_nothing_is_not_due_until_a_request_comes() -> None:
+    share = Share("contacts", 2, 2, clock=ManualClock())
+    share.set_members(2)
+    assert share.wanted() is None
+    assert share.due_at() == math.inf
+    share.take()
+    assert share.due_at() < math.inf
+    assert share.wanted() is not None
 
 
 async def test_nobody_is_refused_below_the_limit(database: Database) -> None:

@@ -123,13 +123,15 @@ class ReplayCallbacks(Frame, tag="replay_callbacks"):
 class PurgeCallbacks(Frame, tag="purge_callbacks"):
     """Delete callbacks of a shard unposted, but for what is being posted. Answered by `Purged`, or `Refused`.
 
-    by: who asks; choice: why these; both for the audit.
+    by: who asks; choice: why these; both for the audit. statuses: one whose status is none of them any more stays;
+    empty for any.
     """
 
     seqs: list[int]
     by: str
     choice: str
     shard: int = 0
+    statuses: list[str] = []
 
 
 class RequestCode(Frame, tag="request_code"):
@@ -279,9 +281,10 @@ class Replayed(Frame, tag="replayed"):
 
 
 class Purged(Frame, tag="purged"):
-    """How many callbacks were deleted."""
+    """How many callbacks were deleted. changed: how many stay because they have another status by now."""
 
     count: int
+    changed: int = 0
 
 
 class Done(Frame, tag="done"):

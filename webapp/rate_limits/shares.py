@@ -124,7 +124,11 @@ class Share:
         self._low = level // 2
         tokens = min(len(self._waiting) + level - self._tokens, int(self._burst))
         burst = max(self._burst - self._reserve * self._members, 1.0)
-        return Wanted(self.name, tokens, self._rate, burst) if tokens > 0 else None
+        if tokens <= 0:
+            # Else it would be due from now on, and asked again and again.
+            self._is_hungry = False
+            return None
+        return Wanted(self.name, tokens, self._rate, burst)
 
     def given(self, wanted: Wanted, tokens: int) -> None:
         """The bucket gave so many of what was wanted."""

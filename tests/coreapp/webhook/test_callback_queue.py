@@ -196,7 +196,11 @@ async def play(limit: int, operations: list[tuple[object, ...]]) -> None:
 
 async def purge(queue: CallbackQueue, table: Table, chosen: set[int]) -> None:
     """Delete rows as the operator does, but for those of subjects that are being posted."""
-    async with queue.without(chosen) as found:
+
+    async def choose() -> set[int]:
+        return chosen
+
+    async with queue.without(choose) as found:
         await asyncio.sleep(0)
         stored = {seq for seq in chosen & table.rows.keys() if seq not in found.discarded}
         posted = {seq for seq in stored if table.rows[seq].subject in found.posted}

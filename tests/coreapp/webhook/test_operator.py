@@ -86,6 +86,33 @@ async def test_a_purge_deletes_what_waits_and_what_is_dead_and_leaves_what_is_be
     assert (audited.by, audited.choice, audited.deleted, audited.shard) == ("ann@desk", "all", 2, 0)
 
 
+async def test_a_purge_of_dead_letters_leaves_those_that_were_replayed_since(world: World) -> None:
+    clock = ManualClock()
+    running = await running_with(world, 1, clock=clock)
+    queue = running.shard.webhook.queue
+    world.sink.answer = lambda post: 500
+    message = (await running.client.send(NUMBERS[0])).id
+    for count in range(1, retry.MIN_ATTEMPTS + 1):
+        await world.sink.signals.until(lambda count=count: len(world.sink.posts) == count)  # type: ignore[misc]
+        if count < retry.MIN_ATTEMPTS:
+            await soon(lambda: queue.parked == 1)
+            clock.advance(24 * 3600)
+            queue.release_due()
+    (dead,) = await until(world, DEAD, 1)
+    assert (await running.client.ask(lambda n: core.ReplayCallbacks(n, [dead.seq], "ann@desk"))).count == 1
+    await soon(lambda: queue.parked == 1)
+    await until(world, FAILING, 1)
+    purge = core.PurgeCallbacks
+    answer = await running.client.ask(lambda n: purge(n, [dead.seq], "ben@desk", "dead", statuses=[DEAD]))
+    assert (answer.count, answer.changed) == (0, 1)
+    assert (len(queue), len(await waiting(world, FAILING))) == (1, 1)
+    answer = await running.client.ask(lambda n: purge(n, [dead.seq], "ben@desk", "failing", statuses=[DEAD, FAILING]))
+    assert (answer.count, answer.changed) == (1, 0)
+    assert (len(queue), await waiting(world)) == (0, [])
+    assert {post.event_id for post in world.sink.posts} == {dead.event_id}
+    assert all(message in str(post.body) for post in world.sink.posts)
+
+
 async def test_another_shards_callbacks_are_neither_replayed_nor_purged(world: World) -> None:
     running = await running_with(world, 0)
     for question in (core.ReplayCallbacks(5, [1], "ann@desk", 7), core.PurgeCallbacks(5, [1], "ann@desk", "all", 7)):

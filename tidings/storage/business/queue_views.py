@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence, Set
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage.business import callbacks, jobs, messages
+from tidings.storage.database import pages
 
 # Statuses of callbacks: not tried yet, tried in vain and to come again, given up.
 PENDING, FAILING, DEAD = "pending", "failing", "dead"
@@ -123,6 +124,20 @@ async def list_callbacks(
     if choice.seqs:
         query = query.where(columns.seq.in_(choice.seqs))
     return [CallbackView(*row) for row in await connection.execute(query)]
+
+
+async def read_statuses(connection: AsyncConnection, shard: int, seqs: Sequence[int]) -> Mapping[int, str]:
+    """The statuses of those of these callbacks of a shard that there are, by `seq`."""
+    found: dict[int, str] = {}
+    for page in pages(seqs):
+        query = sa.select(_CALLBACKS.c.seq, _STATUS).where(_CALLBACKS.c.shard == shard, _CALLBACKS.c.seq.in_(page))
+        found |= {row.seq: row[1] for row in await connection.execute(query)}
+    return found
+
+
+def changed_since(found: Mapping[int, str], statuses: Collection[str]) -> Set[int]:
+    """Which of these callbacks, each with its status, have none of those statuses; without any: none."""
+    return {seq for seq, status in found.items() if statuses and status not in statuses}
 
 
 async def list_jobs(
