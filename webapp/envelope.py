@@ -12,6 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from tidings.runtime.http1 import VISITOR
 from tidings.runtime.tracing import TRACES, Kind, Span
 from tidings.storage import outages
 from tidings.storage.database import DatabaseError
@@ -35,7 +36,7 @@ _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 _SLASHES = re.compile(r"//+")
 MAX_TRACEPARENT = 64
 # Asked for by machines, every few seconds: not traced.
-_MONITORED = frozenset(("/", "/metrics", "/v1/metrics", "/v1/health"))
+_MONITORED = frozenset(("/", "/metrics", "/v1/metrics", "/v1/health", "/health/live", "/health/ready"))
 _NO_CACHE = (b"cache-control", b"no-cache, private")
 
 
@@ -103,11 +104,16 @@ def _log_answer(scope: Scope, request_id: str, status: int, seconds: float) -> N
 
 
 def _begin_span(scope: Scope, request_id: str) -> Span | None:
-    """Of a trace that the caller has begun, or a new one; what is called by this request goes on with it."""
+    """Of a trace that the caller has begun, or a new one; what is called by this request goes on with it.
+
+    A caller that is not recognised has none: it must not say what is sampled.
+    """
     tracer = TRACES.tracer
     if scope["path"] in _MONITORED:
         return None
-    given = headers.find(scope, b"traceparent") or b""
+    visitor = scope.get(VISITOR)
+    is_known = visitor is None or visitor.is_recognised
+    given = headers.find(scope, b"traceparent") or b"" if is_known else b""
     attributes = {"http.request.method": scope["method"], "tidings.request_id": request_id}
     parent = given.decode("ascii", "replace") if len(given) <= MAX_TRACEPARENT else ""
     span = tracer.start(scope["method"], parent, kind=Kind.SERVER, attributes=attributes) if tracer else None

@@ -362,6 +362,28 @@ def test_a_proxy_may_say_on_a_line_of_its_own_for_whom_it_speaks(lines: list[byt
     assert visit.payer == "192.0.2.2"
 
 
+def test_what_a_proxy_asks_for_itself_waits_behind_no_stranger_and_is_bounded_for_itself() -> None:
+    limits = StrangerSettings(rate=10.0, rate_each=10.0)
+    entrance = Door(limits, ManualClock(), connections=100, trusted=[ipaddress.ip_network("10.0.0.0/30")])
+
+    def ask(peer: str, *forwarded: bytes) -> float:
+        visit = entrance.enter(peer, lambda: None)
+        assert isinstance(visit, door.Visit)
+        wait = entrance.begin(visit, [(b"x-forwarded-for", one) for one in forwarded])
+        entrance.left(visit)
+        return wait
+
+    while ask("10.0.0.1", b"192.0.2.1") <= door.LONGEST_WAIT:
+        pass
+    assert ask("10.0.0.1", b"192.0.2.3") > 0, "all strangers together are at their limit"
+    # Who can name a proxy in the header is a client all the same.
+    assert ask("10.0.0.1", b"10.0.0.2") > 0
+    assert ask("10.0.0.1") == 0
+    while ask("10.0.0.1") == 0:
+        pass
+    assert ask("10.0.0.2") == 0
+
+
 async def test_whose_handshake_does_not_come_makes_room_for_others(tmp_path: Path) -> None:
     clock, context = ManualClock(), Authority().server_context(tmp_path, "localhost")
     limits = StrangerSettings(connections=1, rate=0.0, rate_each=0.0)

@@ -11,6 +11,7 @@ from tidings.runtime import strangers
 from tidings.runtime.clock import Clock
 from tidings.runtime.settings import StrangerSettings
 from tidings.runtime.strangers import Bounds, Network, Refusal, Stranger, Strangers
+from tidings.runtime.token_buckets import TokenBuckets
 
 STRANGERS = Gauge("tidings_strangers", "Open connections over HTTP that have not logged in")
 DELAYED = Counter("tidings_strangers_delayed_total", "Requests of strangers that waited for their turn")
@@ -41,6 +42,7 @@ class Visit:
 
     stranger: its place among those who have proved nothing; `None` once it has logged in, and for trusted proxies.
     proxied:  each request is another client's, so none proves anything for the next.
+    unnamed:  of one that is proxied: the request that is under way is nobody's but the proxy's own, such as a probe.
     vouched:  of one that is proxied: the request that is under way has logged in.
     spent:    tokens that it gets back when it logs in; payer: the address that they are of.
     held:     bytes.
@@ -50,6 +52,7 @@ class Visit:
     stranger: Stranger | None
     proxied: bool
     payer: str
+    unnamed: bool = False
     vouched: bool = False
     spent: float = 0.0
     held: int = 0
@@ -78,6 +81,10 @@ class Door:
         self._strangers = _table(limits, clock, 1.0, trusted)
         # Buckets of their own, so that requests that wait for their turn keep no connection out.
         self._arrivals = _table(limits, clock, _CONNECTIONS, trusted)
+        # Of trusted proxies, what they ask for themselves: a flood of strangers delays no probe of health.
+        self._unnamed: TokenBuckets[str] = TokenBuckets(
+            clock, rate=limits.rate, burst=limits.rate * _FULL, remembered=strangers.REMEMBERED
+        )
         self._arrival = _HANDSHAKE if tls else 1.0
         self._connections = connections
         self._recognise = recognise
@@ -129,7 +136,7 @@ class Door:
 
     def proved(self, visit: Visit) -> None:
         """What it sent was a good token, password or key; or, when it has left, what came of it has logged in."""
-        self._strangers.give_back(visit.payer, visit.spent)
+        self._give_back(visit, visit.spent)
         visit.spent = 0.0
         visit.vouched = visit.proxied
         self.release(visit)
@@ -153,12 +160,13 @@ class Door:
         visit.vouched = False
         if visit.proxied:
             visit.payer, visit.spent = self._strangers.speaks_for(visit.host, forwarded), 0.0
+            visit.unnamed = forwarded is None
         if authorization is not None and self._recognise(authorization):
             self.proved(visit)
             return 0.0
-        wait = self._strangers.reserve(visit.payer, REQUEST)
+        wait = self._reserve(visit, REQUEST)
         if wait > LONGEST_WAIT:
-            self._strangers.give_back(visit.payer, REQUEST)
+            self._give_back(visit, REQUEST)
             REFUSED.labels("request").inc()
             return float("inf")
         visit.spent += REQUEST
@@ -179,11 +187,11 @@ class Door:
 
     def given_up(self, visit: Visit) -> None:
         """The connection closed before its request had its turn."""
-        self._strangers.give_back(visit.payer, REQUEST)
+        self._give_back(visit, REQUEST)
 
     def charge(self, visit: Visit, tokens: float) -> None:
         """A request costs more than others do."""
-        self._strangers.reserve(visit.payer, tokens)
+        self._reserve(visit, tokens)
         visit.spent += tokens
 
     def received(self, visit: Visit, size: int, *, is_held: bool) -> float:
@@ -205,6 +213,20 @@ class Door:
         """What it had sent is not held any more."""
         self._held -= visit.held
         visit.held = 0
+
+    def _reserve(self, visit: Visit, tokens: float) -> float:
+        if not visit.unnamed:
+            return self._strangers.reserve(visit.payer, tokens)
+        proxy = strangers.key_of(visit.host)
+        wait = self._unnamed.wait(proxy, tokens)
+        self._unnamed.add(proxy, tokens)
+        return wait
+
+    def _give_back(self, visit: Visit, tokens: float) -> None:
+        if visit.unnamed:
+            self._unnamed.add(strangers.key_of(visit.host), -tokens)
+        else:
+            self._strangers.give_back(visit.payer, tokens)
 
     def _room(self) -> None:
         for tell in self.on_room:

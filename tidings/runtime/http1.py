@@ -223,6 +223,11 @@ class BoundedProtocol(StayingProtocol, Visitor):
                 self._read_timer.cancel()
                 self._read_on()
 
+    @property
+    def is_recognised(self) -> bool:
+        """Has the request that is under way, or one before it of the same client, logged in?"""
+        return self._visit.is_proved or self._visit.vouched
+
     def charge(self, tokens: float) -> None:
         """The request costs more than others do."""
         if self._is_stranger:
