@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -91,8 +93,18 @@ def test_each_template_gets_the_parameters_that_it_has_and_gives_the_outputs_tha
 
 
 def test_the_secret_of_the_manifests_has_every_key_that_they_ask_for() -> None:
-    made = set(re.findall(r"^  ([a-z-]+): \"", (KUBERNETES / "secrets.sh").read_text(encoding="utf-8"), re.MULTILINE))
+    made = set(
+        re.findall(r"^  ([a-z-]+): [\"$]", (KUBERNETES / "secrets.sh").read_text(encoding="utf-8"), re.MULTILINE)
+    )
     texts = [path.read_text(encoding="utf-8") for path in KUBERNETES.glob("*.yaml")]
     assert {
         key for text in texts for key in re.findall(r"secretKeyRef: \{name: tidings, key: ([a-z-]+)\}", text)
     } == made
+
+
+@pytest.mark.parametrize("password", ["plain", r"""a"b\c'd''$e`f: #g""", "'", "0123", "ünï\\n"])
+def test_the_secret_has_passwords_as_they_were_given(password: str) -> None:
+    environment = {**os.environ, "DATABASE_PASSWORD": password, "REDIS_PASSWORD": password[::-1]}
+    made = subprocess.run([KUBERNETES / "secrets.sh"], env=environment, capture_output=True, text=True, check=True)
+    secret = yaml.safe_load(made.stdout)["stringData"]
+    assert (secret["database-password"], secret["redis-password"]) == (password, password[::-1])

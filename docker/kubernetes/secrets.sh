@@ -4,6 +4,8 @@
 set -eu
 : "${DATABASE_PASSWORD:?the password of WA_DB_USERNAME}" "${REDIS_PASSWORD:=}"
 key() { openssl rand -hex 32; }
+# As YAML has it: whatever is in it but a line's end stands for itself, and ' is doubled.
+quoted() { printf "'%s'" "$(printf %s "$1" | sed "s/'/''/g")"; }
 cat <<SECRET
 apiVersion: v1
 kind: Secret
@@ -11,8 +13,8 @@ metadata:
   name: tidings
 type: Opaque
 stringData:
-  database-password: "$DATABASE_PASSWORD"
-  redis-password: "$REDIS_PASSWORD"
+  database-password: $(quoted "$DATABASE_PASSWORD")
+  redis-password: $(quoted "$REDIS_PASSWORD")
   jwt-key: "$(key)"
   link-key: "$(key)"
   settings-key: "$(key)"
