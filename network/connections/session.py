@@ -20,7 +20,7 @@ from network.connections.transport import Transport
 from network.delay import Delay
 from network.directory import bundles, lookups
 from network.directory.allowances import DeviceAllowances
-from network.directory.logins import Logins
+from network.directory.logins import Logins, Proven
 from network.directory.refills import Refills
 from network.groups.copies import Copies
 from network.routing.delivery_queue import DeliveryQueue
@@ -240,17 +240,10 @@ class Session:
     async def _login(self, frame: device.Login) -> None:
         await self._delay.sleep()
         part = device.Partition(frame.partition, frame.partitions, frame.layout)
-        proven = None
-        if addresses.is_number(frame.number):
-            proven = await self._backend.logins.verify(frame.number, frame.token)
-        if not self._transport.is_open:
-            return
+        proven = await self._prove(frame, part)
+        if proven is not None and self._backend.presence is not None:
+            proven = await self._claim(self._backend.presence, frame, part, proven)
         if proven is None:
-            self._fault(frame.n, device.UNAUTHORIZED, "no such number, or not its token")
-            return
-        if self._is_refused(frame, part):
-            return
-        if self._backend.presence is not None and not await self._claim(self._backend.presence, frame, part):
             return
         here = self.numbers.get(frame.number)
         if here is not None:
@@ -267,6 +260,18 @@ class Session:
         if part.partition == 0:
             self._backend.refills.attached(frame.number, proven.left, self)
 
+    async def _prove(self, frame: device.Login, part: device.Partition) -> Proven | None:
+        """What is known of the device; `None` when it may not attach, which it was told."""
+        proven = None
+        if addresses.is_number(frame.number):
+            proven = await self._backend.logins.verify(frame.number, frame.token)
+        if not self._transport.is_open:
+            return None
+        if proven is None:
+            self._fault(frame.n, device.UNAUTHORIZED, "no such number, or not its token")
+            return None
+        return None if self._is_refused(frame, part) else proven
+
     def _is_refused(self, frame: device.Login, part: device.Partition) -> bool:
         here = self.numbers.get(frame.number)
         if not part.is_valid:
@@ -279,16 +284,29 @@ class Session:
             return False
         return True
 
-    async def _claim(self, presence: Presence, frame: device.Login, part: device.Partition) -> bool:
-        """May it attach, as far as the other nodes are concerned?"""
-        if not await presence.claim(frame.number, frame.epoch, part):
-            self._fault(frame.n, device.STALE_EPOCH, "the device is logged in under a higher epoch or layout")
-            return False
-        # Others may have logged in here meanwhile.
-        if self._transport.is_open and not self._is_refused(frame, part):
-            return True
-        presence.detached(frame.number, part)
-        return False
+    async def _claim(
+        self, presence: Presence, frame: device.Login, part: device.Partition, proven: Proven | None
+    ) -> Proven | None:
+        """What is known of the device, now that the other nodes let it attach; `None` when it may not."""
+        logins, is_claimed = self._backend.logins, False
+        try:
+            while proven is not None:
+                changes = logins.changes
+                if not await presence.claim(frame.number, frame.epoch, part):
+                    self._fault(frame.n, device.STALE_EPOCH, "the device is logged in under a higher epoch or layout")
+                    return None
+                # Others may have logged in here meanwhile.
+                if not self._transport.is_open or self._is_refused(frame, part):
+                    return None
+                if changes == logins.changes:
+                    is_claimed = True
+                    return proven
+                # Somebody has registered meanwhile, perhaps this number.
+                proven = await self._prove(frame, part)
+            return None
+        finally:
+            if not is_claimed:
+                presence.detached(frame.number, part)
 
     async def _logout(self, frame: device.Logout) -> None:
         await self._delay.sleep()

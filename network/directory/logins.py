@@ -33,6 +33,11 @@ class Logins:
         """Some token was replaced: logins under way look again. Call this after the commit."""
         self._changes += 1
 
+    @property
+    def changes(self) -> int:
+        """How often some token was replaced. While this stays the same, what was verified holds."""
+        return self._changes
+
     async def verify(self, number: str, token: str) -> Proven | None:
         """What is known of the device, `None` when the token is not its token. Raises `BatcherFull`.
 

@@ -9,6 +9,7 @@ import pytest
 
 from harness import metrics
 from harness.redis_server import RedisServer
+from network.cluster.presence import Presence
 from network.settings import Limits
 from tests.conftest import DatabaseFactory
 from tests.network.group_support import changes, make
@@ -117,6 +118,27 @@ async def test_an_older_epoch_is_refused_on_every_node(network: Network) -> None
     await first.nothing_came()
     assert isinstance(await second.ask(lambda n: device.Login(n, ALICE, token, epoch=2)), device.Ok)
     assert (await first.next(device.Closing)).reason == device.REPLACED
+
+
+async def test_a_number_that_is_registered_while_it_logs_in_is_not_attached_with_its_former_token(
+    network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await network.start()
+    await network.register(ALICE)
+    former, claim = network.tokens[ALICE], Presence.claim
+
+    async def slow(presence: Presence, number: str, epoch: int, part: device.Partition) -> bool:
+        monkeypatch.undo()
+        granted = await claim(presence, number, epoch, part)
+        await network.register(ALICE)
+        return granted
+
+    monkeypatch.setattr(Presence, "claim", slow)
+    client = await network.connect(node=0)
+    failed = await client.ask(lambda n: device.Login(n, ALICE, former))
+    assert isinstance(failed, device.Failed)
+    assert failed.reason == device.UNAUTHORIZED
+    await client.login(ALICE, network.tokens[ALICE])
 
 
 async def test_partitions_of_one_device_may_be_attached_to_different_nodes(network: Network) -> None:
