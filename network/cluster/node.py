@@ -34,6 +34,10 @@ TICK = 0.1  # seconds
 PATROL = 600
 # Ticks after which claims are said again.
 AGAIN = 6000
+# The same, when one of them could not be.
+UNCLAIMED = 10
+# Words to devices that are attached elsewhere by now that may wait to be said again.
+MAX_EXPELS = 10_000
 # Seconds that other nodes have, at the end, to answer what they were given.
 FAREWELL = 2.0
 
@@ -87,6 +91,8 @@ class Node:
         self._tasks: set[asyncio.Task[None]] = set()
         self._returning: asyncio.Task[None] | None = None
         self._greeting: asyncio.Task[None] | None = None
+        # What did not go out, by node and place.
+        self._expels: dict[tuple[str, str, int], frames.Expel] = {}
         self._ticks = 0
         membership.on_change = self._changed
         self.tell_askers: Callable[[Mapping[str, bytes]], Awaitable[None]] | None = None
@@ -109,7 +115,9 @@ class Node:
         if not self.membership.in_touch:
             return
         self.exchange.patrol(self._ticks % self._patrol, self._patrol)
-        if self._ticks % AGAIN == 0 or self._news.untold or self.exchange.lost_track:
+        self._say_expels_again()
+        unclaimed = self.presence.unclaimed and self._ticks % UNCLAIMED == 0
+        if self._ticks % AGAIN == 0 or self._news.untold or self.exchange.lost_track or unclaimed:
             self._return()
 
     async def close(self) -> None:
@@ -242,7 +250,24 @@ class Node:
     # Claims that end without the device's doing.
 
     def _replaced(self, place: Place, former: Claim) -> None:
-        self._outbox.put(former.node, frames.Expel(*place, former.token))
+        self._expel_there(former.node, frames.Expel(*place, former.token))
+
+    def _expel_there(self, node: str, frame: frames.Expel) -> None:
+        if not self._outbox.put(node, frame):
+            self._expel_later(node, frame)
+
+    def _expel_later(self, node: str, frame: frames.Expel) -> None:
+        if len(self._expels) < MAX_EXPELS:
+            self._expels[node, frame.number, frame.partition] = frame
+        else:
+            # That node hears it when it says its claims again.
+            log.warning("expel.dropped", extra={"node": node, "number": frame.number})
+
+    def _say_expels_again(self) -> None:
+        expels, self._expels = self._expels, {}
+        for (node, _, _), frame in expels.items():
+            if node in self.membership.nodes:
+                self._expel_there(node, frame)
 
     def _lost(self, place: Place) -> None:
         self._local.router.expel_part(*place, device.REPLACED)
@@ -264,19 +289,22 @@ class Node:
     async def _come_back(self) -> None:
         """Say again who is attached here; look for what was stored meanwhile; let the others forget what they know of
         what was changed here meanwhile."""
-        untold, lost = self._news.untold, self.exchange.lost_track
-        self._news.untold = self.exchange.lost_track = False
+        untold, lost, unclaimed = self._news.untold, self.exchange.lost_track, self.presence.unclaimed
+        self._news.untold = self.exchange.lost_track = self.presence.unclaimed = False
         try:
             await self.presence.say_again()
         except (RedisAway, BatcherFull) as error:
             log.warning("claims.not_said_again", extra={"error": str(error)})
-            self._news.untold, self.exchange.lost_track = untold, lost
+            # What was noted meanwhile holds too.
+            self._news.untold |= untold
+            self.exchange.lost_track |= lost
+            self.presence.unclaimed |= unclaimed
             return
         if untold:
             await self._news.tell(lambda n: frames.Changed(n, everything=True))
         if lost:
             self._to_all(frames.LookAtAll())
-        if untold or lost:
+        if untold or lost or unclaimed:
             await self.exchange.look_at_all()
 
     def _is_wanted(self, node: str, frame: FromNode) -> bool:
@@ -284,6 +312,9 @@ class Node:
 
     def _unsent(self, node: str, some: Sequence[FromNode]) -> None:
         self.exchange.unsent(node, some)
+        for frame in some:
+            if isinstance(frame, frames.Expel):
+                self._expel_later(node, frame)
 
     def _start(self, work: Awaitable[None]) -> None:
         async def run() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import collections
 import contextlib
+import functools
 import itertools
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -59,6 +60,8 @@ class Presence:
 
     on_replaced(place, claim): another node's claim that one of ours has ended.
     on_lost(place):            the device of a claim of ours is attached elsewhere.
+
+    unclaimed: something is attached here whose claim Redis does not have, and should be said again.
     """
 
     def __init__(
@@ -76,6 +79,8 @@ class Presence:
         self._tokens = itertools.count(1)
         self._held: dict[str, dict[int, Claim]] = {}
         self._claiming: collections.Counter[str] = collections.Counter()
+        self._putting: set[asyncio.Task[None]] = set()
+        self.unclaimed = False
         self._claims: Batcher[tuple[Place, Claim, bool, frozenset[str]], list[bytes]] = Batcher(
             "claims", self._claim, max_size=BATCH, max_in_flight=4
         )
@@ -96,14 +101,22 @@ class Presence:
     async def claim(self, number: str, epoch: int, part: device.Partition) -> bool:
         """A device attaches: call the router in the same turn of the loop. False when it may not."""
         claim = Claim(part.layout, part.partitions, max(0, epoch), next(self._tokens), self._membership.me)
+        place = number, part.partition
         self._claiming[number] += 1
+        putting = asyncio.get_running_loop().create_task(self._put(place, claim, again=False), name="claim")
+        self._putting.add(putting)
+        putting.add_done_callback(self._putting.discard)
         try:
-            await self._put((number, part.partition), claim, again=False)
+            await asyncio.shield(putting)
+        except asyncio.CancelledError:
+            putting.add_done_callback(functools.partial(self._abandoned, place, claim))
+            raise
         except Held:
             CLAIMED.labels("stale").inc()
             return False
         except (RedisAway, BatcherFull):
-            # It is claimed when Redis is back.
+            # It is claimed when Redis is back, or has time.
+            self.unclaimed = True
             CLAIMED.labels("unclaimed").inc()
         else:
             CLAIMED.labels("claimed").inc()
@@ -114,12 +127,24 @@ class Presence:
         self._held.setdefault(number, {})[part.partition] = claim
         return True
 
+    def _abandoned(self, place: Place, claim: Claim, putting: asyncio.Task[None]) -> None:
+        """Whoever claimed it has gone meanwhile: Redis may have the claim, and nobody is attached under it."""
+        if putting.cancelled() or isinstance(putting.exception(), Held):
+            return
+        self._end(place, claim)
+        if self.token_of(place):
+            # It ended the claim of what is still attached.
+            self.unclaimed = True
+
     def release(self, place: Place) -> None:
         """A device is not attached here any more."""
         claim = self._forget(place)
         if claim is not None:
-            with contextlib.suppress(BatcherFull, BatcherClosed):
-                self._releases.put((place, claim))
+            self._end(place, claim)
+
+    def _end(self, place: Place, claim: Claim) -> None:
+        with contextlib.suppress(BatcherFull, BatcherClosed):
+            self._releases.put((place, claim))
 
     def _forget(self, place: Place) -> Claim | None:
         number, partition = place

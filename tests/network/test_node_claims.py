@@ -1,0 +1,146 @@
+"""Claims of a node, over a Redis that is played: what becomes of them when something fails meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import types
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from network.cluster import frames, presence, streams
+from network.cluster.frames import Claim, FromNode
+from network.cluster.node import Local, Node
+from network.cluster.presence import Presence
+from network.cluster.server import RedisAway, Script
+from network.settings import Limits
+from tidings.runtime.clock import ManualClock
+from tidings.wire import device
+
+ME, OTHER = "me.1", "other.2"
+ALICE = "15550100001"
+
+
+class PlayedServer:
+    """Claims and releases that it was asked for; before it answers a claim it does this. Streams are full at first."""
+
+    def __init__(self, before: Callable[[], object] = lambda: None) -> None:
+        self.before = before
+        self.claims: list[str] = []
+        self.releases: list[str] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.asked, self.released = asyncio.Event(), asyncio.Event()
+        self.full = 0
+        self.posted: list[FromNode] = []
+
+    def key(self, *words: str) -> str:
+        return ":".join(words)
+
+    async def run_all(self, script: Script, steps: Sequence[tuple[str, Sequence[object]]]) -> list[list[bytes]]:
+        if script is presence._RELEASE:
+            self.releases += [str(arguments[1]) for _, arguments in steps]
+            self.released.set()
+        else:
+            self.asked.set()
+            await self.gate.wait()
+            self.before()
+            self.claims += [" ".join(map(str, arguments[1:6])) for _, arguments in steps]
+        return [[b"ok"] for _ in steps]
+
+    async def run(self, script: Script, key: str, limit: int, milliseconds: int, packet: bytes) -> int:
+        if self.full:
+            self.full -= 1
+            return 0
+        self.posted += frames.decode(packet).frames
+        return 1
+
+
+def away() -> None:
+    raise RedisAway("played")
+
+
+def membership() -> types.SimpleNamespace:
+    return types.SimpleNamespace(me=ME, nodes=frozenset({ME, OTHER}), in_touch=True, on_change=None)
+
+
+def a_presence(server: PlayedServer) -> Presence:
+    return Presence(server, membership(), on_replaced=lambda *_: None, on_lost=lambda *_: None)
+
+
+def a_node(server: PlayedServer) -> Node:
+    router = types.SimpleNamespace(attached=lambda: [])
+    return Node(server, membership(), Local(router, None, None, None, None), clock=ManualClock(), limits=Limits())
+
+
+async def test_a_login_that_ends_while_it_is_claimed_leaves_no_claim() -> None:
+    server = PlayedServer()
+    server.gate.clear()
+    mine = a_presence(server)
+    login = asyncio.create_task(mine.claim(ALICE, 0, device.WHOLE))
+    async with asyncio.timeout(5):
+        await server.asked.wait()
+        login.cancel()
+        await asyncio.gather(login, return_exceptions=True)
+        server.gate.set()
+        await server.released.wait()
+    assert server.releases == server.claims
+    assert not mine.unclaimed
+
+
+async def test_a_login_that_ends_while_it_is_claimed_gives_its_place_back_to_who_is_attached() -> None:
+    server = PlayedServer()
+    mine = a_presence(server)
+    assert await mine.claim(ALICE, 0, device.WHOLE)
+    server.asked.clear()
+    server.gate.clear()
+    login = asyncio.create_task(mine.claim(ALICE, 0, device.WHOLE))
+    async with asyncio.timeout(5):
+        await server.asked.wait()
+        login.cancel()
+        server.gate.set()
+        await server.released.wait()
+    assert server.releases == server.claims[1:]
+    assert mine.unclaimed
+
+
+async def test_a_claim_that_redis_does_not_have_is_said_again_soon() -> None:
+    server = PlayedServer(away)
+    node = a_node(server)
+    assert await node.claim(ALICE, 0, device.WHOLE)
+    assert server.claims == []
+    server.before = lambda: None
+    async with asyncio.timeout(5):
+        while not server.claims:
+            node.run_once()
+            await asyncio.sleep(0)
+    assert not node.presence.unclaimed
+
+
+async def test_what_is_noted_while_claims_are_not_said_again_is_not_forgotten() -> None:
+    def change() -> None:
+        node._news.untold = node.exchange.lost_track = True
+        away()
+
+    server = PlayedServer()
+    node = a_node(server)
+    assert await node.claim(ALICE, 0, device.WHOLE)
+    server.before = change
+    await node._come_back()
+    assert node._news.untold
+    assert node.exchange.lost_track
+
+
+async def test_a_device_whose_node_could_not_be_told_hears_later_that_it_is_attached_elsewhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(streams, "FULL_SECONDS", 0.01)
+    server = PlayedServer()
+    server.full = streams.FULL_TRIES
+    node = a_node(server)
+    node._replaced((ALICE, 0), Claim(0, 1, 0, 7, OTHER))
+    async with asyncio.timeout(5):
+        while not server.posted:
+            node.run_once()
+            await asyncio.sleep(0)
+    assert server.posted == [frames.Expel(ALICE, 0, 7)]
