@@ -12,8 +12,10 @@ LOCK   := $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-heade
 KILLS  := tests/system/test_group_kills.py tests/system/test_media_kills.py tests/system/test_key_rotation.py \
           tests/handset/test_group_terminal.py::test_robots_killed_while_a_group_talks_read_each_message_once
 
-# Several Coreapps with several shards, as real processes.
-SHARDS := tests/system/test_shards.py
+# Several Coreapps with several shards, and what else takes long of several processes.
+SHARDS := tests/system/test_shards.py tests/system/test_traces.py tests/coreapp/shard/test_layout_change.py
+# The database as others leave it: with the test of its fail-over.
+AWAY   := tests/storage/test_failover.py
 
 help:  ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,7 +30,7 @@ migrate: $(VENV)/.runtime  ## bring the tables of the database to this version
 	@exec $(BIN)/tidings migrate
 
 test: services  ## all tests but the long ones (under 15 minutes)
-	@exec $(BIN)/python -m pytest -n 2 --dist loadfile --durations=10 $(KILLS:%=--deselect=%) $(SHARDS:%=--ignore=%) --ignore=tests/cluster --ignore=tests/crash --ignore=tests/reliability --ignore=tests/galera --ignore=tests/failover --ignore=tests/monitoring --ignore=tests/templates --ignore=tests/interop -o faulthandler_timeout=300
+	@exec $(BIN)/python -m pytest -n 2 --dist loadfile --durations=10 $(KILLS:%=--deselect=%) $(SHARDS:%=--ignore=%) $(AWAY:%=--ignore=%) --ignore=tests/cluster --ignore=tests/crash --ignore=tests/reliability --ignore=tests/galera --ignore=tests/failover --ignore=tests/monitoring --ignore=tests/templates --ignore=tests/interop -o faulthandler_timeout=300
 
 check: $(VENV)/.dev  ## style, types, imports, licences, known vulnerabilities
 	@.ci/check
@@ -41,11 +43,11 @@ test-crash: services  ## kill every process under load and reconcile the ledgers
 test-reliability: services  ## cut the power, set clocks, take descriptors, memory and the network away (root; 15 minutes)
 	@exec $(BIN)/python -m pytest -s -o faulthandler_timeout=600 tests/reliability
 
-test-shards: services  ## four shards on two Coreapps: groups across them, hand-over, a kill (1 minute)
+test-shards: services  ## four shards on two Coreapps: groups across them, hand-over, a kill; traces (3 minutes)
 	@exec $(BIN)/python -m pytest -s $(SHARDS)
 
 test-failover: services  ## the database moves to its replica or is away for half a minute, under load (5 minutes)
-	@exec $(BIN)/python -m pytest -s -o faulthandler_timeout=600 tests/failover
+	@exec $(BIN)/python -m pytest -s -o faulthandler_timeout=600 tests/failover $(AWAY)
 
 test-cluster: services  ## several nodes of the network over Redis, as processes that die; its tests on two nodes (20 minutes)
 	@$(BIN)/python -m pytest -s tests/cluster

@@ -105,7 +105,8 @@ def test_both_queues_are_counted(tool: Tool) -> None:
         ("callbacks", "pending"): 1,
     }
     oldest = {(entry["queue"], entry["status"]): entry["oldest_age_s"] for entry in found}
-    assert abs(oldest["callbacks", "dead"] - 3 * 3600) < 600
+    # Three hours when the queues were made, before any of these tests.
+    assert 0 <= oldest["callbacks", "dead"] - 3 * 3600 < 3600
     assert tool().splitlines()[1].split() == ["jobs", "0", "new", "1", tool().splitlines()[1].split()[-1]]
 
 

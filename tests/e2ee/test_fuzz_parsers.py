@@ -49,7 +49,7 @@ def mutated(draw: st.DrawFn, originals: list[bytes]) -> bytes:
 
 
 def give_to_everything(body: bytes) -> None:
-    started = time.perf_counter()
+    started = time.thread_time()
     for parse in (
         e2ee.SignalMessage.parse,
         e2ee.PreKeySignalMessage.parse,
@@ -72,7 +72,7 @@ def give_to_everything(body: bytes) -> None:
         with contextlib.suppress(e2ee.E2EEError):
             _, plaintext = pair.bob.receive(None, e2ee.PREKEY, body)
             assert plaintext == TEXT
-    assert time.perf_counter() - started < LONGEST
+    assert time.thread_time() - started < LONGEST
 
 
 @fuzzed

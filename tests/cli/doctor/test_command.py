@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,16 @@ async def test_a_check_that_fails_or_hangs_is_a_finding_and_not_the_end() -> Non
     assert "RuntimeError: a defect" in found[0].text
     assert found[1].text == "TIDINGS_X is wrong"
     assert "no result within" in found[2].text
+
+
+@pytest.fixture(autouse=True)
+def logs_as_before() -> Iterator[None]:
+    """The command sends what is logged elsewhere, as it may in a process of its own."""
+    root = logging.getLogger()
+    level, handlers = root.level, root.handlers[:]
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
 
 
 def run(*words: str) -> int:
