@@ -112,8 +112,10 @@ class AccountRequests:
         if restored is not None and not restored.done.done():
             restored.done.set_result(None)
 
-    def term_ended(self) -> None:
-        """The shard is not ours any more, or will be opened again."""
+    def term_ended(self, lease: Lease) -> None:
+        """The shard is not ours any more, or will be opened again; nothing happens when a later term has begun."""
+        if self._lease not in (None, lease):
+            return
         self.term_opened()
         unanswered, self._unanswered = self._unanswered, None
         if unanswered is not None:

@@ -92,8 +92,15 @@ class NoteReader:
         try:
             while not stop.is_set():
                 seconds = None
+                looking = asyncio.create_task(self.run_once(), name="notes")
+                await asyncio.wait([looking, stopping], return_when=asyncio.FIRST_COMPLETED)
+                if not looking.done():
+                    # A database that is away is not waited for; nothing has been begun before it answers.
+                    looking.cancel()
+                    await asyncio.gather(looking, return_exceptions=True)
+                    break
                 try:
-                    await self.run_once()
+                    looking.result()
                 except Exception as error:
                     if not outages.is_outage(error):
                         raise
@@ -188,8 +195,13 @@ class SentElsewhere:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._task = None
-        if not task.cancelled() and (error := task.exception()) is not None:
+        if task.cancelled():
+            return
+        if (error := task.exception()) is not None:
             self._context.journal.fail(error)
+        else:
+            # Something may have come after the last look, and before this was called.
+            self.watch(())
 
 
 async def _still_there(connection: Connection, ids: Collection[str]) -> set[str]:

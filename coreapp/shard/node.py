@@ -102,15 +102,15 @@ class Node:
             lambda connection: shards.create_shards(connection, self._settings.shards), patience=math.inf
         )
         await self._membership.join(stop)
-        left = asyncio.Event()
+        leaving, left = asyncio.Event(), asyncio.Event()
+        beating = asyncio.create_task(self._membership.keep(leaving), name="membership")
         beside = [
-            asyncio.create_task(self._membership.keep(left), name="membership"),
             asyncio.create_task(self.config.run(left), name=self.config.name),
             asyncio.create_task(self._changes.run(left), name=self._changes.name),
         ]
         looking = asyncio.create_task(self._keep_looking(stop), name="look")
         try:
-            either = [looking, self._failure, self._membership.replaced, *beside]
+            either = [looking, self._failure, self._membership.replaced, beating, *beside]
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             for done in either:
                 if done.done():
@@ -119,11 +119,13 @@ class Node:
             # Not cancelled: it may be claiming a shard, which would stay claimed.
             self._is_leaving = True
             self._look.kick()
-            await asyncio.gather(looking, return_exceptions=True)
+            leaving.set()
+            await asyncio.gather(looking, beating, return_exceptions=True)
+            # First, so that nobody hands us a shard while we give up ours; their leases the terms renew themselves.
+            await self._membership.leave()
             await self._leave()
             left.set()
             await asyncio.gather(*beside, return_exceptions=True)
-            await self._membership.leave()
 
     async def _keep_looking(self, stop: asyncio.Event) -> None:
         stopping = asyncio.create_task(stop.wait())
@@ -179,7 +181,9 @@ class Node:
         if survey.live != self._live:
             self._live, self._settled_since = survey.live, now
         for shard in [*idle, *spreading.claims(me, holdings, survey.live, overdue=overdue)]:
-            if now >= self._not_before.get(shard, 0.0) and not self._is_leaving:
+            # One that was given up or lost is free for others at once, and for us when its term has been closed.
+            is_open = shard in self._terms
+            if not is_open and now >= self._not_before.get(shard, 0.0) and not self._is_leaving:
                 await self._claim(shard)
         if now - self._settled_since < SETTLED_BEATS * self._settings.heartbeat_seconds:
             return
@@ -230,7 +234,8 @@ class Node:
             elif not self._failure.done():
                 self._failure.set_exception(error)
         finally:
-            self._terms.pop(lease.shard, None)
+            if lease.shard in self._terms and self._terms[lease.shard][0] is term:
+                del self._terms[lease.shard]
             self._note_owned()
             self._look.kick()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from coreapp.shard.shard import Shard
+from tidings.storage.business.shards import Lease
 from tidings.wire.addresses import shard_of
 
 
@@ -38,7 +39,9 @@ class OpenShards:
 
     def of(self, recipient: str) -> Shard | None:
         """The one that a recipient's number belongs to, if it is here."""
-        return self._shards.get(shard_of(recipient, self._count))
+        found = self._shards.get(shard_of(recipient, self._count))
+        # One of an earlier layout, which has yet to close, has other recipients.
+        return found if found is not None and found.context.lease.shards == self._count else None
 
     def put(self, shard: Shard) -> None:
         """It answers from now on."""
@@ -46,6 +49,8 @@ class OpenShards:
         self._count = lease.shards
         self._shards[lease.shard] = shard
 
-    def remove(self, number: int) -> None:
-        """It does not answer any more."""
-        self._shards.pop(number, None)
+    def remove(self, lease: Lease) -> None:
+        """The one of this lease does not answer any more; one of a later lease does."""
+        found = self._shards.get(lease.shard)
+        if found is not None and found.context.lease == lease:
+            del self._shards[lease.shard]

@@ -73,8 +73,8 @@ class Shard:
             self.garbage,
             # The number has one pool of pre-keys.
             *((self.prekey_upkeep,) if self.context.lease.is_first else ()),
-            # Alone a shard has nobody to leave it anything.
-            *((self.note_reader,) if self.context.lease.shards > 1 else ()),
+            # A shard that is alone now may have been left something when there were others.
+            self.note_reader,
             self.media.downloads,
             self.recovery.retry_requests,
             self.link,

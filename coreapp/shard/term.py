@@ -90,9 +90,9 @@ class Term:
             await self._release()
 
     def _disown(self) -> None:
-        self._open_shards.remove(self.lease.shard)
+        self._open_shards.remove(self.lease)
         if self.lease.is_first:
-            self._requests.term_ended()
+            self._requests.term_ended(self.lease)
 
     async def _reopen(self) -> None:
         """When the account's keys are to be others; what other shards know of them ends with their leases."""

@@ -104,3 +104,16 @@ async def test_the_databases_clock_is_unix_time(database_factory: DatabaseFactor
     async with database.reading() as connection:
         row = (await connection.execute(shards.table.select().where(shards.table.c.shard == 0))).one()
     assert abs(row.heartbeat_at / 1000 - time.time()) < 30
+
+
+async def test_a_claim_of_any_shard_waits_for_whoever_replaces_the_device(database_factory: DatabaseFactory) -> None:
+    """One that is free at that moment, too: else its new owner has read the keys from before."""
+    database = await fresh(database_factory)
+    lease = await claim(database, "a")
+    assert lease is not None
+    async with database.transaction() as connection:
+        await shards.fence(connection, lease)
+        await shards.expel_others(connection, lease)
+    async with database.reading() as connection:
+        assert [owner.epoch for owner in await shards.list_owners(connection)] == [1, 1], "the free one is written"
+    assert await claim(database, "b", shard=1) == Lease(1, "b", 2, 2)

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
+from coreapp.shard.term import Term
 from tests.coreapp.conftest import World
 from tests.coreapp.signals import soon
-from tidings.storage.business import callbacks, messages, shards
+from tidings.storage.business import callbacks, messages, nodes, shards
+from tidings.storage.database import Connection
 from tidings.wire import core
 
 NUMBER = "15550110001"
@@ -91,3 +95,43 @@ async def test_a_shard_taken_over_continues_the_callbacks_of_the_old_owner(world
     taken = {post.label[0]: post.event_id for post in world.sink.taken()}
     assert {key: taken[key] for key in accepted} == events
     assert int(taken[newest].removeprefix("evt_"), 16) > highest
+
+
+async def test_a_shard_is_not_claimed_again_before_its_earlier_term_is_closed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release, released, closed = Term._release, asyncio.Event(), asyncio.Event()
+
+    async def slow(term: Term) -> None:
+        await release(term)
+        released.set()
+        await closed.wait()
+
+    monkeypatch.setattr(Term, "_release", slow)
+    running = await world.start()
+    term, _ = running.node._terms[0]
+    term.give_up()
+    await released.wait()
+    await running.node.run_once()
+    async with world.database.reading() as connection:
+        (free,) = await shards.list_owners(connection)
+    assert (free.node, free.epoch) == ("", 1)
+    closed.set()
+    await soon(lambda: len(running.node.shards) == 1)
+    assert running.shard.context.lease.epoch == 2
+
+
+async def test_a_process_that_leaves_is_given_no_shard_while_it_gives_up_its_own(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = await world.start(node="first")
+    release = shards.release
+    there: list[list[str]] = []
+
+    async def noting(connection: Connection, lease: shards.Lease, *, successor: str = "") -> None:
+        there.append([member.node.name for member in await nodes.list_members(connection)])
+        await release(connection, lease, successor=successor)
+
+    monkeypatch.setattr(shards, "release", noting)
+    await first.stopped()
+    assert there == [[]], "nobody to hand anything to"

@@ -149,10 +149,12 @@ async def release(connection: AsyncConnection, lease: Lease, *, successor: str =
 
 async def expel_others(connection: AsyncConnection, lease: Lease) -> None:
     """Whoever owns another shard has to claim it again before it commits anything: what it knows of the account is out
-    of date. Part of a transaction that begins with `fence`."""
-    await connection.execute(
-        table.update().where(table.c.shard != lease.shard, table.c.owner != "").values(epoch=table.c.epoch + 1)
-    )
+    of date. Part of a transaction that begins with `fence`.
+
+    So has whoever is claiming one that is free: as its row is written, too, the claim waits for this transaction, and
+    on a cluster one of the two is refused.
+    """
+    await connection.execute(table.update().where(table.c.shard != lease.shard).values(epoch=table.c.epoch + 1))
 
 
 _OWNED = sa.and_(table.c.shard == sa.bindparam("of_shard"), table.c.epoch == sa.bindparam("under_epoch"))

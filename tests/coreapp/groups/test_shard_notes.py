@@ -1,0 +1,57 @@
+"""Notes between shards: each is done by whoever owns its shard, however many there are by then."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Sequence
+
+import pytest
+
+from coreapp.groups import shard_notes as reading
+from coreapp.groups.shard_notes import SentElsewhere
+from tests.coreapp.conftest import BUSINESS, World
+from tests.coreapp.signals import soon
+from tidings.storage.business import shard_notes
+from tidings.storage.business.jobs import Job, State
+from tidings.wire.ids import MessageIds
+
+NUMBER = "15550110001"
+
+
+async def test_what_was_left_among_several_shards_is_done_by_the_only_one_that_there_is_now(world: World) -> None:
+    world.add_phones(NUMBER)
+    before = await world.start()
+    job = Job(MessageIds().new(), 0, BUSINESS, NUMBER, State.NEW, "", b"", 1_700_000_000_000)
+    note = before.shard.groups.notes.to_send(job, b'{"type":"text","text":{"body":"left"}}')
+    await before.stopped()
+    async with world.database.transaction() as connection:
+        await shard_notes.add(connection, [note])
+    await world.start()
+    await world.network.signals.until(lambda: world.network.ids_sent() == [note.id])
+    async with world.database.reading() as connection:
+        assert await shard_notes.list_notes(connection, 0, limit=10) == []
+
+
+async def test_what_comes_to_be_watched_when_the_last_look_is_just_over_is_looked_at_too(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "LOOK_SECONDS", 0.001)
+    running = await world.start()
+    watching = SentElsewhere(running.shard.context)
+    heard: list[str] = []
+
+    class Listener:
+        def finished(self, ids: Sequence[str]) -> None:
+            heard.extend(ids)
+            if heard == ["a"]:
+                # After the end of the look, before anybody has been informed of it.
+                asyncio.get_running_loop().call_soon(watching.watch, ["b"])
+
+    async def nothing_is_left(ids: Collection[str]) -> set[str]:
+        return set()
+
+    monkeypatch.setattr(watching, "still_there", nothing_is_left)
+    watching.tell(Listener())
+    watching.watch(["a"])
+    await soon(lambda: heard == ["a", "b"], timeout=5.0)
+    await watching.close()
