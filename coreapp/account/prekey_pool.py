@@ -16,6 +16,15 @@ from tidings.wire.device import Deliver
 log = logging.getLogger(__name__)
 
 
+async def forget_used(database: Database, own: OwnDevice) -> None:
+    """Have those one-time pre-keys in memory no more that another shard has used: they have no row."""
+    # From before the question: one that is made meanwhile has its row before it is in memory.
+    known = set(own.prekeys)
+    left = await database.query(lambda connection: accounts.list_one_time_ids(connection, own.number))
+    for key_id in known.difference(left):
+        own.prekeys.pop(key_id, None)
+
+
 class PreKeyPool:
     """All shards share the number's pre-keys: the first one makes them, any may be sent a message that names one."""
 

@@ -13,6 +13,7 @@ import dataclasses
 import logging
 from collections.abc import Sequence
 
+from coreapp.account import prekey_pool
 from coreapp.account.own_device import OwnDevice
 from tidings import e2ee
 from tidings.client import keys
@@ -90,12 +91,14 @@ class PreKeyUpkeep:
             stopping.cancel()
 
     async def run_once(self) -> None:
-        """Upload what is wanted, then look at the age of the lasting keys. Raises `LeaseLost` and `ClientError`."""
+        """Upload what is wanted, then forget what was used, and look at the age of the lasting keys. Raises `LeaseLost`
+        and `ClientError`."""
         async with self._one_pass:
             if self._low:
                 # When that fails the network says again that they are low.
                 self._low = False
                 await self._refill()
+            await prekey_pool.forget_used(self._database, self._device)
             account_ = self._device.number
             lasting = await self._database.query(lambda connection: accounts.list_lasting(connection, account_))
             if is_due(lasting, self._now()):

@@ -6,7 +6,7 @@ import asyncio
 import dataclasses
 import logging
 
-from coreapp.account import key_backup
+from coreapp.account import key_backup, prekey_pool
 from coreapp.account.key_backup import Keys, WrongBackup
 from coreapp.account.own_device import OwnDevice
 from coreapp.account.registrar import Registrar
@@ -162,7 +162,9 @@ class AccountRequests:
         self._check(account)
         if self._device is None:
             raise Refused(codes.NOT_READY, "the number is not registered, or not in use", 1)
-        keys = Keys.of(self._device)
+        device = self._device
+        await prekey_pool.forget_used(self._database, device)
+        keys = Keys.of(device)
         return await asyncio.to_thread(key_backup.seal, keys, password)
 
     async def restore_keys(self, account: str, password: str, data: str) -> None:

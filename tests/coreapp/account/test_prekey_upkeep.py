@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from coreapp.account import key_backup
 from coreapp.account.prekey_upkeep import KEPT_MS, ROTATION_MS, PreKeyUpkeep
 from harness.proxy import Proxy
 from tests.conftest import DatabaseFactory
@@ -22,6 +23,7 @@ from tidings.runtime.clock import ManualClock
 from tidings.storage.business import accounts, shards
 from tidings.storage.business.accounts import OwnPreKey
 from tidings.storage.network import directory, prekeys
+from tidings.wire import core
 
 WEEK, MONTH = ROTATION_MS / 1000, KEPT_MS / 1000
 
@@ -192,3 +194,21 @@ def test_free_ids_are_refused_when_there_are_none() -> None:
 
     with pytest.raises(ValueError, match="too many"):
         e2ee.free_key_ids(1, 1, Everything())
+
+
+async def test_keys_that_another_shard_has_used_leave_memory_and_come_into_no_backup(world: World) -> None:
+    running = await world.start()
+    upkeep, device = running.shard.prekey_upkeep, running.shard.context.device
+    first, second, *others = device.prekeys
+
+    async def used_elsewhere(key_id: int) -> None:
+        async with world.database.transaction() as connection:
+            await accounts.delete_prekeys(connection, BUSINESS, accounts.ONE_TIME, [key_id])
+
+    await used_elsewhere(first)
+    exported = await running.client.ask(lambda n: core.ExportKeys(n, BUSINESS, "password"))
+    kept = key_backup.open_keys(exported.data, "password").prekeys
+    assert [key.key_id for key in kept if key.kind == accounts.ONE_TIME] == [second, *others]
+    await used_elsewhere(second)
+    await upkeep.run_once()
+    assert list(device.prekeys) == others

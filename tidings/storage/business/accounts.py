@@ -148,6 +148,14 @@ async def list_prekeys(connection: AsyncConnection, account: str) -> Sequence[Ow
     return [OwnPreKey(*row) for row in rows]
 
 
+async def list_one_time_ids(connection: AsyncConnection, account: str) -> Sequence[int]:
+    """The ids of the one-time pre-keys of a number that nobody has used."""
+    rows = await connection.execute(
+        sa.select(own_prekeys.c.key_id).where(own_prekeys.c.account == account, own_prekeys.c.kind == ONE_TIME)
+    )
+    return [row[0] for row in rows]
+
+
 async def take_one_time_prekeys(connection: AsyncConnection, account: str, key_ids: Sequence[int]) -> Sequence[int]:
     """Delete used one-time pre-keys, in the transaction that keeps the sessions they opened; those that were there."""
     found: list[int] = []
