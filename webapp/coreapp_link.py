@@ -49,6 +49,9 @@ NOT_OWNER_RETRY = 0.25
 MAX_WAITING = 5_000
 # Times that a question is asked whose answer is lost: one over which Coreapps break is not handed to all of them.
 MAX_LOST = 3
+# A question that may be asked again, and that has waited longer than this for an owner, has no more than the rest of
+# its time for the answer, and so many seconds at least.
+LONG_WAIT, LEAST_TIMEOUT = 0.5, 1.0
 # Seconds that a Coreapp has for what it was asked, once others own its shards.
 FAREWELL = 2.0
 
@@ -218,17 +221,34 @@ class CoreappLinks:
         return answer if isinstance(answer, expect) else CoreappAway(f"the Coreapp at {address} answers strangely")
 
     async def _ask(self, recipient: str | None, make: Make, expect: type[Answer], again: Make | None) -> Answer:
+        doubt = _Doubt(again, is_safe=again is make)
+        try:
+            return await self._ask_until_known(recipient, make, expect, again, doubt=doubt)
+        except Overloaded:
+            # Nothing was done just now; of the time before nothing is known.
+            if doubt:
+                raise doubt.error() from None
+            raise
+
+    async def _ask_until_known(
+        self, recipient: str | None, make: Make, expect: type[Answer], again: Make | None, *, doubt: _Doubt
+    ) -> Answer:
         loop = asyncio.get_running_loop()
         started = loop.time()
         deadline = started + self._patience
-        question, doubt = make, _Doubt(again, is_safe=again is make)
+        question = make
         while True:
             owner = self.owner(recipient)
             peer = self._peers.get(owner.address) if owner is not None else None
             if peer is None or not peer.is_ready:
                 await self._wait(recipient, deadline, doubt)
                 continue
-            timeout = self._timeout if question is make else max(deadline - loop.time(), 0.001)
+            now = loop.time()
+            timeout = self._timeout
+            if question is not make:
+                timeout = max(deadline - now, 0.001)
+            elif again is not None and now - started > LONG_WAIT:
+                timeout = min(timeout, max(deadline - now, LEAST_TIMEOUT))
             try:
                 answer = await peer.ask(question, timeout, soon=expect is core.Accepted)
             except CoreappUnreachable:
@@ -264,7 +284,7 @@ class CoreappLinks:
         """`_wait_for_change`, after which it is as open as before whether the question was done."""
         try:
             await self._wait_for_change(recipient, deadline)
-        except (CoreappUnreachable, Overloaded):
+        except CoreappUnreachable:
             if doubt:
                 raise doubt.error() from None
             raise

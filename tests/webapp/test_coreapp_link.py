@@ -20,7 +20,7 @@ from tidings.storage.business.shards import Owner
 from tidings.storage.database import Database
 from tidings.wire import addresses, core
 from tidings.wire import connection as wire
-from webapp import coreapp_peer
+from webapp import coreapp_link, coreapp_peer
 from webapp.coreapp_link import CoreappLinks
 from webapp.errors import CoreappAway, CoreappRefused, CoreappUnreachable, Overloaded, QuestionTooLarge
 from webapp.shard_map import DatabaseShardMap, FixedShardMap, ShardMap
@@ -406,6 +406,30 @@ async def test_more_than_may_wait_are_refused_at_once(link: Link) -> None:
     links = await link(ScriptedMap(), patience=0.3, max_waiting=3)
     results = await asyncio.gather(*(accept(links) for _ in range(5)), return_exceptions=True)
     assert [type(result) for result in results] == [CoreappUnreachable] * 3 + [Overloaded] * 2
+
+
+async def test_a_message_in_doubt_stays_so_when_too_many_wait_to_ask_again(coreapp: FakeCoreapp, link: Link) -> None:
+    links = await link(FixedShardMap("127.0.0.1", coreapp.port), max_waiting=0)
+    await soon(lambda: any(peer.is_ready for peer in links._peers.values()))
+    coreapp.answer(
+        core.AcceptMessage,
+        lambda question: core.Refused(n=question.n, code=1014, details="the database broke off", unknown=True),
+    )
+    with pytest.raises(CoreappAway) as caught:
+        await accept_once(links)
+    assert (type(caught.value), caught.value.problems[0].code) == (CoreappAway, 1014)
+
+
+async def test_a_message_that_has_waited_for_an_owner_has_the_rest_of_its_time_for_the_answer(
+    coreapp: FakeCoreapp, link: Link, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coreapp_link, "LONG_WAIT", 0.0)
+    monkeypatch.setattr(coreapp_link, "LEAST_TIMEOUT", 0.1)
+    links = await link(FixedShardMap("127.0.0.1", coreapp.port), patience=0.5, timeout=60.0, stall=60.0)
+    coreapp.answer(core.AcceptMessage, lambda question: None)
+    async with asyncio.timeout(10):
+        with pytest.raises(CoreappAway, match="timed out"):
+            await accept_once(links)
 
 
 async def test_each_recipient_goes_to_the_owner_of_its_shard(link: Link) -> None:
