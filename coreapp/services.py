@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from coreapp.exposition import Exposition
 from coreapp.settings import Settings
-from coreapp.shard.health import Readiness
+from coreapp.shard.health import Needs
 from coreapp.shard.link import LinkHandler
 from coreapp.shard.node import Node
 from tidings.client.http import NetworkApi
@@ -18,6 +18,7 @@ from tidings.keys import checks
 from tidings.runtime import data_directory, network_access, service, tls
 from tidings.runtime.clock import SystemClock
 from tidings.runtime.env import printable
+from tidings.runtime.readiness import Readiness
 from tidings.runtime.tls import CertificateWatch
 from tidings.runtime.tls_server import Handshakes, TlsServer
 from tidings.runtime.vitals import Vitals
@@ -80,7 +81,7 @@ async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[Addresse
             handshakes=Handshakes("link", rate=LINK_HANDSHAKES, burst=LINK_BURST),
         )
         host, port = server.sockets[0].getsockname()[:2]
-        readiness = Readiness(node.databases, node.shards, SystemClock())
+        readiness = Readiness(Needs(node.databases, node.shards).look, SystemClock())
         metrics = await Exposition.start(*settings.metrics_address, key=settings.api_key, ready=readiness.check)
         addresses = Addresses((host, port), (settings.metrics_address[0], metrics.port))
         try:

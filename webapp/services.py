@@ -22,6 +22,7 @@ from tidings.runtime import data_directory, env, exposure, http_server, service
 from tidings.runtime.clock import Clock, SystemClock
 from tidings.runtime.door import Door
 from tidings.runtime.env import SettingsError
+from tidings.runtime.readiness import Readiness
 from tidings.runtime.tls import CertificateWatch
 from tidings.runtime.vitals import Vitals
 from tidings.storage import schema
@@ -42,7 +43,7 @@ from webapp.documents.assets import Assets
 from webapp.documents.service import Document
 from webapp.garbage.service import Collections
 from webapp.groups.service import Groups
-from webapp.health.readiness import Readiness
+from webapp.health.readiness import Needs
 from webapp.health.service import HealthCheck
 from webapp.idempotency import FirstAnswers
 from webapp.media.references import References
@@ -242,7 +243,7 @@ def _resources(
         ProviderList(database, safe),
         Stickerpacks(database),
         HealthCheck(links, database),
-        Readiness(links, database, clock),
+        Readiness(Needs(links, database).look, clock),
         Collections(links),
         Groups(links),
         Support(database, links, data_dir=settings.data_dir, media_dir=settings.media_dir, clock=clock),

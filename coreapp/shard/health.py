@@ -4,21 +4,16 @@ whether its shards are at work."""
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Mapping
 
 from coreapp.shard.open_shards import OpenShards
 from tidings.client.errors import NetworkAway, NetworkSilent
 from tidings.client.http import NetworkApi
-from tidings.runtime.clock import Clock
+from tidings.runtime.readiness import AWAY, OK
 from tidings.storage.database import Database
 
 # Seconds that the network has to answer; it gives its database two.
 TIMEOUT = 2.5
-# Seconds that an answer is handed out again.
-FRESH = 1.0
-
-OK, AWAY = "ok", "away"
 
 
 class Databases:
@@ -43,24 +38,15 @@ class Databases:
         return bool(health.get("database", "ok") == "ok")
 
 
-class Readiness:
-    """What the process needs, for those who ask every few seconds and have no secret. Who stands by is ready to."""
+class Needs:
+    """What the process needs. Who stands by is ready to."""
 
-    def __init__(self, databases: Databases, shards: OpenShards, clock: Clock) -> None:
+    def __init__(self, databases: Databases, shards: OpenShards) -> None:
         self._databases = databases
         self._shards = shards
-        self._clock = clock
-        self._asking = asyncio.Lock()
-        self._found: Mapping[str, str] = {}
-        self._found_at = -math.inf
 
-    async def check(self) -> Mapping[str, str]:
-        """`ok` or `away` for each, at most `FRESH` seconds old."""
-        # One at a time: whoever comes meanwhile gets what the first one finds.
-        async with self._asking:
-            if self._clock.monotonic() - self._found_at > FRESH:
-                alive = await self._databases.are_alive()
-                connected = all(shard.link.connected for shard in self._shards)
-                self._found = {"database": OK if alive else AWAY, "network": OK if connected else AWAY}
-                self._found_at = self._clock.monotonic()
-            return self._found
+    async def look(self) -> Mapping[str, str]:
+        """`OK` or `AWAY` for each."""
+        alive = await self._databases.are_alive()
+        connected = all(shard.link.connected for shard in self._shards)
+        return {"database": OK if alive else AWAY, "network": OK if connected else AWAY}

@@ -6,10 +6,10 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Response
 
+from tidings.runtime.readiness import OK, Readiness
 from webapp import answers, authenticator, openapi
 from webapp.dependencies import part
 from webapp.health import schemas
-from webapp.health.readiness import OK, Readiness
 from webapp.health.service import HealthCheck
 
 router = APIRouter(tags=["health"])
