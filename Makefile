@@ -1,7 +1,7 @@
 # The commands of the project; `make` alone lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo migrate test check test-shards test-crash test-cluster test-reliability test-failover test-galera test-security test-monitoring test-templates interop fuzz bench compare sbom lock clean services
+.PHONY: help up demo migrate test check test-shards test-crash test-cluster test-reliability test-failover test-galera test-security test-monitoring test-templates interop fuzz bench bench-all compare sbom lock clean services
 
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -16,6 +16,9 @@ KILLS  := tests/system/test_group_kills.py tests/system/test_media_kills.py test
 SHARDS := tests/system/test_shards.py tests/system/test_traces.py tests/coreapp/shard/test_layout_change.py
 # The database as others leave it: with the test of its fail-over.
 AWAY   := tests/storage/test_failover.py
+
+# What `make bench-all` measures, in this order.
+BENCHMARKS := system shards
 
 help:  ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -76,8 +79,12 @@ interop: $(VENV)/.dev  ## converse with devices of official Signal releases (nee
 fuzz: $(VENV)/.dev  ## try every operation of /openapi.json for ten minutes; the report lands in build/fuzz
 	@exec $(BIN)/python -m tests.fuzz
 
-bench: services  ## measure the whole system; results land in benchmarks/results
-	@exec $(BIN)/python -m benchmarks.system
+bench-all: $(BENCHMARKS:%=bench-%)  ## measure everything, one after the other; results land in benchmarks/results
+
+bench: bench-system  ## measure the whole system; `make bench-NAME ARGS=--quick`: benchmarks/README.md has the names
+
+bench-%: services
+	@exec $(BIN)/python -m benchmarks.$* $(ARGS)
 
 compare: services  ## measure this tree against an earlier one (BASE=revision)
 	@exec $(BIN)/python -m benchmarks.compare $(BASE)

@@ -26,22 +26,26 @@ from typing import Any, Self
 
 import psutil
 
+from benchmarks.rig import machine
+from benchmarks.rig.report import RESULTS
+from benchmarks.rig.run import Failed
 from benchmarks.workloads import WORKLOADS
 
 ROOT = Path(__file__).parents[1]
-RESULTS = Path(__file__).parent / "results"
-
-
-class Failed(Exception):
-    """A run is no measurement: `str()` says why."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Round:
-    """The figures of one workload in both trees."""
+    """The figures of one workload in both trees. others: the part of the machine that was neither's."""
 
     before: dict[str, Any]
     after: dict[str, Any]
+    others: float
+
+    @property
+    def is_marked(self) -> bool:
+        """Others had too much of the machine for it to count."""
+        return self.others > machine.MARK
 
     @property
     def ratio(self) -> float:
@@ -128,27 +132,40 @@ def _round(tree: Path, workload: str, messages: int, seconds: float) -> Round:
             output = Path(directory) / name
             output.mkdir()
             runs.append(stack.enter_context(Run(where, workload, messages, output)))
+        began = machine.read(time.monotonic())
         take_turns(runs, seconds)
+        shares = machine.shares(began, machine.read(time.monotonic()))
         before, after = (run.figures() for run in runs)
     for figures in (before, after):
         # Half of the time was the other's.
         figures["rate"] *= len(runs)
-    return Round(before, after)
+    return Round(before, after, shares.others)
 
 
 def _line(one: Round) -> str:
-    return f"{one.before['rate']:.0f}/s before, {one.after['rate']:.0f}/s after, ratio {one.ratio:.2f}"
+    said = f"{one.before['rate']:.0f}/s before, {one.after['rate']:.0f}/s after, ratio {one.ratio:.2f}"
+    return said + (f"; MARKED: {one.others:.0%} of the machine went to others" if one.is_marked else "")
 
 
-def write(revision: str, workload: str, rounds: Sequence[Round], *, ratio: float, seconds: float) -> Path:
+def median(rounds: Sequence[Round]) -> float | None:
+    """Of the ratios of those that are not marked; `None` when all are."""
+    found = [one.ratio for one in rounds if not one.is_marked]
+    return statistics.median(found) if found else None
+
+
+def write(revision: str, workload: str, rounds: Sequence[Round], *, seconds: float) -> Path:
     """Add the figures to `results/<date>-compare.md`."""
     path = RESULTS / f"{datetime.date.today().isoformat()}-compare.md"
     title = next(w.title for w in WORKLOADS if w.name == workload)
+    ratio = median(rounds)
+    said = f"**{ratio:.2f}**" if ratio is not None else "none, since every round is marked"
+    count = rounds[0].after["messages"]
     lines = [
         f"## {title}: this tree against {_describe(revision)}",
         "",
-        f"Median of the ratios: **{ratio:.2f}**. Each round is both trees at once, by turns of {seconds:g} s, with "
-        f"rates of their own time; {rounds[0].after['messages']} messages a run, their three callbacks reconciled.",
+        f"Median of the ratios: {said}. Each round is both trees at once, by turns of {seconds:g} s, with rates of "
+        f"their own time; {count} messages a run, their three callbacks reconciled. Rounds marked with † do not count, "
+        "since others had over 5 % of the machine.",
         "",
         "| round | before, messages/s | after | ratio | CPU of webapp, µs a message | CPU of coreapp | CPU of all |",
         "|--:|--:|--:|--:|--:|--:|--:|",
@@ -157,7 +174,8 @@ def write(revision: str, workload: str, rounds: Sequence[Round], *, ratio: float
         before, after = one.before["cpu_us"], one.after["cpu_us"]
         cpu = [f"{before.get(name, 0)} → {after.get(name, 0)}" for name in ("webapp", "coreapp")]
         lines.append(
-            f"| {number} | {one.before['rate']:.0f} | {one.after['rate']:.0f} | {one.ratio:.2f} | {cpu[0]} | {cpu[1]} "
+            f"| {number}{' †' * one.is_marked} | {one.before['rate']:.0f} | {one.after['rate']:.0f} | {one.ratio:.2f} "
+            f"| {cpu[0]} | {cpu[1]} "
             f"| {sum(before.values())} → {sum(after.values())} |"
         )
     heading = "" if path.exists() else f"# Against earlier revisions, {datetime.date.today().isoformat()}\n"
@@ -190,8 +208,10 @@ def main() -> None:
         )
     except Failed as failed:
         sys.exit(f"FAILED: {failed}")
-    ratio = statistics.median(one.ratio for one in rounds)
-    path = write(options.revision, options.workload, rounds, ratio=ratio, seconds=options.slice)
+    ratio = median(rounds)
+    path = write(options.revision, options.workload, rounds, seconds=options.slice)
+    if ratio is None:
+        sys.exit(f"no ratio: others took over {machine.MARK:.0%} of the machine in every round; written: {path.name}")
     print(f"median of the ratios {ratio:.2f}; written: {path.name}")
     if ratio < options.least:
         sys.exit(f"the ratio is under {options.least}")

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import uvloop
 
-from benchmarks import workloads
+from benchmarks.rig import stage
 from harness import client
 from harness.client import Sent
 from harness.installation import Installation
@@ -58,13 +58,13 @@ async def disrupt(how: str, owner: Process, lease: float) -> None:
 
 async def play(installation: Installation, how: str, times: int, rate: float, lease: float) -> list[Sent]:
     business = await installation.business()
-    numbers = [f"{workloads.PREFIX}{index:04d}" for index in range(ROBOTS)]
+    numbers = stage.recipients(ROBOTS, ROBOTS)
     await business.check_contacts(numbers)
     sent: list[Sent] = []
     both = [installation.processes["coreapp"], installation.standby]
     for turn in range(times):
         seconds = BEFORE + AFTER + (5.0 if how == RESTART else lease + 5)
-        work = [(numbers[n % ROBOTS], workloads.text(f"{how}{turn}", n)) for n in range(int(seconds * rate))]
+        work = [(numbers[n % ROBOTS], f"Message {n} of {how}{turn}: ") for n in range(int(seconds * rate))]
         loading = asyncio.create_task(client.open_loop(business, work, rate))
         await asyncio.sleep(BEFORE)
         await disrupt(how, both[0 if how == RESTART else turn % 2], lease)

@@ -18,7 +18,8 @@ from pathlib import Path
 import psutil
 import uvloop
 
-from benchmarks import report, workloads
+from benchmarks.rig import contents, machine, stage
+from benchmarks.rig.report import RESULTS
 from harness import client, ledger, measure
 from harness.client import Business, Sent
 from harness.installation import Installation, keep_logs
@@ -27,16 +28,10 @@ from harness.processes import usage
 from harness.sink import Record
 from harness.sink_process import SinkProcess
 
-RESULTS = Path(__file__).parent / "results"
 LIMIT_MB = 300
 ROBOTS = 1000
 CLIENTS = 32
-ENVIRONMENT = {
-    "TIDINGS_MESSAGES_RATE": "0",
-    "TIDINGS_CONTACTS_RATE": "0",
-    "TIDINGS_ROBOTS_KINDS": "11",
-    "TIDINGS_ROBOTS_PER_KIND": str(ROBOTS),
-}
+ENVIRONMENT = {**stage.ENVIRONMENT, "TIDINGS_ROBOTS_PER_KIND": str(ROBOTS)}
 DRAIN_SECONDS = 900.0
 # A message has three callbacks; those of the messages in flight come on top.
 PER_MESSAGE = 3
@@ -64,8 +59,8 @@ async def fill(installation: Installation, business: Business, callbacks: int) -
         connection = await business.connect()
         position = number
         while not full.is_set():
-            recipient = f"{workloads.PREFIX}{position % ROBOTS:04d}"
-            one = await business.send(connection, recipient, workloads.text("memory", position))
+            recipient = f"{stage.PREFIX}{position % ROBOTS:04d}"
+            one = await business.post(connection, contents.text(recipient, f"Message {position}: "))
             position += CLIENTS
             sent.append(one)
             if one.request.status == 503:
@@ -120,7 +115,7 @@ async def run(options: argparse.Namespace) -> int:
                 await business.set_webhook(sink.url)
             else:
                 await business.must("PATCH", "/v1/settings/application", {"sent_status": True})
-            await business.check_contacts([f"{workloads.PREFIX}{index:04d}" for index in range(ROBOTS)])
+            await business.check_contacts(stage.recipients(ROBOTS, ROBOTS))
             sent = await fill(installation, business, options.callbacks)
             waiting = await asyncio.to_thread(pending, installation)
             weights = await asyncio.to_thread(weigh, installation)
@@ -128,7 +123,7 @@ async def run(options: argparse.Namespace) -> int:
             await sink.answer_with(200)
             await business.set_webhook(sink.url)
             verdict = await drain(sink, installation, sent)
-            versions = await asyncio.to_thread(report.versions, mariadb)
+            versions = await asyncio.to_thread(machine.describe, mariadb)
             if options.keep_logs:
                 installation.keep_metrics()
                 keep_logs(directory, Path(options.keep_logs))
@@ -147,9 +142,9 @@ async def run(options: argparse.Namespace) -> int:
     print("\n".join(lines), flush=True)
     if options.callbacks >= 100_000:
         date = datetime.date.today().isoformat()
-        machine = ", ".join(f"{name} {value}" for name, value in versions.items())
+        where = ", ".join(f"{name} {value}" for name, value in versions.items())
         suffix = "memory-no-url" if options.no_url else "memory"
-        text = f"# Memory, {date}\n\nTaken by `python -m benchmarks.memory`. Machine: {machine}.\n\n"
+        text = f"# Memory, {date}\n\nTaken by `python -m benchmarks.memory`. Machine: {where}.\n\n"
         (RESULTS / f"{date}-{suffix}.md").write_text(text + "\n".join(lines) + "\n")
     return 1 if heavy or verdict.faults() else 0
 

@@ -1,4 +1,4 @@
-"""CPU of a message with 1, 2 and 4 shards: `python -m benchmarks.shards [--messages 6000] [--rounds 3]`.
+"""CPU of a message with 1, 2 and 4 shards: `python -m benchmarks.shards [--quick] [--rounds 3]`.
 
 Each count has as many Coreapps as shards, one network node, one Webapp and MariaDB, its log flushed at every commit. 64
 clients for each shard send to 1,000 recipients whose sessions are there. Counts take turns, round by round, so that
@@ -9,135 +9,113 @@ carry on enough cores: what one process can do in a second of CPU, by what a mes
 from __future__ import annotations
 
 import argparse
-import asyncio
 import dataclasses
-import datetime
+import functools
 import statistics
-import sys
-import tempfile
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
 
-import uvloop
-
-from benchmarks import system, workloads
-from harness.cluster import Cluster, Shape
-from harness.mariadb import MariaDB
+from benchmarks import calibrations, system
+from benchmarks.rig import report, session, stage
+from benchmarks.rig.run import PRODUCT, Run
+from benchmarks.rig.sampler import role
+from benchmarks.rig.session import Benchmark, Session, Variant
+from benchmarks.workloads import WARM
+from harness.cluster import Shape
 
 COUNTS = (1, 2, 4)
 PREDICTED = (1, 2, 4, 8, 16, 32)
-ROLES = ("webapp", "coreapp", "network", "mariadbd", "robots", "sink", "load")
+ROLES = (*PRODUCT, "mariadbd", "robots", "sink", "load")
 # Of those that carry a message for a business; the others play its recipients, its webhook and its clients.
-CARRIERS = ("webapp", "coreapp", "network", "mariadbd")
+CARRIERS = (*PRODUCT, "mariadbd")
 # CPU that a process may use of its core before what waits for it grows long.
 USABLE = 0.7
-RESULTS = Path(__file__).parent / "results"
-
-
-async def measure(count: int, messages: int) -> dict[str, Any]:
-    """The figures of one run with so many shards. Raises as `system.measure_one`."""
-    workload = workloads.find("warm64")
-    workload = dataclasses.replace(workload, clients=count * workload.clients)
-    environment = {**system.ENVIRONMENT, "TIDINGS_ROBOTS_PER_KIND": str(workload.robots)}
-    mariadb = MariaDB(flush_log=1, buffer_pool_mb=256)
-    with tempfile.TemporaryDirectory(prefix="tidings-shards-") as directory:
-        try:
-            await asyncio.to_thread(mariadb.start)
-            shape = Shape(webapps=1, coreapps=count, networks=1, shards=count)
-            async with Cluster(Path(directory), mariadb, None, environment, shape=shape) as cluster:
-                await system.prepare(cluster, workload.robots)
-                return await system.measure_one(cluster, workload, messages)
-        finally:
-            mariadb.remove()
+MESSAGES, QUICK = 6_000, 600
+HOW = """\
+Taken by `make bench-shards` (`python -m benchmarks.shards`): as many Coreapps as shards, one network node, one Webapp,
+64 clients for each shard, 1,000 recipients whose sessions are settled. Counts take turns, round by round. The cores are
+shared, so the rate here does not grow with the shards: what a message costs is what counts."""
 
 
 def by_role(cpu: Mapping[str, float]) -> dict[str, float]:
     """Microseconds of a message, the processes of a role together."""
-    return {role: sum(used for name, used in cpu.items() if name.rstrip("0123456789") == role) for role in ROLES}
+    return {wanted: sum(used for name, used in cpu.items() if role(name) == wanted) for wanted in ROLES}
 
 
-def table(found: Mapping[int, Sequence[dict[str, Any]]]) -> list[str]:
+def costs(found: Mapping[int, Sequence[Run]]) -> list[str]:
     """A line for each count: medians of its rounds."""
-    lines = ["| shards | messages/s here | " + " | ".join(ROLES) + " | all | to one shard |", "|--:" * 11 + "|"]
-    base = 0.0
-    for count, rounds in found.items():
-        roles = [by_role(figures["cpu_us"]) for figures in rounds]
-        medians = {role: statistics.median(one[role] for one in roles) for role in ROLES}
+    rows, base = [], 0.0
+    for count, runs in found.items():
+        roles = [by_role(one.cpu_us()) for one in runs]
+        medians = {name: statistics.median(one[name] for one in roles) for name in ROLES}
         whole = statistics.median(sum(one.values()) for one in roles)
         base = base or whole
-        rate = statistics.median(figures["rate"] for figures in rounds)
-        cells = " | ".join(f"{medians[role]:.0f}" for role in ROLES)
-        lines.append(f"| {count} | {rate:.0f} | {cells} | {whole:.0f} | {whole / base:.2f} |")
-    return lines
+        rows.append([count, *(f"{medians[name]:.0f}" for name in ROLES), f"{whole:.0f}", f"{whole / base:.2f}"])
+    return report.table(["shards: CPU of a message, µs", *ROLES, "all", "to one shard"], rows)
 
 
-def prediction(found: Mapping[int, Sequence[dict[str, Any]]]) -> list[str]:
+def prediction(found: Mapping[int, Sequence[Run]]) -> list[str]:
     """What so many shards would carry, each on a core of its own, and how many of the others that takes."""
     used = {
-        role: max(statistics.median(by_role(f["cpu_us"])[role] for f in rounds) for rounds in found.values())
-        for role in CARRIERS
+        name: max(statistics.median(by_role(one.cpu_us())[name] for one in runs) for runs in found.values())
+        for name in CARRIERS
     }
-    lines = ["| shards | messages/s | Webapps | network nodes | cores of the database |", "|--:|--:|--:|--:|--:|"]
+    rows = []
     for count in PREDICTED:
         rate = count * USABLE * 1e6 / used["coreapp"]
-        needed = {role: rate * used[role] / 1e6 / USABLE for role in ("webapp", "network", "mariadbd")}
-        lines.append(
-            f"| {count} | {rate:,.0f} | {needed['webapp']:.1f} | {needed['network']:.1f} | {needed['mariadbd']:.1f} |"
-        )
-    return lines
+        needed = [rate * used[name] / 1e6 / USABLE for name in ("webapp", "network", "mariadbd")]
+        rows.append([count, f"{rate:,.0f}", *(f"{cores:.1f}" for cores in needed)])
+    return report.table(["shards", "messages/s", "Webapps", "network nodes", "cores of the database"], rows)
 
 
-def write(found: Mapping[int, Sequence[dict[str, Any]]], messages: int) -> Path:
-    """The report of today."""
-    date = datetime.date.today().isoformat()
-    path = RESULTS / f"{date}-shards.md"
-    rounds = len(next(iter(found.values())))
-    text = [
-        f"# CPU of a message by the number of shards, {date}",
-        "",
-        f"Microseconds of CPU, medians of {rounds} rounds of {messages:,} messages, 64 clients for each shard, taken "
-        "by `python -m benchmarks.shards` on two cores that everything shares: so the rate here does not grow with the "
-        "shards, and what a message costs is what counts.",
-        "",
-        *table(found),
-        "",
-        "## What more shards would carry",
-        "",
-        f"Where each Coreapp has a core of its own, of which {USABLE:.0%} can be used before what waits for it grows "
-        "long. The dearest count measured above is taken for all. Shards share no row and no connection, so that "
-        "nothing but the database, which all of them write to, is in the way of more.",
-        "",
-        *prediction(found),
-        "",
+async def measure_one(current: Session, count: int, messages: int) -> Run:
+    """The figures of one run with so many shards. Raises as `system.measure_one`."""
+    workload = dataclasses.replace(
+        WARM,
+        name=f"shards{count}",
+        title=f"{count} shards, {count * WARM.clients} clients",
+        clients=count * WARM.clients,
+    )
+    shape = Shape(webapps=1, coreapps=count, networks=1, shards=count)
+    async with stage.prepared(current, robots=workload.robots, shape=shape) as prepared:
+        return await system.measure_one(prepared, workload, messages)
+
+
+async def measure(current: Session) -> None:
+    """Every count in every round."""
+    options = current.options
+    messages = QUICK if options.quick else options.messages
+    variants = [
+        Variant(f"shards{count}", f"{count} shards", functools.partial(measure_one, current, count, messages))
+        for count in COUNTS
     ]
-    path.write_text("\n".join(text))
-    return path
+    await current.alternate(*variants, rounds=1 if options.quick else options.rounds)
+    runs = current.report.runs
+    found = {count: [one for one in runs if one.name == f"shards{count}"] for count in COUNTS}
+    found = {count: ones for count, ones in found.items() if ones}
+    if found:
+        current.report.notes += [
+            "\n".join(costs(found)),
+            "## What more shards would carry",
+            f"Where each Coreapp has a core of its own, of which {USABLE:.0%} can be used before what waits "
+            "for it grows long. The dearest count measured above is taken for all. Shards share no row and no "
+            "connection, so that nothing but the database, which all of them write to, is in the way of more.",
+            "\n".join(prediction(found)),
+        ]
 
 
-async def run(messages: int, rounds: int) -> None:
-    found: dict[int, list[dict[str, Any]]] = {count: [] for count in COUNTS}
-    for number in range(rounds):
-        for count in COUNTS:
-            figures = await measure(count, messages)
-            found[count].append(figures)
-            whole = sum(by_role(figures["cpu_us"]).values())
-            print(f"round {number + 1}, {count} shards: {figures['rate']:.0f}/s, {whole:.0f} µs a message", flush=True)
-    print("\n".join(table(found)))
-    print(f"written: {write(found, messages).name}")
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--messages", type=int, default=6_000, help="a run (default 6,000)")
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--messages", type=int, default=MESSAGES, help="a run (default %(default)s)")
     parser.add_argument("--rounds", type=int, default=3)
-    options = parser.parse_args()
-    try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(run(options.messages, options.rounds))
-    except system.Failed as failed:
-        sys.exit(f"FAILED: {failed}")
 
+
+BENCHMARK = Benchmark(
+    name="shards",
+    title="CPU of a message by the number of shards",
+    how=HOW,
+    measure=measure,
+    calibrations=calibrations.COMMON,
+    add_options=add_options,
+)
 
 if __name__ == "__main__":
-    main()
+    session.main(BENCHMARK, __doc__)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from handset import reading
 from handset.application import ReceivedMessage
 from tidings.runtime import private_files
 from tidings.runtime.clock import Clock
@@ -18,7 +19,8 @@ LIMIT = 16 * 1024 * 1024
 
 
 class Line(msgspec.Struct, gc=False):
-    """attempt: 1 for a message that came once. time: Unix seconds when it was shown. sha256: of the UTF-8 text, hex."""
+    """attempt: 1 for a message that came once. time: Unix seconds when it was shown. sha256: in hex, of the text in
+    UTF-8; of a message of another type, of the lines in which a person reads it."""
 
     number: str
     id: str
@@ -55,7 +57,8 @@ class ShownLog:
         now = round(self._clock.now(), 3)
         lines = bytearray()
         for message in messages:
-            digest = hashlib.sha256(message.text.encode()).hexdigest()
+            text = message.text or (reading.describe(message.type, message.raw) if message.raw else "")
+            digest = hashlib.sha256(text.encode()).hexdigest()
             lines += _encoder.encode(Line(message.number, message.id, message.attempt, now, digest))
             lines += b"\n"
         view = memoryview(bytes(lines))

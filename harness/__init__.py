@@ -10,9 +10,9 @@ An installation:
 
 Load, and what comes of it:
 
-- `client`: a business that sends over the API as fast as it is told to.
+- `client`: a business that sends over the API as fast as it is told to, on connections of `http_connection`.
 - `sink_process`: starts and asks `sink`, the webhook of that business in a process of its own; `webhook_body` reads
   bodies and checks their signatures.
 - `ledger`: balances what was sent, what recipients showed and what the webhook got.
-- `measure`: CPU, memory and commits of an installation, rates and latencies; `metrics`: those of this process.
+- `measure`: rates and latencies, and one metric out of many; `metrics`: those of this process.
 """

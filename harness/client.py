@@ -8,81 +8,19 @@ import collections
 import dataclasses
 import ssl
 import time
-from collections.abc import Callable, Sequence
-from typing import Any, cast
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
-import httptools
 import msgspec
 
 from harness import ledger
+from harness.http_connection import Connection, NoAnswer
 
 PASSWORD = "Tidings-2026!"
-TIMEOUT = 60.0
 
 
 class Unexpected(Exception):
     """The server answered something that the run cannot go on with."""
-
-
-class NoAnswer(Exception):
-    """The connection failed before the whole answer was there; what became of the request is unknown."""
-
-
-class Connection(asyncio.Protocol):
-    """One kept-alive connection, one request at a time. A broken one stays broken."""
-
-    def __init__(self) -> None:
-        self._parser = httptools.HttpResponseParser(self)
-        self._body = b""
-        self._answer: asyncio.Future[tuple[int, bytes]] | None = None
-        self.usable = False
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's transports are of no class of asyncio's.
-        self._transport = cast(asyncio.Transport, transport)
-        self.usable = True
-
-    def data_received(self, data: bytes) -> None:
-        try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserError as error:
-            self._fail(f"not HTTP: {error}")
-
-    def on_body(self, body: bytes) -> None:
-        self._body += body
-
-    def on_message_complete(self) -> None:
-        if not self._parser.should_keep_alive():
-            self.close()
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_result((self._parser.get_status_code(), self._body))
-        self._body = b""
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self._fail(str(error or "closed by the server"))
-
-    async def ask(self, request: bytes, timeout: float = TIMEOUT) -> tuple[int, bytes]:
-        """Status and body. Raises `NoAnswer`."""
-        if not self.usable:
-            raise NoAnswer("not connected")
-        loop = asyncio.get_running_loop()
-        self._answer = answer = loop.create_future()
-        timer = loop.call_later(timeout, self._fail, f"silent for {timeout:.0f} s")
-        self._transport.write(request)
-        try:
-            found: tuple[int, bytes] = await answer
-            return found
-        finally:
-            timer.cancel()
-
-    def close(self) -> None:
-        self.usable = False
-        self._transport.close()
-
-    def _fail(self, reason: str) -> None:
-        self.close()
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_exception(NoAnswer(reason))
 
 
 class _MessageId(msgspec.Struct):
@@ -93,7 +31,38 @@ class _Accepted(msgspec.Struct):
     messages: list[_MessageId]
 
 
+class _Stored(msgspec.Struct):
+    media: list[_MessageId]
+
+
 _accepted = msgspec.json.Decoder(_Accepted).decode
+_stored = msgspec.json.Decoder(_Stored).decode
+
+# In the body of a message with a file, where the id goes under which the file was stored.
+FILE_ID = b"{file id}"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Message:
+    """One message to send.
+
+    body:      of `POST /v1/messages`.
+    digest:    of what its recipient shows.
+    file:      stored before, `FILE_ID` in the body becoming its id; empty for none.
+    mime_type: of the file.
+    """
+
+    number: str
+    body: bytes
+    digest: str
+    file: bytes = b""
+    mime_type: str = ""
+
+
+def text_message(number: str, text: str) -> Message:
+    """A text to one number."""
+    body = msgspec.json.encode({"to": number, "type": "text", "text": {"body": text}})
+    return Message(number, body, ledger.digest(text))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -190,58 +159,100 @@ class Business:
             if wrong:
                 raise Unexpected(f"contacts: {wrong[:3]}")
 
-    def request(self, method: str, path: str, body: bytes, authorization: bytes | None = None) -> bytes:
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: bytes,
+        authorization: bytes | None = None,
+        *,
+        mime_type: str = "application/json",
+    ) -> bytes:
         """The bytes of one request."""
         return (
             b"%s %s HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: %s\r\n"
-            b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%s"
-        ) % (method.encode(), path.encode(), authorization or self._authorization, len(body), body)
+            b"Content-Type: %s\r\nContent-Length: %d\r\n\r\n%s"
+        ) % (
+            method.encode(),
+            path.encode(),
+            authorization or self._authorization,
+            mime_type.encode(),
+            len(body),
+            body,
+        )
 
     async def send(self, connection: Connection, number: str, text: str) -> Sent:
         """One text message; no answer is an outcome too."""
-        body = msgspec.json.encode({"to": number, "type": "text", "text": {"body": text}})
-        message = self.request("POST", "/v1/messages", body)
-        digest = ledger.digest(text)
+        return await self.post(connection, text_message(number, text))
+
+    async def post(self, connection: Connection, message: Message) -> Sent:
+        """One message, its file first; no answer is an outcome too."""
         wall, started = time.time(), time.perf_counter()
         status: int | None = None
-        message_id = ""
+        message_id, body = "", message.body
         try:
-            status, raw = await connection.ask(message)
-            if 200 <= status < 300:
-                message_id = _accepted(raw).messages[0].id
+            if message.file:
+                status, raw = await connection.ask(
+                    self.request("POST", "/v1/media", message.file, mime_type=message.mime_type)
+                )
+                if 200 <= status < 300:
+                    body = body.replace(FILE_ID, _stored(raw).media[0].id.encode())
+            if status is None or 200 <= status < 300:
+                status = None
+                status, raw = await connection.ask(self.request("POST", "/v1/messages", body))
+                if 200 <= status < 300:
+                    message_id = _accepted(raw).messages[0].id
         except NoAnswer:
             pass
-        return Sent(ledger.Request(number, digest, status, message_id), wall, time.perf_counter() - started)
+        request = ledger.Request(message.number, message.digest, status, message_id)
+        return Sent(request, wall, time.perf_counter() - started)
+
+
+# Answers after which a patient client tries again, and the seconds after which it does.
+BUSY, PATIENCE = (429, 503), 0.1
 
 
 @dataclasses.dataclass(slots=True)
 class Load:
-    """What a run of load did. contacts_took: seconds of each contacts call."""
+    """What a run of load did. contacts_took: seconds of each contacts call that was answered; refused: how often each
+    status made a client try again, which is none of `sent`."""
 
     sent: list[Sent]
     contacts_took: list[float]
+    refused: collections.Counter[int] = dataclasses.field(default_factory=collections.Counter)
 
 
 async def closed_loop(
-    business: Business, work: Sequence[tuple[str, str]], clients: int, *, contacts_first: bool
+    business: Business,
+    work: Iterable[Message],
+    clients: int,
+    *,
+    contacts_first: bool = False,
+    patient: bool = False,
+    load: Load | None = None,
 ) -> Load:
-    """`clients` clients share `work` (number, text); each waits for its answer before it sends the next.
+    """`clients` clients share `work`; each waits for its answer before it sends the next.
 
-    contacts_first: a contacts call before each message. Raises `Unexpected` at any answer but success, and `NoAnswer`.
+    contacts_first: a contacts call before each message. patient: who is refused with 429 or 503 tries again.
+    load: to be filled while it goes on. Raises `Unexpected` at any other answer but success, and `NoAnswer`.
     """
-    load = Load([], [])
+    load = Load([], []) if load is None else load
     queue = iter(work)
 
     async def client() -> None:
         connection = await business.connect()
         try:
-            for number, text in queue:
+            for message in queue:
                 if contacts_first:
-                    load.contacts_took.append(await _check_one(business, connection, number))
-                sent = await business.send(connection, number, text)
+                    load.contacts_took.append(await _check_one(business, connection, message.number, load, patient))
+                sent = await business.post(connection, message)
+                while patient and sent.request.status in BUSY:
+                    load.refused[sent.request.status] += 1
+                    await asyncio.sleep(PATIENCE)
+                    sent = await business.post(connection, message)
                 load.sent.append(sent)
                 if not sent.request.accepted:
-                    raise Unexpected(f"message to {number}: status {sent.request.status}")
+                    raise Unexpected(f"message to {message.number}: status {sent.request.status}")
         finally:
             connection.close()
 
@@ -251,10 +262,17 @@ async def closed_loop(
     return load
 
 
-async def _check_one(business: Business, connection: Connection, number: str) -> float:
+async def _check_one(business: Business, connection: Connection, number: str, load: Load, patient: bool) -> float:
+    """Seconds that the call took which was answered."""
     body = b'{"blocking":"wait","contacts":["+%s"]}' % number.encode()
+    request = business.request("POST", "/v1/contacts", body)
     started = time.perf_counter()
-    status, raw = await connection.ask(business.request("POST", "/v1/contacts", body))
+    status, raw = await connection.ask(request)
+    while patient and status in BUSY:
+        load.refused[status] += 1
+        await asyncio.sleep(PATIENCE)
+        started = time.perf_counter()
+        status, raw = await connection.ask(request)
     if status != 200 or b'"valid"' not in raw:
         raise Unexpected(f"contacts {number}: {status} {raw[:200]!r}")
     return time.perf_counter() - started

@@ -12,7 +12,8 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
-from harness.client import Business, NoAnswer
+from harness.client import Business
+from harness.http_connection import NoAnswer
 from harness.mariadb import MariaDB
 from tests.crash.scene import Phase, Scene
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -30,3 +31,14 @@ def test_the_record_is_two_files_of_bounded_size_and_both_are_known(tmp_path: Pa
         again.append([message(number)])
     again.close()
     assert path.stat().st_size > 10_000
+
+
+def test_a_message_that_is_no_text_is_known_by_what_a_person_reads(tmp_path: Path) -> None:
+    path = tmp_path / "robots.jsonl"
+    record = ShownLog(path, ManualClock())
+    filled = {"body": "Hello Ada", "buttons": [{"type": "quick_reply", "text": "Thanks"}]}
+    raw = json.dumps({"type": "template", "template": {"name": "order", "filled": filled}})
+    record.append([ReceivedMessage("15550110001", "15550000000", "m1", 1, 1, 1_000, "template", "", raw)])
+    record.close()
+    read = hashlib.sha256(b"Hello Ada\n  1. Thanks").hexdigest()
+    assert json.loads(path.read_text())["sha256"] == read

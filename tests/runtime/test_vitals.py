@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 from harness import metrics
 from tidings.runtime import vitals
-from tidings.runtime.vitals import Vitals
+from tidings.runtime.vitals import GarbageCollector, Vitals
 
 
 def above(seconds: str) -> float:
@@ -47,3 +48,34 @@ async def test_the_room_on_each_disk_is_shown_while_the_service_runs(tmp_path: P
     stop.set()
     await running
     assert not metrics.value("tidings_disk_size_bytes", directory="test")
+
+
+def pauses(generation: str) -> float:
+    return metrics.value("tidings_gc_pause_seconds_count", generation=generation)
+
+
+async def test_each_collection_of_garbage_is_counted_while_the_service_runs() -> None:
+    stop = asyncio.Event()
+    running = asyncio.create_task(Vitals({}).run(stop))
+    await asyncio.sleep(0)
+    before, spent = pauses("2"), metrics.value("tidings_gc_pause_seconds_sum", generation="2")
+    gc.collect()
+    assert pauses("2") == before + 1
+    assert metrics.value("tidings_gc_pause_seconds_sum", generation="2") > spent
+    stop.set()
+    await running
+    gc.collect()
+    assert pauses("2") == before + 1
+
+
+def test_a_pause_is_counted_under_every_bound_that_it_reaches(monkeypatch: pytest.MonkeyPatch) -> None:
+    moments = iter([10.0, 10.003])
+    monkeypatch.setattr(vitals.time, "perf_counter", lambda: next(moments))
+    collections = GarbageCollector()
+    collections.noticed("start", {"generation": 1})
+    collections.noticed("stop", {"generation": 1})
+    (family,) = collections.collect()
+    found = {(s.labels["generation"], s.labels["le"]): s.value for s in family.samples if "le" in s.labels}
+    assert [found["1", bound] for bound in ("0.0001", "0.0025", "0.005", "1.0", "+Inf")] == [0, 0, 1, 1, 1]
+    assert found["0", "+Inf"] == 0
+    assert next(s.value for s in family.samples if s.name.endswith("_sum") and s.labels["generation"] == "1") > 0.0029

@@ -1,0 +1,205 @@
+"""Messages over the API as a measured run: warmed up, driven, awaited, reconciled."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from benchmarks.rig import contents, progress, summary
+from benchmarks.rig.run import Failed, Run
+from benchmarks.rig.sampler import Samples, role
+from benchmarks.rig.stage import Scene
+from benchmarks.rig.summary import Summary
+from harness import client, ledger, measure
+from harness.client import Load, Message
+from harness.sink import Counts, Record
+
+WARM_UP_ROUNDS = 2
+# Messages a second below which a run is given up.
+SLOWEST = 10.0
+# The operations of the Coreapp with the network, by what its metrics call them.
+UPSTREAM = {"check": "server: contacts", "fetch": "server: pre-keys", "send": "server: send"}
+
+
+async def warm_up(scene: Scene, numbers: Sequence[str], clients: int = 64) -> None:
+    """Afterwards every contact is known, and every session has been answered by its recipient."""
+    await scene.business.check_contacts(numbers)
+    done = (await scene.sink.counts()).complete
+    for turn in range(WARM_UP_ROUNDS):
+        work = [contents.text(number, f"warm-up {turn}, {i}: ") for i, number in enumerate(numbers)]
+        await client.closed_loop(scene.business, work, clients)
+        await wait_complete(scene, done + (turn + 1) * len(numbers))
+
+
+async def wait_complete(scene: Scene, messages: int, *, seconds: float | None = None) -> Counts:
+    """Until so many messages have all three statuses, since the webhook was last emptied. Raises `Failed`."""
+    try:
+        async with asyncio.timeout(60 + messages / SLOWEST if seconds is None else seconds):
+            return await scene.sink.wait_complete(messages)
+    except TimeoutError:
+        raise Failed(f"of {messages} messages only these were completed: {await scene.sink.counts()}") from None
+
+
+class Measured:
+    """What a run of messages came to: filled in by `measured`.
+
+    load:    what the clients did; the block of `measured` fills it.
+    records: what the webhook got; samples: of the processes. started: Unix seconds.
+    """
+
+    def __init__(self) -> None:
+        self.load = Load([], [])
+        self.started = time.time()
+        self.sent_in = 0.0
+        self.records: list[Record] = []
+        self.verdict: ledger.Verdict | None = None
+        self._samples: Samples | None = None
+
+    @property
+    def samples(self) -> Samples:
+        assert self._samples is not None, "the run is not over"
+        return self._samples
+
+    def finish(self, samples: Samples) -> None:
+        self._samples = samples
+
+    def run(self, name: str, title: str, **more: Any) -> Run:
+        """The figures: a message is done when the last of its three callbacks was answered."""
+        done = measure.completion_times(self.records)
+        rates = measure.rates(self.started, self.records)
+        details = {
+            "steady_rate": round(rates.steady, 1),
+            "api_rate": round(len(self.load.sent) / self.sent_in, 1),
+            "repeated_callbacks": self.verdict.repeats if self.verdict else 0,
+            "refused": {str(status): count for status, count in self.load.refused.items()},
+            "callback_post_ms": callback_milliseconds(self.samples),
+        }
+        return Run(
+            name=name,
+            title=title,
+            count=len(done),
+            unit="messages",
+            seconds=rates.seconds,
+            rate=rates.whole,
+            latencies=latencies(self.load, done, self.samples),
+            throughput=summary.per_second(done.values(), self.started),
+            samples=self.samples,
+            parameters=more.pop("parameters", {}),
+            details={**details, **more.pop("details", {})},
+        )
+
+
+@asynccontextmanager
+async def measured(
+    scene: Scene, planned: int | None = None, *, drain: Callable[[], Awaitable[None]] | None = None
+) -> AsyncIterator[Measured]:
+    """Measure what the block sends: it fills `load`. Then waits for every callback and reconciles.
+
+    planned: how many messages there will be, for what is said meanwhile. drain: called when everything is sent.
+    Raises `Failed` when the books do not balance.
+    """
+    shown_before = len(scene.installation.list_shown())
+    await scene.sink.take()
+    found = Measured()
+
+    async def far() -> str:
+        counts = await scene.sink.counts()
+        of = f" of {planned:,}" if planned else ""
+        return f"{len(found.load.sent):,}{of} accepted, {counts.complete:,} with all callbacks"
+
+    async with scene.sampler() as sampler, progress.shown(far):
+        found.started = time.time()
+        yield found
+        found.sent_in = time.time() - found.started
+        if drain is not None:
+            await drain()
+        accepted = sum(sent.request.accepted for sent in found.load.sent)
+        await wait_complete(scene, accepted)
+    counts = await scene.sink.counts()
+    found.records = await scene.sink.take()
+    found.verdict = _reconcile(scene, found, shown_before, counts)
+    found.finish(sampler.samples)
+
+
+def _reconcile(scene: Scene, found: Measured, shown_before: int, counts: Counts) -> ledger.Verdict:
+    """Raises `Failed`."""
+    shown = scene.installation.list_shown()[shown_before:]
+    statuses = [ledger.Status(r.event_id, r.message_id, r.status) for r in found.records if r.status != "inbound"]
+    verdict = ledger.reconcile([sent.request for sent in found.load.sent], shown, statuses)
+    if verdict.faults():
+        raise Failed(verdict.describe())
+    if counts.bad_signatures or counts.unreadable:
+        raise Failed(f"callbacks with a wrong signature or an unreadable body: {counts}")
+    bad = unopened_files(scene)
+    if bad:
+        raise Failed(f"files that recipients could not open: {bad[:3]}")
+    return verdict
+
+
+def unopened_files(scene: Scene) -> list[str]:
+    """What robots say of files that they could not fetch, verify and open."""
+    bad = []
+    with scene.installation.processes["robots"].log_path.open(encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            if '"file.checked"' in line and json.loads(line).get("result") != "opened":
+                bad.append(line.strip())
+    return bad
+
+
+def latencies(load: Load, done: Mapping[str, float], samples: Samples) -> dict[str, Summary]:
+    """By operation: the API's as its client sees them, then the callbacks, then the Coreapp's calls to the network."""
+    accepted = [sent for sent in load.sent if sent.request.accepted]
+    found: dict[str, Summary] = {}
+    if accepted:
+        found["POST /v1/messages"] = summary.summarise([sent.took for sent in accepted])
+    if load.contacts_took:
+        found["POST /v1/contacts"] = summary.summarise(load.contacts_took)
+    finished = [done[s.request.message_id] - s.started for s in accepted if s.request.message_id in done]
+    if finished:
+        found["request to last callback"] = summary.summarise(finished)
+    before, after = samples.metrics
+    for call, name in UPSTREAM.items():
+        server = summary.of_histogram(
+            _of_coreapps(before), _of_coreapps(after), "tidings_upstream_seconds", f'"{call}"'
+        )
+        if server is not None:
+            found[name] = server
+    return found
+
+
+def callback_milliseconds(samples: Samples) -> float:
+    """The mean time that the webhook took for one attempt, as the Coreapps count it."""
+    before, after = (_of_coreapps(metrics) for metrics in samples.metrics)
+    spent, posts = (
+        measure.metric(after, name) - measure.metric(before, name)
+        for name in ("callback_requests_duration_ms_sum_total", "callback_requests_total")
+    )
+    return round(spent / posts, 3) if posts else 0.0
+
+
+def _of_coreapps(metrics: Mapping[str, str]) -> str:
+    return "\n".join(text for name, text in metrics.items() if role(name) == "coreapp")
+
+
+async def closed(
+    scene: Scene,
+    name: str,
+    title: str,
+    work: Iterable[Message],
+    clients: int,
+    *,
+    planned: int,
+    contacts_first: bool = False,
+    patient: bool = False,
+    parameters: Mapping[str, Any] | None = None,
+) -> Run:
+    """So many clients, each of which waits for its answer before it sends the next. Raises `Failed` and others."""
+    async with measured(scene, planned) as found:
+        await client.closed_loop(
+            scene.business, work, clients, contacts_first=contacts_first, patient=patient, load=found.load
+        )
+    return found.run(name, title, parameters=parameters or {})

@@ -1,0 +1,221 @@
+"""Looks at the processes of a run while it goes on: CPU, memory, queues, pauses of the garbage collector."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import os
+import re
+import statistics
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Self
+
+import psutil
+
+from benchmarks.rig import machine
+from benchmarks.rig.machine import Shares
+from harness import measure
+from harness.mariadb import MariaDB
+from harness.processes import usage
+
+# Seconds between two looks. A look at the metrics costs the processes some ten milliseconds together.
+INTERVAL = 2.0
+_DEPTH = re.compile(r'^tidings_queue_depth\{queue="([^"]*)".*\} (\S+)$', re.MULTILINE)
+_PAUSES = "tidings_gc_pause_seconds"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Point:
+    """One look. at: seconds since the first; rss: bytes by process; cpu: seconds since the first, by process; queues:
+    items by process and queue."""
+
+    at: float
+    rss: Mapping[str, int]
+    cpu: Mapping[str, float]
+    queues: Mapping[str, float]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Pauses:
+    """How the garbage collector stopped a process. longest: seconds that none was longer than."""
+
+    count: int
+    seconds: float
+    longest: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Samples:
+    """What all looks at a run came to.
+
+    cpu: seconds by process; peak_rss: the most that each ever held, in bytes; load: mean of the load average of a
+    minute. commits: writing transactions by family of tables, as Coreapp and network count them; statements: COMMITs
+    that the database server saw, those that end a reading included; log_bytes: written to its log. metrics: the
+    Prometheus text of each process before and after.
+    """
+
+    seconds: float
+    cpu: Mapping[str, float]
+    peak_rss: Mapping[str, int]
+    gc: Mapping[str, Pauses]
+    shares: Shares
+    load: float
+    commits: Mapping[str, float]
+    statements: int
+    log_bytes: int
+    points: Sequence[Point]
+    metrics: tuple[Mapping[str, str], Mapping[str, str]]
+
+    def deepest(self) -> dict[str, float]:
+        """The most items of each queue that ever had any."""
+        found: dict[str, float] = {}
+        for point in self.points:
+            for queue, depth in point.queues.items():
+                found[queue] = max(depth, found.get(queue, 0.0))
+        return {queue: depth for queue, depth in found.items() if depth}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Counters:
+    clock: machine.Clock
+    cpu: Mapping[str, float]
+    metrics: Mapping[str, str]
+    database: Mapping[str, int]
+
+
+class Sampler:
+    """An asynchronous context manager around what is measured; `samples` is there after it."""
+
+    def __init__(
+        self,
+        pids: Callable[[], Mapping[str, int]],
+        *,
+        metrics: Callable[[], Mapping[str, str]] = dict,
+        mariadb: MariaDB | None = None,
+        interval: float = INTERVAL,
+    ) -> None:
+        """pids: of the processes that count, by name; this process is added as `load`. metrics: the Prometheus text of
+        those that have one; blocking. mariadb: the server, of which commits are counted."""
+        self._pids = pids
+        self._metrics = metrics
+        self._mariadb = mariadb
+        self._interval = interval
+        self._points: list[Point] = []
+        self._loads: list[float] = []
+        self._over = threading.Event()
+        self._samples: Samples | None = None
+
+    @property
+    def samples(self) -> Samples:
+        assert self._samples is not None, "the run is not over"
+        return self._samples
+
+    async def __aenter__(self) -> Self:
+        # What the look at the metrics itself costs stays outside.
+        metrics = await asyncio.to_thread(self._metrics)
+        self._before = await asyncio.to_thread(self._count, metrics)
+        self._looking = threading.Thread(target=self._look_until_over, name="sampler", daemon=True)
+        self._looking.start()
+        return self
+
+    async def __aexit__(self, kind: object, *error: object) -> None:
+        self._over.set()
+        await asyncio.to_thread(self._looking.join)
+        if kind is None:
+            self._samples = self._sum_up(await asyncio.to_thread(self._count))
+
+    def _named(self) -> dict[str, int]:
+        return {**self._pids(), "load": os.getpid()}
+
+    def _count(self, metrics: Mapping[str, str] | None = None) -> _Counters:
+        """metrics: as they were just read; `None` to read them after the rest."""
+        clock = machine.read(time.monotonic())
+        cpu = {name: usage(pid).cpu for name, pid in self._named().items()}
+        database = _status(self._mariadb) if self._mariadb else {}
+        return _Counters(clock, cpu, dict(self._metrics()) if metrics is None else metrics, database)
+
+    def _look_until_over(self) -> None:
+        while not self._over.wait(self._interval):
+            # A process that just ends, or one that is too busy to answer, is seen at the next look.
+            with contextlib.suppress(psutil.Error, OSError):
+                self._points.append(self._look())
+                self._loads.append(os.getloadavg()[0])
+
+    def _look(self) -> Point:
+        rss, cpu = {}, {}
+        for name, pid in self._named().items():
+            rss[name] = int(psutil.Process(pid).memory_info().rss)
+            cpu[name] = usage(pid).cpu - self._before.cpu.get(name, 0.0)
+        queues: dict[str, float] = {}
+        for name, text in self._metrics().items():
+            for queue, depth in depths(text).items():
+                label = f"{role(name)} {queue}"
+                queues[label] = queues.get(label, 0.0) + depth
+        return Point(time.monotonic() - self._before.clock.at, rss, cpu, queues)
+
+    def _sum_up(self, after: _Counters) -> Samples:
+        before = self._before
+        ends = (before.metrics, after.metrics)
+        return Samples(
+            after.clock.at - before.clock.at,
+            {name: used - before.cpu.get(name, 0.0) for name, used in after.cpu.items()},
+            {name: usage(pid).peak_rss for name, pid in self._named().items()},
+            {name: pauses(before.metrics.get(name, ""), text) for name, text in after.metrics.items()},
+            machine.shares(before.clock, after.clock),
+            statistics.fmean(self._loads or os.getloadavg()[:1]),
+            {family: _commits(after.metrics, family) - _commits(before.metrics, family) for family in _FAMILIES},
+            after.database.get("Com_commit", 0) - before.database.get("Com_commit", 0),
+            after.database.get("Innodb_os_log_written", 0) - before.database.get("Innodb_os_log_written", 0),
+            tuple(self._points),
+            ends,
+        )
+
+
+def role(name: str) -> str:
+    """What a process is for: that of `coreapp2` is `coreapp`."""
+    return name.rstrip("0123456789")
+
+
+def depths(metrics: str) -> dict[str, float]:
+    """Items in each queue of a process, all shards together, by its metrics."""
+    found: dict[str, float] = {}
+    for queue, depth in _DEPTH.findall(metrics):
+        found[queue] = found.get(queue, 0.0) + float(depth)
+    return found
+
+
+def pauses(before: str, after: str) -> Pauses:
+    """Those between two looks at the metrics of a process."""
+    count, seconds = (
+        measure.metric(after, f"{_PAUSES}_{what}") - measure.metric(before, f"{_PAUSES}_{what}")
+        for what in ("count", "sum")
+    )
+    longest = 0.0
+    for bound in re.findall(rf'^{_PAUSES}_bucket{{.*le="([^"]+)"', after, re.MULTILINE):
+        label = f'le="{bound}"'
+        below = measure.metric(after, f"{_PAUSES}_bucket", label) - measure.metric(before, f"{_PAUSES}_bucket", label)
+        longest = float(bound)
+        if below >= count:
+            break
+    return Pauses(int(count), seconds, longest if count else 0.0)
+
+
+# The families of tables, and the processes that write them.
+_FAMILIES = {"business": "coreapp", "network": "network"}
+
+
+def _commits(metrics: Mapping[str, str], family: str) -> float:
+    return sum(
+        measure.metric(text, "tidings_db_commits_total", f'family="{family}"')
+        for name, text in metrics.items()
+        if role(name) == _FAMILIES[family]
+    )
+
+
+def _status(server: MariaDB) -> dict[str, int]:
+    with server.connect() as connection, connection.cursor() as cursor:
+        cursor.execute("SHOW GLOBAL STATUS WHERE Variable_name IN ('Com_commit', 'Innodb_os_log_written')")
+        return {str(name): int(value) for name, value in cursor.fetchall()}

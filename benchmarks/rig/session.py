@@ -1,0 +1,173 @@
+"""One benchmark from its command line to its report: runs one after the other or by turns, calibrations, failures."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import dataclasses
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+
+import uvloop
+
+from benchmarks.rig import machine, report, run
+from benchmarks.rig.calibration import Calibrate, Calibrated
+from benchmarks.rig.report import Report
+from benchmarks.rig.run import Failed, Run
+from harness.client import Unexpected
+from harness.http_connection import NoAnswer
+from harness.mariadb import MariaDB
+from harness.processes import Ended
+
+BUFFER_POOL_MB = 256
+# What a run may end with that says more of it than of this program.
+FAILURES = (Failed, Ended, TimeoutError, NoAnswer, Unexpected, ExceptionGroup)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Variant:
+    """One kind of run. measure: does it once, from a fresh state to reconciled figures; raises one of `FAILURES`."""
+
+    name: str
+    title: str
+    measure: Callable[[], Awaitable[Run]]
+
+
+class Session:
+    """The ground of a benchmark: a directory, a private MariaDB with durable commits, and what was found so far."""
+
+    def __init__(self, found: Report, options: argparse.Namespace, directory: Path) -> None:
+        self.report = found
+        self.options = options
+        self.directory = directory
+        self.failures = 0
+        self._mariadb: MariaDB | None = None
+
+    async def database(self) -> MariaDB:
+        """The server, started at the first call."""
+        if self._mariadb is None:
+            self._mariadb = MariaDB(flush_log=1, buffer_pool_mb=BUFFER_POOL_MB)
+            await asyncio.to_thread(self._mariadb.start)
+            self.report.machine = await asyncio.to_thread(machine.describe, self._mariadb)
+        return self._mariadb
+
+    def is_wanted(self, name: str) -> bool:
+        """Whether the command line asks for the runs of this name: all, if it names none."""
+        return not self.options.only or name in self.options.only
+
+    async def once(self, variant: Variant) -> Run | None:
+        """One run, told as it goes; `None` when it failed, which the exit status says."""
+        print(f"{variant.title} ...", flush=True)
+        try:
+            found = await variant.measure()
+        except FAILURES as error:
+            self.failures += 1
+            print(f"FAILED {variant.name}: {reason(error)}", flush=True)
+            return None
+        self.report.runs.append(found)
+        print(report.one_line(found), flush=True)
+        return found
+
+    async def alternate(self, base: Variant, *others: Variant, rounds: int) -> None:
+        """Runs by turns, round by round, so that what the machine does meets all of them; ratios to the base."""
+        found: dict[str, list[Run | None]] = {variant.name: [] for variant in (base, *others)}
+        for number in range(rounds):
+            print(f"round {number + 1} of {rounds}", flush=True)
+            for variant in (base, *others):
+                found[variant.name].append(await self.once(variant))
+        for other in others:
+            pairs = list(zip(found[base.name], found[other.name], strict=True))
+            ratio = run.ratio(other.name, base.name, pairs)
+            self.report.ratios.append(ratio)
+            said = f"{ratio.value:.2f}" if ratio.value is not None else f"none, {ratio.why}"
+            print(f"ratio of {other.name} to {base.name}: {said}", flush=True)
+
+    async def calibrate(self, calibrations: Sequence[Calibrate]) -> None:
+        """Take each once more; those of the same name go together."""
+        for calibrate in calibrations:
+            before = await asyncio.to_thread(machine.read, time.monotonic())
+            found = await calibrate(self)
+            shares = machine.shares(before, await asyncio.to_thread(machine.read, time.monotonic()))
+            print(f"calibration: {found.name} {found.value:,.1f} {found.unit}", flush=True)
+            earlier = next((one for one in self.report.calibrations if one.name == found.name), None)
+            if earlier is None:
+                self.report.calibrations.append(Calibrated(found.name, found.unit, (found.value,), shares))
+                continue
+            worst = max(shares, earlier.shares, key=lambda one: one.others)
+            both = Calibrated(found.name, found.unit, (*earlier.values, found.value), worst)
+            self.report.calibrations[self.report.calibrations.index(earlier)] = both
+
+    def close(self) -> None:
+        """The database ends."""
+        if self._mariadb is not None:
+            self._mariadb.remove()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Benchmark:
+    """What there is to run.
+
+    name:         of the files of its results; title, how: for the report.
+    measure:      all of its runs, by `Session.once` and `Session.alternate`.
+    names:        of its runs, for `--only`.
+    calibrations: taken before and after them.
+    add_options:  adds what its command line has besides the common options.
+    """
+
+    name: str
+    title: str
+    how: str
+    measure: Callable[[Session], Awaitable[None]]
+    names: Sequence[str] = ()
+    calibrations: Sequence[Calibrate] = ()
+    add_options: Callable[[argparse.ArgumentParser], None] = lambda parser: None
+
+
+async def _carry_out(benchmark: Benchmark, options: argparse.Namespace) -> int:
+    """The exit status: 1 when a run failed."""
+    whole = not options.quick and not options.only
+    found = Report(benchmark.name, benchmark.title, benchmark.how, whole, machine.describe())
+    with contextlib.ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tidings-bench-")))
+        session = Session(found, options, directory)
+        stack.callback(session.close)
+        await session.calibrate(benchmark.calibrations)
+        await benchmark.measure(session)
+        if found.runs:
+            await session.calibrate(benchmark.calibrations)
+    if found.runs:
+        paths = report.write(found, Path(options.output or report.RESULTS))
+        print(report.tables(found), flush=True)
+        print("\n\n".join(found.notes), flush=True)
+        print("written: " + ", ".join(path.name for path in paths), flush=True)
+    return 1 if session.failures or not found.runs else 0
+
+
+def reason(error: BaseException) -> str:
+    """Why a run failed; of a group the first cause."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return f"{type(error).__name__}: {error}"
+
+
+def main(benchmark: Benchmark, documentation: str | None) -> None:
+    """Run a benchmark as its command line says; exits with 1 when a run failed."""
+    parser = argparse.ArgumentParser(description=documentation, formatter_class=argparse.RawDescriptionHelpFormatter)
+    names = ", ".join(benchmark.names)
+    parser.add_argument("--quick", action="store_true", help="a few seconds a run, to see that it works")
+    parser.add_argument("--only", action="append", metavar="RUN", help=f"only this run (may be repeated): {names}")
+    parser.add_argument("--output", metavar="FOLDER", help="where the results go (default benchmarks/results)")
+    parser.add_argument("--keep-logs", metavar="FOLDER", help="copy the logs of the processes there")
+    parser.add_argument("--profile", action="store_true", help="sample the stacks; the profiles go to --keep-logs")
+    benchmark.add_options(parser)
+    options = parser.parse_args()
+    for name in options.only or ():
+        if name not in benchmark.names:
+            parser.error(f"no run {name}; there are {names}")
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        status = runner.run(_carry_out(benchmark, options))
+    sys.exit(status)

@@ -1,0 +1,126 @@
+"""An installation that is prepared once and begins each run as it was then."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import time
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+
+from benchmarks.rig import contents
+from benchmarks.rig.sampler import Sampler
+from benchmarks.rig.session import Session
+from harness.client import Business
+from harness.cluster import Cluster, Shape
+from harness.installation import Installation, keep_logs
+from harness.mariadb import MariaDB
+from harness.redis_server import RedisServer
+from harness.sink_process import SinkProcess
+
+PREFIX = "1555011"  # robots that read at once
+MOST_ROBOTS = 10_000
+ENVIRONMENT = {
+    "TIDINGS_MESSAGES_RATE": "0",
+    "TIDINGS_CONTACTS_RATE": "0",
+    "TIDINGS_ROBOTS_KINDS": "11",
+}
+ONE_OF_EACH = Shape(webapps=1, coreapps=1, networks=1, shards=1)
+
+
+def recipients(robots: int, messages: int) -> list[str]:
+    """The number for each message: every robot in turn."""
+    return [f"{PREFIX}{index % robots:04d}" for index in range(messages)]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Scene:
+    """A running installation with its webhook set, all three statuses on."""
+
+    installation: Installation
+    business: Business
+    sink: SinkProcess
+
+    def sampler(self) -> Sampler:
+        """Of its processes, the webhook and the database."""
+        return Sampler(
+            lambda: {**self.installation.pids(), "sink": self.sink.pid},
+            metrics=self.installation.metrics,
+            mariadb=self.installation.mariadb,
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Stage:
+    """A prepared installation. owners: the shards of each Coreapp, that runs wait for; keep: where logs go after each
+    run, `None` for nowhere."""
+
+    installation: Installation
+    owners: Mapping[str, int]
+    keep: Path | None = None
+
+    @contextlib.asynccontextmanager
+    async def performance(self, name: str, extra: Mapping[str, str] | None = None) -> AsyncIterator[Scene]:
+        """All processes, started from the prepared state, with variables for this time only, and stopped at the end."""
+        installation = self.installation
+        await asyncio.to_thread(installation.restore)
+        async with SinkProcess(installation.directory, installation.webhook_secret) as sink:
+            try:
+                await installation.start(extra=extra)
+                if self.owners:
+                    await installation.until_owners(self.owners)
+                business = await installation.business()
+                await business.set_webhook(sink.url)
+                yield Scene(installation, business, sink)
+            finally:
+                with contextlib.suppress(OSError):
+                    await asyncio.to_thread(installation.keep_metrics)
+                await installation.stop()
+                if self.keep is not None:
+                    keep_logs(installation.directory, self.keep / name)
+
+
+@contextlib.asynccontextmanager
+async def prepared(
+    session: Session,
+    *,
+    robots: int,
+    shape: Shape = ONE_OF_EACH,
+    environment: Mapping[str, str] | None = None,
+) -> AsyncIterator[Stage]:
+    """An installation on the session's database with so many registered robots, its password changed and the templates
+    of `contents` made. There is one at a time.
+
+    shape: several network nodes get a private Redis. environment: for all runs; limits are off where it is silent.
+    """
+    mariadb = await session.database()
+    keep = Path(session.options.keep_logs) if session.options.keep_logs else None
+    directory = session.directory / f"stage-{time.monotonic_ns()}"
+    directory.mkdir()
+    variables = {**ENVIRONMENT, "TIDINGS_ROBOTS_PER_KIND": str(robots), **(environment or {})}
+    with contextlib.ExitStack() as stack:
+        await asyncio.to_thread(_clear, mariadb)
+        redis = None
+        if shape.networks > 1:
+            redis = RedisServer()
+            stack.callback(redis.remove)
+            await asyncio.to_thread(redis.start)
+        profile = session.options.profile
+        async with Cluster(directory, mariadb, redis, variables, shape=shape, profile=profile) as installation:
+            print(f"registering {robots:,} robots ...", flush=True)
+            began = time.monotonic()
+            await installation.start()
+            await contents.create_templates(await installation.business())
+            await installation.stop()
+            await asyncio.to_thread(installation.save)
+            print(f"prepared in {time.monotonic() - began:.0f} s", flush=True)
+            owners = dict.fromkeys(installation.named("coreapp"), shape.shards // shape.coreapps)
+            yield Stage(installation, owners if shape.coreapps > 1 else {}, keep)
+
+
+def _clear(server: MariaDB) -> None:
+    """Forget the installation before."""
+    with server.connect() as connection, connection.cursor() as cursor:
+        for schema in ("tidings_business", "tidings_network", "saved_business", "saved_network"):
+            cursor.execute(f"DROP DATABASE IF EXISTS {schema}")

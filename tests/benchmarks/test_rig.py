@@ -1,0 +1,203 @@
+"""What benchmarks compute from what they saw: percentiles, shares of the machine, ratios, reports."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from benchmarks.rig import calibration, contents, machine, report, run, sampler, summary
+from benchmarks.rig.calibration import Calibrated
+from benchmarks.rig.machine import Clock, Shares
+from benchmarks.rig.report import Report
+from benchmarks.rig.run import Run
+from benchmarks.rig.sampler import Pauses, Point, Samples
+from harness import ledger
+
+QUIET = Shares(others=0.01, stolen=0.0, own=0.9)
+SHARED = Shares(others=0.051, stolen=0.02, own=0.6)
+
+
+def samples(shares: Shares = QUIET) -> Samples:
+    points = [Point(2.0, {"coreapp": 1000}, {"coreapp": 0.5}, {"coreapp jobs": 3.0, "coreapp callbacks": 0.0})]
+    points += [Point(4.0, {"coreapp": 1000}, {"coreapp": 1.0}, {"coreapp jobs": 7.0, "coreapp callbacks": 0.0})]
+    return Samples(
+        10.0,
+        {"coreapp": 0.2, "coreapp2": 0.1, "robots": 0.5},
+        {"coreapp": 100_000_000},
+        {"coreapp": Pauses(4, 0.5, 0.25)},
+        shares,
+        1.5,
+        {"business": 5.0, "network": 0.0},
+        10,
+        1000,
+        points,
+        ({}, {}),
+    )
+
+
+def a_run(name: str, rate: float, shares: Shares = QUIET) -> Run:
+    return Run(
+        name=name,
+        title=f"run {name}",
+        count=1000,
+        unit="messages",
+        seconds=1000 / rate,
+        rate=rate,
+        latencies={"POST": summary.summarise([0.010, 0.020, 0.030, 0.040])},
+        throughput=[rate, rate],
+        samples=samples(shares),
+    )
+
+
+def test_a_summary_is_by_nearest_rank_in_milliseconds() -> None:
+    found = summary.summarise([n / 1000 for n in range(1, 101)])
+    assert found == summary.Summary(100, 50.5, 1.0, 50.0, 90.0, 95.0, 99.0, 100.0)
+    with pytest.raises(ValueError, match="nothing"):
+        summary.summarise([])
+
+
+def test_a_histogram_gives_what_was_counted_between_two_looks() -> None:
+    def text(*counts: int, seconds: float) -> str:
+        bounds = ("0.001", "0.01", "0.1", "+Inf")
+        lines = [f'x_bucket{{call="send",le="{b}"}} {c}.0' for b, c in zip(bounds, counts, strict=True)]
+        lines += ['x_bucket{call="check",le="+Inf"} 99.0', f'x_count{{call="send"}} {counts[-1]}.0']
+        return "\n".join([*lines, f'x_sum{{call="send"}} {seconds}'])
+
+    before, after = text(5, 5, 5, 5, seconds=1.0), text(5, 55, 105, 105, seconds=6.0)
+    found = summary.of_histogram(before, after, "x", '"send"')
+    assert found is not None
+    assert (found.count, found.mean, found.min) == (100, 50.0, 1.0)
+    assert (found.p50, found.p90, found.max) == (10.0, 82.0, 100.0)
+    assert summary.of_histogram(after, after, "x", '"send"') is None
+
+
+def test_throughput_is_counted_in_seconds_and_seconds_with_nothing_are_there() -> None:
+    assert summary.per_second([10.1, 10.9, 13.0], 10.0) == [2, 0, 0, 1]
+    assert summary.per_second([], 10.0) == []
+
+
+def test_drift_is_the_last_quarter_to_the_first_and_slope_the_growth_of_each_step() -> None:
+    assert summary.drift([100, 100, 500, 1, 2, 3, 90, 90]) == pytest.approx(-0.1)
+    assert summary.drift([1, 2]) == 0.0
+    assert summary.slope([(0, 5.0), (10, 7.0), (20, 9.0)]) == pytest.approx(0.2)
+    assert summary.slope([(1, 5.0)]) == 0.0
+
+
+def test_what_others_use_is_what_nobody_of_ours_did(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    before = Clock(at=100.0, busy=50.0, stolen=1.0, own=20.0)
+    found = machine.shares(before, Clock(at=110.0, busy=66.0, stolen=3.0, own=34.0))
+    assert found == Shares(others=0.1, stolen=0.1, own=0.7)
+    assert found.is_marked
+    # Clocks of processes are a little ahead of the machine's.
+    assert machine.shares(before, Clock(at=110.0, busy=60.0, stolen=1.0, own=30.5)).others == 0.0
+
+
+def test_a_child_that_has_ended_counts_as_ours() -> None:
+    before = machine.read(time.monotonic())
+    code = "import time; end = time.process_time() + 0.2\nwhile time.process_time() < end: pass"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    assert machine.read(time.monotonic()).own - before.own >= 0.2
+
+
+def test_ratios_are_of_rounds_in_which_nobody_disturbed() -> None:
+    rounds = [
+        (a_run("base", 100), a_run("slow", 90)),
+        (a_run("base", 100), a_run("slow", 20, SHARED)),
+        (a_run("base", 100), None),
+        (a_run("base", 200), a_run("slow", 100)),
+        (a_run("base", 100), a_run("slow", 80)),
+    ]
+    found = run.ratio("slow", "base", rounds)
+    assert found.value == 0.8
+    assert list(found.rounds) == [0.9, 0.5, 0.8]
+    assert found.why == "2 rounds left out"
+
+
+def test_rounds_that_were_all_disturbed_give_no_ratio() -> None:
+    found = run.ratio("slow", "base", [(a_run("base", 100, SHARED), a_run("slow", 90))])
+    assert found.value is None
+    assert "over 5 %" in found.why
+    assert run.ratio("slow", "base", [(None, a_run("slow", 90))]).value is None
+
+
+def test_the_run_in_the_middle_is_one_that_is_not_marked() -> None:
+    assert run.median([a_run("a", 10, SHARED), a_run("a", 30), a_run("a", 50), a_run("a", 40)]).rate == 40
+    assert run.median([a_run("a", 10, SHARED), a_run("a", 30, SHARED)]).rate == 10
+
+
+def test_results_are_shares_of_what_the_machine_can_do() -> None:
+    one = a_run("a", 100)
+    assert one.cpu_us() == {"coreapp": 200, "coreapp2": 100, "robots": 500}
+    assert one.product_us() == 300
+    bare = Calibrated("bare", calibration.RATE, (300.0, 500.0), QUIET)
+    assert calibration.share(one, bare) == 0.25
+    assert calibration.share(one, dataclasses.replace(bare, unit=calibration.MICROSECONDS, values=(30.0,))) == 0.1
+    assert calibration.share(one, dataclasses.replace(bare, unit=calibration.MILLISECONDS, values=(5.0,))) == 0.25
+
+
+def test_queues_of_all_shards_of_a_process_are_one() -> None:
+    text = (
+        'tidings_queue_depth{queue="jobs",shard="0"} 3.0\ntidings_queue_depth{queue="jobs",shard="1"} 4.0\n'
+        'tidings_queue_depth{queue="journal",shard=""} 1.0\ntidings_queue_oldest_seconds{queue="jobs",shard="0"} 9.0\n'
+    )
+    assert sampler.depths(text) == {"jobs": 7.0, "journal": 1.0}
+
+
+def test_pauses_are_those_between_two_looks() -> None:
+    def text(*counts: int, seconds: float) -> str:
+        bounds = ("0.001", "0.01", "+Inf")
+        lines = [
+            f'tidings_gc_pause_seconds_bucket{{generation="0",le="{b}"}} {c}'
+            for b, c in zip(bounds, counts, strict=True)
+        ]
+        return "\n".join(
+            [*lines, f"tidings_gc_pause_seconds_count {counts[-1]}", f"tidings_gc_pause_seconds_sum {seconds}"]
+        )
+
+    before = text(1, 1, 2, seconds=1.0)
+    assert sampler.pauses(before, text(3, 4, 5, seconds=1.5)) == Pauses(3, 0.5, 0.01)
+    assert sampler.pauses(before, before) == Pauses(0, 0.0, 0.0)
+
+
+def test_a_report_marks_what_others_disturbed(tmp_path: Path) -> None:
+    found = Report("example", "Example", "How.", whole=False, machine={"cores": "2"})
+    found.runs += [a_run("base", 100), a_run("slow", 90, SHARED)]
+    found.ratios.append(run.ratio("slow", "base", [(found.runs[0], found.runs[1])]))
+    found.calibrations.append(Calibrated("bare", calibration.RATE, (400.0,), QUIET))
+    paths = report.write(found, tmp_path)
+    assert [path.suffix for path in paths] == [".json", ".md", ".png"]
+    assert all("example-partial" in path.name for path in paths)
+    text = paths[1].read_text()
+    assert "run slow †" in text
+    assert "run base †" not in text
+    assert "| slow | base | – | – | in every round others took over 5 % of the machine |" in text
+    document = json.loads(paths[0].read_text())
+    assert [one["marked"] for one in document["runs"]] == [False, True]
+    assert document["runs"][0]["messages"] == 1000
+    assert document["runs"][0]["queues"] == {"coreapp jobs": 7.0}
+    assert document["runs"][0]["gc"]["coreapp"]["throughput"] == 95.0
+    assert document["ratios"][0]["value"] is None
+    assert document["shares"]["base"]["bare"] == 0.25
+
+
+def test_contents_have_the_size_asked_for_and_no_two_are_shown_alike() -> None:
+    assert json.loads(contents.sized("1", "a-1", 50).body)["text"]["body"] == "a-1".ljust(50, ".")
+    assert len(contents.sized("1", "a-1", 10_240).file) == 10_240
+    digests = {
+        make("1", f"a-{n}", size).digest
+        for make in (contents.sized, contents.sized_template)
+        for size in (50, 1024, 10_240)
+        for n in (1, 2)
+    }
+    assert len(digests) == 12
+
+
+def test_a_document_is_expected_as_its_recipient_shows_it() -> None:
+    assert contents.sized("1", "a-1", 10_240).digest == ledger.digest("[document] a-1.pdf, application/pdf (10.2 kB)")
