@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from cli import child_environment, guard, tables
+from cli.child_process import STOP_SECONDS
 from cli.settings import UpSettings
-from cli.supervisor import STOP_SECONDS, Child, Supervisor
+from cli.supervisor import Child, Supervisor
 from tidings.runtime import env, first_password
 from tidings.runtime.settings import DatabaseSettings
 from tidings.storage.business import accounts, users

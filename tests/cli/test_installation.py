@@ -21,7 +21,7 @@ from typing import Any
 import psutil
 import pytest
 
-from cli import demonstration, supervisor
+from cli import child_process, demonstration
 from cli.commands import up
 from cli.demonstration import Demonstration
 from cli.installation import Installation, Where, opened
@@ -358,7 +358,7 @@ def test_a_terminal_that_goes_and_logs_that_cannot_be_written_stop_no_restart_an
             with pytest.raises(urllib.error.HTTPError):
                 urllib.request.urlopen(url, timeout=10)
         process.terminate()
-        assert process.wait(supervisor.STOP_SECONDS + 10) == 0
+        assert process.wait(child_process.STOP_SECONDS + 10) == 0
         assert not any(child.is_running() for child in before.values())
 
 

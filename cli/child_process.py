@@ -1,0 +1,190 @@
+"""A `tidings` command as a child process: started until it is ready, started again when it dies, ended in time.
+
+A child gets two pipes. On the first it says once, in one line of JSON, that it is ready and where. Of the second it
+only watches the end: when whoever started it ends, however it ends, the kernel closes the pipe and the child stops.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from cli import guard
+from cli.child_log import ChildLog
+
+START_SECONDS = 60.0
+STOP_SECONDS = 20.0
+LAST_WORD_SECONDS = 2.0
+FIRST_BACKOFF = 1.0
+MAX_BACKOFF = 30.0
+# A child that ran for so many seconds is taken to be well: its next death starts the backoff again.
+WELL_AFTER = 60.0
+
+
+class Watcher(Protocol):
+    """Who says what happens to a child."""
+
+    def ended(self, status: int, again: float) -> None:
+        """It has ended, and is started again in so many seconds."""
+
+    def not_started(self, error: Exception) -> None:
+        """It was started again, but did not get ready."""
+
+    def is_back(self) -> None:
+        """It was started again, and is ready."""
+
+    def does_not_stop(self) -> None:
+        """It has not stopped in the time that it had, and is killed."""
+
+
+class ChildProcess:
+    """`tidings <command>` in an environment of its own.
+
+    name: in the text of a failure. log: where what it writes goes; without, it writes where this process does.
+    """
+
+    def __init__(
+        self,
+        command: str,
+        environment: Mapping[str, str],
+        watcher: Watcher,
+        *,
+        name: str = "",
+        log: ChildLog | None = None,
+    ) -> None:
+        self._command = command
+        self._environment = environment
+        self._watcher = watcher
+        self._name = name or command
+        self._log = log
+        self._process: asyncio.subprocess.Process | None = None
+        self._lifeline = -1
+        self._reader: asyncio.Task[None] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """Of the process that runs now."""
+        return self._process.pid if self._process is not None and self._process.returncode is None else None
+
+    async def start(self) -> Mapping[str, Any]:
+        """Start it and wait until it is ready; what it says. One that does not get ready is ended.
+
+        Raises `guard.Failure` with the last word in its log, `OSError` when there can be no process, and `ValueError`
+        for a line that is none.
+        """
+        try:
+            return await self._start()
+        except Exception:
+            await self.end(STOP_SECONDS)
+            raise
+
+    async def keep(self) -> None:
+        """Start it again whenever it ends, until this is cancelled. The first `start` is the caller's."""
+        backoff = FIRST_BACKOFF
+        while True:
+            assert self._process is not None
+            started = time.monotonic()
+            status = await self._process.wait()
+            if time.monotonic() - started > WELL_AFTER:
+                backoff = FIRST_BACKOFF
+            self._watcher.ended(status, backoff)
+            await self.end(STOP_SECONDS)
+            await asyncio.sleep(backoff)
+            backoff = min(backoff * 2, MAX_BACKOFF)
+            try:
+                await self.start()
+                self._watcher.is_back()
+            except (guard.Failure, OSError, ValueError) as error:
+                self._watcher.not_started(error)
+
+    async def end(self, seconds: float) -> None:
+        """Ask it to stop; after so many seconds it is killed. Nothing happens to one that has ended."""
+        process = self._process
+        if process is not None and process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.terminate()
+            try:
+                async with asyncio.timeout(seconds):
+                    await process.wait()
+            except TimeoutError:
+                self._watcher.does_not_stop()
+                with contextlib.suppress(ProcessLookupError):
+                    process.kill()
+                await process.wait()
+        if self._lifeline >= 0:
+            os.close(self._lifeline)
+            self._lifeline = -1
+        await self._read_to_the_end()
+
+    async def _start(self) -> Mapping[str, Any]:
+        ready = await self._spawn()
+        assert self._process is not None
+        try:
+            async with asyncio.timeout(START_SECONDS):
+                said = await _read(ready)
+        except TimeoutError:
+            raise guard.Failure(f"{self._name} was not ready after {START_SECONDS:.0f} s{self._see()}") from None
+        if said:
+            where: Mapping[str, Any] = json.loads(said)
+            return where
+        status = await self._process.wait()
+        await self._read_to_the_end()
+        last_word = self._log.last_word if self._log is not None else ""
+        raise guard.Failure(last_word or f"{self._name} ended at its start with status {status}{self._see()}")
+
+    async def _spawn(self) -> int:
+        """Start the process; where it will say that it is ready."""
+        with contextlib.ExitStack() as unused, contextlib.ExitStack() as theirs:
+            ready, ready_write = os.pipe()
+            unused.callback(os.close, ready)
+            theirs.callback(os.close, ready_write)
+            lifeline_read, self._lifeline = os.pipe()
+            theirs.callback(os.close, lifeline_read)
+            self._process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "cli.main", self._command),
+                *(f"--ready-fd={ready_write}", f"--lifeline-fd={lifeline_read}"),
+                env=dict(self._environment),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE if self._log is not None else None,
+                stderr=asyncio.subprocess.STDOUT if self._log is not None else None,
+                pass_fds=(ready_write, lifeline_read),
+                # Ctrl-C in the terminal is for us, who end the children in order.
+                start_new_session=True,
+            )
+            unused.pop_all()
+        if self._log is not None:
+            self._reader = asyncio.create_task(_collect(self._process, self._log))
+        return ready
+
+    async def _read_to_the_end(self) -> None:
+        """Read the child's last words; not for long when another process holds its end of the pipe."""
+        if self._reader is not None:
+            await asyncio.wait([self._reader], timeout=LAST_WORD_SECONDS)
+            self._reader.cancel()
+
+    def _see(self) -> str:
+        return f" (see {self._log.path})" if self._log is not None else ""
+
+
+async def _collect(process: asyncio.subprocess.Process, log: ChildLog) -> None:
+    assert process.stdout is not None
+    while chunk := await process.stdout.read(65536):
+        log.write(chunk)
+
+
+async def _read(pipe: int) -> bytes:
+    """What is said until the end of a pipe, which comes with the line, or with the end of the process."""
+    stream = asyncio.StreamReader()
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(stream), os.fdopen(pipe, "rb")
+    )
+    try:
+        return await stream.read()
+    finally:
+        transport.close()

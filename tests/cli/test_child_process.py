@@ -1,0 +1,142 @@
+"""A child that is not ready in time, dies, or cannot be started at all: it is started again, and nothing is left."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from cli import child_process, guard
+from cli.child_process import ChildProcess
+from cli.workers import Workers
+
+# Stands in for `python -m cli.main <command>`: notes its process id in $STARTS, and does what $PLAN says for this start
+# of it: it is never ready, dies when it is ready, or stays.
+PROGRAM = f"""#!{sys.executable} -IS
+import json, os, signal, sys
+with open(os.environ["STARTS"], "a+") as starts:
+    starts.write(f"{{os.getpid()}}\\n")
+    starts.seek(0)
+    start = len(starts.readlines())
+(ready,) = [int(word.partition("=")[2]) for word in sys.argv if word.startswith("--ready-fd=")]
+plan = (os.environ["PLAN"].split() + ["stays"] * start)[start - 1]
+if plan != "hangs":
+    with os.fdopen(ready, "w") as pipe:
+        json.dump({{"start": start}}, pipe)
+if plan != "dies":
+    signal.pause()
+"""
+
+
+class Watcher:
+    """What is said of a child, in order."""
+
+    def __init__(self) -> None:
+        self.said: asyncio.Queue[tuple[str, object]] = asyncio.Queue()
+
+    def ended(self, status: int, again: float) -> None:
+        self.said.put_nowait(("ended", again))
+
+    def not_started(self, error: Exception) -> None:
+        self.said.put_nowait(("not started", str(error)))
+
+    def is_back(self) -> None:
+        self.said.put_nowait(("back", None))
+
+    def does_not_stop(self) -> None:
+        self.said.put_nowait(("killed", None))
+
+
+class LogQueue(logging.Handler):
+    """What the workers' parent logs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.records: asyncio.Queue[logging.LogRecord] = asyncio.Queue()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.records.put_nowait(record)
+
+
+@pytest.fixture(autouse=True)
+def starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The process ids of the children, which are all the program above, at a quicker pace."""
+    program = tmp_path / "program"
+    program.write_text(PROGRAM)
+    program.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(program))
+    monkeypatch.setattr(child_process, "FIRST_BACKOFF", 0.01)
+    monkeypatch.setattr(child_process, "MAX_BACKOFF", 0.04)
+    return tmp_path / "starts"
+
+
+@pytest.fixture
+def parent_log() -> Iterator[LogQueue]:
+    logger, handler = logging.getLogger("cli.workers"), LogQueue()
+    logger.addHandler(handler)
+    yield handler
+    logger.removeHandler(handler)
+
+
+def running(starts: Path) -> list[int]:
+    return [pid for pid in map(int, starts.read_text().split()) if psutil.pid_exists(pid)]
+
+
+def open_descriptors() -> set[str]:
+    return set(os.listdir("/proc/self/fd"))
+
+
+async def test_a_worker_whose_restart_does_not_get_ready_is_ended_and_started_again(
+    starts: Path, parent_log: LogQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workers = Workers("network", [{"STARTS": str(starts), "PLAN": "dies hangs stays"}])
+    stop = asyncio.Event()
+    async with asyncio.timeout(30), asyncio.TaskGroup() as group:
+        # The first start has the usual time; the second uses up what it has.
+        group.create_task(workers.run(stop, lambda _: monkeypatch.setattr(child_process, "START_SECONDS", 0.5)))
+        said = [await parent_log.records.get() for _ in range(3)]
+        assert [record.msg for record in said] == ["worker.ended", "worker.not_started", "worker.ended"]
+        assert [vars(record).get("status") for record in said] == [0, None, -15]
+        assert vars(said[1])["error"] == "worker 0 was not ready after 0 s"
+        stop.set()
+    assert running(starts) == []
+
+
+async def test_the_pause_before_a_restart_doubles_up_to_its_limit(starts: Path) -> None:
+    watcher = Watcher()
+    child = ChildProcess("network", {"STARTS": str(starts), "PLAN": "dies dies dies dies stays"}, watcher)
+    assert await child.start() == {"start": 1}
+    keeper = asyncio.create_task(child.keep())
+    async with asyncio.timeout(30):
+        said = [await watcher.said.get() for _ in range(8)]
+    assert [pause for what, pause in said if what == "ended"] == [0.01, 0.02, 0.04, 0.04]
+    assert [what for what, _ in said] == ["ended", "back"] * 4
+    keeper.cancel()
+    await asyncio.gather(keeper, return_exceptions=True)
+    assert running(starts) == [child.pid]
+    await child.end(30.0)
+    assert child.pid is None
+    assert running(starts) == []
+
+
+async def test_a_start_that_fails_leaves_no_process_and_no_descriptor(
+    starts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child = ChildProcess("network", {"STARTS": str(starts), "PLAN": "hangs"}, Watcher())
+    monkeypatch.setattr(child_process, "START_SECONDS", 0.5)
+    before = open_descriptors()
+    with pytest.raises(guard.Failure, match="network was not ready"):
+        await child.start()
+    assert running(starts) == []
+    monkeypatch.setattr(sys, "executable", str(starts.with_name("missing")))
+    with pytest.raises(FileNotFoundError):
+        await child.start()
+    # A transport closes its descriptor in the next turn of the loop.
+    await asyncio.sleep(0)
+    assert open_descriptors() <= before
