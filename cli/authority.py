@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -145,17 +144,7 @@ def _write(directory: Path, name: str, key: ec.EllipticCurvePrivateKey, certific
     """Each is whole at any time; a process that finds only one of them new goes on with what it has."""
     private = key.private_bytes(_PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     for ending, content, mode in (("key", private, 0o600), ("pem", certificate.public_bytes(_PEM), 0o644)):
-        path = directory / f"{name}.{ending}"
-        temporary = directory / f".{name}.{ending}.{os.getpid()}"
-        try:
-            with open(temporary, "wb", opener=private_files.opener) as file:
-                os.fchmod(file.fileno(), mode)
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        private_files.replace(directory / f"{name}.{ending}", content, mode)
 
 
 def _name(common: str) -> x509.Name:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 from collections.abc import Iterator
@@ -104,3 +105,20 @@ async def test_a_directory_of_files_that_a_group_shares_stays_shared_with_it(
     assert mode(shared) & 0o777 == 0o775
     assert mode(shared / stored.name) == 0o660
     assert [record.message for record in caplog.records] == ["permissions.loose"]
+
+
+def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "key"
+    private_files.replace(path, b"first")
+    assert (path.read_bytes(), mode(path)) == (b"first", 0o600)
+    private_files.replace(path, b"second", 0o644)
+    assert (path.read_bytes(), mode(path)) == (b"second", 0o644)
+
+    def fails(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", fails)
+    with pytest.raises(OSError, match="No space left"):
+        private_files.replace(path, b"third")
+    assert path.read_bytes() == b"second"
+    assert os.listdir(tmp_path) == ["key"]

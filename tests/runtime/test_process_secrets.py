@@ -190,7 +190,7 @@ async def test_secrets_are_on_disk_before_the_first_table_is(tmp_path: Path, mon
         await connection.exec_driver_sql("CREATE TABLE first (a INT)")
     await database.close()
     for process in OWNERS:
-        draft = f".{process}-{os.getpid()}"
+        draft = f".{process}.json.{os.getpid()}"
         written = calls.index(f"fsync secrets/{draft}")
         assert calls[written + 1 : written + 3] == [f"rename {draft} {process}.json", "fsync secrets"]
     # The name of the directory itself, last of all.

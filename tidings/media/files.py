@@ -112,11 +112,7 @@ class Files:
 
     def sync(self) -> None:
         """Bring the names of the files to the disk."""
-        descriptor = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        private_files.sync_directory(self.directory)
 
     def _delete(self, names: list[str]) -> int:
         deleted = 0

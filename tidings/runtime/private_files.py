@@ -39,6 +39,30 @@ def make_directory(path: Path) -> None:
             raise
 
 
+def replace(path: Path, content: bytes, mode: int = FILE_MODE) -> None:
+    """Write a file, over the one that is there: whole at any time, and on disk when this returns. Raises `OSError`."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with open(temporary, "wb", opener=opener) as file:
+            os.fchmod(file.fileno(), mode)
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    sync_directory(path.parent)
+
+
+def sync_directory(directory: Path) -> None:
+    """Which files a directory has is on disk when this returns. Raises `OSError`."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def restrict(path: Path) -> bool:
     """Take what others may do with a file or directory from them; was there anything? Raises `OSError`.
 

@@ -122,11 +122,11 @@ class SecretFiles:
                     content[field] = known.setdefault(field, _generate(field))
             if content != before:
                 self._write(name, content)
-        _sync(self._data_dir)
+        private_files.sync_directory(self._data_dir)
         if legacy:
             # Everything of it is in the files that need it, and those are on disk.
             self._legacy.unlink(missing_ok=True)
-            _sync(self._data_dir)
+            private_files.sync_directory(self._data_dir)
 
     def _read(self, process: str) -> dict[str, str] | None:
         return _parse(self.path(process))
@@ -139,17 +139,7 @@ class SecretFiles:
         return found
 
     def _write(self, process: str, content: Mapping[str, str]) -> None:
-        path = self.path(process)
-        temporary = path.with_name(f".{process}-{os.getpid()}")
-        try:
-            with open(temporary, "w", opener=private_files.opener) as file:
-                json.dump(content, file, indent=1)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
-        _sync(self.directory)
+        private_files.replace(self.path(process), json.dumps(content, indent=1).encode())
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
@@ -189,11 +179,3 @@ def _generate(field: str) -> str:
     if field == "webhook_secret":
         return "whsec_" + base64.b64encode(secrets.token_bytes(_KEY_LENGTH)).decode()
     return secrets.token_hex(_KEY_LENGTH)
-
-
-def _sync(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

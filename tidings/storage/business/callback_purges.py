@@ -10,8 +10,9 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage import types
+from tidings.storage.business import callback_audits
 from tidings.storage.business.tables import metadata
-from tidings.storage.database import insert_or_update, pages
+from tidings.storage.database import insert_or_update
 
 MAX_TEXT = 255  # characters
 
@@ -57,20 +58,9 @@ async def add(connection: AsyncConnection, purge: Purge) -> None:
 
 async def list_after(connection: AsyncConnection, after: tuple[int, int], limit: int = 500) -> Sequence[Purge]:
     """A page of them, oldest first, behind the one of this time and shard."""
-    at, shard = after
-    query = (
-        sa.select(table.c.at, table.c.shard, table.c.purged_by, table.c.choice, table.c.deleted)
-        .where(sa.or_(table.c.at > at, sa.and_(table.c.at == at, table.c.shard > shard)))
-        .order_by(table.c.at, table.c.shard)
-        .limit(limit)
-    )
-    return [Purge(*row) for row in await connection.execute(query)]
+    return [Purge(*row) for row in await callback_audits.list_after(connection, table, "shard", after, limit)]
 
 
 async def delete_before(connection: AsyncConnection, before: int, limit: int) -> int:
     """Forget those that are of before `before` (Unix milliseconds), at most `limit`; how many."""
-    query = sa.select(table.c.shard, table.c.at).where(table.c.at < before).order_by(table.c.at).limit(limit)
-    found = [tuple(row) for row in await connection.execute(query)]
-    for page in pages(found):
-        await connection.execute(table.delete().where(sa.tuple_(table.c.shard, table.c.at).in_(page)))
-    return len(found)
+    return await callback_audits.delete_before(connection, table, "shard", before, limit)

@@ -9,9 +9,9 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage import types
-from tidings.storage.business import callbacks
+from tidings.storage.business import callback_audits, callbacks
 from tidings.storage.business.tables import metadata
-from tidings.storage.database import insert_or_ignore, pages
+from tidings.storage.database import insert_or_ignore
 
 MAX_BY = 255  # characters
 
@@ -51,20 +51,9 @@ async def add(connection: AsyncConnection, replays: Sequence[Replay]) -> None:
 
 async def list_after(connection: AsyncConnection, after: tuple[int, int], limit: int = 500) -> Sequence[Replay]:
     """A page of them, oldest first, behind the one of this time and seq."""
-    at, seq = after
-    query = (
-        sa.select(table.c.seq, table.c.at, table.c.shard, table.c.replayed_by)
-        .where(sa.or_(table.c.at > at, sa.and_(table.c.at == at, table.c.seq > seq)))
-        .order_by(table.c.at, table.c.seq)
-        .limit(limit)
-    )
-    return [Replay(*row) for row in await connection.execute(query)]
+    return [Replay(*row) for row in await callback_audits.list_after(connection, table, "seq", after, limit)]
 
 
 async def delete_before(connection: AsyncConnection, before: int, limit: int) -> int:
     """Forget those that are of before `before` (Unix milliseconds), at most `limit`; how many."""
-    query = sa.select(table.c.at, table.c.seq).where(table.c.at < before).order_by(table.c.at).limit(limit)
-    found = [tuple(row) for row in await connection.execute(query)]
-    for page in pages(found):
-        await connection.execute(table.delete().where(sa.tuple_(table.c.at, table.c.seq).in_(page)))
-    return len(found)
+    return await callback_audits.delete_before(connection, table, "seq", before, limit)

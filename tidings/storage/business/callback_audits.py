@@ -1,0 +1,34 @@
+"""Pages of an audit of callbacks: rows in the order of time, and of `key` where they have one time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from tidings.storage.database import pages
+
+
+async def list_after(
+    connection: AsyncConnection, table: sa.Table, key: str, after: tuple[int, int], limit: int
+) -> Sequence[tuple[Any, ...]]:
+    """A page of whole rows, oldest first, behind the one of this time and key."""
+    own, (at, last) = table.c[key], after
+    query = (
+        sa.select(table)
+        .where(sa.or_(table.c.at > at, sa.and_(table.c.at == at, own > last)))
+        .order_by(table.c.at, own)
+        .limit(limit)
+    )
+    return [tuple(row) for row in await connection.execute(query)]
+
+
+async def delete_before(connection: AsyncConnection, table: sa.Table, key: str, before: int, limit: int) -> int:
+    """Forget rows that are of before `before` (Unix milliseconds), at most `limit`; how many."""
+    query = sa.select(table.c.at, table.c[key]).where(table.c.at < before).order_by(table.c.at).limit(limit)
+    found = [tuple(row) for row in await connection.execute(query)]
+    for page in pages(found):
+        await connection.execute(table.delete().where(sa.tuple_(table.c.at, table.c[key]).in_(page)))
+    return len(found)
