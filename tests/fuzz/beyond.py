@@ -84,7 +84,10 @@ KNOWN: tuple[Known, ...] = (
         "tests/webapp/test_business_encryption.py",
     ),
     _rejected(
-        "POST /v1/settings/restore", "^(data|password): ", "it must have been made here", "tests/webapp/test_backup.py"
+        "POST /v1/settings/restore",
+        "^(data|password): ",
+        "it must have been made here",
+        "tests/webapp/test_backup_checks.py",
     ),
     _rejected(
         "POST /v1/settings/profile/photo|POST /v1/groups/.*/icon",

@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.webapp.coreapp_links import Link
 from tests.webapp.fake_coreapp import LINK_KEY, FakeCoreapp
 from tidings.egress import addresses
 from tidings.egress.settings import OutgoingSettings
@@ -24,6 +25,7 @@ from tidings.runtime.process_secrets import SecretKeys, WebappSecrets
 from tidings.runtime.settings import DatabaseSettings
 from tidings.storage.database import Database
 from webapp import server, services
+from webapp.coreapp_link import CoreappLinks
 from webapp.settings import Settings
 from webapp.shard_map import FixedShardMap, ShardMap
 from webapp.users.passwords import Hasher
@@ -204,3 +206,24 @@ async def api(serve: Serve, coreapp: FakeCoreapp) -> Served:
 async def served_api(serve: Serve, coreapp: FakeCoreapp) -> Served:
     """As `api`, served by uvicorn over a real socket."""
     return await _logged_in(await serve(over_socket=True), coreapp)
+
+
+@pytest.fixture
+async def link() -> AsyncIterator[Link]:
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def start(
+            shard_map: ShardMap, key: str = LINK_KEY, patience: float = 5.0, timeout: float = 5.0, **options: Any
+        ) -> CoreappLinks:
+            links = CoreappLinks(shard_map, key, patience=patience, timeout=timeout, **options)
+            stop = asyncio.Event()
+            running = asyncio.create_task(links.run(stop))
+
+            async def end() -> None:
+                stop.set()
+                await running
+
+            stack.push_async_callback(end)
+            return links
+
+        yield start

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tests.webapp.conftest import Serve, Served, body, check_headers, code, errors
+from tests.webapp.coreapp_links import noticed
 from tests.webapp.fake_coreapp import FakeCoreapp
 from tests.webapp.roles import check_is_for_administrators
-from tests.webapp.test_coreapp_link import noticed
 from tidings.storage.business import accounts, layouts, registrations
 from tidings.storage.business.accounts import Account
 from tidings.storage.database import Database

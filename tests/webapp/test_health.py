@@ -9,8 +9,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.coreapp.signals import soon
 from tests.webapp.conftest import Serve, Served, body, check_headers, code
+from tests.webapp.coreapp_links import noticed
 from tests.webapp.fake_coreapp import FakeCoreapp
-from tests.webapp.test_coreapp_link import noticed
 from tidings.runtime.api_key import ApiKey
 from tidings.runtime.clock import ManualClock
 from tidings.runtime.first_password import FirstPassword

@@ -15,9 +15,9 @@ from starlette.applications import Starlette
 
 from tests.webapp.cluster import two
 from tests.webapp.conftest import Serve, Served, body, check_headers, code
+from tests.webapp.coreapp_links import noticed
 from tests.webapp.fake_coreapp import FakeCoreapp
 from tests.webapp.roles import ordinary
-from tests.webapp.test_coreapp_link import noticed
 from tidings.runtime.api_key import ApiKey
 from tidings.runtime.clock import ManualClock, SystemClock
 from tidings.runtime.door import Door

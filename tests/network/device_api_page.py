@@ -1,0 +1,42 @@
+"""docs/device-api.md, read: its sections, tables, examples and values."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+PAGE = Path(__file__).parents[2] / "docs" / "device-api.md"
+TEXT = PAGE.read_text(encoding="utf-8")
+
+
+def section(title: str) -> str:
+    """The text under a heading, up to the next heading of its level or above."""
+    found = re.search(rf"^(#+) {re.escape(title)}\n", TEXT, re.MULTILINE)
+    assert found, f"the page has no section {title!r}"
+    end = re.search(rf"^#{{1,{len(found[1])}}} ", TEXT[found.end() :], re.MULTILINE)
+    return TEXT[found.end() : found.end() + end.start() if end else len(TEXT)]
+
+
+def fences(language: str, text: str = TEXT) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
+def example_frames(text: str = TEXT) -> list[tuple[str, str]]:
+    """(arrow, JSON) of each frame."""
+    return [(arrow, body) for arrow, body in re.findall(r"^([→←]) (.*)$", text, re.MULTILINE)]
+
+
+def table(text: str, heading: str) -> list[list[str]]:
+    """The cells of the table whose first column has this heading."""
+    found = re.search(rf"^\| {heading} \|.*\n\|[-| ]+\|\n((?:\|.*\n)*)", text, re.MULTILINE)
+    return [[cell.strip() for cell in row.strip("|").split(" | ")] for row in found[1].splitlines()] if found else []
+
+
+def hex_dump(text: str) -> bytes:
+    (dump,) = fences("hex", text)
+    return bytes.fromhex("".join(re.split(r" {2,}", line)[0] for line in dump.splitlines()))
+
+
+def values(block: str) -> dict[str, bytes]:
+    joined = re.sub(r"\n +", "", block)
+    return {name: bytes.fromhex(text) for name, text in re.findall(r"^(.+?) = *([0-9a-f]+)$", joined, re.MULTILINE)}

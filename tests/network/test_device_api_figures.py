@@ -1,0 +1,188 @@
+"""docs/device-api.md tells the truth about limits, close codes, paths and reasons, and leaves none out."""
+
+from __future__ import annotations
+
+import re
+import types
+from pathlib import Path
+from typing import Any
+
+from starlette.routing import Route, WebSocketRoute
+
+import network.app
+from network import http, routing
+from network.blobs import store
+from network.blobs.routes import SILENCE_SECONDS, TRANSFER_SECONDS, BlobEndpoints
+from network.connections import guest, pace, places, sends, session, websocket
+from network.connections.connections import Connections
+from network.delay import Delay
+from network.devices import blocks, codes, keys, rations
+from network.devices.routes import MAX_BULK_BODY, MAX_CODE_BODY, DeviceEndpoints
+from network.directory import bundles, lookups, refills
+from network.groups import chats, copies, rules
+from network.groups.routes import GroupEndpoints
+from network.operator import OperatorEndpoints
+from network.settings import Allowances, Blobs, Limits, Quotas, Settings
+from tests.network.device_api_page import section, table
+from tidings.e2ee import chains, ratchet, record
+from tidings.runtime import http1
+from tidings.runtime.api_key import NO_KEY
+from tidings.runtime.settings import StrangerSettings
+from tidings.wire import addresses, connection, device, groups, registration, unfinished
+from tidings.wire.groups import MAX_PARTICIPANTS, MAX_SUBJECT
+
+
+def limit(name: str) -> str:
+    rows = {row[0].removesuffix(" ¹"): row[1] for row in table(section("Limits"), "what")}
+    return rows[name]
+
+
+def figures(text: str) -> list[int]:
+    return [int(figure.replace(",", "")) for figure in re.findall(r"\d[\d,]*", text)]
+
+
+def test_the_limits_are_those_of_the_code() -> None:
+    limits, files, quotas, allowed = Limits(), Blobs(directory=Path("blobs")), Quotas(), Allowances()
+    mib = 1024 * 1024
+    default_ttl = Settings.model_fields["message_ttl"].default
+    strangers = StrangerSettings()
+    expected = {
+        "digits of a number": [addresses.MIN_DIGITS, addresses.MAX_DIGITS],
+        "`id`": [sends.MAX_ID],
+        "`body` of an envelope": [sends.MAX_BODY],
+        "`refs` of an envelope": [sends.MAX_REFS, sends.MAX_ID],
+        "a frame, or WebSocket message": [connection.MAX_FRAME, guest.FRAME],
+        "the rest of a frame": [int(unfinished.FRAME_SECONDS), unfinished.MAX_UNFINISHED],
+        "numbers in an `ack`": [device.MAX_ACKED],
+        "sends of a connection that are not answered": [limits.sends],
+        "what does nothing: pings, faults": [int(pace.BURST), int(pace.RATE)],
+        "bytes that a device has not read": [session.UNREAD // mib, guest.UNREAD // 1024],
+        "a device that reads nothing": [int(connection.STALL)],
+        "from connecting to a login": [int(limits.login)],
+        "open connections without a login": [limits.strangers, limits.strangers_each],
+        "connections and logins before one succeeds": [
+            int(places.EACH_RATE),
+            int(places.EACH_BURST),
+            int(places.ALL_RATE),
+            int(places.ALL_BURST),
+        ],
+        "numbers in a `check`": [lookups.MAX_NUMBERS],
+        "numbers in a `fetch`": [bundles.MAX_NUMBERS],
+        "numbers that one device fetches": [allowed.fetch_burst, int(allowed.fetch_rate)],
+        "numbers that one device checks": [allowed.check_burst, int(allowed.check_rate)],
+        "one-time keys of one number for one device": [allowed.one_time, allowed.one_time],
+        "blobs of one device": [files.device_quota // mib],
+        "blobs that one device leaves": [allowed.blob_burst, int(allowed.blob_rate)],
+        "groups that one device makes and changes": [allowed.group_burst, int(allowed.group_rate)],
+        "envelopes of one sender that wait for one recipient": [quotas.share, quotas.share_bytes // mib],
+        "envelopes that wait for one recipient": [quotas.mailbox, quotas.mailbox_bytes // mib],
+        "envelopes from one sender to one recipient or group": [quotas.pair_burst, int(quotas.pair_rate)],
+        "requests in flight on a connection": [limits.requests],
+        "unacknowledged deliveries to a device, or partition": [limits.window, limits.window_bytes // mib],
+        "unacknowledged deliveries on a connection": [limits.session_bytes // mib],
+        "unaccepted envelopes in the network": [limits.undecided, limits.undecided_bytes // mib],
+        "open connections": [limits.connections],
+        "bytes waiting for one reader": [limits.write_buffer // mib],
+        "silence": [int(limits.idle)],
+        "`ttl`": [default_ttl, 30],
+        "repeats recognised": [limits.remembered],
+        "a body over HTTP": [http.MAX_BODY, MAX_BULK_BODY, MAX_CODE_BODY],
+        "of those on which no token or key was right": [strangers.connections, strangers.connections_each],
+        "requests on those": [int(strangers.rate), int(strangers.rate_each)],
+        "the headers of a request over HTTP": [http1.MAX_HEADERS, http1.MAX_HEAD, int(http1.HEAD_TIMEOUT)],
+        "requests on a connection that wait for the one before": [http1.MAX_PIPELINED],
+        "participants of a group": [MAX_PARTICIPANTS],
+        "groups of a number": [rules.MAX_GROUPS],
+        "a group's subject": [MAX_SUBJECT],
+        "a group's icon": [chats.MAX_ICON],
+        "messages to groups that wait for the database": [copies.WAITING],
+        "registrations in a bulk": [registration.MAX_BULK],
+        "one-time pre-keys kept, of each kind": [keys.MAX_KEPT],
+        "blocked numbers": [blocks.MAX_BLOCKED],
+        "a code": [
+            6,
+            codes.VALID_MS // 1000,
+            codes.ATTEMPTS,
+            codes.SPACING_MS // 1000,
+            codes.PER_WINDOW,
+            codes.WINDOW_MS // 1000,
+        ],
+        "codes asked for": [rations.CODES_EACH, rations.SECONDS_EACH, rations.CODES_ALL, rations.SECONDS_ALL],
+        "registrations that prove nothing": [
+            rations.TRIES_EACH,
+            rations.TRY_SECONDS_EACH,
+            rations.TRIES_ALL,
+            rations.TRY_SECONDS_ALL,
+        ],
+        "an HTTP call": [int(http.TIMEOUT), int(TRANSFER_SECONDS), int(SILENCE_SECONDS)],
+        "a blob": [store.MAX_SIZE, store.MAX_SIZE // mib],
+        "all blobs": [files.quota // mib],
+        "blobs that come and go": [limits.transfers],
+        "a blob's life": [files.ttl, 14],
+    }
+    assert {name: figures(limit(name)) for name in expected} == expected
+    assert websocket.MAX_MESSAGE == connection.MAX_FRAME == 4_194_304
+    assert default_ttl == 30 * 86_400
+    told = section("Quotas")
+    assert f"at most {quotas.share:,} envelopes and {quotas.share_bytes // mib} MiB" in told
+    assert f"senders together {quotas.mailbox:,} and {quotas.mailbox_bytes // mib:,} MiB" in told
+    assert f"go {quotas.pair_burst:,} envelopes at once and then {quotas.pair_rate:g} a second" in told
+    assert f"(or {routing.quotas.PATIENCE:g} s after its time)" in told
+    assert (refills.LOW, limits.store_after) == (20, 0.5)
+    assert f"fewer than {refills.LOW} ordinary" in section("`prekeys_low`")
+    assert (chains.MAX_FORWARD_JUMP, chains.MAX_STORED_KEYS, ratchet.MAX_CHAINS) == (25_000, 2_000, 5)
+    assert (ratchet.FULL, ratchet.SHORT) == ((25_000, 2_000), (2_000, 100))
+    assert (record.MAX_ARCHIVED, record.MAX_LENGTH) == (10, 256 * 1024)
+
+
+def test_every_close_code_is_told() -> None:
+    text = section("WebSocket")
+    for reason, code in websocket.CLOSE_CODES.items():
+        assert f"{code} (`{reason}`)" in text
+    assert f"{websocket.POLICY_VIOLATION} (everything else)" in text
+
+
+def test_every_subprotocol_and_every_path_is_told() -> None:
+    assert {row[0].strip("`") for row in table(section("WebSocket"), "subprotocol")} == set(websocket.SUBPROTOCOLS)
+    anything: Any = types.SimpleNamespace()
+    connections = Connections.__new__(Connections)
+    devices = DeviceEndpoints(
+        codes=anything,
+        rations=anything,
+        registrations=anything,
+        keys=anything,
+        blocks=anything,
+        logins=anything,
+        registration_key="",
+    )
+    routes = [
+        devices.routes(),
+        GroupEndpoints(anything, anything, anything).routes(),
+        BlobEndpoints(anything, anything, anything, allowances=anything).routes(),
+        OperatorEndpoints(anything, anything, anything, api_key=NO_KEY).routes(),
+        network.app.operator_routes(connections, anything, anything),
+    ]
+    app = network.app.create(routes, Delay(0, 0))
+    calls = {(method.upper(), path) for path, methods in app.openapi()["paths"].items() for method in methods}
+    for route in [*app.routes, *websocket.make_routes(connections, write_buffer=1).routes]:
+        if isinstance(route, Route | WebSocketRoute):
+            calls.add(("GET", route.path))
+    told = "\n".join(" | ".join(row) for row in table(section("HTTP"), "method and path"))
+    for method, path in calls:
+        assert f"`{method} {path}`" in told if path.startswith("/v1/") else f"{path}`" in told, (method, path)
+    assert set(re.findall(r"(/[^`\s]*)`", told)) == {path for _, path in calls}
+    assert len(calls) > 12
+
+
+def test_every_status_and_reason_over_http_is_told() -> None:
+    told = {(int(row[0]), row[1].strip("`")) for row in table(section("Errors"), "status")}
+    source = "\n".join(path.read_text() for path in Path(network.app.__file__).parent.rglob("*.py"))
+    kinds = {kind.reason: kind.status for kind in errors_of(network.errors.RequestError)}
+    own = set(re.findall(r"reason=\"(\w+)\"", source))
+    own |= {getattr(groups, name) for name in re.findall(r"reason=(?:groups\.)?([A-Z_]+)", source)}
+    assert {reason for _, reason in told} == set(kinds) | own
+    assert {(status, reason) for reason, status in kinds.items()} <= told
+
+
+def errors_of(kind: type[network.errors.RequestError]) -> list[type[network.errors.RequestError]]:
+    return [kind, *(below for child in kind.__subclasses__() for below in errors_of(child))]

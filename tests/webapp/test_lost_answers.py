@@ -1,0 +1,163 @@
+"""Questions to a Coreapp whose answer, or whose connection, was lost: done, not done, or in doubt."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.coreapp.signals import soon
+from tests.webapp.coreapp_links import Link, accept, accept_once, check_contact, cut
+from tests.webapp.fake_coreapp import FakeCoreapp
+from tidings.wire import core
+from webapp.errors import CoreappAway, CoreappRefused, CoreappUnreachable
+from webapp.shard_map import FixedShardMap
+
+
+async def test_a_question_that_was_sent_is_never_sent_again(coreapp: FakeCoreapp, link: Link) -> None:
+    links = await link(FixedShardMap("127.0.0.1", coreapp.port))
+    coreapp.answer(core.AcceptMessage, lambda q: coreapp.drop())
+    with pytest.raises(CoreappAway, match="went away before it answered") as caught:
+        await accept(links)
+    assert caught.value.problems[0].code == 1014
+    await coreapp.until(lambda: coreapp.greetings == 2)
+    assert len(coreapp.asked(core.AcceptMessage)) == 1
+
+
+async def test_a_message_whose_answer_was_lost_is_asked_for_again_under_its_id(
+    coreapp: FakeCoreapp, link: Link
+) -> None:
+    links = await link(FixedShardMap("127.0.0.1", coreapp.port))
+    asked = len(coreapp.asked(core.AcceptMessage))
+
+    def lost_once(question: core.AcceptMessage) -> core.Frame | None:
+        if not question.repeated:
+            return coreapp.drop()
+        return core.Accepted(n=question.n, id=question.id, wa_id=question.to)
+
+    coreapp.answer(core.AcceptMessage, lost_once)
+    assert (await accept_once(links)).id == "gBEG-of-the-webapp"
+    first, again = coreapp.asked(core.AcceptMessage)[asked:]
+    assert (first.id, first.repeated, again.id, again.repeated) == (again.id, False, first.id, True)
+
+
+async def test_a_message_whose_answer_was_lost_and_whom_nobody_can_ask_again_is_in_doubt(
+    coreapp: FakeCoreapp, link: Link
+) -> None:
+    links = await link(FixedShardMap("127.0.0.1", coreapp.port), patience=0.5)
+
+    def gone(question: core.AcceptMessage) -> None:
+        coreapp.take_no_more()
+        coreapp.drop()
+
+    coreapp.answer(core.AcceptMessage, gone)
+    with pytest.raises(CoreappAway, match="went away before it answered") as caught:
+        await accept_once(links)
+    assert (type(caught.value), caught.value.problems[0].code) == (CoreappAway, 1014)
+
+
+async def test_a_read_whose_answer_was_lost_is_never_in_doubt(coreapp: FakeCoreapp, link: Link) -> None:
+    links = await link(FixedShardMap("127.0.0.1", coreapp.port), patience=0.5)
+    answers = iter((False, True))
+
+    def lost_once(question: core.CheckContacts) -> core.Frame | None:
+        return core.Contacts(n=question.n, contacts=[]) if next(answers) else coreapp.drop()
+
+    coreapp.answer(core.CheckContacts, lost_once)
+    assert (await check_contact(links)).contacts == []
+
+    def gone(question: core.CheckContacts) -> None:
+        coreapp.take_no_more()
+        coreapp.drop()
+
+    coreapp.answer(core.CheckContacts, gone)
+    with pytest.raises(CoreappUnreachable) as caught:
+        await check_contact(links)
+    assert (caught.value.problems[0].code, caught.value.retry_after) == (1011, 1)
+
+
+async def test_what_a_coreapp_says_of_a_message_asked_for_again_settles_it_unless_it_does_not_know(
+    coreapp: FakeCoreapp, link: Link
+) -> None:
+    links = await link(FixedShardMap("127.0.0.1", coreapp.port), patience=0.6)
+
+    def answering(code: int, unknown: bool) -> None:
+        def answer(question: core.AcceptMessage) -> core.Frame | None:
+            if not question.repeated:
+                return coreapp.drop()
+            return core.Refused(n=question.n, code=code, details="no", retry_after=1, unknown=unknown)
+
+        coreapp.answer(core.AcceptMessage, answer)
+
+    answering(1016, unknown=False)
+    with pytest.raises(CoreappRefused, match="1016 no"):
+        await accept_once(links)
+    for temporary in (1011, 1014, 1018):
+        answering(temporary, unknown=True)
+        with pytest.raises(CoreappAway) as caught:
+            await accept_once(links)
+        assert (type(caught.value), caught.value.problems[0].code) == (CoreappAway, 1014)
+
+
+async def test_a_coreapp_that_does_not_know_whether_it_wrote_a_message_is_asked_again(
+    coreapp: FakeCoreapp, link: Link
+) -> None:
+    links = await link(FixedShardMap("127.0.0.1", coreapp.port))
+
+    def broke_off(question: core.AcceptMessage) -> core.Frame:
+        if not question.repeated:
+            return core.Refused(n=question.n, code=1014, details="the database broke off", unknown=True)
+        return core.Accepted(n=question.n, id=question.id, wa_id=question.to)
+
+    coreapp.answer(core.AcceptMessage, broke_off)
+    assert (await accept_once(links)).id == "gBEG-of-the-webapp"
+    # One that cannot be recognised is not.
+    with pytest.raises(CoreappRefused, match="1014 the database broke off"):
+        await accept(links)
+
+
+async def test_a_question_over_which_coreapps_break_is_not_asked_for_ever(coreapp: FakeCoreapp, link: Link) -> None:
+    links = await link(FixedShardMap("127.0.0.1", coreapp.port), patience=30)
+    coreapp.answer(core.AcceptMessage, lambda q: coreapp.drop())
+    async with asyncio.timeout(10):
+        with pytest.raises(CoreappAway):
+            await accept_once(links)
+    assert len(coreapp.asked(core.AcceptMessage)) == 3
+
+
+async def test_a_question_whose_connection_is_lost_before_it_is_written_goes_to_the_next_one(
+    coreapp: FakeCoreapp, link: Link
+) -> None:
+    links = await link(FixedShardMap("127.0.0.1", coreapp.port))
+    await accept(links)
+    asking = [asyncio.create_task(accept(links)) for _ in range(3)]
+    # They have put their questions into the connection's buffer, which is written at the end of the turn.
+    cut(links)
+    assert len(await asyncio.gather(*asking)) == 3
+    assert len(coreapp.asked(core.AcceptMessage)) == 4
+
+
+async def test_without_a_coreapp_to_go_to_a_question_that_was_not_written_says_that_nothing_was_done(
+    coreapp: FakeCoreapp, link: Link
+) -> None:
+    links = await link(FixedShardMap("127.0.0.1", coreapp.port), patience=0.3)
+    await accept(links)
+    asking = asyncio.create_task(accept(links))
+    cut(links)
+    coreapp.take_no_more()
+    with pytest.raises(CoreappUnreachable) as caught:
+        await asking
+    assert (caught.value.problems[0].code, caught.value.retry_after) == (1011, 1)
+    assert len(coreapp.asked(core.AcceptMessage)) == 1
+
+
+async def test_a_message_in_doubt_stays_so_when_too_many_wait_to_ask_again(coreapp: FakeCoreapp, link: Link) -> None:
+    links = await link(FixedShardMap("127.0.0.1", coreapp.port), max_waiting=0)
+    await soon(lambda: any(peer.is_ready for peer in links._peers.values()))
+    coreapp.answer(
+        core.AcceptMessage,
+        lambda question: core.Refused(n=question.n, code=1014, details="the database broke off", unknown=True),
+    )
+    with pytest.raises(CoreappAway) as caught:
+        await accept_once(links)
+    assert (type(caught.value), caught.value.problems[0].code) == (CoreappAway, 1014)

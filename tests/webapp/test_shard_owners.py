@@ -1,0 +1,135 @@
+"""The link to the Coreapps follows the map of the shards: each question goes to its owner."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.webapp.coreapp_links import Link, ScriptedMap, accept, accept_once, of_shard, owner
+from tests.webapp.fake_coreapp import FakeCoreapp
+from tidings.storage.business import shards
+from tidings.storage.database import Database
+from tidings.wire import core
+from webapp import coreapp_link
+from webapp.errors import CoreappAway, CoreappRefused
+from webapp.shard_map import DatabaseShardMap, FixedShardMap
+
+
+async def test_a_message_that_has_waited_for_an_owner_has_the_rest_of_its_time_for_the_answer(
+    coreapp: FakeCoreapp, link: Link, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coreapp_link, "LONG_WAIT", 0.0)
+    monkeypatch.setattr(coreapp_link, "LEAST_TIMEOUT", 0.1)
+    links = await link(FixedShardMap("127.0.0.1", coreapp.port), patience=0.5, timeout=60.0, stall=60.0)
+    coreapp.answer(core.AcceptMessage, lambda question: None)
+    async with asyncio.timeout(10):
+        with pytest.raises(CoreappAway, match="timed out"):
+            await accept_once(links)
+
+
+async def test_each_recipient_goes_to_the_owner_of_its_shard(link: Link) -> None:
+    coreapps = [await FakeCoreapp().start() for _ in range(2)]
+    links = await link(ScriptedMap(*(owner(coreapp, shard) for shard, coreapp in enumerate(coreapps))))
+    for shard in range(2):
+        await accept(links, of_shard(shard, 2))
+    await links.ask_first(lambda n: core.CheckContacts(n=n, account="1", inputs=["1"]), core.Contacts)
+    assert [len(coreapp.asked(core.AcceptMessage)) for coreapp in coreapps] == [1, 1]
+    assert [len(coreapp.asked(core.CheckContacts)) for coreapp in coreapps] == [1, 0]
+    for coreapp in coreapps:
+        await coreapp.stop()
+
+
+async def test_questions_follow_a_shard_to_its_new_owner(link: Link) -> None:
+    old, new = await FakeCoreapp().start(), await FakeCoreapp().start()
+    shard_map = ScriptedMap(owner(old))
+    links = await link(shard_map)
+    await accept(links)
+    shard_map.now = [owner(new, epoch=2)]
+    await links.run_once()
+    await accept(links)
+    assert [len(each.asked(core.AcceptMessage)) for each in (old, new)] == [1, 1]
+    await old.stop()
+    await new.stop()
+
+
+async def test_an_answer_of_the_old_owner_still_counts_after_the_shard_moved(link: Link) -> None:
+    old, new = await FakeCoreapp().start(), await FakeCoreapp().start()
+    shard_map = ScriptedMap(owner(old))
+    links = await link(shard_map)
+    held: list[core.AcceptMessage] = []
+    old.answer(core.AcceptMessage, lambda q: held.append(q))
+    asking = asyncio.create_task(accept(links))
+    await old.until(lambda: bool(held))
+    shard_map.now = [owner(new, epoch=2)]
+    await links.run_once()
+    for connection in old.connections:
+        connection.send(core.Accepted(n=held[0].n, id="late", wa_id=held[0].to))
+    assert (await asking).id == "late"
+    await old.stop()
+    await new.stop()
+
+
+async def test_who_is_not_the_owner_any_more_says_so_and_the_new_one_is_asked(link: Link) -> None:
+    old, new = await FakeCoreapp().start(), await FakeCoreapp().start()
+    shard_map = ScriptedMap(owner(old))
+    links = await link(shard_map)
+
+    def moved(question: core.AcceptMessage) -> core.Frame:
+        shard_map.now = [owner(new, epoch=2)]
+        return core.Refused(n=question.n, code=1018, details="not the owner")
+
+    old.answer(core.AcceptMessage, moved)
+    assert (await accept(links)).wa_id == "15550110001"
+    assert len(new.asked(core.AcceptMessage)) == 1
+    await old.stop()
+    await new.stop()
+
+
+async def test_a_coreapp_that_does_not_own_its_shard_yet_is_asked_again(coreapp: FakeCoreapp, link: Link) -> None:
+    links = await link(FixedShardMap("127.0.0.1", coreapp.port))
+    refused = 0
+
+    def not_yet(question: core.AcceptMessage) -> core.Frame:
+        nonlocal refused
+        refused += 1
+        if refused <= 2:
+            return core.Refused(n=question.n, code=1018, details="not the owner", retry_after=1)
+        return core.Accepted(n=question.n, id="x", wa_id=question.to)
+
+    coreapp.answer(core.AcceptMessage, not_yet)
+    assert (await accept(links)).id == "x"
+
+
+async def test_a_coreapp_that_never_owns_its_shard_is_a_refusal_in_the_end(coreapp: FakeCoreapp, link: Link) -> None:
+    links = await link(FixedShardMap("127.0.0.1", coreapp.port), patience=0.4)
+    coreapp.refuse(core.AcceptMessage, 1018, "not the owner", retry_after=1)
+    with pytest.raises(CoreappRefused, match="1018 not the owner"):
+        await accept(links)
+
+
+async def test_a_map_that_cannot_be_read_keeps_what_is_known(coreapp: FakeCoreapp, link: Link) -> None:
+    shard_map = ScriptedMap(owner(coreapp))
+    links = await link(shard_map)
+    await accept(links)
+    shard_map.now = ConnectionError("no database")
+    await links.run_once()
+    await accept(links)
+
+
+async def test_the_map_of_the_database_is_followed(coreapp: FakeCoreapp, database: Database, link: Link) -> None:
+    links = await link(DatabaseShardMap(database), patience=10)
+    async with database.transaction() as connection:
+        await shards.create_shards(connection, 1)
+        assert await shards.claim(connection, 0, owner="node", address=coreapp.address, silence=30)
+    await links.run_once()
+    assert (await accept(links)).wa_id == "15550110001"
+
+
+async def test_asking_all_waits_for_nobody_who_is_away(coreapp: FakeCoreapp, link: Link) -> None:
+    gone = await FakeCoreapp().start()
+    await gone.stop()
+    links = await link(ScriptedMap(owner(coreapp), owner(gone, 1), owner(None, 2)))
+    await accept(links, of_shard(0, 3))
+    answers = await links.ask_all(lambda n: core.GetHealth(n=n), core.Health, timeout=5)
+    assert sorted(type(answer).__name__ for answer in answers) == ["CoreappUnreachable", "CoreappUnreachable", "Health"]
