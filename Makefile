@@ -18,7 +18,7 @@ SHARDS := tests/system/test_shards.py tests/system/test_traces.py tests/coreapp/
 AWAY   := tests/storage/test_failover.py
 
 # What `make bench-all` measures, in this order.
-BENCHMARKS := system shards
+BENCHMARKS := system seed000 seed001 overload drift memory shards
 
 help:  ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -83,6 +83,8 @@ bench-all: $(BENCHMARKS:%=bench-%)  ## measure everything, one after the other; 
 
 bench: bench-system  ## measure the whole system; `make bench-NAME ARGS=--quick`: benchmarks/README.md has the names
 
+bench-seed000: build/bench/.installed
+
 bench-%: services
 	@exec $(BIN)/python -m benchmarks.$* $(ARGS)
 
@@ -97,9 +99,10 @@ lock: $(VENV)/.dev  ## pin the dependencies of pyproject.toml (UPGRADE=1 takes n
 	@echo 'setuptools>=80' | $(LOCK) pyproject.toml - --extra dev --constraint requirements.lock \
 		--output-file requirements-dev.lock >/dev/null
 	@$(LOCK) --group pyproject.toml:deploy --output-file requirements-deploy.lock >/dev/null
+	@$(LOCK) --group pyproject.toml:bench --output-file requirements-bench.lock >/dev/null
 	@echo 'setuptools>=80' | $(LOCK) pyproject.toml - --extra dev --extra templates --constraint requirements-dev.lock \
 		--output-file requirements-templates.lock >/dev/null
-	@echo "wrote requirements.lock and those of dev, deploy and templates"
+	@echo "wrote requirements.lock and those of dev, deploy, bench and templates"
 
 clean:  ## remove the environment and every cache; the data directory stays
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .cache
@@ -120,8 +123,16 @@ $(VENV)/.dev: pyproject.toml requirements.lock requirements-dev.lock | $(VENV)/b
 
 # Programs for `make test-deploy`, apart from what is ours.
 build/deploy/.installed: requirements-deploy.lock
+	@mkdir -p build
 	@.ci/make-venv build/deploy
 	@build/deploy/bin/python -m pip --disable-pip-version-check install --quiet --require-hashes -r requirements-deploy.lock
+	@touch $@
+
+# Locust, apart from what is ours.
+build/bench/.installed: requirements-bench.lock
+	@mkdir -p build
+	@.ci/make-venv build/bench
+	@build/bench/bin/python -m pip --disable-pip-version-check install --quiet --require-hashes -r requirements-bench.lock
 	@touch $@
 
 # Much that only the tests of templates need; the rest is as in the lock of the others.

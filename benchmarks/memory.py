@@ -1,164 +1,130 @@
-"""`python -m benchmarks.memory`: how much memory each process holds with 100,000 callbacks pending and 1,000 robots.
+"""Memory with a full callback queue: `python -m benchmarks.memory [--quick] [--no-url]`.
 
-The webhook refuses everything (or is not set, with `--no-url`) until the callback queue is full; every process must
-then be, and ever have been, below 300 MB. At last the webhook takes everything, and the books must balance.
+The webhook refuses everything (or is not set, with `--no-url`) until 100,000 callbacks wait; every process must then
+be, and ever have been, below 300 MB. At last the webhook takes everything, and the books must balance.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
-import datetime
-import sys
-import tempfile
-import time
-from pathlib import Path
+import functools
+import itertools
 
 import psutil
-import uvloop
 
-from benchmarks.rig import contents, machine, stage
-from benchmarks.rig.report import RESULTS
-from harness import client, ledger, measure
-from harness.client import Business, Sent
-from harness.installation import Installation, keep_logs
-from harness.mariadb import MariaDB
-from harness.processes import usage
-from harness.sink import Record
-from harness.sink_process import SinkProcess
+from benchmarks import calibrations
+from benchmarks.rig import contents, messages, report, session, stage
+from benchmarks.rig.run import Failed, Run
+from benchmarks.rig.session import Benchmark, Session, Variant
+from benchmarks.rig.stage import Scene, Stage
+from harness import client, measure
+from harness.client import Load
 
 LIMIT_MB = 300
-ROBOTS = 1000
-CLIENTS = 32
-ENVIRONMENT = {**stage.ENVIRONMENT, "TIDINGS_ROBOTS_PER_KIND": str(ROBOTS)}
-DRAIN_SECONDS = 900.0
-# A message has three callbacks; those of the messages in flight come on top.
-PER_MESSAGE = 3
+ROBOTS, CLIENTS = 1000, 32
+CALLBACKS, QUICK = 100_000, 3_000
+FILL_SECONDS = 900.0
+HOW = f"""\
+Taken by `make bench-memory` (`python -m benchmarks.memory`): {ROBOTS:,} recipients, {CLIENTS} clients that send until
+so many callbacks wait, since the webhook answers 503 to each or there is none. The figures of the first table are of
+the whole, with the time in which the webhook then takes everything."""
 
 
-def pending(installation: Installation) -> int:
+def pending(scene: Scene) -> int:
     """Callbacks that wait now."""
-    return int(measure.metric(installation.metrics()["coreapp"], "callback_queue_size"))
+    return int(measure.metric(scene.installation.metrics()["coreapp"], "callback_queue_size"))
 
 
-async def fill(installation: Installation, business: Business, callbacks: int) -> list[Sent]:
+async def fill(scene: Scene, load: Load, callbacks: int) -> None:
     """Send until so many callbacks wait, or the gate closes because of them."""
-    sent: list[Sent] = []
     full = asyncio.Event()
+    numbers, positions = stage.recipients(ROBOTS, ROBOTS), itertools.count()
 
     async def watch() -> None:
         while not full.is_set():
-            waiting = await asyncio.to_thread(pending, installation)
-            print(f"  {len(sent)} messages sent, {waiting} callbacks wait", flush=True)
-            if waiting >= callbacks:
+            if await asyncio.to_thread(pending, scene) >= callbacks:
                 full.set()
-            await asyncio.sleep(5)
+            await asyncio.sleep(1)
 
-    async def one_client(number: int) -> None:
-        connection = await business.connect()
-        position = number
+    async def one_client() -> None:
+        connection = await scene.business.connect()
         while not full.is_set():
-            recipient = f"{stage.PREFIX}{position % ROBOTS:04d}"
-            one = await business.post(connection, contents.text(recipient, f"Message {position}: "))
-            position += CLIENTS
-            sent.append(one)
-            if one.request.status == 503:
+            position = next(positions)
+            message = contents.text(numbers[position % ROBOTS], f"Message {position}: ")
+            sent = await scene.business.post(connection, message)
+            load.sent.append(sent)
+            if sent.request.status == 503:
                 # The gate is closed; callbacks of what is in flight still come in.
                 await asyncio.sleep(0.5)
-            elif not one.request.accepted:
-                raise client.Unexpected(f"message: status {one.request.status}")
+            elif not sent.request.accepted:
+                raise client.Unexpected(f"message: status {sent.request.status}")
         connection.close()
 
-    async with asyncio.timeout(DRAIN_SECONDS), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(FILL_SECONDS), asyncio.TaskGroup() as group:
         group.create_task(watch())
-        for number in range(CLIENTS):
-            group.create_task(one_client(number))
-    return sent
+        for _ in range(CLIENTS):
+            group.create_task(one_client())
 
 
-def weigh(installation: Installation) -> list[tuple[str, float, float]]:
-    """Name, megabytes now, megabytes at most, of each of our processes and of the database server."""
-    return [
-        (name, psutil.Process(pid).memory_info().rss / 1e6, usage(pid).peak_rss / 1e6)
-        for name, pid in installation.pids().items()
-    ]
+async def _let_through(scene: Scene) -> None:
+    await scene.sink.answer_with(200)
+    await scene.business.set_webhook(scene.sink.url)
 
 
-async def drain(sink: SinkProcess, installation: Installation, sent: list[Sent]) -> ledger.Verdict:
-    """Let everything through and balance the books."""
-    accepted = {one.request.message_id for one in sent if one.request.accepted}
-    records: list[Record] = []
-    deadline = time.monotonic() + DRAIN_SECONDS
-    while not accepted <= measure.completion_times(records).keys() and time.monotonic() < deadline:
-        await asyncio.sleep(2)
-        records += [record for record in await sink.take() if record.answered == 200]
-    statuses = [ledger.Status(r.event_id, r.message_id, r.status) for r in records]
-    return ledger.reconcile([one.request for one in sent], installation.list_shown(), statuses)
+async def measure_one(prepared: Stage, callbacks: int, *, with_url: bool) -> Run:
+    """Raises `Failed` when a process was too big, and others."""
+    weights: dict[str, float] = {}
+    waiting = 0
+    async with prepared.performance("memory") as scene:
+        await scene.sink.answer_with(503)
+        await scene.business.check_contacts(stage.recipients(ROBOTS, ROBOTS))
+        if not with_url:
+            await scene.business.must("PATCH", "/v1/settings/application", {"webhooks": {"url": ""}})
+        async with messages.measured(scene, drain=functools.partial(_let_through, scene)) as found:
+            await fill(scene, found.load, callbacks)
+            waiting = await asyncio.to_thread(pending, scene)
+            weights = {
+                name: round(psutil.Process(pid).memory_info().rss / 1e6, 1)
+                for name, pid in scene.installation.pids().items()
+            }
+    heavy = {
+        name: f"{size / 1e6:.0f} MB"
+        for name, size in found.samples.peak_rss.items()
+        if name not in ("mariadbd", "load", "sink") and size >= LIMIT_MB * 1e6
+    }
+    if heavy:
+        raise Failed(f"with {waiting} callbacks waiting these were over {LIMIT_MB} MB: {heavy}")
+    title = f"{waiting:,} callbacks wait, webhook {'refuses' if with_url else 'not set'}"
+    return found.run("memory", title, details={"waiting": waiting, "rss_mb": weights})
 
 
-async def run(options: argparse.Namespace) -> int:
-    """The exit status."""
-    with contextlib.ExitStack() as stack:
-        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tidings-memory-")))
-        mariadb = MariaDB(flush_log=1, buffer_pool_mb=128)
-        stack.callback(mariadb.remove)
-        await asyncio.to_thread(mariadb.start)
-        async with (
-            Installation(directory, mariadb, ENVIRONMENT) as installation,
-            SinkProcess(directory, installation.webhook_secret) as sink,
-        ):
-            await installation.start()
-            business = await installation.business()
-            await sink.answer_with(503)
-            if not options.no_url:
-                await business.set_webhook(sink.url)
-            else:
-                await business.must("PATCH", "/v1/settings/application", {"sent_status": True})
-            await business.check_contacts(stage.recipients(ROBOTS, ROBOTS))
-            sent = await fill(installation, business, options.callbacks)
-            waiting = await asyncio.to_thread(pending, installation)
-            weights = await asyncio.to_thread(weigh, installation)
-            print("draining ...", flush=True)
-            await sink.answer_with(200)
-            await business.set_webhook(sink.url)
-            verdict = await drain(sink, installation, sent)
-            versions = await asyncio.to_thread(machine.describe, mariadb)
-            if options.keep_logs:
-                installation.keep_metrics()
-                keep_logs(directory, Path(options.keep_logs))
-    heavy = [name for name, now, peak in weights if name != "mariadbd" and max(now, peak) >= LIMIT_MB]
-    webhook = "not set" if options.no_url else "refusing everything with 503"
-    lines = [
-        f"{waiting} callbacks pending, webhook {webhook}, {ROBOTS} robots; limit {LIMIT_MB} MB for each process",
-        "",
-        "| process | MB now | MB at most |",
-        "|---|--:|--:|",
-        *(f"| {name} | {now:.0f} | {peak:.0f} |" for name, now, peak in weights),
-        "",
-        f"Too much: {', '.join(heavy)}" if heavy else "Every process is below the limit.",
-        verdict.describe() or "After that the webhook took everything and the books balance.",
-    ]
-    print("\n".join(lines), flush=True)
-    if options.callbacks >= 100_000:
-        date = datetime.date.today().isoformat()
-        where = ", ".join(f"{name} {value}" for name, value in versions.items())
-        suffix = "memory-no-url" if options.no_url else "memory"
-        text = f"# Memory, {date}\n\nTaken by `python -m benchmarks.memory`. Machine: {where}.\n\n"
-        (RESULTS / f"{date}-{suffix}.md").write_text(text + "\n".join(lines) + "\n")
-    return 1 if heavy or verdict.faults() else 0
+async def measure_all(current: Session) -> None:
+    options = current.options
+    callbacks = options.callbacks or (QUICK if options.quick else CALLBACKS)
+    async with stage.prepared(current, robots=ROBOTS) as prepared:
+        measured = functools.partial(measure_one, prepared, callbacks, with_url=not options.no_url)
+        run = await current.once(Variant("memory", f"{callbacks:,} callbacks that wait", measured))
+    if run is not None:
+        now, most = run.details["rss_mb"], run.samples.peak_rss
+        rows = [[name, f"{size:.0f}", f"{most[name] / 1e6:.0f}"] for name, size in now.items()]
+        table = report.table([f"{run.details['waiting']:,} callbacks wait", "MB then", "MB at most"], rows)
+        current.report.notes += ["\n".join(table), f"Every process of ours stayed below {LIMIT_MB} MB."]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--callbacks", type=int, default=100_000, help="that are to wait (%(default)s)")
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--callbacks", type=int, help=f"that are to wait (default {CALLBACKS:,})")
     parser.add_argument("--no-url", action="store_true", help="set no webhook instead of one that refuses")
-    parser.add_argument("--keep-logs", metavar="FOLDER", help="copy the logs of the processes there")
-    options = parser.parse_args()
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        status = runner.run(run(options))
-    sys.exit(status)
 
+
+BENCHMARK = Benchmark(
+    name="memory",
+    title="Memory with a full callback queue",
+    how=HOW,
+    measure=measure_all,
+    calibrations=calibrations.COMMON,
+    add_options=add_options,
+)
 
 if __name__ == "__main__":
-    main()
+    session.main(BENCHMARK, __doc__)

@@ -215,11 +215,19 @@ BUSY, PATIENCE = (429, 503), 0.1
 @dataclasses.dataclass(slots=True)
 class Load:
     """What a run of load did. contacts_took: seconds of each contacts call that was answered; refused: how often each
-    status made a client try again, which is none of `sent`."""
+    status made a client try again, which is none of `sent`. written, received: bytes of HTTP."""
 
     sent: list[Sent]
     contacts_took: list[float]
     refused: collections.Counter[int] = dataclasses.field(default_factory=collections.Counter)
+    written: int = 0
+    received: int = 0
+
+    def ended(self, connection: Connection) -> None:
+        """Close a connection, and count what went over it."""
+        connection.close()
+        self.written += connection.written
+        self.received += connection.received
 
 
 async def closed_loop(
@@ -254,7 +262,7 @@ async def closed_loop(
                 if not sent.request.accepted:
                     raise Unexpected(f"message to {message.number}: status {sent.request.status}")
         finally:
-            connection.close()
+            load.ended(connection)
 
     async with asyncio.TaskGroup() as group:
         for _ in range(clients):
@@ -285,12 +293,13 @@ async def open_loop(
     *,
     limit: int = 2000,
     progress: Callable[[int], None] = lambda count: None,
+    load: Load | None = None,
 ) -> Load:
     """Send `work` at `rate` messages a second, whatever becomes of the ones before; nothing is sent again.
 
-    limit: requests in flight; beyond it the sender falls behind and catches up later.
+    limit: requests in flight; beyond it the sender falls behind and catches up later. load: as for `closed_loop`.
     """
-    load = Load([], [])
+    load = Load([], []) if load is None else load
     idle: list[Connection] = []
     slots = asyncio.Semaphore(limit)
 

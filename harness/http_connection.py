@@ -15,13 +15,18 @@ class NoAnswer(Exception):
 
 
 class Connection(asyncio.Protocol):
-    """One kept-alive connection, one request at a time. A broken one stays broken."""
+    """One kept-alive connection, one request at a time. A broken one stays broken.
+
+    written, received: bytes so far.
+    """
 
     def __init__(self) -> None:
         self._parser = httptools.HttpResponseParser(self)
         self._body = b""
         self._answer: asyncio.Future[tuple[int, bytes]] | None = None
         self.usable = False
+        self.written = 0
+        self.received = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports are of no class of asyncio's.
@@ -29,6 +34,7 @@ class Connection(asyncio.Protocol):
         self.usable = True
 
     def data_received(self, data: bytes) -> None:
+        self.received += len(data)
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
@@ -55,6 +61,7 @@ class Connection(asyncio.Protocol):
         self._answer = answer = loop.create_future()
         timer = loop.call_later(timeout, self._fail, f"silent for {timeout:.0f} s")
         self._transport.write(request)
+        self.written += len(request)
         try:
             found: tuple[int, bytes] = await answer
             return found

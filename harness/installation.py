@@ -173,12 +173,18 @@ class Installation:
         for name, text in self.metrics().items():
             (self.directory / f"metrics-{name}.txt").write_text(text)
 
-    def list_shown(self) -> list[ledger.Shown]:
-        """What the robots have shown."""
+    def shown_bytes(self) -> int:
+        """The size of the record of what the robots have shown: where what they show from now on begins."""
+        return self.robots_log.stat().st_size if self.robots_log.exists() else 0
+
+    def list_shown(self, since: int = 0) -> list[ledger.Shown]:
+        """What the robots have shown. since: as `shown_bytes` said earlier."""
         if not self.robots_log.exists():
             return []
         decode = msgspec.json.Decoder(_Line).decode
-        whole, _, _ = self.robots_log.read_bytes().rpartition(b"\n")  # the last line may just be written
+        with self.robots_log.open("rb") as record:
+            record.seek(since)
+            whole, _, _ = record.read().rpartition(b"\n")  # the last line may just be written
         lines = [decode(line) for line in whole.splitlines()]
         return [ledger.Shown(line.number, line.id, line.attempt, line.sha256) for line in lines]
 

@@ -12,6 +12,8 @@ from handset import reading
 from harness import ledger
 from harness.client import FILE_ID, Business, Message, text_message
 
+# Bytes of an ordinary text.
+TEXT = 100
 # Characters of the longest text; more goes as a document.
 MOST_TEXT = 4096
 # Characters of the body of a template when it is filled.
@@ -55,7 +57,7 @@ async def create_templates(business: Business) -> None:
         await business.must("POST", "/v1/configs/templates", definition)
 
 
-def text(number: str, words: str, size: int = 100) -> Message:
+def text(number: str, words: str, size: int = TEXT) -> Message:
     """A text of `size` bytes that begins with these words, which no other message has."""
     return text_message(number, words.ljust(size, "."))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
+import dataclasses
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -19,6 +19,8 @@ from harness.client import Load, Message
 from harness.sink import Counts, Record
 
 WARM_UP_ROUNDS = 2
+# Seconds without a callback after which none is expected any more for requests that had no answer.
+SETTLED = 3.0
 # Messages a second below which a run is given up.
 SLOWEST = 10.0
 # The operations of the Coreapp with the network, by what its metrics call them.
@@ -44,6 +46,14 @@ async def wait_complete(scene: Scene, messages: int, *, seconds: float | None = 
         raise Failed(f"of {messages} messages only these were completed: {await scene.sink.counts()}") from None
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Marks:
+    """Where a run begins: bytes of what the robots have shown, and of their log."""
+
+    shown: int
+    log: int
+
+
 class Measured:
     """What a run of messages came to: filled in by `measured`.
 
@@ -67,11 +77,18 @@ class Measured:
     def finish(self, samples: Samples) -> None:
         self._samples = samples
 
-    def run(self, name: str, title: str, **more: Any) -> Run:
+    def run(
+        self,
+        name: str,
+        title: str,
+        *,
+        parameters: Mapping[str, Any] | None = None,
+        details: Mapping[str, Any] | None = None,
+    ) -> Run:
         """The figures: a message is done when the last of its three callbacks was answered."""
         done = measure.completion_times(self.records)
         rates = measure.rates(self.started, self.records)
-        details = {
+        more = {
             "steady_rate": round(rates.steady, 1),
             "api_rate": round(len(self.load.sent) / self.sent_in, 1),
             "repeated_callbacks": self.verdict.repeats if self.verdict else 0,
@@ -88,8 +105,8 @@ class Measured:
             latencies=latencies(self.load, done, self.samples),
             throughput=summary.per_second(done.values(), self.started),
             samples=self.samples,
-            parameters=more.pop("parameters", {}),
-            details={**details, **more.pop("details", {})},
+            parameters=parameters or {},
+            details={**more, **(details or {})},
         )
 
 
@@ -102,7 +119,8 @@ async def measured(
     planned: how many messages there will be, for what is said meanwhile. drain: called when everything is sent.
     Raises `Failed` when the books do not balance.
     """
-    shown_before = len(scene.installation.list_shown())
+    installation = scene.installation
+    before = Marks(installation.shown_bytes(), installation.processes["robots"].log_path.stat().st_size)
     await scene.sink.take()
     found = Measured()
 
@@ -114,40 +132,52 @@ async def measured(
     async with scene.sampler() as sampler, progress.shown(far):
         found.started = time.time()
         yield found
-        found.sent_in = time.time() - found.started
+        found.sent_in = max((s.started + s.took for s in found.load.sent), default=time.time()) - found.started
         if drain is not None:
             await drain()
-        accepted = sum(sent.request.accepted for sent in found.load.sent)
-        await wait_complete(scene, accepted)
+        await _wait_all(scene, found.load)
     counts = await scene.sink.counts()
     found.records = await scene.sink.take()
-    found.verdict = _reconcile(scene, found, shown_before, counts)
+    found.verdict = await asyncio.to_thread(_reconcile, scene, found, before, counts)
     found.finish(sampler.samples)
 
 
-def _reconcile(scene: Scene, found: Measured, shown_before: int, counts: Counts) -> ledger.Verdict:
+async def _wait_all(scene: Scene, load: Load) -> None:
+    """Until every callback has come, of those messages too of which nobody knows whether they were accepted."""
+    counts = await wait_complete(scene, sum(sent.request.accepted for sent in load.sent))
+    while any(sent.request.status is None or sent.request.in_doubt for sent in load.sent):
+        await asyncio.sleep(SETTLED)
+        later = await scene.sink.counts()
+        if later.statuses == counts.statuses:
+            return
+        counts = later
+
+
+def _reconcile(scene: Scene, found: Measured, before: Marks, counts: Counts) -> ledger.Verdict:
     """Raises `Failed`."""
-    shown = scene.installation.list_shown()[shown_before:]
-    statuses = [ledger.Status(r.event_id, r.message_id, r.status) for r in found.records if r.status != "inbound"]
+    shown = scene.installation.list_shown(before.shown)
+    statuses = [
+        ledger.Status(record.event_id, record.message_id, record.status)
+        for record in found.records
+        if record.status != "inbound" and record.answered == 200
+    ]
     verdict = ledger.reconcile([sent.request for sent in found.load.sent], shown, statuses)
     if verdict.faults():
         raise Failed(verdict.describe())
     if counts.bad_signatures or counts.unreadable:
         raise Failed(f"callbacks with a wrong signature or an unreadable body: {counts}")
-    bad = unopened_files(scene)
+    bad = unopened_files(scene, before.log)
     if bad:
         raise Failed(f"files that recipients could not open: {bad[:3]}")
     return verdict
 
 
-def unopened_files(scene: Scene) -> list[str]:
-    """What robots say of files that they could not fetch, verify and open."""
-    bad = []
-    with scene.installation.processes["robots"].log_path.open(encoding="utf-8", errors="replace") as lines:
-        for line in lines:
-            if '"file.checked"' in line and json.loads(line).get("result") != "opened":
-                bad.append(line.strip())
-    return bad
+def unopened_files(scene: Scene, since: int) -> list[str]:
+    """What robots say of files that they could not fetch, verify and open, from this byte of their log on."""
+    with scene.installation.processes["robots"].log_path.open("rb") as lines:
+        lines.seek(since)
+        checked = [line.decode(errors="replace") for line in lines if b"file.checked" in line]
+    return [line.strip() for line in checked if "opened" not in line]
 
 
 def latencies(load: Load, done: Mapping[str, float], samples: Samples) -> dict[str, Summary]:

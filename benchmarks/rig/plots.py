@@ -62,3 +62,19 @@ def _queues(axes: Axes, run: Run, style: Mapping[str, Any]) -> None:
     points = run.samples.points
     axes.plot([point.at for point in points], [point.queues.get(name, 0.0) for point in points], **style)
     axes.annotate(name, (points[-1].at, points[-1].queues.get(name, 0.0)), fontsize="x-small")
+
+
+def draw_lines(
+    lines: Mapping[str, Sequence[tuple[float, float, float]]], across: str, up: tuple[str, str], path: Path
+) -> None:
+    """Two plots side by side of points (x, y of the left, y of the right), a line for each name."""
+    figure, both = pyplot.subplots(1, 2, figsize=(14, 5))
+    for place, (axes, label) in enumerate(zip(both, up, strict=True), 1):
+        for name, points in lines.items():
+            axes.plot([point[0] for point in points], [point[place] for point in points], marker="o", label=name)
+        axes.set(xlabel=across, ylabel=label, ylim=(0, None))
+        axes.grid(alpha=0.3)
+        axes.legend()
+    figure.tight_layout()
+    figure.savefig(path, dpi=100)
+    pyplot.close(figure)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,8 @@ class Report:
     """All that is to be written; filled while the benchmark goes on.
 
     name:  of the files; title, how: for people. notes: Markdown after the tables.
-    whole: all runs of the benchmark were asked for, in their full length.
+    whole: all runs of the benchmark were asked for, in their full length. is_brief: Markdown has the first tables only.
+    drawings: further plots, each drawn into a file whose name ends with its own.
     """
 
     name: str
@@ -39,6 +40,8 @@ class Report:
     ratios: list[Ratio] = dataclasses.field(default_factory=list)
     calibrations: list[Calibrated] = dataclasses.field(default_factory=list)
     notes: list[str] = dataclasses.field(default_factory=list)
+    is_brief: bool = False
+    drawings: dict[str, Callable[[Path], None]] = dataclasses.field(default_factory=dict)
 
     def medians(self) -> list[Run]:
         """For each name the run in the middle."""
@@ -60,7 +63,7 @@ def one_line(one: Run) -> str:
 
 
 def write(report: Report, folder: Path) -> list[Path]:
-    """The three files `<date>-<name>.{json,md,png}`, called partial unless the report is whole."""
+    """The files `<date>-<name>.{json,md,png}` and those of further drawings, called partial unless it is whole."""
     folder.mkdir(parents=True, exist_ok=True)
     date = datetime.date.today().isoformat()
     stem = f"{date}-{report.name}" + ("" if report.whole else "-partial")
@@ -69,7 +72,10 @@ def write(report: Report, folder: Path) -> list[Path]:
     plots.draw(
         report.medians(), f"{report.title}, {date}, {report.machine.get('cores')} cores for everything", paths[2]
     )
-    paths[1].write_text(_markdown(report, date, paths[2].name))
+    for name, draw in report.drawings.items():
+        paths.append(folder / f"{stem}-{name}.png")
+        draw(paths[-1])
+    paths[1].write_text(_markdown(report, date, [path.name for path in paths[2:]]))
     return paths
 
 
@@ -88,7 +94,7 @@ def _document(report: Report, date: str) -> dict[str, Any]:
     }
 
 
-def _markdown(report: Report, date: str, picture: str) -> str:
+def _markdown(report: Report, date: str, pictures: Sequence[str]) -> str:
     machine = ", ".join(f"{name} {value}" for name, value in report.machine.items())
     parts = [f"# {report.title}, {date}", report.how, COMMON]
     if not report.whole:
@@ -97,15 +103,16 @@ def _markdown(report: Report, date: str, picture: str) -> str:
         parts.append(
             "**Other programs ran beside these:** figures marked with † are no measurement of what can be had."
         )
-    parts += [f"Machine: {machine}.", tables(report), *report.notes, f"![Plots]({picture})"]
+    parts += [f"Machine: {machine}.", tables(report), *report.notes, *(f"![Plots]({name})" for name in pictures)]
     return "\n\n".join(parts) + "\n"
 
 
 def tables(report: Report) -> str:
     """All tables in Markdown."""
     runs = report.medians()
-    groups = [_rates(runs), _ratios(report.ratios), _calibrations(runs, report.calibrations), _latencies(runs)]
-    groups += [_cpu(runs), _memory(runs), _garbage(runs), _queues(runs)]
+    groups = [_rates(runs), _ratios(report.ratios), _calibrations(runs, report.calibrations)]
+    if not report.is_brief:
+        groups += [_latencies(runs), _cpu(runs), _memory(runs), _garbage(runs), _queues(runs)]
     return "\n\n".join("\n".join(lines) for lines in groups if lines)
 
 
@@ -113,6 +120,11 @@ def table(header: Sequence[str], rows: Sequence[Sequence[Any]], *, words: int = 
     """One table in Markdown; the first `words` columns are words, the others numbers."""
     lines = [f"| {' | '.join(header)} |", "|---" * words + "|--:" * (len(header) - words) + "|"]
     return lines + [f"| {' | '.join(map(str, row))} |" for row in rows]
+
+
+def number(value: float) -> str:
+    """With three significant digits, or all before the point."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _title(one: Run) -> str:
@@ -148,18 +160,14 @@ def _ratios(ratios: Sequence[Ratio]) -> list[str]:
 
 
 def _calibrations(runs: Sequence[Run], calibrations: Sequence[Calibrated]) -> list[str]:
+    """A line for each run, and one above them for what each calibration came to."""
     if not calibrations:
         return []
-    rows = [
-        [
-            found.name + (" †" if found.shares.is_marked else ""),
-            f"{found.value:,.1f} {found.unit}",
-            " / ".join(f"{value:,.1f}" for value in found.values),
-            *(f"{calibration.share(one, found):.3f}" for one in runs),
-        ]
-        for found in calibrations
-    ]
-    return table(["calibration", "mean", "taken", *(f"share: {_title(one)}" for one in runs)], rows)
+    header = ["result as a share of", *(found.name + " †" * found.shares.is_marked for found in calibrations)]
+    rows = [["by itself", *(f"{number(found.value)} {found.unit}" for found in calibrations)]]
+    rows.append(["taken", *(" / ".join(map(number, found.values)) for found in calibrations)])
+    rows += [[_title(one), *(f"{calibration.share(one, found):.3f}" for found in calibrations)] for one in runs]
+    return table(header, rows)
 
 
 def _latencies(runs: Sequence[Run]) -> list[str]:

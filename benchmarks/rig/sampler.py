@@ -19,7 +19,7 @@ from benchmarks.rig import machine
 from benchmarks.rig.machine import Shares
 from harness import measure
 from harness.mariadb import MariaDB
-from harness.processes import usage
+from harness.processes import Usage, usage
 
 # Seconds between two looks. A look at the metrics costs the processes some ten milliseconds together.
 INTERVAL = 2.0
@@ -106,6 +106,7 @@ class Sampler:
         self._points: list[Point] = []
         self._loads: list[float] = []
         self._over = threading.Event()
+        self._used: dict[str, Usage] = {}
         self._samples: Samples | None = None
 
     @property
@@ -133,22 +134,30 @@ class Sampler:
     def _count(self, metrics: Mapping[str, str] | None = None) -> _Counters:
         """metrics: as they were just read; `None` to read them after the rest."""
         clock = machine.read(time.monotonic())
-        cpu = {name: usage(pid).cpu for name, pid in self._named().items()}
+        cpu = {name: used.cpu for name, used in self._usages().items()}
         database = _status(self._mariadb) if self._mariadb else {}
         return _Counters(clock, cpu, dict(self._metrics()) if metrics is None else metrics, database)
 
+    def _usages(self) -> dict[str, Usage]:
+        """By process; of one that has ended, as when it was last seen."""
+        for name, pid in self._named().items():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                self._used[name] = usage(pid)
+        return dict(self._used)
+
     def _look_until_over(self) -> None:
         while not self._over.wait(self._interval):
-            # A process that just ends, or one that is too busy to answer, is seen at the next look.
-            with contextlib.suppress(psutil.Error, OSError):
+            # One that is too busy to answer is seen at the next look.
+            with contextlib.suppress(OSError):
                 self._points.append(self._look())
                 self._loads.append(os.getloadavg()[0])
 
     def _look(self) -> Point:
-        rss, cpu = {}, {}
+        rss = {}
         for name, pid in self._named().items():
-            rss[name] = int(psutil.Process(pid).memory_info().rss)
-            cpu[name] = usage(pid).cpu - self._before.cpu.get(name, 0.0)
+            with contextlib.suppress(psutil.NoSuchProcess):
+                rss[name] = int(psutil.Process(pid).memory_info().rss)
+        cpu = {name: used.cpu - self._before.cpu.get(name, 0.0) for name, used in self._usages().items()}
         queues: dict[str, float] = {}
         for name, text in self._metrics().items():
             for queue, depth in depths(text).items():
@@ -162,7 +171,7 @@ class Sampler:
         return Samples(
             after.clock.at - before.clock.at,
             {name: used - before.cpu.get(name, 0.0) for name, used in after.cpu.items()},
-            {name: usage(pid).peak_rss for name, pid in self._named().items()},
+            {name: used.peak_rss for name, used in self._used.items()},
             {name: pauses(before.metrics.get(name, ""), text) for name, text in after.metrics.items()},
             machine.shares(before.clock, after.clock),
             statistics.fmean(self._loads or os.getloadavg()[:1]),

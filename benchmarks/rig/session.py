@@ -92,7 +92,7 @@ class Session:
             before = await asyncio.to_thread(machine.read, time.monotonic())
             found = await calibrate(self)
             shares = machine.shares(before, await asyncio.to_thread(machine.read, time.monotonic()))
-            print(f"calibration: {found.name} {found.value:,.1f} {found.unit}", flush=True)
+            print(f"calibration: {found.name} {report.number(found.value)} {found.unit}", flush=True)
             earlier = next((one for one in self.report.calibrations if one.name == found.name), None)
             if earlier is None:
                 self.report.calibrations.append(Calibrated(found.name, found.unit, (found.value,), shares))
@@ -116,6 +116,7 @@ class Benchmark:
     names:        of its runs, for `--only`.
     calibrations: taken before and after them.
     add_options:  adds what its command line has besides the common options.
+    is_brief:     so many runs that its report has the first tables only.
     """
 
     name: str
@@ -125,12 +126,15 @@ class Benchmark:
     names: Sequence[str] = ()
     calibrations: Sequence[Calibrate] = ()
     add_options: Callable[[argparse.ArgumentParser], None] = lambda parser: None
+    is_brief: bool = False
 
 
 async def _carry_out(benchmark: Benchmark, options: argparse.Namespace) -> int:
     """The exit status: 1 when a run failed."""
     whole = not options.quick and not options.only
-    found = Report(benchmark.name, benchmark.title, benchmark.how, whole, machine.describe())
+    found = Report(
+        benchmark.name, benchmark.title, benchmark.how, whole, machine.describe(), is_brief=benchmark.is_brief
+    )
     with contextlib.ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tidings-bench-")))
         session = Session(found, options, directory)

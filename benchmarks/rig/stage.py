@@ -36,16 +36,18 @@ def recipients(robots: int, messages: int) -> list[str]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Scene:
-    """A running installation with its webhook set, all three statuses on."""
+    """A running installation with its webhook set, all three statuses on. helpers: process ids of what else takes part
+    in a run, by name."""
 
     installation: Installation
     business: Business
     sink: SinkProcess
+    helpers: dict[str, int] = dataclasses.field(default_factory=dict)
 
     def sampler(self) -> Sampler:
-        """Of its processes, the webhook and the database."""
+        """Of its processes, the webhook, the database and the helpers."""
         return Sampler(
-            lambda: {**self.installation.pids(), "sink": self.sink.pid},
+            lambda: {**self.installation.pids(), "sink": self.sink.pid, **self.helpers},
             metrics=self.installation.metrics,
             mariadb=self.installation.mariadb,
         )

@@ -148,6 +148,31 @@ async def test_a_measured_run_ends_at_the_first_error(server: Business) -> None:
     assert caught.group_contains(Unexpected, match="429")
 
 
+async def test_a_patient_client_tries_again_when_it_is_refused_and_bytes_are_counted(
+    server: Business, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "PATIENCE", 0.0)
+    FakeServer.answers = [http(429, b"{}"), http(503, b"{}"), http(201, b'{"messages":[{"id":"one"}]}')]
+    load = await client.closed_loop(server, [client.text_message("1", "a")], 1, patient=True)
+    assert [sent.request.message_id for sent in load.sent] == ["one"]
+    assert load.refused == {429: 1, 503: 1}
+    assert load.received == sum(
+        map(len, (http(429, b"{}"), http(503, b"{}"), http(201, b'{"messages":[{"id":"one"}]}')))
+    )
+    assert load.written > load.received
+
+
+async def test_the_file_of_a_message_is_stored_before_it(server: Business) -> None:
+    FakeServer.answers = [http(200, b'{"media":[{"id":"f1"}]}'), http(201, b'{"messages":[{"id":"one"}]}')]
+    body = b'{"document":{"id":"%s"}}' % client.FILE_ID
+    load = await client.closed_loop(server, [client.Message("1", body, "d", b"content", "application/pdf")], 1)
+    assert [sent.request.message_id for sent in load.sent] == ["one"]
+    FakeServer.answers = [http(503, b"{}")]
+    with pytest.raises(ExceptionGroup):
+        await client.closed_loop(server, [client.Message("1", body, "d", b"content", "application/pdf")], 1)
+    assert FakeServer.answers == []
+
+
 async def test_nobody_listening_is_an_unanswered_request() -> None:
     load = await client.open_loop(Business(1), [("1", "a")], rate=1000)
     assert [sent.request.status for sent in load.sent] == [None]

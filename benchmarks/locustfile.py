@@ -1,0 +1,110 @@
+"""Locust users as the original's performance report has them: a contacts call, a message, and again at once.
+
+    locust -f benchmarks/locustfile.py --headless --users 4 --spawn-rate 4 --host http://127.0.0.1:9090
+
+`make bench-seed000` runs it with all that belongs to it. By itself it needs, in the environment: BENCH_WORK, a file
+with a line of JSON for each message, `{"number": "15550110000", "body": "…"}`, the body being that of `POST
+/v1/messages` (each is sent once, by whichever user comes to it); and BENCH_TOKEN, a token of the API. BENCH_TURNS names
+a file that gets a line for each message: its position, status, id, when and how long.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import gevent
+from locust import FastHttpUser, constant, events, task
+from locust.exception import StopUser
+
+# Answers after which a client tries again, and when.
+BUSY, PATIENCE = (429, 503), 0.1
+
+
+class Work:
+    """The messages that are left, and the turns that were made."""
+
+    def __init__(self) -> None:
+        lines = Path(os.environ["BENCH_WORK"]).read_text().splitlines()
+        self.messages: Iterator[tuple[int, dict[str, str]]] = iter(list(enumerate(map(json.loads, lines))))
+        self.turns: list[dict[str, Any]] = []
+        self.finished = 0
+
+
+@events.init.add_listener
+def _load(environment: Any, **_: Any) -> None:
+    environment.work = Work()
+
+
+@events.test_stop.add_listener
+def _write_down(environment: Any, **_: Any) -> None:
+    path = os.environ.get("BENCH_TURNS")
+    if path:
+        Path(path).write_text("".join(json.dumps(turn) + "\n" for turn in environment.work.turns))
+
+
+class Business(FastHttpUser):
+    """One client of the report."""
+
+    wait_time = constant(0)
+    network_timeout = 60.0
+    connection_timeout = 60.0
+
+    def on_start(self) -> None:
+        self.headers = {
+            "Authorization": f"Bearer {os.environ['BENCH_TOKEN']}",
+            "Content-Type": "application/json",
+        }
+
+    @task
+    def turn(self) -> None:
+        work = self.environment.work
+        try:
+            position, message = next(work.messages)
+        except StopIteration:
+            work.finished += 1
+            if work.finished == self.environment.parsed_options.num_users:
+                self.environment.runner.quit()
+            raise StopUser from None
+        check = json.dumps({"blocking": "wait", "contacts": ["+" + message["number"]]})
+        _, contacts_took, refused = self._patiently(lambda: self._post("/v1/contacts", check, 200))
+        started = time.time()
+        answer, took, again = self._patiently(lambda: self._post("/v1/messages", message["body"], 201))
+        sent = answer.status_code == 201
+        work.turns.append(
+            {
+                "position": position,
+                "status": answer.status_code,
+                "id": answer.json()["messages"][0]["id"] if sent else "",
+                "started": started,
+                "took": took,
+                "contacts_took": contacts_took,
+                "refused": refused + again,
+            }
+        )
+        if not sent:
+            self.environment.process_exit_code = 1
+
+    def _post(self, path: str, body: str, wanted: int) -> Any:
+        with self.client.post(path, data=body, headers=self.headers, catch_response=True) as answer:
+            if answer.status_code in (wanted, *BUSY):
+                answer.success()
+            else:
+                answer.failure(f"status {answer.status_code}")
+            return answer
+
+    def _patiently(self, post: Callable[[], Any]) -> tuple[Any, float, int]:
+        """The first answer that is no refusal, the seconds that it took, and how many refusals came before it."""
+        refused = 0
+        while True:
+            began = time.perf_counter()
+            answer = post()
+            took = time.perf_counter() - began
+            if answer.status_code not in BUSY:
+                return answer, took, refused
+            refused += 1
+            gevent.sleep(PATIENCE)

@@ -1,0 +1,282 @@
+"""The original's own performance report: `python -m benchmarks.seed000 [--quick] [--long] [--only RUN …] [--rounds 2]`.
+
+Four clients, each of which makes a contacts call, sends a template, waits for its answer and goes on at once; 10,000
+messages to as many recipients, nobody of whom was ever checked or written to. `--long` adds 100,000. One of the runs is
+driven by Locust (`benchmarks/locustfile.py`), the others by a client that takes less of the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import dataclasses
+import functools
+import os
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from benchmarks import calibrations
+from benchmarks.calibrations import mysqlslap
+from benchmarks.rig import contents, messages, report, session, stage
+from benchmarks.rig.messages import Measured
+from benchmarks.rig.run import Failed, Run
+from benchmarks.rig.session import Benchmark, Session, Variant
+from benchmarks.rig.stage import ONE_OF_EACH, Scene, Stage
+from benchmarks.workloads import delays
+from harness import client, ledger, spawn
+from harness.client import Message, Sent
+from harness.cluster import Shape
+
+ROOT = Path(__file__).parents[1]
+LOCUST = ROOT / "build" / "bench" / "bin" / "locust"
+CLIENTS = 4
+MESSAGES, LONG, QUICK = 10_000, 100_000, 400
+JOB_QUEUE_LIMIT = 20_000
+# Writes that a client waits for in each turn: that of the contacts call, and that of the message.
+WRITES = 2
+# What the original's page gives, in messages a second.
+STATED, SUSTAINED, SINGLE_AZ, MULTI_AZ = 70.0, (10_000 / 540, 10_000 / 480), 20.0, (12.0, 15.0)
+HOW = """\
+Taken by `make bench-seed000` (`python -m benchmarks.seed000`). Four clients; each makes a contacts call for the next
+recipient, sends a template with parameters in header, body and a button, waits for its 201 and goes on at once. Every
+recipient is new: caches and sessions are cold, so a message takes all three round trips with the network (contacts,
+pre-keys, the message), and its sent, delivered and read callbacks. The rate is from the first request to the last of
+those callbacks. Limits are off but where a run has them on (80 messages and 40 contacts calls a second; a client that
+is refused tries again after 0.1 s). `N ms a commit` adds that to every commit of Coreapp and network; `network 80–150
+ms` adds that to every call of the network, as the original's page gives for its servers."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Setting:
+    """One run. share: of the messages, where all of them would only take long. locust: drives it."""
+
+    name: str
+    title: str
+    environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    share: float = 1.0
+    locust: bool = False
+    patient: bool = False
+
+
+SEED = Setting("seed", "4 clients, cold, templates")
+# Those that take turns, the first being what the others are compared with.
+SETTINGS = (
+    SEED,
+    Setting("seed-commit5", "the same, 5 ms a commit", delays(5)),
+    Setting("seed-commit15", "the same, 15 ms a commit", delays(15), share=0.5),
+    Setting("seed-distant", "the same, network 80–150 ms", delays(network="80..150"), share=0.2),
+    Setting("seed-locust", "the same, driven by Locust", locust=True),
+)
+LIMITED = Setting(
+    "seed-limits",
+    "the same, limits of 80 and 40 a second",
+    {"TIDINGS_MESSAGES_RATE": "80", "TIDINGS_CONTACTS_RATE": "40"},
+    share=0.2,
+    patient=True,
+)
+SHARDED = Setting("seed-shards", "the same, 2 shards on 2 Coreapps")
+TWO_COREAPPS = Shape(webapps=1, coreapps=2, networks=1, shards=2)
+
+
+def work(name: str, count: int, robots: int) -> list[Message]:
+    """So many templates, to every robot in turn."""
+    numbers = stage.recipients(robots, count)
+    return [contents.template(number, f"{name}-{i}", f"Ada {i}") for i, number in enumerate(numbers)]
+
+
+async def measure_one(prepared: Stage, setting: Setting, count: int, robots: int) -> Run:
+    """From the prepared state to reconciled figures. Raises `Failed` and others."""
+    planned = work(setting.name, count, robots)
+    async with prepared.performance(setting.name, setting.environment) as scene:
+        async with messages.measured(scene, count) as found:
+            if setting.locust:
+                await drive_by_locust(scene, planned, found)
+            else:
+                await client.closed_loop(
+                    scene.business, planned, CLIENTS, contacts_first=True, patient=setting.patient, load=found.load
+                )
+        api_rate = count / found.sent_in
+        jobs = found.samples.deepest().get("coreapp jobs", 0.0)
+        details = {"turn_ms": round(CLIENTS / api_rate * 1000, 2), "job_queue_use": jobs / JOB_QUEUE_LIMIT}
+        return found.run(setting.name, setting.title, parameters={"clients": CLIENTS}, details=details)
+
+
+class Turn(msgspec.Struct):
+    """One line of what Locust leaves: times in seconds, `started` since 1970; refused: 429 and 503 answers before."""
+
+    position: int
+    status: int
+    id: str
+    started: float
+    took: float
+    contacts_took: float
+    refused: int
+
+
+async def drive_by_locust(scene: Scene, planned: Sequence[Message], found: Measured) -> None:
+    """Let `benchmarks/locustfile.py` send these, and read what it wrote down. Raises `Failed`."""
+    if not LOCUST.exists():
+        raise Failed("Locust is not installed: make bench-seed000 installs it")
+    directory = scene.installation.directory
+    write_work(planned, directory / "work.jsonl")
+    environment = {
+        **os.environ,
+        "BENCH_WORK": str(directory / "work.jsonl"),
+        "BENCH_TURNS": str(directory / "turns.jsonl"),
+        "BENCH_TOKEN": scene.business.token,
+    }
+    command: list[str | Path] = [LOCUST, "-f", ROOT / "benchmarks" / "locustfile.py", "--headless", "--only-summary"]
+    command += [
+        "--users",
+        str(CLIENTS),
+        "--spawn-rate",
+        str(CLIENTS),
+        "--host",
+        f"http://127.0.0.1:{scene.business.port}",
+    ]
+    with (directory / "locust.log").open("ab") as log:
+        process = spawn.start(command, env=environment, cwd=ROOT, stdout=log, stderr=log)
+    scene.helpers["locust"] = process.pid
+    status = await asyncio.to_thread(process.wait)
+    if status:
+        raise Failed(f"locust ended with {status}: {(directory / 'locust.log').read_text()[-1500:]}")
+    turns = await asyncio.to_thread(_read_turns, directory / "turns.jsonl")
+    if len(turns) != len(planned):
+        raise Failed(f"locust wrote down {len(turns)} of {len(planned)} turns")
+    # What it takes to start is none of the run.
+    found.started = min(turn.started - turn.contacts_took for turn in turns)
+    for turn in turns:
+        message = planned[turn.position]
+        found.load.contacts_took.append(turn.contacts_took)
+        found.load.refused[429] += turn.refused
+        request = ledger.Request(message.number, message.digest, turn.status or None, turn.id)
+        found.load.sent.append(Sent(request, turn.started, turn.took))
+
+
+def _read_turns(path: Path) -> list[Turn]:
+    return [msgspec.json.decode(line, type=Turn) for line in path.read_bytes().splitlines()]
+
+
+def write_work(planned: Sequence[Message], path: Path) -> None:
+    """The messages as `benchmarks/locustfile.py` reads them."""
+    encode = msgspec.json.encode
+    path.write_bytes(b"\n".join(encode({"number": m.number, "body": m.body.decode()}) for m in planned) + b"\n")
+
+
+async def measure(current: Session) -> None:
+    """All runs that are wanted: those on one installation by turns, the others once."""
+    options = current.options
+    count = options.messages or (QUICK if options.quick else MESSAGES)
+    robots = min(count, stage.MOST_ROBOTS)
+
+    def variant(prepared: Stage, setting: Setting, of: int = count) -> Variant:
+        wanted = max(100, int(of * setting.share))
+        return Variant(
+            setting.name, setting.title, functools.partial(measure_one, prepared, setting, wanted, min(robots, wanted))
+        )
+
+    turns = [setting for setting in SETTINGS if current.is_wanted(setting.name)]
+    long = options.long or "seed-long" in (options.only or ())
+    if turns or current.is_wanted(LIMITED.name) or long:
+        async with stage.prepared(current, robots=stage.MOST_ROBOTS if long else robots, shape=ONE_OF_EACH) as prepared:
+            if turns:
+                base, *others = (variant(prepared, setting) for setting in turns)
+                await current.alternate(base, *others, rounds=1 if options.quick or options.only else options.rounds)
+            if current.is_wanted(LIMITED.name):
+                await current.once(variant(prepared, LIMITED))
+            if long:
+                setting = Setting("seed-long", f"{LONG:,} messages, 4 clients, the first 10,000 of them cold")
+                measured = functools.partial(measure_one, prepared, setting, LONG, stage.MOST_ROBOTS)
+                await current.once(Variant(setting.name, setting.title, measured))
+    if current.is_wanted(SHARDED.name):
+        async with stage.prepared(current, robots=robots, shape=TWO_COREAPPS) as prepared:
+            await current.once(variant(prepared, SHARDED))
+    current.report.notes += notes(current.report.medians(), await mysqlslap.measure(await current.database()))
+
+
+def ceiling(base: Run, delay_ms: float) -> float:
+    """What four clients can do that wait for their two calls as in `base`, and for these milliseconds in each."""
+    turn = float(base.details["turn_ms"]) + WRITES * delay_ms
+    return CLIENTS / turn * 1000
+
+
+def notes(runs: Sequence[Run], write_ms: float) -> list[str]:
+    """Beside the original's figures."""
+    by_name = {run.name: run for run in runs}
+    rows = []
+    for run in runs:
+        rows.append(
+            [
+                run.title + (" †" if run.is_marked else ""),
+                f"{run.rate:.0f}",
+                f"{run.rate / STATED:.1f}",
+                " to ".join(f"{run.rate / rate:.1f}" for rate in reversed(SUSTAINED)),
+                f"{10_000 / run.rate / 60:.1f}",
+                f"{run.details['job_queue_use']:.2%}",
+                f"{run.details['callback_post_ms']:.1f}",
+            ]
+        )
+    header = [
+        "run",
+        "messages/s",
+        "× its 70/s",
+        "× 10,000 in 8–9 minutes",
+        "minutes for 10,000",
+        "job queue, most",
+        "callback, ms",
+    ]
+    parts = [
+        "## Beside the original's page",
+        "\n".join(report.table(header, rows)),
+        f"The page says that 70 messages/s can be had and that its graphs show a constant 70; it also says that 10,000 "
+        f"messages took 8 to 9 minutes, which is {SUSTAINED[0]:.1f} to {SUSTAINED[1]:.1f} a second, and of a run with "
+        f"a slower database that it fell from {SINGLE_AZ:.0f} a second to {MULTI_AZ[0]:.0f} to {MULTI_AZ[1]:.0f} at "
+        "15 ms a write. Both are given above. Each of its clients makes a contacts call for each message, of which its "
+        "limit lets 40 a second through: with its own limits on, its own clients cannot pass 40 messages/s. It ran on "
+        "a c4.4xlarge (16 vCPU) with its database on a db.m5.12xlarge (48 vCPU, 10,000 IOPS).",
+        f"`benchmarks/mysqlslap.sh`, the page's command, on the database of these runs: {write_ms:.2f} ms a write; the "
+        "page's was 5.6 ms (Single-AZ) and 15.6 ms (Multi-AZ).",
+    ]
+    base = by_name.get("seed")
+    for name, delay in (("seed-commit5", 5.0), ("seed-commit15", 15.0)):
+        slow = by_name.get(name)
+        if base is not None and slow is not None and not base.is_marked and not slow.is_marked:
+            most = ceiling(base, delay)
+            parts.append(
+                f"With {delay:g} ms more for each commit, four clients that wait for two commits in each turn of "
+                f"{base.details['turn_ms']:.1f} ms can have {most:.0f} messages/s; there were "
+                f"{slow.details['api_rate']:.0f}, {slow.details['api_rate'] / most:.0%} of that."
+            )
+    return [*parts, *_over_time(runs)]
+
+
+def _over_time(runs: Sequence[Run]) -> list[str]:
+    rows = []
+    for run in runs:
+        parts = [run.throughput[i * len(run.throughput) // 10 : (i + 1) * len(run.throughput) // 10] for i in range(10)]
+        rows.append([run.title, *(f"{statistics.fmean(part):.0f}" if part else "–" for part in parts)])
+    header = ["messages/s over time, by tenths of the run", *(f"{n * 10} %" for n in range(1, 11))]
+    return ["\n".join(report.table(header, rows))]
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--messages", type=int, help=f"of a whole run (default {MESSAGES:,})")
+    parser.add_argument("--long", action="store_true", help=f"{LONG:,} messages besides (10 minutes and more)")
+    parser.add_argument("--rounds", type=int, default=2, help="of the runs that take turns (default %(default)s)")
+
+
+BENCHMARK = Benchmark(
+    name="seed000",
+    title="Four clients with cold caches, as in the original's performance report",
+    how=HOW,
+    measure=measure,
+    names=[*(setting.name for setting in (*SETTINGS, LIMITED, SHARDED)), "seed-long"],
+    calibrations=calibrations.COMMON,
+    add_options=add_options,
+)
+
+if __name__ == "__main__":
+    session.main(BENCHMARK, __doc__)

@@ -1,0 +1,70 @@
+"""What the workloads compute of their own: recovery, growth, ceilings, the cells of a grid."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from benchmarks import drift, overload, seed000, seed001
+from benchmarks.flood import Look, Request
+from benchmarks.overload import Window
+from benchmarks.rig.sampler import Point
+from tests.benchmarks.test_rig import a_run
+
+WINDOW = Window(100.0, 110.0)
+
+
+def looks(*times: tuple[float, float]) -> list[Look]:
+    return [Look(200, started, took) for started, took in times]
+
+
+def calm() -> list[Look]:
+    return looks(*((96.0 + n / 20, 0.010) for n in range(80)))
+
+
+def test_it_is_normal_again_when_a_second_is_as_before() -> None:
+    after = looks(*((110.0 + n / 20, 0.300 if n < 10 else 0.010) for n in range(60)))
+    assert overload.until_normal(WINDOW, [*calm(), *after], []) == pytest.approx(0.5)
+
+
+def test_it_is_not_normal_while_messages_are_refused() -> None:
+    after = looks(*((110.025 + n / 20, 0.010) for n in range(60)))
+    requests = [Request("1", "", 503 if n < 12 else 201, "", 110.0 + n / 10, 0.01) for n in range(30)]
+    assert overload.until_normal(WINDOW, [*calm(), *after], requests) == pytest.approx(1.125)
+
+
+def test_it_is_never_normal_where_health_stays_slow_or_fails() -> None:
+    slow = looks(*((110.0 + n / 20, 0.300) for n in range(60)))
+    assert overload.until_normal(WINDOW, [*calm(), *slow], []) is None
+    failing = [Look(503, 110.0 + n / 20, 0.001) for n in range(60)]
+    assert overload.until_normal(WINDOW, [*calm(), *failing], []) is None
+    assert overload.until_normal(WINDOW, [*calm(), *looks((110.0, 0.01), (110.5, 0.01))], []) is None
+
+
+def test_memory_grows_by_what_it_does_after_the_processes_are_warm() -> None:
+    # Ten seconds of 1,000 messages each; 50 MB come in the first two, then 1 MB with each 1,000.
+    points = [Point(float(n), {"coreapp": int((100 + (50 if n >= 2 else 0) + n) * 1e6)}, {}, {}) for n in range(1, 11)]
+    assert drift.growth(points, [1000.0] * 10) == {"coreapp": pytest.approx(10.0)}
+
+
+def test_four_clients_wait_for_two_commits_in_each_turn() -> None:
+    base = dataclasses.replace(a_run("seed", 150), details={"turn_ms": 20.0})
+    assert seed000.ceiling(base, 0.0) == pytest.approx(200)
+    assert seed000.ceiling(base, 15.0) == pytest.approx(80)
+
+
+def test_the_whole_grid_is_every_place_and_the_short_one_the_lines_through_the_usual() -> None:
+    whole = seed001.cells(long=True, quick=False)
+    assert len({cell.name for cell in whole}) == 2 * 5 * 4 * 4
+    short = {cell.name for cell in seed001.cells(long=False, quick=False)}
+    assert len(short) == 2 * (5 + 3 + 3)
+    assert short < {cell.name for cell in whole}
+    assert {"pass-2000-1KiB-30ms", "transform-300-100KiB-30ms", "pass-300-1KiB-1000ms"} < short
+
+
+def test_a_cell_ends_when_its_time_is_over() -> None:
+    cell = seed001.Cell("pass", 100, "50B", 0)
+    assert list(cell.work(0.0, ["1"])) == []
+    message = next(cell.work(float("inf"), ["1", "2"]))
+    assert (message.number, b"pass-100-50B-0ms-0" in message.body) == ("1", True)
