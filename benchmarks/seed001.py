@@ -36,9 +36,9 @@ TITLES = {"pass": "pass-through", "transform": "transformation"}
 USUAL_USERS, USUAL_SIZE, USUAL_DELAY = 300, "1KiB", 30
 ROBOTS = 1000
 SHORT_SECONDS, LONG_SECONDS, QUICK_SECONDS = 6.0, 60.0, 2.0
-# As many uploads at a time as there are users, and room in the network for all their files.
+# As many uploads at a time as a Webapp may be given, and room in the network for all files.
 ENVIRONMENT = {
-    "TIDINGS_MAX_UPLOADS": "2000",
+    "TIDINGS_MAX_UPLOADS": "1000",
     "TIDINGS_NETWORK_BLOB_RATE": "0",
     "TIDINGS_NETWORK_BLOB_QUOTA_MB": "40960",
     "TIDINGS_NETWORK_BLOB_DEVICE_QUOTA_MB": "40960",

@@ -140,7 +140,11 @@ async def _carry_out(benchmark: Benchmark, options: argparse.Namespace) -> int:
         session = Session(found, options, directory)
         stack.callback(session.close)
         await session.calibrate(benchmark.calibrations)
-        await benchmark.measure(session)
+        try:
+            await benchmark.measure(session)
+        except FAILURES as error:
+            session.failures += 1
+            print(f"FAILED between two runs: {reason(error)}", flush=True)
         if found.runs:
             await session.calibrate(benchmark.calibrations)
     if found.runs:
