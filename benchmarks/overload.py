@@ -35,8 +35,9 @@ FACTORS = (2, 5, 10)
 ROBOTS, PEAK_CLIENTS = 1000, 64
 # Seconds before the flood and after it, in which only the watcher is there.
 CALM, AFTERWARDS = 4.0, 8.0
-# Seconds for all clients to connect, until the watcher begins.
-CONNECTING = 12.0
+# Seconds in which all clients connect before the watcher begins, and clients of which each second has time for one
+# request.
+CONNECTING, EACH_SECOND = 10.0, 400
 # The time of a look at health that is as in quiet times, where it was less then: seconds.
 QUIET = 0.05
 HOW = """\
@@ -116,7 +117,7 @@ async def measure_flood(prepared: Stage, factor: int, peak: float, clients: int,
 
 async def _flood(scene: Scene, rate: float, clients: int, seconds: float) -> tuple[Happened, Happened, Window]:
     directory = scene.installation.directory
-    begins = time.time() + CONNECTING
+    begins = time.time() + CONNECTING + clients / EACH_SECOND
     window = Window(begins + CALM, begins + CALM + seconds)
     flood = Orders(
         ports=[scene.business.port],
@@ -169,8 +170,8 @@ def _figures(found: Measured, watched: Happened, flooded: Happened, window: Wind
     health = {
         name: [look.took for look in watched.looks if is_then(look.started)]
         for name, is_then in (
-            ("health before", lambda moment: moment < window.start),
             ("health in the flood", lambda moment: moment in window),
+            ("health before", lambda moment: moment < window.start),
             ("health afterwards", lambda moment: moment >= window.end),
         )
     }
