@@ -25,7 +25,7 @@ from harness.processes import Ended
 
 BUFFER_POOL_MB = 256
 # What a run may end with that says more of it than of this program.
-FAILURES = (Failed, Ended, TimeoutError, NoAnswer, Unexpected, ExceptionGroup)
+FAILURES = (Failed, Ended, OSError, NoAnswer, Unexpected, ExceptionGroup)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
