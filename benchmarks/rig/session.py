@@ -24,6 +24,8 @@ from harness.mariadb import MariaDB
 from harness.processes import Ended
 
 BUFFER_POOL_MB = 256
+# Options with which a benchmark is still the whole one.
+NEVER_SHORTENS = ("output", "keep_logs", "profile", "long")
 # What a run may end with that says more of it than of this program.
 FAILURES = (Failed, Ended, OSError, NoAnswer, Unexpected, ExceptionGroup)
 
@@ -129,9 +131,8 @@ class Benchmark:
     is_brief: bool = False
 
 
-async def _carry_out(benchmark: Benchmark, options: argparse.Namespace) -> int:
-    """The exit status: 1 when a run failed."""
-    whole = not options.quick and not options.only
+async def _carry_out(benchmark: Benchmark, options: argparse.Namespace, *, whole: bool) -> int:
+    """The exit status: 1 when a run failed. whole: nothing was asked for that leaves runs out or shortens them."""
     found = Report(
         benchmark.name, benchmark.title, benchmark.how, whole, machine.describe(), is_brief=benchmark.is_brief
     )
@@ -176,6 +177,8 @@ def main(benchmark: Benchmark, documentation: str | None) -> None:
     for name in options.only or ():
         if name not in benchmark.names:
             parser.error(f"no run {name}; there are {names}")
+    chosen = vars(options).items()
+    whole = all(value == parser.get_default(name) for name, value in chosen if name not in NEVER_SHORTENS)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        status = runner.run(_carry_out(benchmark, options))
+        status = runner.run(_carry_out(benchmark, options, whole=whole))
     sys.exit(status)
