@@ -78,11 +78,10 @@ def create(
         # Routes of their own, which ask for a token where others reach them.
         openapi_url=None,
         redirect_slashes=False,
-        responses=openapi.RESPONSES,
     )
     dependencies.provide(app, parts)
-    for router in _ROUTERS:
-        app.include_router(router)
+    # As they stand. `include_router` would make a copy of each route that it then looks through a router at a time.
+    app.router.routes.extend(route for router in _ROUTERS for route in router.routes)
     openapi.describe(app, webapp.metrics.routes.PATHS if open_metrics else ())
     app.add_exception_handler(APIError, envelope.answer_error)
     app.add_exception_handler(DatabaseError, envelope.answer_error)

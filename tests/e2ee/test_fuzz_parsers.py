@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import time
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -28,6 +31,14 @@ ATTACHMENT_KEY = bytes(64)
 ATTACHMENT, ATTACHMENT_DIGEST = attachments.encrypt(ATTACHMENT_KEY, b"attachment")
 
 fuzzed = settings(max_examples=300)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _uncollected() -> Iterator[None]:
+    """A garbage collection takes as long as other tests have left objects."""
+    gc.disable()
+    yield
+    gc.enable()
 
 
 @st.composite

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -52,6 +53,12 @@ def _config(
 
 
 def _head(family: str) -> str | None:
+    return _read_head(MIGRATIONS, family)
+
+
+@functools.cache
+def _read_head(directory: Path, family: str) -> str | None:
+    """The newest revision; to find it takes reading every migration."""
     return alembic.script.ScriptDirectory.from_config(_config(family)).get_current_head()
 
 

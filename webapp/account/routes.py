@@ -12,12 +12,12 @@ from webapp.account.service import Registration, Shards
 from webapp.authenticator import Administrator
 from webapp.bodies import json_body
 from webapp.dependencies import part
-from webapp.openapi import MetaAnswer
+from webapp.openapi import RESPONSES, MetaAnswer
 
 TWO_STEP = "/v1/settings/account/two-step"
 
 
-router = APIRouter(tags=["account"])
+router = APIRouter(tags=["account"], responses=RESPONSES)
 Service = Annotated[Registration, part(Registration)]
 
 

@@ -13,12 +13,12 @@ from webapp.application_settings.service import AccountSettings
 from webapp.authenticator import Administrator
 from webapp.bodies import json_body
 from webapp.dependencies import part
-from webapp.openapi import MetaAnswer
+from webapp.openapi import RESPONSES, MetaAnswer
 
 PATH = "/v1/settings/application"
 
 
-router = APIRouter(tags=["settings"])
+router = APIRouter(tags=["settings"], responses=RESPONSES)
 Service = Annotated[AccountSettings, part(AccountSettings)]
 
 

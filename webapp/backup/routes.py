@@ -12,9 +12,9 @@ from webapp.backup import schemas
 from webapp.backup.service import Backups
 from webapp.bodies import json_body
 from webapp.dependencies import part
-from webapp.openapi import MetaAnswer
+from webapp.openapi import RESPONSES, MetaAnswer
 
-router = APIRouter(tags=["settings"])
+router = APIRouter(tags=["settings"], responses=RESPONSES)
 Service = Annotated[Backups, part(Backups)]
 
 

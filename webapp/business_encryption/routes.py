@@ -12,12 +12,12 @@ from webapp.bodies import json_body
 from webapp.business_encryption import schemas
 from webapp.business_encryption.service import FlowKeys
 from webapp.dependencies import part
-from webapp.openapi import MetaAnswer
+from webapp.openapi import RESPONSES, MetaAnswer
 
 PATH = "/v1/settings/business/whatsapp_business_encryption"
 
 
-router = APIRouter(tags=["business encryption"])
+router = APIRouter(tags=["business encryption"], responses=RESPONSES)
 Service = Annotated[FlowKeys, part(FlowKeys)]
 
 

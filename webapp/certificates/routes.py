@@ -11,7 +11,7 @@ from webapp.authenticator import Administrator, AnyCaller
 from webapp.bodies import raw_body
 from webapp.certificates.service import Certificates
 from webapp.dependencies import part
-from webapp.openapi import MetaAnswer
+from webapp.openapi import RESPONSES, MetaAnswer
 from webapp.pem import MAX_PEM
 
 EXTERNAL = "/v1/certificates/external"
@@ -31,7 +31,7 @@ _PEM = {"text/plain": {"schema": {"type": "string"}, "example": _EXAMPLE}}
 _UPLOAD = {"requestBody": {"required": True, "content": _PEM}}
 
 
-router = APIRouter(tags=["certificates"])
+router = APIRouter(tags=["certificates"], responses=RESPONSES)
 Service = Annotated[Certificates, part(Certificates)]
 
 

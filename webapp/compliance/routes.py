@@ -13,12 +13,12 @@ from webapp.bodies import json_body
 from webapp.compliance import schemas
 from webapp.compliance.service import ComplianceInfo
 from webapp.dependencies import part
-from webapp.openapi import MetaAnswer
+from webapp.openapi import RESPONSES, MetaAnswer
 
 PATH = "/v1/settings/business/compliance_info"
 
 
-router = APIRouter(tags=["profile"])
+router = APIRouter(tags=["profile"], responses=RESPONSES)
 Service = Annotated[ComplianceInfo, part(ComplianceInfo)]
 
 

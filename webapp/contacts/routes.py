@@ -12,13 +12,13 @@ from webapp.bodies import json_body
 from webapp.contacts import schemas
 from webapp.contacts.service import ContactChecks
 from webapp.dependencies import RequestId, find, part
-from webapp.openapi import MetaAnswer
+from webapp.openapi import RESPONSES, MetaAnswer
 from webapp.tokens import Caller
 
 IDENTITY = "/v1/contacts/{wa_id}/identity"
 
 
-router = APIRouter(tags=["contacts"])
+router = APIRouter(tags=["contacts"], responses=RESPONSES)
 Service = Annotated[ContactChecks, part(ContactChecks)]
 
 

@@ -11,8 +11,9 @@ from webapp.authenticator import Administrator
 from webapp.dependencies import part
 from webapp.garbage import schemas
 from webapp.garbage.service import Collections
+from webapp.openapi import RESPONSES
 
-router = APIRouter(tags=["services"])
+router = APIRouter(tags=["services"], responses=RESPONSES)
 Service = Annotated[Collections, part(Collections)]
 
 

@@ -14,7 +14,7 @@ from webapp.dependencies import RequestId, part
 from webapp.errors import InvalidRequest
 from webapp.groups import schemas
 from webapp.groups.service import Groups
-from webapp.openapi import MetaAnswer
+from webapp.openapi import RESPONSES, MetaAnswer
 from webapp.pictures import UploadedPicture, picture_body
 
 GROUPS = "/v1/groups"
@@ -26,7 +26,7 @@ INVITE = "/v1/groups/{group_id}/invite"
 LEAVE = "/v1/groups/{group_id}/leave"
 
 
-router = APIRouter(tags=["groups"])
+router = APIRouter(tags=["groups"], responses=RESPONSES)
 Service = Annotated[Groups, part(Groups)]
 
 

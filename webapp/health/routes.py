@@ -11,8 +11,9 @@ from webapp import answers, authenticator, openapi
 from webapp.dependencies import part
 from webapp.health import schemas
 from webapp.health.service import HealthCheck
+from webapp.openapi import RESPONSES
 
-router = APIRouter(tags=["health"])
+router = APIRouter(tags=["health"], responses=RESPONSES)
 Service = Annotated[HealthCheck, part(HealthCheck)]
 
 

@@ -14,14 +14,14 @@ from webapp.idempotency import IdempotencyKey
 from webapp.media import schemas, service
 from webapp.media.service import MediaStore
 from webapp.media.transfer import FileAnswer, received
-from webapp.openapi import MetaAnswer
+from webapp.openapi import RESPONSES, MetaAnswer
 
 MediaId = Annotated[
     str, Path(description="As `POST /v1/media` answered, or a webhook told", json_schema_extra={"format": "uuid"})
 ]
 
 
-router = APIRouter(tags=["media"])
+router = APIRouter(tags=["media"], responses=RESPONSES)
 Service = Annotated[MediaStore, part(MediaStore)]
 
 

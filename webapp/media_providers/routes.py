@@ -12,12 +12,12 @@ from webapp.bodies import json_body
 from webapp.dependencies import part
 from webapp.media_providers import schemas
 from webapp.media_providers.service import ProviderList
-from webapp.openapi import MetaAnswer
+from webapp.openapi import RESPONSES, MetaAnswer
 
 PATH = "/v1/settings/application/media/providers"
 
 
-router = APIRouter(tags=["settings"])
+router = APIRouter(tags=["settings"], responses=RESPONSES)
 Service = Annotated[ProviderList, part(ProviderList)]
 
 

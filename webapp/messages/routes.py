@@ -14,12 +14,12 @@ from webapp.dependencies import DirectRoute, RequestId, find, part
 from webapp.errors import InvalidRequest
 from webapp.messages import schemas
 from webapp.messages.service import Messages, Origin
-from webapp.openapi import MetaAnswer
+from webapp.openapi import RESPONSES, MetaAnswer
 from webapp.tokens import Caller
 
 MAX_ID = 64
 
-router = APIRouter(tags=["messages"])
+router = APIRouter(tags=["messages"], responses=RESPONSES)
 Service = Annotated[Messages, part(Messages)]
 
 

@@ -10,10 +10,11 @@ from webapp import authenticator, exposition
 from webapp.dependencies import part
 from webapp.exposition import Form
 from webapp.metrics.service import ProcessMetrics
+from webapp.openapi import RESPONSES
 
 PATHS = ("/metrics", "/v1/metrics")
 
-router = APIRouter(tags=["metrics"], dependencies=[Depends(authenticator.monitor_if_keyed)])
+router = APIRouter(tags=["metrics"], responses=RESPONSES, dependencies=[Depends(authenticator.monitor_if_keyed)])
 Service = Annotated[ProcessMetrics, part(ProcessMetrics)]
 
 

@@ -13,7 +13,7 @@ from webapp.authenticator import AnyCaller
 from webapp.bodies import json_body
 from webapp.dependencies import part
 from webapp.errors import InvalidRequest
-from webapp.openapi import MetaAnswer
+from webapp.openapi import RESPONSES, MetaAnswer
 from webapp.pictures import UploadedPicture, picture_body
 from webapp.profile import schemas
 from webapp.profile.service import Profile
@@ -23,7 +23,7 @@ PHOTO = "/v1/settings/profile/photo"
 BUSINESS = "/v1/settings/business/profile"
 
 
-router = APIRouter(tags=["profile"])
+router = APIRouter(tags=["profile"], responses=RESPONSES)
 Service = Annotated[Profile, part(Profile)]
 
 

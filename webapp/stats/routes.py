@@ -10,9 +10,10 @@ from webapp import authenticator, exposition
 from webapp.dependencies import part
 from webapp.exposition import Form
 from webapp.metrics.service import NODE
+from webapp.openapi import RESPONSES
 from webapp.stats.service import Stats
 
-router = APIRouter(tags=["stats"], dependencies=[Depends(authenticator.monitor)])
+router = APIRouter(tags=["stats"], responses=RESPONSES, dependencies=[Depends(authenticator.monitor)])
 Service = Annotated[Stats, part(Stats)]
 _FORMS: dict[str, Any] = {"response_class": Response, "responses": exposition.OPENAPI}
 

@@ -14,7 +14,7 @@ from webapp.authenticator import AnyCaller
 from webapp.bodies import json_body
 from webapp.dependencies import part
 from webapp.errors import InvalidRequest
-from webapp.openapi import MetaAnswer
+from webapp.openapi import RESPONSES, MetaAnswer
 from webapp.stickerpacks import schemas
 from webapp.stickerpacks.service import Stickerpacks
 
@@ -24,7 +24,7 @@ FIRST_PARTY = "whatsapp"
 Namespace = Annotated[str | None, Query(), pydantic.WithJsonSchema({"type": "string", "enum": [FIRST_PARTY]})]
 
 
-router = APIRouter(tags=["stickerpacks"])
+router = APIRouter(tags=["stickerpacks"], responses=RESPONSES)
 Service = Annotated[Stickerpacks, part(Stickerpacks)]
 
 

@@ -9,10 +9,11 @@ from fastapi import APIRouter, Response
 from webapp import answers
 from webapp.authenticator import AnyCaller
 from webapp.dependencies import part
+from webapp.openapi import RESPONSES
 from webapp.support import schemas
 from webapp.support.service import Support
 
-router = APIRouter(tags=["support"])
+router = APIRouter(tags=["support"], responses=RESPONSES)
 Service = Annotated[Support, part(Support)]
 
 

@@ -12,7 +12,7 @@ from webapp.authenticator import Administrator
 from webapp.bodies import json_body
 from webapp.dependencies import part
 from webapp.errors import InvalidRequest
-from webapp.openapi import MetaAnswer
+from webapp.openapi import RESPONSES, MetaAnswer
 from webapp.templates import schemas
 from webapp.templates.importing import Import
 from webapp.templates.service import Templates
@@ -21,7 +21,7 @@ PATH = "/v1/configs/templates"
 MAX_NAME = 512
 
 
-router = APIRouter(tags=["templates"])
+router = APIRouter(tags=["templates"], responses=RESPONSES)
 Service = Annotated[Templates, part(Templates)]
 
 

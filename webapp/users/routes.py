@@ -13,7 +13,7 @@ from webapp.authenticator import BASIC, Administrator, AnyCaller, address_of, au
 from webapp.bodies import json_body
 from webapp.dependencies import part
 from webapp.errors import Unauthenticated
-from webapp.openapi import MetaAnswer
+from webapp.openapi import RESPONSES, MetaAnswer
 from webapp.users import basic, schemas
 from webapp.users.service import Users
 
@@ -30,7 +30,7 @@ async def basic_credentials(request: Request, __: Annotated[None, BASIC]) -> tup
 
 
 Credentials = Annotated[tuple[str, str], Depends(basic_credentials)]
-router = APIRouter(tags=["users"])
+router = APIRouter(tags=["users"], responses=RESPONSES)
 Service = Annotated[Users, part(Users)]
 
 

@@ -161,7 +161,7 @@ async def test_of_two_that_log_in_the_earlier_owner_is_refused_once_and_stands_b
         world.running.append(first)
         await logins.signals.until(lambda: logins.live == 1)
         gate.cut()
-        second = await start(world, network, "second", lease=0.5)
+        second = await start(world, network, "second", lease=1.5)
         await soon(lambda: len(first.node.shards) == 0)
         await logins.signals.until(lambda: logins.live == 1)
         assert logins.epochs == [1, 2, 1]
