@@ -1,7 +1,7 @@
 # The commands of the project; `make` alone lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo migrate test check test-shards test-crash test-cluster test-reliability test-failover test-galera test-security test-monitoring test-templates interop fuzz bench bench-all compare sbom lock clean services
+.PHONY: help up demo migrate test check test-shards test-installation test-crash test-cluster test-reliability test-failover test-galera test-security test-monitoring test-templates interop fuzz bench bench-all compare sbom lock clean services
 
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -14,6 +14,8 @@ KILLS  := tests/system/test_group_kills.py tests/system/test_media_kills.py test
 
 # Several Coreapps with several shards, and what else takes long of several processes.
 SHARDS := tests/system/test_shards.py tests/system/test_traces.py tests/coreapp/shard/test_layout_change.py
+# `tidings up` and `tidings template` as their users run them: killed, interrupted, behind addresses and databases.
+UP     := tests/cli/test_installation.py tests/cli/test_template.py
 # The database as others leave it: with the test of its fail-over.
 AWAY   := tests/storage/test_failover.py
 
@@ -33,7 +35,7 @@ migrate: $(VENV)/.runtime  ## bring the tables of the database to this version
 	@exec $(BIN)/tidings migrate
 
 test: services  ## all tests but the long ones (under 15 minutes)
-	@exec $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=10 $(KILLS:%=--deselect=%) $(SHARDS:%=--ignore=%) $(AWAY:%=--ignore=%) --ignore=tests/cluster --ignore=tests/crash --ignore=tests/reliability --ignore=tests/galera --ignore=tests/failover --ignore=tests/monitoring --ignore=tests/templates --ignore=tests/interop -o faulthandler_timeout=300
+	@exec $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=10 $(KILLS:%=--deselect=%) $(SHARDS:%=--ignore=%) $(AWAY:%=--ignore=%) $(UP:%=--ignore=%) --ignore=tests/cluster --ignore=tests/crash --ignore=tests/reliability --ignore=tests/galera --ignore=tests/failover --ignore=tests/monitoring --ignore=tests/templates --ignore=tests/interop -o faulthandler_timeout=300
 
 check: $(VENV)/.dev  ## style, types, imports, licences, known vulnerabilities
 	@.ci/check
@@ -48,6 +50,9 @@ test-reliability: services  ## cut the power, set clocks, take descriptors, memo
 
 test-shards: services  ## four shards on two Coreapps: groups across them, hand-over, a kill; traces (3 minutes)
 	@exec $(BIN)/python -m pytest -s $(SHARDS)
+
+test-installation: services  ## `tidings up` killed, interrupted and on other addresses; `tidings demo`; templates (3 minutes)
+	@exec $(BIN)/python -m pytest -n 2 $(UP)
 
 test-failover: services  ## the database moves to its replica or is away for half a minute, under load (5 minutes)
 	@exec $(BIN)/python -m pytest -s -o faulthandler_timeout=600 tests/failover $(AWAY)

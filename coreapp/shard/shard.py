@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from prometheus_client import Gauge
@@ -65,8 +65,11 @@ class Shard:
     garbage: GarbageCollector
     note_reader: NoteReader
 
-    async def run(self, stop: asyncio.Event) -> None:
-        """Serve until `stop`. Raises `LeaseLost`, or what else broke the journal; nothing is written after that."""
+    async def run(self, stop: asyncio.Event, stopping: Callable[[], None]) -> None:
+        """Serve until `stop`. Raises `LeaseLost`, or what else broke the journal; nothing is written after that.
+
+        stopping(): called when it ends, before what it has begun is waited for, which without a database takes long.
+        """
         services: Sequence[service.Service] = (
             _JournalWatch(self.context.journal),
             self.webhook.deliveries,
@@ -80,7 +83,7 @@ class Shard:
             self.link,
         )
         try:
-            await service.run_services(services, stop)
+            await service.run_services(services, stop, stopping=stopping)
         except service.ServiceFailed as failure:
             if failure.cause is not None:
                 raise failure.cause from None

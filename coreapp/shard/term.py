@@ -115,7 +115,7 @@ class Term:
         if self.lease.is_first:
             self._requests.term_opened()
         try:
-            await shard.run(ended)
+            await shard.run(ended, self._disown)
         finally:
             gauges.withdraw(shard)
 

@@ -170,7 +170,7 @@ async def serve(coreapp: FakeCoreapp, database: Database) -> AsyncIterator[Serve
                 listener = server.listen("127.0.0.1", 0)
                 port = listener.getsockname()[1]
                 running.append(server.HTTPServer(parts.app, [listener], started.set, door=parts.door))
-                transport = httpx.AsyncHTTPTransport()
+                transport = httpx.AsyncHTTPTransport(verify=False)
             else:
                 started.set()
             stop = asyncio.Event()

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import signal
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol
 
 log = logging.getLogger(__name__)
@@ -30,11 +30,17 @@ class ServiceFailed(Exception):
         self.cause = cause
 
 
-async def run_services(services: Sequence[Service], stop: asyncio.Event, *, grace: float = 10.0) -> None:
+async def run_services(
+    services: Sequence[Service],
+    stop: asyncio.Event,
+    *,
+    grace: float = 10.0,
+    stopping: Callable[[], None] = lambda: None,
+) -> None:
     """Run all until `stop`, then stop them one by one, the last started first.
 
     Each has `grace` seconds to finish and is cancelled after that. Raises `ServiceFailed` when one ends before `stop`;
-    the others are stopped first.
+    the others are stopped first. stopping(): called before the first of them is stopped.
     """
     stops = [asyncio.Event() for _ in services]
     tasks = [
@@ -52,6 +58,7 @@ async def run_services(services: Sequence[Service], stop: asyncio.Event, *, grac
             log.error("service.failed", extra={"service": task.get_name(), "error": repr(cause)}, exc_info=cause)
     finally:
         waiter.cancel()
+        stopping()
         for event, task in zip(reversed(stops), reversed(tasks), strict=True):
             event.set()
             _, late = await asyncio.wait([task], timeout=grace)

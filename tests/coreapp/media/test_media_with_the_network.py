@@ -79,7 +79,7 @@ class MediaPhone(LivePhone):
 
     def _client(self) -> httpx.AsyncClient:
         headers = {"Authorization": f"Bearer {self.token}"}
-        return httpx.AsyncClient(base_url=self.http, headers=headers, trust_env=False, timeout=TIMEOUT)
+        return httpx.AsyncClient(base_url=self.http, headers=headers, verify=False, trust_env=False, timeout=TIMEOUT)
 
 
 async def test_files_go_both_ways_end_to_end_encrypted_through_the_real_network(
