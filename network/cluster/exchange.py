@@ -2,13 +2,14 @@
 
 The origin stores what is not answered in time. Whoever stores an envelope for a device that is not attached to it
 looks, after the commit, where that device is; whoever attaches one claims it before it reads its mailbox. So one of
-both sees the other.
+both sees the other. What comes later for the same device waits until its node has been told.
 """
 
 from __future__ import annotations
 
 import asyncio
 import functools
+import itertools
 import logging
 from collections.abc import Callable, Iterable, Sequence
 
@@ -17,9 +18,9 @@ from prometheus_client import Counter, Gauge
 from network.cluster import frames
 from network.cluster.forwards import Forward, Forwards
 from network.cluster.frames import Claims, FromNode
+from network.cluster.lookout import Lookout
 from network.cluster.membership import Membership
 from network.cluster.presence import Presence
-from network.cluster.server import RedisAway
 from network.cluster.streams import Outbox
 from network.cluster.whereabouts import Whereabouts, holder
 from network.routing import admission
@@ -28,7 +29,6 @@ from network.routing.shared_router import SharedRouter
 from network.settings import Limits
 from tidings.runtime.batcher import BatcherFull
 from tidings.runtime.clock import Clock
-from tidings.storage.database import pages
 from tidings.storage.network.mailbox import Envelope
 from tidings.wire import device
 
@@ -42,8 +42,6 @@ ANSWERED, LATE, MOVED, UNSENT = (FORWARDED.labels(word) for word in ("answered",
 ANSWER_SECONDS = 2.0
 # Nodes that an envelope is given to, one after the other; then it is stored.
 TRIES = 3
-# Numbers whose devices are looked for at a time after something was stored for them, and that may wait for it.
-LOOKS, MAX_LOOKS = 1000, 100_000
 
 
 class NodeOrigin:
@@ -77,7 +75,7 @@ class Exchange:
     """Peers of the router. At most `Limits.undecided` envelopes wait for other nodes, and as many for the answer where
     their recipients are; one more is refused as `overloaded`.
 
-    lost_track: something was stored whose recipient could not be looked for.
+    lookout: for what is stored here instead.
     """
 
     def __init__(
@@ -104,23 +102,30 @@ class Exchange:
         self._origins: dict[str, NodeOrigin] = {}
         # Nodes that left something unanswered, until they say something.
         self._silent: set[str] = set()
-        self._stored: dict[str, list[Envelope]] = {}
-        self._looking: asyncio.Task[None] | None = None
-        # Whose mailboxes are looked into in this round.
-        self._beat: list[str] = []
+        self.lookout = Lookout(
+            membership,
+            presence,
+            outbox,
+            whereabouts=self._whereabouts,
+            clock=clock,
+            patience=self._patience,
+            look_here=router.look_again,
+        )
         self._idle = asyncio.Event()
-        self.lost_track = False
 
     # For the router.
 
-    def takes(self, origin: Origin, frame: device.Send, *, here: bool) -> bool:
+    def takes(self, origin: Origin, frame: device.Send, *, here: bool, storing: bool) -> bool:
         """Is this envelope delivered by another node, or may it be?"""
         if frame.to in self._asking:
             # Behind those that came before it.
             self._ask(origin, frame)
             return True
-        if here or not self._membership.in_touch:
+        if here:
             return False
+        if not self._membership.in_touch:
+            self._store(origin, frame)
+            return True
         if self._forwards.is_repeat(origin, frame):
             return True
         claims = self._whereabouts.get(frame.to)
@@ -128,18 +133,17 @@ class Exchange:
             self._ask(origin, frame)
             return True
         node = self._choose(claims, frame)
-        if node:
+        if not node:
+            self._store(origin, frame)
+        elif storing or self.lookout.is_behind(frame.to):
+            self._ask(origin, frame, storing=storing)
+        else:
             self._forward(origin, frame, node)
-        return bool(node)
+        return True
 
     def stored(self, number: str, rows: Iterable[Envelope] = ()) -> None:
         """Something was stored for a device that is not attached here."""
-        if not self._membership.in_touch or (number not in self._stored and len(self._stored) >= MAX_LOOKS):
-            self.lost_track = True
-            return
-        self._stored.setdefault(number, []).extend(rows)
-        if self._looking is None:
-            self._looking = asyncio.get_running_loop().create_task(self._look(), name="look")
+        self.lookout.stored(number, rows)
 
     def detached(self, number: str, part: device.Partition) -> None:
         """That device is not attached here any more, unless it is again by the end of this turn of the loop."""
@@ -154,7 +158,8 @@ class Exchange:
     def _choose(self, claims: Claims, frame: device.Send) -> str:
         """The node that delivers it, empty when that is for this one to do."""
         node = holder(claims, device.slot_of(frame.sender, frame.kind, frame.group))
-        return "" if node == self._membership.me or node in self._silent else node
+        unreachable = node == self._membership.me or node in self._silent or self.lookout.is_blind(node)
+        return "" if unreachable else node
 
     def _forward(self, origin: Origin, frame: device.Send, node: str, tries: int = 1) -> None:
         if not self._forwards.has_room(frame):
@@ -164,39 +169,70 @@ class Exchange:
         n = self._forwards.add(Forward(frame, origin, node, due, tries))
         if not self._outbox.put(node, frames.Forward(n, frame)):
             UNSENT.inc()
-            self._store(self._forwards.take(n, node))
+            self._store_instead(self._forwards.take(n, node))
 
-    def _store(self, forward: Forward | None) -> None:
+    def _store_instead(self, forward: Forward | None) -> None:
         if forward is not None:
-            self._router.send_here(forward.origin, forward.frame)
+            self._store(forward.origin, forward.frame)
 
-    def _ask(self, origin: Origin, frame: device.Send, tries: int = 0) -> None:
+    def _store(self, origin: Origin, frame: device.Send) -> None:
+        self._router.send_here(self.lookout.storing(frame.to, origin), frame)
+
+    def _ask(self, origin: Origin, frame: device.Send, tries: int = 0, *, storing: bool = False) -> None:
         if self._asked >= self._limits.undecided:
             admission.refuse(origin, frame, device.OVERLOADED)
             return
         waiting = self._asking.get(frame.to)
         if waiting is None:
             try:
-                answer = self._presence.find(frame.to)
+                self._look_up(frame.to, storing=storing)
             except BatcherFull:
                 admission.refuse(origin, frame, device.OVERLOADED)
                 return
             waiting = self._asking[frame.to] = []
-            answer.add_done_callback(functools.partial(self._found, frame.to))
         waiting.append((origin, frame, tries))
         self._asked += 1
 
+    def _look_up(self, number: str, *, storing: bool = False) -> None:
+        """Raises `BatcherFull`."""
+        if storing or self.lookout.is_behind(number):
+            self.lookout.settled(number).add_done_callback(functools.partial(self._settled, number))
+        else:
+            self._presence.find(number).add_done_callback(functools.partial(self._found, number))
+
+    def _settled(self, number: str, answer: asyncio.Future[bool]) -> None:
+        claims = self._whereabouts.get(number)
+        if not answer.cancelled() and not answer.result():
+            # Behind it, in the mailbox.
+            self._go_on(number, {})
+        elif claims is not None and not self.lookout.is_behind(number):
+            self._go_on(number, claims)
+        else:
+            try:
+                self._look_up(number)
+            except BatcherFull:
+                self._go_on(number, {})
+
     def _found(self, number: str, answer: asyncio.Future[Claims]) -> None:
-        waiting = self._asking.pop(number)
-        self._asked -= len(waiting)
         claims: Claims = {}
         if not answer.cancelled() and answer.exception() is None:
             claims = answer.result()
             self._whereabouts.learn(number, claims)
+        if claims and self.lookout.is_behind(number):
+            self._look_up(number)
+        else:
+            self._go_on(number, claims)
+
+    def _go_on(self, number: str, claims: Claims) -> None:
+        """Those that have waited, in their order."""
+        waiting = self._asking.pop(number, ())
+        self._asked -= len(waiting)
         for origin, frame, tries in waiting:
             node = self._choose(claims, frame)
-            if not node or tries >= TRIES or self._router.is_here(frame):
+            if self._router.is_here(frame):
                 self._router.send_here(origin, frame)
+            elif not node or tries >= TRIES:
+                self._store(origin, frame)
             elif not self._forwards.is_repeat(origin, frame):
                 self._forward(origin, frame, node, tries + 1)
 
@@ -230,8 +266,15 @@ class Exchange:
             origin = self._origins[source] = NodeOrigin(functools.partial(self._outbox.put, source))
         if self._presence.is_ours(frame.to, device.slot_of(frame.sender, frame.kind, frame.group)):
             self._router.send_here(origin, frame)
+        elif self._router.is_storing(frame):
+            # What was in flight when the device left comes before this one, wherever the device is now.
+            say = functools.partial(self._say_moved, source, frame.n)
+            self.lookout.settled(frame.to).add_done_callback(say)
         else:
-            self._outbox.put(source, frames.Moved(frame.n))
+            self._say_moved(source, frame.n)
+
+    def _say_moved(self, source: str, n: int, _: object = None) -> None:
+        self._outbox.put(source, frames.Moved(n))
 
     def _answered(self, source: str, n: int, answer: Callable[[Forward], None]) -> None:
         forward = self._forwards.take(n, source)
@@ -246,40 +289,17 @@ class Exchange:
             self._whereabouts.forget(forward.frame.to)
             self._ask(forward.origin, forward.frame, forward.tries)
 
-    # What was stored for whoever is not here.
-
-    async def _look(self) -> None:
-        try:
-            while self._stored:
-                numbers = list(self._stored)[:LOOKS]
-                rows = {number: self._stored.pop(number) for number in numbers}
-                try:
-                    found = await self._presence.find_all(numbers)
-                except (RedisAway, BatcherFull):
-                    self.lost_track = True
-                    continue
-                for number, claims in found.items():
-                    self._whereabouts.learn(number, claims)
-                    self._give(number, claims, rows[number])
-        finally:
-            self._looking = None
-
-    def _give(self, number: str, claims: Claims, rows: Sequence[Envelope]) -> None:
-        for node in {claim.node for claim in claims.values()}:
-            if node == self._membership.me:
-                # It came meanwhile.
-                self._router.look_again(number)
-            elif not self._outbox.put(node, frames.Look(number, list(rows))):
-                self.lost_track = True
-
     # Time, and nodes that come and go.
 
     def sweep(self) -> None:
         """Store here what was not answered in time. Call it about ten times a second."""
-        for forward in self._forwards.take_late(self._clock.monotonic()):
+        late = list(self._forwards.take_late(self._clock.monotonic()))
+        self._silent.update(forward.node for forward in late)
+        # With what the same senders sent after them to the same recipients, which is to stay behind them.
+        for forward in itertools.chain(late, self._forwards.take_behind(late)):
             LATE.inc()
-            self._silent.add(forward.node)
-            self._store(forward)
+            self._store_instead(forward)
+        self.lookout.sweep()
         WAITING.set(len(self._forwards))
         if not self.waiting:
             self._idle.set()
@@ -289,13 +309,13 @@ class Exchange:
         return not isinstance(frame, frames.Forward) or self._forwards.is_waiting(frame.n, node)
 
     def unsent(self, node: str, some: Sequence[FromNode]) -> None:
-        """Another node will not get these."""
-        for frame in some:
-            if isinstance(frame, frames.Forward):
+        """Another node will not get these. Envelopes that wait for their turn stay behind them."""
+        for frame in itertools.chain(some, self._outbox.waiting(node)):
+            if isinstance(frame, frames.Forward) and (forward := self._forwards.take(frame.n, node)) is not None:
                 UNSENT.inc()
-                self._store(self._forwards.take(frame.n, node))
-            elif isinstance(frame, frames.Look | frames.LookAtAll):
-                self.lost_track = True
+                self._store_instead(forward)
+        if any(isinstance(frame, frames.Look | frames.LookAtAll) for frame in some):
+            self.lookout.unsent(node)
 
     def changed(self, gone: frozenset[str]) -> None:
         """Nodes have come, or these have gone: what they had is stored here."""
@@ -306,22 +326,7 @@ class Exchange:
             self._origins.pop(node, None)
         for forward in self._forwards.take_of(gone):
             LATE.inc()
-            self._store(forward)
-
-    async def look_at_all(self, pause: float = 0.05) -> None:
-        """Look into the mailboxes of all devices that are attached here, some at a time."""
-        for page in pages(list(self._router.attached()), 200):
-            for number in page:
-                self._router.look_again(number)
-            await asyncio.sleep(pause)
-
-    def patrol(self, tick: int, ticks: int) -> None:
-        """Look into one part of them: into all in so many ticks."""
-        if tick == 0:
-            self._beat = list(self._router.attached())
-        size = -(-len(self._beat) // ticks)
-        for number in self._beat[tick * size : (tick + 1) * size]:
-            self._router.look_again(number)
+            self._store_instead(forward)
 
     @property
     def waiting(self) -> int:
@@ -335,6 +340,8 @@ class Exchange:
             await self._idle.wait()
 
     def close(self) -> None:
-        """Store what other nodes have not answered."""
+        """Store what other nodes have not answered, and what waits."""
         for forward in self._forwards.take_all():
-            self._store(forward)
+            self._store_instead(forward)
+        for number in list(self._asking):
+            self._go_on(number, {})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -98,6 +98,14 @@ class Forwards:
                 return
             yield from self._take_all([number])
 
+    def take_behind(self, late: Sequence[Forward]) -> Iterator[Forward]:
+        """Those that the same nodes have from the same senders to the same recipients."""
+        if late:
+            pairs = {_pair_of(forward) for forward in late}
+            yield from self._take_all(
+                [number for number, forward in self._waiting.items() if _pair_of(forward) in pairs]
+            )
+
     def take_of(self, nodes: frozenset[str]) -> Iterator[Forward]:
         """Those that these nodes have."""
         yield from self._take_all([number for number, forward in self._waiting.items() if forward.node in nodes])
@@ -110,3 +118,7 @@ class Forwards:
         for number in numbers:
             if number in self._waiting:
                 yield self._pop(number)
+
+
+def _pair_of(forward: Forward) -> tuple[str, str, str]:
+    return forward.node, forward.frame.sender, forward.frame.to

@@ -13,6 +13,7 @@ from network.cluster.frames import Claim, FromNode
 from network.cluster.membership import Change, Membership
 from network.cluster.news import News
 from network.cluster.presence import Place, Presence
+from network.cluster.rounds import Rounds
 from network.cluster.server import RedisAway, Server
 from network.cluster.streams import Inbox, Outbox
 from network.directory.logins import Logins
@@ -75,6 +76,7 @@ class Node:
         self._server = server
         self._local = local
         self._patrol = patrol
+        self._rounds = Rounds(local.router)
         self.membership = membership
         self._outbox = Outbox(server, membership.me, self._unsent, is_wanted=self._is_wanted)
         self._inbox = Inbox(server, membership.me, self._received)
@@ -114,10 +116,10 @@ class Node:
         self.exchange.sweep()
         if not self.membership.in_touch:
             return
-        self.exchange.patrol(self._ticks % self._patrol, self._patrol)
+        self._rounds.go_on(self._ticks % self._patrol, self._patrol)
         self._say_expels_again()
         unclaimed = self.presence.unclaimed and self._ticks % UNCLAIMED == 0
-        if self._ticks % AGAIN == 0 or self._news.untold or self.exchange.lost_track or unclaimed:
+        if self._ticks % AGAIN == 0 or self._news.untold or self.exchange.lookout.lost_track or unclaimed:
             self._return()
 
     async def close(self) -> None:
@@ -209,7 +211,9 @@ class Node:
             self._note(frame)
             self._outbox.put(source, frames.Noted(frame.n))
         elif isinstance(frame, frames.LookAtAll):
-            self._start(self.exchange.look_at_all())
+            # None is passed over by what comes behind this word; some at a time are read.
+            local.router.look_first()
+            self._start(self._rounds.make())
         elif isinstance(frame, frames.Expel):
             self._expel((frame.number, frame.partition), frame.token)
         elif isinstance(frame, frames.KeysTaken):
@@ -289,23 +293,24 @@ class Node:
     async def _come_back(self) -> None:
         """Say again who is attached here; look for what was stored meanwhile; let the others forget what they know of
         what was changed here meanwhile."""
-        untold, lost, unclaimed = self._news.untold, self.exchange.lost_track, self.presence.unclaimed
-        self._news.untold = self.exchange.lost_track = self.presence.unclaimed = False
+        untold, lost, unclaimed = self._news.untold, self.exchange.lookout.lost_track, self.presence.unclaimed
+        self._news.untold = self.exchange.lookout.lost_track = self.presence.unclaimed = False
+        if lost:
+            # Before any envelope, which would overtake what they look for.
+            self.exchange.lookout.tell_all()
         try:
             await self.presence.say_again()
         except (RedisAway, BatcherFull) as error:
             log.warning("claims.not_said_again", extra={"error": str(error)})
             # What was noted meanwhile holds too.
             self._news.untold |= untold
-            self.exchange.lost_track |= lost
+            self.exchange.lookout.lost_track |= lost
             self.presence.unclaimed |= unclaimed
             return
         if untold:
             await self._news.tell(lambda n: frames.Changed(n, everything=True))
-        if lost:
-            self._to_all(frames.LookAtAll())
         if untold or lost or unclaimed:
-            await self.exchange.look_at_all()
+            await self._rounds.make()
 
     def _is_wanted(self, node: str, frame: FromNode) -> bool:
         return self.exchange.is_wanted(node, frame)

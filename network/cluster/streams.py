@@ -72,6 +72,11 @@ class Outbox:
             return False
         return True
 
+    def waiting(self, node: str) -> Sequence[FromNode]:
+        """Frames for a node whose turn has yet to come, in order."""
+        batcher = self._nodes.get(node)
+        return () if batcher is None else list(batcher.waiting())
+
     def forget(self, nodes: Iterable[str]) -> None:
         """Nodes that are gone."""
         for node in nodes:
@@ -84,15 +89,18 @@ class Outbox:
 
     async def _send(self, node: str, some: Sequence[FromNode]) -> Sequence[None]:
         why = ""
+        left: list[FromNode] = []
         for part in frames.split([frame for frame in some if self._is_wanted(node, frame)], SIZE):
             if not why and part:
                 why = await self._post(node, part)
             if why:
                 # Nor what is behind it, which would overtake it.
-                UNSENT.labels(why).inc(len(part))
-                self._unsent(node, part)
+                left += part
             else:
                 SENT.inc(len(part))
+        if left:
+            UNSENT.labels(why).inc(len(left))
+            self._unsent(node, left)
         return [None] * len(some)
 
     async def _post(self, node: str, part: list[FromNode]) -> str:

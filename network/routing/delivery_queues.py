@@ -132,10 +132,12 @@ class DeliveryQueues:
 
     def hold(self, transit: Transit) -> None:
         """Keep an envelope in memory behind the others; over the limit, store all that is held."""
-        held = transit.queue.held
-        held.append(transit)
-        if len(held) > self._held:
-            self.put_away_held(transit.queue)
+        queue = transit.queue
+        queue.held.append(transit)
+        if len(queue.held) > self._held:
+            self.put_away_held(queue)
+        if queue.again and not queue.reading:
+            self.pump(queue)
 
     def put_away_held(self, queue: DeliveryQueue) -> None:
         """Store all that a queue holds."""

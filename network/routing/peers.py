@@ -13,10 +13,10 @@ from tidings.wire import device
 class Peers(Protocol):
     """Other nodes, to which devices may be attached."""
 
-    def takes(self, origin: Origin, frame: device.Send, *, here: bool) -> bool:
-        """Is this envelope delivered by another node, or may it be? Its sender is answered from there then.
+    def takes(self, origin: Origin, frame: device.Send, *, here: bool, storing: bool) -> bool:
+        """Is this envelope delivered by another node, or may it be, or is it stored for one? Then it is in their hands.
 
-        here: its recipient is attached here.
+        here: its recipient is attached here; storing: something for its recipient is on its way into the mailbox.
         """
         ...
 

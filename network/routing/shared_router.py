@@ -38,7 +38,10 @@ class SharedRouter(Router):
 
     def send(self, origin: Origin, frame: device.Send) -> None:
         """Route one envelope, to another node if its recipient is there."""
-        if self._peers is None or not self._peers.takes(origin, frame, here=self.is_here(frame)):
+        queue = self._queues.find_for(frame)
+        here = queue is not None and queue.session is not None
+        storing = queue is not None and bool(queue.storing)
+        if self._peers is None or not self._peers.takes(origin, frame, here=here, storing=storing):
             super().send(origin, frame)
 
     def send_here(self, origin: Origin, frame: device.Send) -> None:
@@ -49,6 +52,11 @@ class SharedRouter(Router):
         """Is the recipient of this envelope attached here, or that part of it which the envelope is for?"""
         queue = self._queues.find_for(frame)
         return queue is not None and queue.session is not None
+
+    def is_storing(self, frame: device.Send) -> bool:
+        """Is anything on its way into the mailbox that was here before this envelope?"""
+        queue = self._queues.find_for(frame)
+        return queue is not None and bool(queue.storing)
 
     def is_attached(self, number: str, partition: int) -> bool:
         """Is this part of a device attached here?"""
@@ -70,6 +78,13 @@ class SharedRouter(Router):
             if not rows or not all(self._offer(queue, session, row) for row in own):
                 queue.again = queue.backlog = True
                 self._queues.pump(queue)
+
+    def look_first(self) -> None:
+        """Something may have been stored elsewhere for any device that is here: its mailbox is read before anything
+        else goes to it, when something does or `look_again` is called."""
+        for queue in self._queues:
+            if queue.session is not None:
+                queue.again = queue.backlog = True
 
     def _offer(self, queue: DeliveryQueue, session: Recipient, row: mailbox.Envelope) -> bool:
         """Deliver a row that another node has stored, unless something older may be in the mailbox."""

@@ -69,7 +69,7 @@ def a_presence(server: PlayedServer) -> Presence:
 
 
 def a_node(server: PlayedServer) -> Node:
-    router = types.SimpleNamespace(attached=lambda: [])
+    router = types.SimpleNamespace(attached=lambda: [], look_again=lambda number: None)
     return Node(server, membership(), Local(router, None, None, None, None), clock=ManualClock(), limits=Limits())
 
 
@@ -119,7 +119,7 @@ async def test_a_claim_that_redis_does_not_have_is_said_again_soon() -> None:
 
 async def test_what_is_noted_while_claims_are_not_said_again_is_not_forgotten() -> None:
     def change() -> None:
-        node._news.untold = node.exchange.lost_track = True
+        node._news.untold = node.exchange.lookout.lost_track = True
         away()
 
     server = PlayedServer()
@@ -128,7 +128,7 @@ async def test_what_is_noted_while_claims_are_not_said_again_is_not_forgotten() 
     server.before = change
     await node._come_back()
     assert node._news.untold
-    assert node.exchange.lost_track
+    assert node.exchange.lookout.lost_track
 
 
 async def test_a_device_whose_node_could_not_be_told_hears_later_that_it_is_attached_elsewhere(

@@ -1,0 +1,282 @@
+"""Envelopes of one pair reach their recipient on another node in their order, whichever of them had to be stored."""
+
+from __future__ import annotations
+
+import asyncio
+import types
+from collections.abc import AsyncIterator, Sequence
+
+import pytest
+
+from harness.redis_server import RedisServer
+from network.cluster import frames
+from network.cluster.exchange import Exchange
+from network.cluster.frames import Claim, Claims, FromNode
+from network.cluster.lookout import Lookout
+from network.cluster.presence import Presence
+from network.cluster.streams import Outbox
+from network.cluster.whereabouts import Whereabouts
+from network.routing.mailbox import SqlMailbox
+from network.settings import Limits
+from tests.conftest import DatabaseFactory
+from tests.network.router_support import Sender
+from tests.network.support import PATIENCE, Client, Network
+from tidings.runtime.clock import ManualClock
+from tidings.storage.network.mailbox import Envelope
+from tidings.wire import device
+
+ALICE, BOB, CAROL, DAVE = (f"1555010000{n}" for n in range(1, 5))
+ME, OTHER = "me.1", "other.2"
+
+
+@pytest.fixture
+def database_engine() -> str:
+    return "sqlite"
+
+
+@pytest.fixture
+async def network(database_factory: DatabaseFactory, redis: RedisServer) -> AsyncIterator[Network]:
+    database = await database_factory("network")
+    network = Network(database.settings, "tcp", nodes=3, redis=redis.url)
+    yield network
+    await network.remove()
+
+
+async def arrive(client: Client, *ids: str) -> None:
+    """These come next, in this order, and are acknowledged."""
+    deliveries = await client.deliveries(len(ids))
+    assert [delivery.id for delivery in deliveries] == list(ids)
+    client.ack(*deliveries)
+
+
+class SlowMailboxes:
+    """The mailboxes of all nodes, into which nothing gets before the gate is open."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.gate, self.asked = asyncio.Event(), asyncio.Event()
+        change = SqlMailbox.change
+
+        async def changed(store: SqlMailbox, stored: Sequence[Envelope], removed: Sequence[int]) -> None:
+            if stored:
+                self.asked.set()
+                await self.gate.wait()
+            await change(store, stored, removed)
+
+        monkeypatch.setattr(SqlMailbox, "change", changed)
+
+
+async def test_what_comes_after_an_envelope_that_a_full_stream_did_not_take_does_not_overtake_it(
+    network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await network.start(limits=Limits(store_after=60.0))
+    await network.register(ALICE, BOB, CAROL)
+    alice, bob = await network.connect(ALICE, node=0), await network.connect(BOB, node=1)
+    carol = await network.connect(CAROL, node=1)
+    alice.send(ALICE, BOB, "before")
+    await arrive(bob, "before")
+    await alice.accepted(1)
+    mailboxes, post = SlowMailboxes(monkeypatch), Outbox._post
+
+    async def full(outbox: Outbox, node: str, part: list[FromNode]) -> str:
+        if not any(isinstance(frame, frames.Forward) and frame.send.id == "0" for frame in part):
+            return await post(outbox, node, part)
+        # Behind it, and on their way already.
+        for id in "123":
+            alice.send(ALICE, BOB, id)
+        while outbox._nodes[node].pending < 3:  # noqa: ASYNC110 (they come over a connection)
+            await asyncio.sleep(0)
+        return "full"
+
+    monkeypatch.setattr(Outbox, "_post", full)
+    async with asyncio.timeout(PATIENCE):
+        alice.send(ALICE, BOB, "0")
+        await mailboxes.asked.wait()
+        for id in "456":
+            alice.send(ALICE, BOB, id)
+        # The stream has room again, and others use it.
+        alice.send(ALICE, CAROL, "other")
+        await arrive(carol, "other")
+        mailboxes.gate.set()
+        await arrive(bob, *"0123456")
+        await alice.accepted(8)
+
+
+async def test_what_comes_when_redis_is_back_does_not_overtake_what_was_stored_while_it_was_away(
+    network: Network, redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await network.start()
+    await network.register(ALICE, BOB, CAROL)
+    alice, bob = await network.connect(ALICE, node=0), await network.connect(BOB, node=1)
+    carol = await network.connect(CAROL, node=1)
+    say_again, gate = Presence.say_again, asyncio.Event()
+
+    async def slowly(presence: Presence) -> None:
+        if ALICE in presence._held:
+            await gate.wait()
+        await say_again(presence)
+
+    monkeypatch.setattr(Presence, "say_again", slowly)
+    redis.kill9()
+    try:
+        alice.send(ALICE, BOB, "stored")
+        await alice.accepted(1)
+    finally:
+        redis.start()
+    async with asyncio.timeout(PATIENCE):
+        with redis.client() as client:
+            keys = [f"{network.cluster.prefix}:at:{number}" for number in (BOB, CAROL)]
+            while not all(map(client.exists, keys)):  # noqa: ASYNC110 (only Redis can say)
+                await asyncio.sleep(0.01)
+        ready = f"http://127.0.0.1:{network.nodes[0].addresses.http[1]}/health/ready"
+        while (await network.http.get(ready)).status != 200:
+            pass
+        alice.send(ALICE, BOB, "later")
+        alice.send(ALICE, CAROL, "other")
+        await arrive(carol, "other")
+        gate.set()
+        await arrive(bob, "stored", "later")
+
+
+async def test_what_was_in_flight_when_a_device_left_a_node_comes_before_what_is_sent_to_it_there_later(
+    network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await network.start(limits=Limits(store_after=60.0))
+    await network.register(ALICE, BOB, CAROL, DAVE)
+    alice, former = await network.connect(ALICE, node=0), await network.connect(BOB, node=1)
+    carol, dave = await network.connect(CAROL, node=2), await network.connect(DAVE, node=1)
+    alice.send(ALICE, BOB, "0")
+    await former.deliveries(1)
+    mailboxes, deliver, came = SlowMailboxes(monkeypatch), Exchange._deliver, asyncio.Event()
+
+    def delivered(exchange: Exchange, source: str, frame: device.Send) -> None:
+        deliver(exchange, source, frame)
+        if frame.id == "1":
+            came.set()
+
+    monkeypatch.setattr(Exchange, "_deliver", delivered)
+    async with asyncio.timeout(PATIENCE):
+        bob = await network.connect(BOB, node=2)
+        await mailboxes.asked.wait()
+        alice.send(ALICE, BOB, "1")
+        await came.wait()
+        # Whatever has been said meanwhile about where he is now has had its consequences when these are there.
+        dave.send(DAVE, ALICE, "back")
+        await arrive(alice, "back")
+        alice.send(ALICE, CAROL, "other")
+        await arrive(carol, "other")
+        mailboxes.gate.set()
+        await arrive(bob, "0", "1")
+
+
+class PlayedPresence:
+    """Bob is attached to the other node."""
+
+    def __init__(self) -> None:
+        self.gate, self.asked = asyncio.Event(), asyncio.Event()
+
+    async def find_all(self, numbers: Sequence[str]) -> dict[str, Claims]:
+        self.asked.set()
+        await self.gate.wait()
+        return {number: {0: Claim(0, 1, 0, 7, OTHER)} for number in numbers}
+
+
+class PlayedOutbox:
+    """It takes what it has room for."""
+
+    def __init__(self) -> None:
+        self.frames: list[FromNode] = []
+        self.has_room = True
+
+    def put(self, node: str, frame: FromNode) -> bool:
+        if self.has_room:
+            self.frames.append(frame)
+        return self.has_room
+
+
+class Watched:
+    """A lookout, with what it stands on."""
+
+    def __init__(self) -> None:
+        self.presence, self.outbox, self.clock = PlayedPresence(), PlayedOutbox(), ManualClock()
+        self.membership = types.SimpleNamespace(me=ME, nodes=frozenset({ME, OTHER}), in_touch=True)
+        self.lookout = Lookout(
+            self.membership,
+            self.presence,
+            self.outbox,
+            whereabouts=Whereabouts(self.clock),
+            clock=self.clock,
+            patience=2.0,
+            look_here=lambda number: None,
+        )
+
+    async def look(self) -> None:
+        """The node of whoever something was stored for is found and told."""
+        self.presence.gate.set()
+        looking = self.lookout._looking
+        assert looking is not None
+        async with asyncio.timeout(PATIENCE):
+            await looking
+
+
+def a_row(id: str) -> Envelope:
+    return Envelope(1, BOB, ALICE, id, device.GROUP, 0, 2**50, b"body", [])
+
+
+async def test_a_word_with_rows_is_not_all_that_was_stored_when_there_was_one_without() -> None:
+    for first, then in (((), (a_row("m"),)), ((a_row("m"),), ())):
+        watched = Watched()
+        watched.lookout.stored(BOB, first)
+        watched.lookout.stored(BOB, then)
+        await watched.look()
+        assert watched.outbox.frames == [frames.Look(BOB)]
+        assert not watched.lookout.is_behind(BOB)
+    watched = Watched()
+    rows = [a_row("m"), a_row("n")]
+    for row in rows:
+        watched.lookout.stored(BOB, [row])
+    # Whoever writes to him meanwhile does not wait for what a group has stored.
+    assert not watched.lookout.is_behind(BOB)
+    await watched.look()
+    assert watched.outbox.frames == [frames.Look(BOB, rows)]
+
+
+async def test_nobody_waits_behind_what_is_stored_for_longer_than_it_takes_or_than_is_allowed() -> None:
+    watched = Watched()
+    sender = Sender()
+    origin = watched.lookout.storing(BOB, sender)
+    settled = watched.lookout.settled(BOB)
+    origin.accepted(5)
+    watched.lookout.stored(BOB)
+    assert sender.accepted_numbers == [5]
+    late = watched.lookout.settled(BOB)
+    assert settled.done()
+    watched.clock.advance(1.9)
+    watched.lookout.sweep()
+    assert not late.done()
+    await watched.look()
+    assert late.result()
+    watched.lookout.storing(BOB, sender)
+    late = watched.lookout.settled(BOB)
+    watched.clock.advance(2.0)
+    watched.lookout.sweep()
+    assert not late.result()
+
+
+async def test_a_node_that_did_not_get_a_word_gets_no_envelope_before_it_knows_that_it_has_to_look() -> None:
+    watched = Watched()
+    watched.outbox.has_room = False
+    watched.lookout.stored(BOB)
+    await watched.look()
+    watched.lookout.sweep()
+    assert watched.lookout.is_blind(OTHER)
+    watched.outbox.has_room = True
+    watched.lookout.sweep()
+    assert not watched.lookout.is_blind(OTHER)
+    assert watched.outbox.frames == [frames.LookAtAll()]
+    watched.lookout.unsent(OTHER)
+    assert watched.lookout.is_blind(OTHER)
+    # It has gone: there is nobody to tell.
+    watched.membership.nodes = frozenset({ME})
+    watched.lookout.sweep()
+    assert not watched.lookout.is_blind(OTHER)
+    assert watched.outbox.frames == [frames.LookAtAll()]
