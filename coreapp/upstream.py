@@ -14,6 +14,11 @@ class Upstream(Protocol):
 
     connected: bool  # are we logged in?
 
+    @property
+    def silence(self) -> float:
+        """Seconds since the servers have said anything on a connection that stands."""
+        ...
+
     async def check_contacts(self, numbers: Sequence[str]) -> set[str]:
         """Those of the numbers that are registered; one call at a time. Raises `NetworkAway`, `NetworkRefusal`."""
         ...

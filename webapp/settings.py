@@ -99,7 +99,7 @@ class Settings(settings.ProcessSettings):
     contacts_rate: Annotated[float, env.number()] = env.variable("TIDINGS_CONTACTS_RATE", 40.0)
     contacts_burst: Annotated[float, _burst("contacts_rate")] = env.variable("TIDINGS_CONTACTS_BURST", None)
     coreapp: Annotated[tuple[str, int] | None, env.text(_coreapp)] = env.variable("WACORE_HOSTNAME", None)
-    coreapp_patience: Annotated[float, env.number(high=3600)] = env.variable("TIDINGS_COREAPP_PATIENCE_S", 5.0)
+    coreapp_patience: Annotated[float, env.number(high=3600)] = env.variable("TIDINGS_COREAPP_PATIENCE_S", 4.5)
     coreapp_timeout: Annotated[float, env.number(0.1, 3600)] = env.variable("TIDINGS_COREAPP_TIMEOUT_S", 30.0)
     max_body: Annotated[int, env.integer(1024, 3 * env.MIB)] = env.variable("TIDINGS_MAX_BODY_BYTES", env.MIB)
     max_requests: Annotated[int, env.integer(1)] = env.variable("TIDINGS_MAX_REQUESTS", 10_000)

@@ -37,6 +37,8 @@ ANSWERS = Counter("tidings_contacts_answered_total", "Numbers asked about, by wh
 LIFETIME = 7 * 24 * 3600.0  # seconds
 PATIENCE = 4.0  # seconds that a caller waits for a database that is away
 CHECK_SECONDS = 4.0  # that a message waits until its recipient is checked
+# That callers wait for servers that say nothing at all, as when they stand still; and between two looks at that.
+SILENCE_SECONDS, LOOK_SECONDS = 4.0, 0.5
 MAX_SYNC = 10_000  # numbers in one call to the servers
 MAX_WAITING = 200_000  # numbers that wait for a call; beyond that, callers get 1016
 
@@ -190,11 +192,25 @@ class ContactCache:
             futures = [self._syncs.put(wa_id) for wa_id in wa_ids]
         except BatcherFull as error:
             raise Refused(codes.OVERLOADED, "too many contacts wait to be checked", retry_after=5) from error
-        results = await asyncio.gather(*futures, return_exceptions=True)
+        results = await self._wait(futures)
         for result in results:
             if isinstance(result, BaseException) and not isinstance(result, ClientError):
                 raise result
         return {wa_id: result for wa_id, result in zip(wa_ids, results, strict=True) if isinstance(result, bool)}
+
+    async def _wait(self, futures: Sequence[asyncio.Future[bool]]) -> Sequence[bool | BaseException | None]:
+        """The results, with none for what servers that stand still have not answered."""
+        seconds = SILENCE_SECONDS
+        try:
+            while (await asyncio.wait(futures, timeout=seconds))[1]:
+                # It has been so for nearly as long as they have been asked.
+                if self._upstream.silence > SILENCE_SECONDS - LOOK_SECONDS:
+                    break
+                seconds = LOOK_SECONDS
+        finally:
+            for future in futures:
+                future.cancel()
+        return [None if future.cancelled() else future.exception() or future.result() for future in futures]
 
     async def _ask_and_tell(
         self, missing: Sequence[str], waiting: Sequence[tuple[str, str | None]], request_id: str

@@ -87,6 +87,10 @@ class NetworkLink(DeviceListener[str]):
         """Cut the connection; another one is made."""
         self._connection.drop(reason)
 
+    @property
+    def silence(self) -> float:
+        return self._connection.silence
+
     async def check_contacts(self, numbers: Sequence[str]) -> set[str]:
         _checked.observe(len(numbers))
         return await self._connection.check(self._number, numbers)

@@ -90,6 +90,13 @@ class Reconnecting(ABC):
                 transport.abort("shutdown")
                 self.closed(transport, "shutdown")
 
+    @property
+    def silence(self) -> float:
+        """Seconds since the network has said anything; none at all without a connection, which is no silence."""
+        if self._transport is None:
+            return 0.0
+        return asyncio.get_running_loop().time() - self._transport.last_received
+
     def drop(self, reason: str) -> None:
         """Cut the connection; another one is made, on which everything unacknowledged comes again."""
         if self._transport is not None:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coreapp.peers import phone_numbers
+from coreapp.peers import contact_cache, phone_numbers
 from tests.coreapp.conftest import World
 from tests.coreapp.signals import soon
 from tidings.runtime.clock import ManualClock
@@ -64,6 +64,27 @@ async def test_messages_to_unknown_recipients_join_the_next_call_and_need_none_o
     for number in NUMBERS[:6]:
         assert isinstance(await running.client.send(number), core.Accepted)
     assert len(world.network.checks) == 2
+
+
+async def test_servers_that_stand_still_do_not_hold_up_who_asks_and_slow_ones_are_waited_for(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(contact_cache, "SILENCE_SECONDS", 0.5)
+    monkeypatch.setattr(contact_cache, "LOOK_SECONDS", 0.1)
+    world.add_phones(*NUMBERS[:2])
+    gate = world.network.gates[frames.Check] = asyncio.Event()
+    running = await world.start()
+    await world.connected(running)
+    async with asyncio.timeout(5):
+        assert [contact.status for contact in await running.client.check(NUMBERS[0])] == ["failed"]
+        slow = asyncio.create_task(running.client.check(NUMBERS[1]))
+        for number in range(8):
+            # They say something, if not about this.
+            world.network.deliver(NUMBERS[0], frames.DELIVERED, id=f"in-{number}", refs=["unknown"])
+            await asyncio.wait([slow], timeout=0.1)
+            assert not slow.done()
+        gate.set()
+        assert [contact.status for contact in await slow] == ["valid"]
 
 
 async def test_that_a_number_is_valid_holds_for_seven_days_also_over_a_restart(world: World) -> None:
