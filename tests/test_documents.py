@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,10 @@ FOLDERS = (
 # A path from the root of the repository; the name of a module alone.
 PATH = re.compile(rf"(?<![\w./:-])((?:{'|'.join(FOLDERS)})/[\w./-]*\w)")
 MODULE = re.compile(r"`([a-z_0-9/]+\.py)`")
+VARIABLE = re.compile(r"(?:TIDINGS|WA|WACORE|COREAPP|WEBAPP)_[A-Z0-9_]*[A-Z0-9]")
+PROCESSES = ("tidings", "webapp", "coreapp", "network", "handset", "cli")
+# Ends of variables whose names our sources put together.
+PARTS = ("_FILE", "_CERTIFICATE", "_CERT", "_CA", "_KEY", "_MEDIA")
 TEST = re.compile(r"(tests/[\w/]+\.py)::(\w+)")
 
 
@@ -58,3 +64,27 @@ def _has(file: Path, test: str) -> bool:
 def test_every_decision_has_a_number_of_its_own() -> None:
     numbers = [path.name[:4] for path in sorted((ROOT / "docs" / "decisions").glob("*.md"))]
     assert numbers == [f"{number:04}" for number in range(1, len(numbers) + 1)]
+
+
+def variables_read() -> Iterator[str]:
+    """Names of environment variables that stand in our sources, but for their comments."""
+    for path in (file for top in PROCESSES for file in (ROOT / top).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and VARIABLE.fullmatch(node.value):
+                yield node.value
+
+
+def variables_described() -> set[str]:
+    """Those in the first column of the tables of `docs/operations.md`, each with its default."""
+    page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    tables = page.partition("\n## Environment\n")[2].partition("\n## ")[0]
+    rows = [line.split("|") for line in tables.splitlines() if line.startswith("| `")]
+    assert all(cell.strip() for row in rows for cell in row[1:-1])
+    return {name for row in rows for name in VARIABLE.findall(row[1])}
+
+
+def test_every_variable_that_a_process_reads_is_in_the_table_and_no_other() -> None:
+    read, described = set(variables_read()), variables_described()
+    assert len(read) > 130
+    assert read - described == set()
+    assert {name for name in described - read if not name.endswith(PARTS)} == set()

@@ -243,6 +243,8 @@ class CoreappLinks:
             if peer is None or not peer.is_ready:
                 await self._wait(recipient, deadline, doubt)
                 continue
+            if question is not make and not peer.knows_repeats:
+                raise doubt.error()
             now = loop.time()
             timeout = self._timeout
             if question is not make:

@@ -63,6 +63,7 @@ class Peer:
         self._lost = asyncio.Event()
         self._greeted = False
         self._silent = False
+        self._version = 0
         self._wanted = True
         # The loop's time of the latest accepted message.
         self._progress_at = -math.inf
@@ -71,6 +72,11 @@ class Peer:
     def is_ready(self) -> bool:
         """Connected, and nothing speaks against an answer. What is asked of one that stands still may be done later."""
         return self._greeted and not self._silent
+
+    @property
+    def knows_repeats(self) -> bool:
+        """False for an earlier release, which would accept a message twice that it is asked for again."""
+        return self._version >= 1
 
     async def run(self) -> None:
         """Until cancelled, or retired and disconnected."""
@@ -147,7 +153,7 @@ class Peer:
             if connection.last_received >= pinged_at:
                 unanswered = 0
                 self._is_silent(False)
-                if loop.time() - connection.last_received >= QUIET:
+                if self._version >= 1 and loop.time() - connection.last_received >= QUIET:
                     pinged_at = loop.time()
                     connection.send(core.Ping(n=PING))
                 continue
@@ -188,6 +194,7 @@ class Peer:
             )
         if not isinstance(answer, core.Done):
             raise Disconnected(f"greeted with {type(answer).__name__}")
+        self._version = answer.version
 
     def _is_up(self, up: bool) -> None:
         CONNECTED.inc(up - self._greeted)

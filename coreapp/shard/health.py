@@ -11,6 +11,7 @@ from tidings.client.errors import NetworkAway, NetworkSilent
 from tidings.client.http import NetworkApi
 from tidings.runtime.readiness import AWAY, OK
 from tidings.storage.database import Database
+from tidings.wire import core
 
 # Seconds that the network has to answer; it gives its database two.
 TIMEOUT = 2.5
@@ -23,19 +24,22 @@ class Databases:
         self._database = database
         self._network = network
 
-    async def are_alive(self) -> bool:
-        """Do both answer, and take what is written?"""
-        return all(await asyncio.gather(self._database.is_alive(), self._is_network_well()))
+    async def away(self) -> list[str]:
+        """What does not answer, or take what is written: `core.DATABASE` for either of them, and `core.NETWORK` when
+        it does not even say how its own is."""
+        alive, of_network = await asyncio.gather(self._database.is_alive(), self._ask_network())
+        found = {of_network} if alive else {of_network, core.DATABASE}
+        return sorted(found - {""})
 
-    async def _is_network_well(self) -> bool:
-        """Says the network that its database is away? That it cannot be reached is for its link to tell."""
+    async def _ask_network(self) -> str:
+        """What is away there, empty for nothing. That it cannot be reached is for its link to tell."""
         try:
             health = await self._network.health(seconds=TIMEOUT)
         except NetworkSilent:
-            return False
+            return core.NETWORK
         except NetworkAway:
-            return True
-        return bool(health.get("database", "ok") == "ok")
+            return ""
+        return "" if health.get("database", "ok") == "ok" else core.DATABASE
 
 
 class Needs:
@@ -47,6 +51,9 @@ class Needs:
 
     async def look(self) -> Mapping[str, str]:
         """`OK` or `AWAY` for each."""
-        alive = await self._databases.are_alive()
+        away = await self._databases.away()
         connected = all(shard.link.connected for shard in self._shards)
-        return {"database": OK if alive else AWAY, "network": OK if connected else AWAY}
+        return {
+            core.DATABASE: AWAY if core.DATABASE in away else OK,
+            core.NETWORK: OK if connected and core.NETWORK not in away else AWAY,
+        }

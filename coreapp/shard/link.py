@@ -66,7 +66,7 @@ class LinkHandler:
         if isinstance(frame, core.Hello):
             self._trusted = hmac.compare_digest(frame.key.encode(), self._key)
             if self._trusted:
-                connection.send(core.Done(frame.n))
+                connection.send(core.Done(frame.n, core.LINK_VERSION))
             else:
                 log.warning("link.wrong_key", extra={"peer": connection.peer})
                 connection.close("wrong link key")
@@ -192,10 +192,11 @@ class LinkHandler:
             status = "unregistered" if self._waits_for_code() else "disconnected"
             return core.Health(n, status, self._node)
         status = "connected" if all(shard.link.connected for shard in self._shards) else "connecting"
-        if self._databases is not None and not await self._databases.are_alive():
+        away = await self._databases.away() if self._databases is not None else []
+        if away:
             status = "disconnected"
         dropped = sum(shard.webhook.audience.dropped for shard in self._shards)
-        return core.Health(n, status, self._node, self._shards.numbers, dropped)
+        return core.Health(n, status, self._node, self._shards.numbers, dropped, away)
 
     def _waits_for_code(self) -> bool:
         return self._requests is not None and self._requests.waits_for_code

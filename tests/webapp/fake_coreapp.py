@@ -20,13 +20,14 @@ class FakeCoreapp:
     """Answers as a healthy Coreapp would unless told otherwise.
 
     questions: all that came, except greetings and pings. stands_still: answers nothing, as a stopped process.
-    answer(kind, make): what to say to a kind of question; `None` says
-    nothing at all.
+    version: of the link; 0 is a release that closes a connection over a ping.
+    answer(kind, make): what to say to a kind of question; `None` says nothing at all.
     """
 
     def __init__(self, key: str = LINK_KEY) -> None:
         self.questions: list[Any] = []
         self.greetings = 0
+        self.version = core.LINK_VERSION
         self.stands_still = False
         self._key = key
         self._script: dict[type[core.Frame], Callable[[Any], core.Frame | None]] = {
@@ -108,9 +109,11 @@ class FakeCoreapp:
                 connection.close("wrong key")
                 return
             self.greetings += 1
-            connection.send(core.Done(n=frame.n))
+            connection.send(core.Done(n=frame.n, version=self.version))
         elif isinstance(frame, core.Ping):
-            if not self.stands_still:
+            if not self.version:
+                connection.close("malformed frame")
+            elif not self.stands_still:
                 connection.send(core.Done(n=frame.n))
         else:
             self.questions.append(frame)

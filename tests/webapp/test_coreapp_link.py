@@ -86,6 +86,29 @@ async def test_the_connection_to_a_coreapp_that_stays_silent_is_given_up(
     await coreapp.until(lambda: coreapp.greetings == 2)
 
 
+async def test_a_coreapp_of_a_release_before_pings_is_sent_none(
+    coreapp: FakeCoreapp, link: Link, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    coreapp.version = 0
+    pulses = 0
+    wait_for = coreapp_peer.service.wait_for
+
+    async def counted(event: asyncio.Event, seconds: float) -> bool:
+        nonlocal pulses
+        pulses += 1
+        return await wait_for(event, seconds)
+
+    monkeypatch.setattr(coreapp_peer.service, "wait_for", counted)
+    monkeypatch.setattr(coreapp_peer, "PULSE", 0.02)
+    monkeypatch.setattr(coreapp_peer, "QUIET", 0.02)
+    links = await link(FixedShardMap("127.0.0.1", coreapp.port))
+    await accept(links)
+    seen = pulses
+    await soon(lambda: pulses > seen + 5)
+    await accept(links)
+    assert coreapp.greetings == 1
+
+
 async def test_after_a_restart_of_the_coreapp_questions_are_answered_again(coreapp: FakeCoreapp, link: Link) -> None:
     links = await link(FixedShardMap("127.0.0.1", coreapp.port))
     await accept(links)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -157,8 +158,16 @@ async def test_without_a_token_a_webapp_says_that_it_runs_and_whether_it_is_read
 
     fine = {"database": "ok", "coreapps": "ok", "network": "ok"}
     assert await ready() == (200, {"status": "ready", **fine})
-    for status, what in (("connecting", "network"), ("disconnected", "database")):
-        coreapp.answer(core.GetHealth, lambda q, status=status: core.Health(q.n, status))  # type: ignore[misc]
+    for health, what in (
+        (core.Health(0, "connecting"), "network"),
+        (core.Health(0, "disconnected", shards=[0], away=["database"]), "database"),
+        (core.Health(0, "disconnected", shards=[0], away=["network"]), "network"),
+        # It has just lost its shard, or not opened it yet: databases and network may be well.
+        (core.Health(0, "disconnected"), "coreapps"),
+        # Of a release that does not say why.
+        (core.Health(0, "disconnected", shards=[0]), "database"),
+    ):
+        coreapp.answer(core.GetHealth, lambda q, health=health: msgspec.structs.replace(health, n=q.n))  # type: ignore[misc]
         assert await ready() == (503, {"status": "not ready", **fine, what: "away"})
     # It waits for its number, which is registered through the API.
     coreapp.answer(core.GetHealth, lambda q: core.Health(q.n, "unregistered"))

@@ -161,3 +161,15 @@ async def test_a_message_in_doubt_stays_so_when_too_many_wait_to_ask_again(corea
     with pytest.raises(CoreappAway) as caught:
         await accept_once(links)
     assert (type(caught.value), caught.value.problems[0].code) == (CoreappAway, 1014)
+
+
+async def test_a_coreapp_of_a_release_that_knows_no_repeats_is_not_asked_for_a_message_again(
+    coreapp: FakeCoreapp, link: Link
+) -> None:
+    coreapp.version = 0
+    links = await link(FixedShardMap("127.0.0.1", coreapp.port))
+    coreapp.answer(core.AcceptMessage, lambda q: coreapp.drop())
+    with pytest.raises(CoreappAway) as caught:
+        await accept_once(links)
+    assert (type(caught.value), caught.value.problems[0].code) == (CoreappAway, 1014)
+    assert len(coreapp.asked(core.AcceptMessage)) == 1

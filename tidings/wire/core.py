@@ -11,14 +11,20 @@ class Frame(msgspec.Struct, tag_field="t", omit_defaults=True, gc=False):
     n: int
 
 
+# What a Coreapp says that it understands, in its answer to `Hello`: 1 has `Ping`, and `AcceptMessage.repeated`.
+LINK_VERSION = 1
+
+
 class Hello(Frame, tag="hello"):
-    """First frame of a connection: the installation's link key. Answered by `Done` or a closed connection."""
+    """First frame of a connection: the installation's link key. Answered by `Done` with `LINK_VERSION`, or a closed
+    connection."""
 
     key: str
 
 
 class Ping(Frame, tag="ping"):
-    """Is anybody there? Answered by `Done` at once, whatever else the Coreapp is at."""
+    """Is anybody there? Answered by `Done` at once, whatever else the Coreapp is at. For version 1 and later: earlier
+    ones close the connection over it."""
 
 
 class CheckContacts(Frame, tag="check_contacts"):
@@ -288,7 +294,9 @@ class Purged(Frame, tag="purged"):
 
 
 class Done(Frame, tag="done"):
-    """Nothing to say."""
+    """Nothing to say, but for the version of the link in the answer to `Hello`; 0 is a release that had none."""
+
+    version: int = 0
 
 
 class Contact(msgspec.Struct, omit_defaults=True, gc=False):
@@ -339,16 +347,22 @@ class Refused(Frame, tag="refused"):
     unknown: bool = False
 
 
-class Health(Frame, tag="health"):
-    """gateway_status: connected | connecting | uninitialized | unregistered.
+# Of what a Coreapp needs: databases that messages go through, and the network.
+DATABASE, NETWORK = "database", "network"
 
-    statuses_dropped: since no webhook URL has been set, for want of room.
+
+class Health(Frame, tag="health"):
+    """gateway_status: connected | connecting | disconnected | unregistered.
+
+    shards: that it answers for. statuses_dropped: since no webhook URL has been set, for want of room.
+    away: why it is `disconnected` with shards: `DATABASE`, `NETWORK` or both. Releases before this say nothing.
     """
 
     gateway_status: str
     node: str = ""
     shards: list[int] = []
     statuses_dropped: int = 0
+    away: list[str] = []
 
 
 class Metrics(Frame, tag="metrics"):

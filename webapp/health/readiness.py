@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from tidings.runtime.readiness import AWAY, OK
 from tidings.wire import core
@@ -30,10 +30,25 @@ class Needs:
             self._database.is_alive(),
             self._coreapps.ask_all(lambda n: core.GetHealth(n=n), core.Health, timeout=_TIMEOUT),
         )
-        there = [answer.gateway_status for answer in answers if not isinstance(answer, CoreappAway)]
+        there = [answer for answer in answers if not isinstance(answer, CoreappAway)]
+        away = {what for answer in there for what in _away(answer)}
         everyone = bool(answers) and len(there) == len(answers)
         return {
-            "database": OK if alive and DISCONNECTED not in there else AWAY,
-            "coreapps": OK if everyone else AWAY,
-            "network": AWAY if CONNECTING in there else OK,
+            core.DATABASE: OK if alive and core.DATABASE not in away else AWAY,
+            "coreapps": OK if everyone and all(map(_is_at_work, there)) else AWAY,
+            core.NETWORK: AWAY if core.NETWORK in away else OK,
         }
+
+
+def _is_at_work(answer: core.Health) -> bool:
+    """False for one that does not know yet that it owns a shard, or knows already that it does no more."""
+    return bool(answer.shards) or answer.gateway_status != DISCONNECTED
+
+
+def _away(answer: core.Health) -> Sequence[str]:
+    """What it lacks. Releases that do not say why they are `disconnected` were so for their databases."""
+    if answer.gateway_status == CONNECTING:
+        return [*answer.away, core.NETWORK]
+    if answer.gateway_status == DISCONNECTED and answer.shards and not answer.away:
+        return [core.DATABASE]
+    return answer.away

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
 from aiohttp import web
 
-from coreapp.shard.health import Databases
+from coreapp.shard.health import Databases, Needs
+from coreapp.shard.open_shards import OpenShards
 from tests.conftest import DatabaseFactory
 from tidings.client.http import NetworkApi
 
@@ -42,11 +44,11 @@ async def test_the_network_says_that_its_database_is_away(
     url, says = told
     async with NetworkApi(url) as network:
         databases = Databases(await database_factory("business"), network)
-        assert await databases.are_alive()
+        assert await databases.away() == []
         says["database"] = "away"
-        assert not await databases.are_alive()
+        assert await databases.away() == ["database"]
         says["database"] = "ok"
-        assert await databases.are_alive()
+        assert await databases.away() == []
 
 
 @pytest.mark.parametrize("path", ["http://127.0.0.1:1", "{told}/elsewhere"])
@@ -55,4 +57,25 @@ async def test_a_network_that_does_not_say_is_not_held_against_its_database(
 ) -> None:
     async with NetworkApi(path.format(told=told[0])) as network:
         databases = Databases(await database_factory("business"), network)
-        assert await databases.are_alive()
+        assert await databases.away() == []
+
+
+async def test_a_network_that_does_not_answer_is_away_itself_and_so_is_a_database_of_ours(
+    database_factory: DatabaseFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    async def away() -> bool:
+        return False
+
+    monkeypatch.setattr("coreapp.shard.health.TIMEOUT", 0.1)
+    async with await asyncio.start_server(silent, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        async with NetworkApi(f"http://127.0.0.1:{port}") as network:
+            database = await database_factory("business")
+            needs = Needs(Databases(database, network), OpenShards())
+            assert await needs.look() == {"database": "ok", "network": "away"}
+            monkeypatch.setattr(database, "is_alive", away)
+            assert await needs.look() == {"database": "away", "network": "away"}
