@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
-from cli.top.snapshot import LatencyRow, ProcessRow, QueueRow, ShardRow, Snapshot
+from cli.top.snapshot import ChangeRow, LatencyRow, ProcessRow, QueueRow, ShardRow, Snapshot
 
 SORTS = ("name", "cpu", "memory", "lag", "rate")
 KEYS = "q quit   s sort   p pause   space look now"
@@ -21,7 +21,7 @@ def lines(
     found = [f"tidings top   {at}   {state}   by {sort}{'   PAUSED' if paused else ''}   {KEYS}", ""]
     found += _processes(snapshot.processes, sort)
     found += ["", *_queues(snapshot.queues)]
-    found += ["", *_shards(snapshot.shards)]
+    found += ["", *_shards(snapshot.shards), *_change(snapshot.change)]
     found += ["", *_latencies(snapshot.latencies)]
     return [line[:width] for line in (found[:height] if height else found)]
 
@@ -96,6 +96,10 @@ def _latency(row: LatencyRow) -> str:
 def _shards(rows: Sequence[ShardRow]) -> list[str]:
     owned = [f"{row.shard}: {row.owner or 'NOBODY'} (epoch {row.epoch})" for row in rows]
     return [f"SHARDS  {'   '.join(owned)}" if owned else "SHARDS  none is known"]
+
+
+def _change(row: ChangeRow | None) -> list[str]:
+    return [] if row is None else [f"        {row.active} become {row.wanted}: {row.moved:,} rows moved so far"]
 
 
 def _number(value: float | None, factor: float = 1.0, digits: int = 0) -> str:

@@ -72,14 +72,24 @@ class ShardRow:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class ChangeRow:
+    """The change of the number of shards that is under way: from active to wanted. moved: rows in their new places."""
+
+    active: int
+    wanted: int
+    moved: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Snapshot:
-    """at: Unix seconds."""
+    """at: Unix seconds. change: `None` while the number of shards is not being changed."""
 
     at: float
     processes: Sequence[ProcessRow]
     queues: Sequence[QueueRow]
     latencies: Sequence[LatencyRow]
     shards: Sequence[ShardRow]
+    change: ChangeRow | None = None
 
 
 # Counters of what comes in and goes out, and gauges of connections, by role.
@@ -121,6 +131,7 @@ def compare(before: Sequence[Reading], after: Sequence[Reading], at: float) -> S
         [row for name, old, new in present for row in _queues(name, old, new)],
         [row for name, old, new in present for row in _latencies(name, old, new)],
         _shards([(name, new) for name, _, new in present]),
+        _change([new for _, _, new in present]),
     )
 
 
@@ -228,3 +239,13 @@ def _shards(present: Sequence[tuple[str, Samples]]) -> Sequence[ShardRow]:
             if known is None or epoch > known.epoch:
                 owners[shard] = ShardRow(shard, process if epoch else "", int(epoch))
     return sorted(owners.values(), key=lambda row: (len(row.shard), row.shard))
+
+
+def _change(present: Sequence[Samples]) -> ChangeRow | None:
+    found = []
+    for new in present:
+        active, wanted = (int(new.total("tidings_shards", state=state) or 0) for state in ("active", "wanted"))
+        if active != wanted:
+            found.append(ChangeRow(active, wanted, int(new.total("tidings_layout_rows_in_place") or 0)))
+    # Whoever makes it knows best.
+    return max(found, key=lambda row: row.moved, default=None)

@@ -13,7 +13,7 @@ import logging
 import time
 from collections.abc import Callable
 
-from prometheus_client import Counter
+from prometheus_client import Counter, Gauge
 
 from coreapp.settings import Settings
 from tidings.runtime import crashpoints
@@ -27,11 +27,24 @@ from tidings.wire import addresses
 log = logging.getLogger(__name__)
 
 MOVED = Counter("tidings_layout_moved_rows_total", "Rows that were moved to another shard by a change of their number")
+SHARDS = Gauge(
+    "tidings_shards", "Shards, as Coreapps share them (`active`), and as many as there are to be (`wanted`)", ["state"]
+)
+IN_PLACE = Gauge(
+    "tidings_layout_rows_in_place", "Rows that the change of the number of shards has moved so far; 0 while there is none"
+)
 
 
 def place(about: str, count: int) -> int:
     """The shard of what is about this recipient; what is about a group, or nobody, is the first one's."""
     return addresses.shard_of(about, count) if addresses.is_wa_id(about) else 0
+
+
+def show(layout: Layout) -> None:
+    """What this process knows of the layout, and of a change that anybody makes."""
+    SHARDS.labels("active").set(layout.shards)
+    SHARDS.labels("wanted").set(layout.wanted or layout.shards)
+    IN_PLACE.set(layout.moved if layout.is_changing else 0)
 
 
 class LayoutChange:
@@ -57,6 +70,7 @@ class LayoutChange:
         try:
             while not is_leaving():
                 started, before = time.perf_counter(), await self._database.query(layouts.find, patience=self._silence)
+                show(before)
                 moved = await self._move(lease, before, is_leaving)
                 if moved is None:
                     break
@@ -87,6 +101,7 @@ class LayoutChange:
                 )
                 page = await self._database.persist(move, patience=self._silence)
                 moved += page.rows
+                IN_PLACE.inc(page.rows)
                 crashpoints.reach(crashpoints.AFTER_MOVED_PAGE)
                 if is_leaving():
                     return None
@@ -105,5 +120,6 @@ class LayoutChange:
 
 def _made(before: Layout, now: Layout, moved: int, seconds: float) -> None:
     MOVED.inc(moved)
+    show(now)
     fields = {"shards": now.shards, "before": before.shards, "layout": now.number, "rows": moved}
     log.info("layout.changed", extra={**fields, "seconds": round(seconds, 3)})

@@ -13,7 +13,7 @@ from coreapp.account.requests import AccountRequests
 from coreapp.config import ConfigSource
 from coreapp.context import SharedLimits
 from coreapp.settings import Settings
-from coreapp.shard import spreading
+from coreapp.shard import layout_change, spreading
 from coreapp.shard.health import Databases
 from coreapp.shard.layout_change import LayoutChange
 from coreapp.shard.membership import Membership, Survey
@@ -140,6 +140,7 @@ class Node:
         """One look, and what follows from it; the seconds until the next."""
         try:
             survey = await self._membership.survey()
+            layout_change.show(survey.layout)
             if survey.layout.is_changing:
                 await self._change_layout(survey)
                 return LOOK_SECONDS

@@ -20,7 +20,7 @@ import pytest
 from cli.commands import top
 from cli.top import live, samples, screen
 from cli.top.samples import Samples
-from cli.top.snapshot import ProcessRow, QueueRow, Snapshot, compare
+from cli.top.snapshot import ChangeRow, ProcessRow, QueueRow, Snapshot, compare
 from cli.top.sources import Reading, Source, Sources
 from harness.mariadb import free_port
 from tidings.runtime.api_key import NO_KEY
@@ -124,6 +124,20 @@ def test_of_two_coreapps_the_one_with_the_later_epoch_owns_the_shard() -> None:
     assert any("0: NOBODY" in line for line in screen.lines(free))
 
 
+def test_a_change_of_the_number_of_shards_is_shown_as_far_as_anybody_knows_until_it_is_made() -> None:
+    def shards(active: int, wanted: int, moved: int) -> str:
+        gauges = f'tidings_shards{{state="active"}} {active}\ntidings_shards{{state="wanted"}} {wanted}\n'
+        return text(cpu=1, epoch=0) + gauges + f"tidings_layout_rows_in_place {moved}\n"
+
+    readings = [look(COREAPP, shards(2, 4, 500), 1.0), look(OTHER, shards(2, 4, 1500), 1.0)]
+    snapshot = compare([], readings, 0)
+    assert snapshot.change == ChangeRow(2, 4, 1500)
+    assert any("2 become 4: 1,500 rows" in line for line in screen.lines(snapshot))
+    made = compare([], [look(COREAPP, shards(4, 4, 0), 2.0), look(NETWORK, "", 2.0)], 0)
+    assert made.change is None
+    assert not any("become" in line for line in screen.lines(made))
+
+
 def test_a_release_with_plain_gauges_has_its_queues_too() -> None:
     def plain(size: int, sent: int) -> str:
         return f'tidings_job_queue_size {size}\ntidings_messages_sent_total{{result="ok"}} {sent}\n'
@@ -220,7 +234,7 @@ def test_once_as_json_has_every_table_and_the_status_says_that_a_process_is_away
     AUTHORIZATIONS.clear()
     assert run(*words, "--once", "--json") == 1
     found = json.loads(capsys.readouterr().out)
-    assert set(found) == {"at", "processes", "queues", "latencies", "shards"}
+    assert set(found) == {"at", "processes", "queues", "latencies", "shards", "change"}
     states = {row["role"]: (row["state"], row["memory"]) for row in found["processes"]}
     assert states == {"coreapp": ("up", 5e7), "webapp": ("away", None), "network": ("away", None)}
     assert set(AUTHORIZATIONS) == {"Apikey a key of monitoring"}

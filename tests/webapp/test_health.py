@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 
 import msgspec
 import pytest
@@ -15,7 +16,8 @@ from tests.webapp.fake_coreapp import FakeCoreapp
 from tidings.runtime.api_key import ApiKey
 from tidings.runtime.clock import ManualClock
 from tidings.runtime.first_password import FirstPassword
-from tidings.storage.database import Database
+from tidings.storage.business import layouts
+from tidings.storage.database import Connection, Database
 from tidings.wire import core
 
 KEY = "an API key of the tests"
@@ -37,6 +39,22 @@ async def test_health_says_how_many_statuses_nobody_will_hear_of(api: Served, co
     coreapp.answer(core.GetHealth, lambda q: core.Health(n=q.n, gateway_status="connected", statuses_dropped=12))
     answer = await api.http.get("/v1/health")
     assert answer.json()["health"] == {"gateway_status": "connected", "statuses_dropped": 12}
+
+
+async def test_health_says_how_far_a_change_of_the_number_of_shards_is_until_it_is_made(
+    api: Served, coreapp: FakeCoreapp, database: Database
+) -> None:
+    async def change(connection: Connection) -> None:
+        await layouts.create(connection, 1)
+        await layouts.request(connection, 4)
+        await layouts.note_moved(connection, 1234)
+
+    await database.persist(change)
+    answer = await api.http.get("/v1/health")
+    change_of = {"shards": 4, "active_shards": 1, "moved": 1234}
+    assert answer.json()["health"] == {"gateway_status": "connected", **change_of}
+    await database.persist(functools.partial(layouts.replace, before=await database.query(layouts.find)))
+    assert (await api.http.get("/v1/health")).json()["health"] == {"gateway_status": "connected"}
 
 
 async def test_without_a_coreapp_health_says_disconnected_at_once(api: Served, coreapp: FakeCoreapp) -> None:

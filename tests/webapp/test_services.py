@@ -8,7 +8,7 @@ from tests.webapp.cluster import NOBODY, Cluster, two
 from tests.webapp.conftest import Serve, Served, check_headers, code
 from tests.webapp.fake_coreapp import FakeCoreapp
 from tests.webapp.roles import check_is_for_administrators, check_takes_a_token, ordinary
-from tidings.storage.business import accounts, registrations
+from tidings.storage.business import accounts, layouts, registrations
 from tidings.storage.business.accounts import Account
 from tidings.storage.business.nodes import Member, Node
 from tidings.storage.database import Database
@@ -85,7 +85,9 @@ async def test_support_takes_a_token(api: Served) -> None:
     await check_takes_a_token(api, "GET", SUPPORT)
 
 
-async def test_with_several_coreapps_health_and_support_are_told_of_each(serve: Serve, coreapp: FakeCoreapp) -> None:
+async def test_with_several_coreapps_health_and_support_are_told_of_each(
+    serve: Serve, coreapp: FakeCoreapp, database: Database
+) -> None:
     other, _ = await two(coreapp)
     api = await serve(shard_map=Cluster(coreapp.address, other.address, NOBODY))
     await api.log_in()
@@ -97,6 +99,12 @@ async def test_with_several_coreapps_health_and_support_are_told_of_each(serve: 
         "node1": {"gateway_status": "connecting", "statuses_dropped": 7, "role": "secondary_master"},
         "node2": {"gateway_status": "disconnected", "role": "secondary_master"},
     }
+    await database.persist(lambda connection: layouts.create(connection, 4))
+    await database.persist(lambda connection: layouts.request(connection, 8))
+    nodes = (await api.http.get("/v1/health")).json()["health"]
+    assert [(name, node["shards"], node["moved"]) for name, node in nodes.items()] == [
+        (f"node{number}", 8, 0) for number in range(3)
+    ]
     found = (await api.http.get(SUPPORT)).json()["support"]
     assert {name: (node["socket_conn"], node["shards"]) for name, node in found.items()} == {
         "node0": ("UP", [[0, 0]]),

@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Protocol
 
+from tidings.storage import outages
+from tidings.storage.business import layouts
+from tidings.storage.database import Database
 from tidings.wire import core
 from webapp.coreapps import Coreapps
 from webapp.errors import CoreappAway
@@ -12,6 +15,8 @@ from webapp.shard_map import Coreapp
 
 # Seconds; health that comes later is no health.
 _TIMEOUT = 3.0
+# Seconds that the database has for what only adds to it.
+_PATIENCE = 1.0
 
 DISCONNECTED = "disconnected"
 
@@ -25,12 +30,13 @@ class Liveness(Protocol):
 class HealthCheck:
     """The state of the connections to the network."""
 
-    def __init__(self, coreapps: Coreapps, database: Liveness) -> None:
+    def __init__(self, coreapps: Coreapps, database: Database) -> None:
         self._coreapps = coreapps
         self._database = database
 
     async def describe(self) -> dict[str, Any]:
-        """One state for one Coreapp; with several, also those that stand by or are lost, by their names.
+        """One state for one Coreapp; with several, also those that stand by or are lost, by their names. While the
+        number of shards is being changed, each has how far that is.
 
         A Webapp that cannot use its database serves nobody, whatever the Coreapps say.
         """
@@ -40,9 +46,22 @@ class HealthCheck:
         )
         if not alive:
             answers = [(coreapp, CoreappAway("the database of this Webapp cannot be used")) for coreapp, _ in answers]
+        change = await self._change() if alive else {}
         if len(answers) <= 1:
-            return _health(answers[0][1]) if answers else {"gateway_status": DISCONNECTED}
-        return {coreapp.name: _node_health(coreapp, answer) for coreapp, answer in answers}
+            return {**(_health(answers[0][1]) if answers else {"gateway_status": DISCONNECTED}), **change}
+        return {coreapp.name: {**_node_health(coreapp, answer), **change} for coreapp, answer in answers}
+
+    async def _change(self) -> dict[str, Any]:
+        """As `GET /v1/account/shards` says it; empty while there is none, and where it cannot be found out."""
+        try:
+            layout = await self._database.query(layouts.find, patience=_PATIENCE)
+        except Exception as error:
+            if not outages.is_outage(error):
+                raise
+            return {}
+        if not layout.is_changing:
+            return {}
+        return {"shards": layout.wanted, "active_shards": layout.shards, "moved": layout.moved}
 
 
 def _health(answer: core.Health | CoreappAway) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from coreapp.shard.layout_change import LayoutChange, place
+from harness import metrics
 from tests.conftest import DatabaseFactory
 from tests.coreapp.conftest import BUSINESS, Running, World
 from tests.coreapp.real_network import real_network
@@ -91,6 +92,25 @@ async def test_whoever_dies_in_the_middle_leaves_nothing_that_the_next_cannot_fi
     await check(world.database, 8)
     async with world.database.reading() as connection:
         assert await layouts.find(connection) == layouts.Layout(1, 8)
+
+
+async def test_while_it_is_made_the_metrics_say_how_far_it_is(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(relocation, "PAGE", 20)
+    await fill(world.database)
+    async with world.database.transaction() as connection:
+        await layouts.request(connection, 8)
+    seen: list[tuple[float, float, float]] = []
+
+    def look() -> tuple[float, float, float]:
+        active, wanted = (metrics.value("tidings_shards", state=state) for state in ("active", "wanted"))
+        return active, wanted, metrics.value("tidings_layout_rows_in_place")
+
+    monkeypatch.setattr(crashpoints, "reach", lambda name: seen.append(look()))
+    assert await change(world, "one").attempt(lambda: False)
+    shown = [moved for active, wanted, moved in seen if (active, wanted) == (1, 8)]
+    assert shown == sorted(shown)
+    assert shown[-1] > len(PEERS)
+    assert look() == (8, 8, 0)
 
 
 async def test_after_the_last_step_everything_is_done(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
