@@ -44,7 +44,7 @@ def unreachable(supply_chain: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_locked_package_has_a_version_and_hashes(supply_chain: Any) -> None:
-    for path in LOCKS:
+    for path in ROOT.glob("requirements*.lock"):
         packages = supply_chain.locked(path)
         lines = path.read_text().splitlines()
         assert len(packages) == sum("==" in line for line in lines)
@@ -80,6 +80,28 @@ def test_a_package_without_a_known_licence_is_refused_by_name(
     lock.write_text("nobody-has-this==1.0 \\\n    --hash=sha256:" + "0" * 64 + "\n")
     assert supply_chain.licences([lock]) == 1
     assert "nobody-has-this 1.0: no licence that is understood" in capsys.readouterr().out
+
+
+def test_the_check_of_the_supply_chain_looks_at_every_lock() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    named = next(line for line in makefile.splitlines() if line.startswith("LOCKED :=")).split()[2:]
+    assert sorted(named) == sorted(path.name for path in ROOT.glob("requirements*.lock"))
+    recipe = makefile.partition("\ncheck:")[2].partition("\n\n")[0]
+    for command in ("licences", "audit"):
+        assert any(command in line and "$(LOCKED)" in line for line in recipe.splitlines())
+
+
+def test_what_is_installed_elsewhere_has_the_licence_that_it_says_there(supply_chain: Any, tmp_path: Path) -> None:
+    lock = tmp_path / "other.lock"
+    lock.write_text("elsewhere==1.0 \\\n    --hash=sha256:" + "0" * 64 + "\n")
+    metadata = tmp_path / "lib" / "python3.11" / "site-packages" / "elsewhere-1.0.dist-info" / "METADATA"
+    metadata.parent.mkdir(parents=True)
+    for licence, refused in (("MIT", 0), ("GPL-3.0-only", 1)):
+        metadata.write_text(
+            f"Metadata-Version: 2.4\nName: elsewhere\nVersion: 1.0\nLicense-Expression: {licence}\n\n"
+        )
+        assert supply_chain.licences([lock], tmp_path) == refused
+    assert supply_chain.licences([lock]) == 1
 
 
 def test_the_bill_of_materials_names_what_the_lock_installs_and_is_the_same_each_time(supply_chain: Any) -> None:
