@@ -89,7 +89,13 @@ class Routing:
     async def open(self) -> None:
         """Raises `CannotJoin`, and what the database raises when it is not there."""
         settings, clock, last_seq = self._settings, self._clock, await self._store.last_seq()
-        options: dict[str, Any] = {"clock": clock, "limits": settings.limits, "ttl": settings.message_ttl}
+        options: dict[str, Any] = {
+            "clock": clock,
+            "limits": settings.limits,
+            "ttl": settings.message_ttl,
+            # Recipients are strangers to whoever pays for traces.
+            "traced": settings.allowances.businesses,
+        }
         stands_on = self._store, self.directory.recipients, self.mailboxes
         if not settings.cluster.url:
             self._router = Router(*stands_on, numbers=SequenceNumbers(clock, last_seq), **options)

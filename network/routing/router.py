@@ -7,7 +7,7 @@ With both ends online nothing is written.
 from __future__ import annotations
 
 import collections
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from prometheus_client import Counter, Gauge
 
@@ -63,8 +63,9 @@ class Router:
         clock: Clock,
         limits: Limits,
         ttl: int,
+        traced: Collection[str] = (),
     ) -> None:
-        """ttl: seconds that an envelope waits at most."""
+        """ttl: seconds that an envelope waits at most; traced: as of `Undecided`."""
         self._mailboxes = mailboxes
         self._windows = Windows(limits)
         self._reader = Reader(store, clock, self._page_read)
@@ -75,7 +76,7 @@ class Router:
         self._clock = clock
         self._limits = limits
         self._ttl = ttl
-        self._undecided = Undecided(limits)
+        self._undecided = Undecided(limits, traced=traced)
         # In the order of arrival; decided ones leave it when they come due.
         self._due: collections.deque[Transit] = collections.deque()
         self._routed = self._online = self._handled = 0

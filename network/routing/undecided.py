@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 
 from prometheus_client import Counter
 
@@ -28,8 +29,10 @@ class Undecided:
     Of the decided ones the latest `Limits.remembered` are known; the mailbox and the recipient's device tell the rest.
     """
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, *, traced: Collection[str] = ()) -> None:
+        """traced: numbers that may say which of their envelopes are traced; empty for every device."""
         self._limits = limits
+        self._traced = traced
         self._waiting: dict[tuple[str, str], Transit] = {}
         self._bytes = 0
         self._decided: LRU[tuple[str, str], bool] = LRU(limits.remembered)
@@ -72,9 +75,11 @@ class Undecided:
     def add(self, transit: Transit) -> None:
         """Its sender waits from now on."""
         self._waiting[transit.frame.sender, transit.frame.id] = transit
-        if TRACES.tracer is not None and tracing.is_context(transit.frame.trace):
-            self._begin_span(transit.frame)
-        self._bytes += len(transit.frame.body)
+        frame = transit.frame
+        if TRACES.tracer is not None and tracing.is_context(frame.trace):
+            if not self._traced or frame.sender in self._traced:
+                self._begin_span(frame)
+        self._bytes += len(frame.body)
 
     def accept(self, transit: Transit) -> None:
         """It is stored or acknowledged. Nothing happens when it is decided already."""

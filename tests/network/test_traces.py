@@ -1,0 +1,78 @@
+"""Who may say what the network traces: the business's device, and nobody whom the network does not know."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from network.settings import Allowances
+from tests.network.support import Network
+from tidings.runtime.opentelemetry_tracer import OpenTelemetryTracer
+from tidings.runtime.tracing import TRACES
+from tidings.wire import device
+
+ALICE, BOB = "15550000001", "15550000002"
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+CONTEXT = f"00-{TRACE}-b7ad6b7169203331-01"
+
+
+@pytest.fixture
+def exported() -> Iterator[InMemorySpanExporter]:
+    """Spans of whatever the network was asked to trace."""
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    TRACES.tracer = OpenTelemetryTracer(provider)
+    yield exporter
+    TRACES.tracer = None
+
+
+def traced(exported: InMemorySpanExporter) -> list[tuple[str, object]]:
+    """The trace and the message of each span."""
+    return [
+        (f"{span.context.trace_id:032x}", (span.attributes or {}).get("tidings.message_id"))
+        for span in exported.get_finished_spans()
+        if span.context
+    ]
+
+
+async def test_a_context_that_comes_over_http_is_nobodys(network: Network, exported: InMemorySpanExporter) -> None:
+    await network.start()
+    await network.register(ALICE)
+    headers = {"traceparent": CONTEXT}
+    for method, path in (
+        ("GET", "/health"),
+        ("GET", "/health/ready"),
+        ("GET", "/v1/nothing"),
+        ("POST", "/v1/codes"),
+        ("POST", "/v1/registrations"),
+        ("GET", f"/v1/groups/{ALICE}"),
+        ("POST", f"/v1/blobs/{ALICE}"),
+    ):
+        async with network.http.request(method, path, headers=headers, json={}) as answer:
+            await answer.read()
+    assert traced(exported) == []
+
+
+@pytest.mark.parametrize("businesses", [frozenset(), frozenset({ALICE})], ids=["none named", "one named"])
+async def test_the_envelopes_of_a_business_are_traced_and_where_one_is_named_no_others(
+    network: Network, exported: InMemorySpanExporter, businesses: frozenset[str]
+) -> None:
+    await network.start(allowances=Allowances(businesses=businesses))
+    await network.register(ALICE, BOB)
+    alice, bob = await network.connect(ALICE), await network.connect(BOB)
+    # Nobody who is not logged in sends anything.
+    alice.send(BOB, ALICE, "forged", trace=CONTEXT)
+    await alice.next(device.Refused)
+    alice.send(ALICE, BOB, "asked", trace=CONTEXT)
+    bob.ack(*await bob.deliveries(1))
+    await alice.accepted(1)
+    bob.send(BOB, ALICE, "answered", trace=CONTEXT)
+    alice.ack(*await alice.deliveries(1))
+    await bob.accepted(1)
+    everybody = [(TRACE, "asked"), (TRACE, "answered")]
+    assert traced(exported) == (everybody[:1] if businesses else everybody)
