@@ -92,6 +92,20 @@ def test_only_the_api_is_published_to_others(compose: dict[str, Any]) -> None:
     assert [port for port in published if "127.0.0.1" not in port] == ["${TIDINGS_API_PORT:-9090}:9090"]
 
 
+def test_a_business_behind_one_address_has_room_at_the_proxy_and_leaves_some_to_others() -> None:
+    proxy = yaml.safe_load(FILES[1].read_text())["services"]["proxy"]
+    text = (ROOT / "docker" / "haproxy" / "haproxy.cfg").read_text()
+    (name, given), *others = proxy["environment"].items()
+    each = int(given.removesuffix("}").rpartition(":-")[2])
+    assert not others
+    frontends = [part for part in re.split(r"^(?=\w)", text, flags=re.MULTILINE) if part.startswith("frontend")]
+    assert len(frontends) == 3
+    for frontend in frontends:
+        assert f'reject if {{ sc0_conn_cur gt "${{{name}-{each}}}" }}' in frontend
+        most = int(re.findall(r"^ +maxconn (\d+)$", frontend, re.MULTILINE)[0])
+        assert 500 <= each <= most / 2
+
+
 def test_the_image_is_made_of_what_git_has_of_the_packages() -> None:
     """Every folder that the Dockerfile copies is let through, and nothing is that a secret could be in."""
     ignored = (ROOT / ".dockerignore").read_text().splitlines()
