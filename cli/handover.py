@@ -9,6 +9,8 @@ from pathlib import Path
 
 from tidings.runtime import private_files
 
+# Fields of secrets that may have several keys, of which the first seals and all open.
+ROTATED = ("master_key", "settings_key")
 CERTIFICATE, KEY, AUTHORITY = "tls/certificate.pem", "tls/key.pem", "tls/ca.pem"
 
 
@@ -98,6 +100,22 @@ def users_sql(made: Made) -> str:
         for schema in sorted({schema for name in names for schema in made.schemas[name]}):
             lines.append(f"GRANT {rights} ON {_name(schema)}.* TO {_text(user)}@'%';")
     return "\n".join(lines) + "\n"
+
+
+def hand_keys(name: str, made: Made, volume: Path) -> None:
+    """Give a role the keys that it has not got, behind its own: it opens what is sealed under them, and seals under
+    none. So when `hand` brings them forward, everybody opens what anybody seals. Raises `OSError`."""
+    path = f"secrets/{ROLES[name].secrets}.json"
+    try:
+        present, kept = (json.loads((directory / path).read_bytes()) for directory in (volume, made.directory))
+    except (FileNotFoundError, ValueError):
+        return
+    both = {
+        field: " ".join(dict.fromkeys(f"{present[field]} {kept[field]}".split()))
+        for field in ROTATED
+        if field in present and field in kept
+    }
+    _write(volume / path, json.dumps(present | both, indent=1).encode(), private_files.FILE_MODE)
 
 
 def hand(name: str, made: Made, volume: Path) -> bool:

@@ -6,7 +6,7 @@ import argparse
 import datetime
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from cli import handover
@@ -14,8 +14,10 @@ from cli.authority import Authority
 from cli.commands.certificates import DAYS, LOOPBACK
 from cli.guard import Failure
 from cli.handover import ROLES, Made
+from tidings.e2ee.master_keys import key_id
 from tidings.runtime import api_key, first_password, secret_sources
-from tidings.runtime.secret_files import SecretFiles, UnusableFile
+from tidings.runtime.process_secrets import KEY_LENGTH
+from tidings.runtime.secret_files import ChangedMeanwhile, SecretFiles, UnusableFile
 from tidings.runtime.secret_sources import SecretUnavailable
 
 # By which an operator gives a password in the place of a random one.
@@ -27,6 +29,8 @@ _GIVEN: Mapping[str, str] = {
     "admin": first_password.VARIABLE,
 }
 _OF_DATABASE = ("business", "network", "migrate")
+# What changes keys: kinds of them that are to have a new one, and ids of those that are not needed any more.
+NEW_KEYS, DROP_KEYS = "TIDINGS_NEW_KEYS", "TIDINGS_DROP_KEYS"
 # Typed by people.
 _TYPED = ("admin", "grafana")
 _PASSWORDS = (*_GIVEN, "root", "redis", "grafana")
@@ -36,7 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Where they are kept, where the volumes are, and who is to have one."""
     parser.epilog = (
         f"Roles: {', '.join(ROLES)}. Run again, it makes what is missing and renews certificates. Nothing else "
-        f"changes, unless one of {', '.join(dict.fromkeys(_GIVEN.values()))} is set."
+        f"changes, unless one of {', '.join(dict.fromkeys(_GIVEN.values()))} is set. {NEW_KEYS} (master, settings) makes "
+        f"new keys, which every role can open before one seals with them; {DROP_KEYS} takes old ones away, by their ids."
     )
     parser.add_argument("directory", metavar="DIRECTORY", type=Path, help="where all of them are kept: no process's")
     parser.add_argument(
@@ -54,6 +59,9 @@ def run(options: argparse.Namespace) -> int:
     """Make what is missing, hand it over, and say who got what; no secret is shown."""
     wanted = dict(map(_parse, options.roles))
     made = make(options.directory.expanduser().absolute(), wanted, os.environ)
+    change_keys(SecretFiles(made.directory), os.environ)
+    for name in wanted:
+        handover.hand_keys(name, made, options.to / name)
     for name in wanted:
         changed = handover.hand(name, made, options.to / name)
         paths = " ".join(path for path, _ in handover.files(name, made))
@@ -88,6 +96,48 @@ def make(directory: Path, wanted: Mapping[str, tuple[str, ...]], variables: Mapp
         users={name: variables.get("WA_DB_USERNAME") or f"tidings_{name}" for name in _OF_DATABASE},
         schemas={**schemas, "migrate": tuple(schema for (schema,) in schemas.values())},
     )
+
+
+def change_keys(files: SecretFiles, variables: Mapping[str, str]) -> None:
+    """Put a new key before the present one, or take one away that nothing needs any more, as the environment asks.
+
+    What is done already is left as it is. Raises `Failure` and `OSError`.
+    """
+    kept = dict(files.load("coreapp"))
+    fields = {field.removesuffix("_key"): field for field in handover.ROTATED}
+    for kind in _words(variables, NEW_KEYS):
+        if kind not in fields:
+            raise Failure(f"{NEW_KEYS}: {kind!r} is none of {', '.join(fields)}")
+        keys = kept[fields[kind]].split()
+        if len(keys) == 1:
+            keys = [secrets.token_hex(KEY_LENGTH), *keys]
+            _replace(files, fields[kind], keys, kept)
+        print(f"new     {kind:<10}  {_id(keys[0])}, before {_id(keys[-1])}: `tidings keys rotate` makes it current")
+    for dropped in _words(variables, DROP_KEYS):
+        for kind, field in fields.items():
+            first, *others = kept[field].split()
+            if _id(first) == dropped:
+                raise Failure(f"{DROP_KEYS}: {dropped} is the current {kind} key")
+            rest = [key for key in others if _id(key) != dropped]
+            if rest != others:
+                _replace(files, field, [first, *rest], kept)
+                print(f"dropped {kind:<10}  {dropped}")
+
+
+def _replace(files: SecretFiles, field: str, keys: Sequence[str], kept: dict[str, str]) -> None:
+    try:
+        files.replace(field, " ".join(keys), present=kept[field])
+    except ChangedMeanwhile as error:
+        raise Failure(f"{error}: is another `tidings provision` running?") from None
+    kept[field] = " ".join(keys)
+
+
+def _words(variables: Mapping[str, str], name: str) -> Sequence[str]:
+    return [word.strip() for word in variables.get(name, "").split(",") if word.strip()]
+
+
+def _id(key: str) -> str:
+    return key_id(bytes.fromhex(key))
 
 
 def _parse(word: str) -> tuple[str, tuple[str, ...]]:

@@ -60,6 +60,11 @@ class Project:
     def _compose(self, *words: str) -> str:
         return self._podman.compose(self._file, *words, variables=self._variables)
 
+    def run_again(self, service: str, **variables: str) -> str:
+        """What a service says that runs once, beside all others."""
+        words = ("run", "--rm", "--no-deps", service)
+        return self._podman.compose(self._file, *words, variables={**self._variables, **variables})
+
     def container(self, service: str) -> str:
         """The name of a service's container."""
         words = ("ps", "--all", "--filter", f"label=com.docker.compose.service={service}", "--format", "{{.Names}}")

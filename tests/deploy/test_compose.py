@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import subprocess
 import sys
 import threading
@@ -260,3 +261,39 @@ def test_a_second_up_changes_no_secret_and_stops_nothing(scene: Scene) -> None:
     assert after == before
     assert scene.business.login(PASSWORD)[0] == 200
     scene.say("a second `up`: no secret changed, no process stopped")
+
+
+def test_keys_are_rotated_while_everything_runs(scene: Scene) -> None:
+    coreapp = next(service for service in scene.deployment.ours if service.startswith("coreapp"))
+
+    def keys(action: str) -> str:
+        return scene.project.inside(coreapp, "tidings", "keys", action)
+
+    def send() -> None:
+        message = scene.business.send("15550110000", "under whichever key", 60)
+        assert scene.webhook.wait(lambda: "read" in scene.webhook.statuses().get(message, []), 60)
+
+    old = set(re.findall(r"current (\w+)", keys("status")))
+    scene.project.run_again("provision", TIDINGS_NEW_KEYS="master,settings")
+    send()
+    rotated = keys("rotate")
+    assert rotated.count("0 rows under another") == 2
+    assert not old & set(re.findall(r"current (\w+)", rotated))
+    send()
+    end = time.monotonic() + 90
+    while True:
+        try:
+            keys("drop")
+            break
+        except CommandFailed as error:
+            # It waits for what was begun under the old ones.
+            assert "try again in" in str(error)
+            assert time.monotonic() < end
+            time.sleep(2)
+    scene.project.run_again("provision", TIDINGS_DROP_KEYS=",".join(old))
+    assert not [key for key in old if key in keys("status")]
+    for service in [name for name in scene.deployment.ours if name.startswith(("coreapp", "webapp"))]:
+        scene.project.restart(service)
+        scene.project.wait_healthy([service], 90)
+    send()
+    scene.say("keys: new ones in the place of the old ones, and a start with these alone")

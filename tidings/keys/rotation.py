@@ -11,6 +11,7 @@ Whoever is killed between two steps starts again: each is found done, or is done
 from __future__ import annotations
 
 import dataclasses
+import os
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -115,13 +116,27 @@ class Rotation:
             self._replace(self._keys.read(), (current,))
         await self._keep(KeyCheck(self._name, check.key_id, "", check.changed_at))
         where = "" if self._is_ours() else f"; it may go from {self._keys.source}"
+        if self._is_handed():
+            where = f"; have `tidings provision` take it away: TIDINGS_DROP_KEYS={check.previous}"
         self._say(f"{self._name} key: {check.previous} is needed no more{where}")
+
+    def _is_kept(self) -> bool:
+        return self._keys.source.startswith(str(self._files.directory))
 
     def _is_ours(self) -> bool:
         """Is it kept in our own files?"""
-        return self._keys.source.startswith(str(self._files.directory))
+        return self._is_kept() and os.access(self._files.directory, os.W_OK)
+
+    def _is_handed(self) -> bool:
+        """Is it in a file that others make, as in a container?"""
+        return self._is_kept() and not self._is_ours()
 
     def _make(self, keys: tuple[bytes, ...]) -> tuple[bytes, ...]:
+        if self._is_handed():
+            raise CannotRotate(
+                f"{self._keys.source} has no new {self._name} key, and cannot be written: have `tidings provision` make "
+                f"one, with TIDINGS_NEW_KEYS={self._name}"
+            )
         if not self._is_ours():
             raise CannotRotate(
                 f"{self._keys.source} has no new {self._name} key: put one before the present one, and a space between"
