@@ -40,8 +40,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Where they are kept, where the volumes are, and who is to have one."""
     parser.epilog = (
         f"Roles: {', '.join(ROLES)}. Run again, it makes what is missing and renews certificates. Nothing else "
-        f"changes, unless one of {', '.join(dict.fromkeys(_GIVEN.values()))} is set. {NEW_KEYS} (master, settings) makes "
-        f"new keys, which every role can open before one seals with them; {DROP_KEYS} takes old ones away, by their ids."
+        f"changes, unless one of {', '.join(dict.fromkeys(_GIVEN.values()))} is set. {NEW_KEYS} (master, settings) "
+        f"makes new keys, which every role can open before one seals with them; {DROP_KEYS} takes old ones away, by "
+        "their ids."
     )
     parser.add_argument("directory", metavar="DIRECTORY", type=Path, help="where all of them are kept: no process's")
     parser.add_argument(

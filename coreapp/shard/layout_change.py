@@ -31,7 +31,8 @@ SHARDS = Gauge(
     "tidings_shards", "Shards, as Coreapps share them (`active`), and as many as there are to be (`wanted`)", ["state"]
 )
 IN_PLACE = Gauge(
-    "tidings_layout_rows_in_place", "Rows that the change of the number of shards has moved so far; 0 while there is none"
+    "tidings_layout_rows_in_place",
+    "Rows that the change of the number of shards has moved so far; 0 while there is none",
 )
 
 

@@ -76,9 +76,8 @@ class Undecided:
         """Its sender waits from now on."""
         self._waiting[transit.frame.sender, transit.frame.id] = transit
         frame = transit.frame
-        if TRACES.tracer is not None and tracing.is_context(frame.trace):
-            if not self._traced or frame.sender in self._traced:
-                self._begin_span(frame)
+        if TRACES.tracer is not None and tracing.is_context(frame.trace) and self._may_be_traced(frame.sender):
+            self._begin_span(frame)
         self._bytes += len(frame.body)
 
     def accept(self, transit: Transit) -> None:
@@ -98,6 +97,9 @@ class Undecided:
             if transit.origin is not None:
                 transit.origin.refused(transit.n, reason, detail)
                 transit.origin = None
+
+    def _may_be_traced(self, sender: str) -> bool:
+        return not self._traced or sender in self._traced
 
     def _begin_span(self, frame: device.Deliver) -> None:
         attributes = {"tidings.message_id": frame.id, "tidings.kind": frame.kind}

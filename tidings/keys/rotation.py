@@ -134,8 +134,8 @@ class Rotation:
     def _make(self, keys: tuple[bytes, ...]) -> tuple[bytes, ...]:
         if self._is_handed():
             raise CannotRotate(
-                f"{self._keys.source} has no new {self._name} key, and cannot be written: have `tidings provision` make "
-                f"one, with TIDINGS_NEW_KEYS={self._name}"
+                f"{self._keys.source} has no new {self._name} key, and cannot be written: have `tidings provision` "
+                f"make one, with TIDINGS_NEW_KEYS={self._name}"
             )
         if not self._is_ours():
             raise CannotRotate(
