@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import itertools
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +14,7 @@ from aiohttp import web
 from tests.coreapp.phones import Phone
 from tests.coreapp.scripted_blobs import ScriptedBlobs
 from tests.coreapp.signals import Signals
+from tests.web_server import serving
 from tidings import e2ee
 from tidings.wire import connection as wire
 from tidings.wire import device as frames
@@ -55,7 +57,7 @@ class ScriptedNetwork:
         self._numbers = itertools.count(1)
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
-        self._runner: web.AppRunner | None = None
+        self._web = contextlib.AsyncExitStack()
         self.tcp = ("127.0.0.1", 0)
         self.http = ""
 
@@ -69,11 +71,7 @@ class ScriptedNetwork:
         app.router.add_post("/v1/codes", self._send_code)
         app.router.add_put("/v1/keys/{number}", self._upload)
         self.blobs.add_routes(app)
-        self._runner = web.AppRunner(app)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0)
-        await site.start()
-        self.http = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
+        self.http = await self._web.enter_async_context(serving(app))
 
     async def listen(self) -> None:
         """Accept connections (again), on the same port."""
@@ -94,8 +92,7 @@ class ScriptedNetwork:
         for task in self._tasks:
             task.cancel()
         self.away()
-        if self._runner is not None:
-            await self._runner.cleanup()
+        await self._web.aclose()
 
     # What a test says.
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import dataclasses
 import json
+import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -13,6 +15,7 @@ from aiohttp import web
 
 from harness.webhook_body import Verifier
 from tests.coreapp.signals import Signals
+from tests.web_server import serving
 
 SECRET = "whsec_" + base64.b64encode(b"a secret of exactly 32 bytes....").decode()
 
@@ -41,7 +44,7 @@ class Post:
 class Sink:
     """answer(post): the status to give, or a coroutine of it; an exception cuts the connection."""
 
-    def __init__(self) -> None:
+    def __init__(self, ssl_context: ssl.SSLContext | None = None) -> None:
         self.signals = Signals()
         self.posts: list[Post] = []
         self.answer: Callable[[Post], int | Awaitable[int]] = lambda post: 200
@@ -50,21 +53,18 @@ class Sink:
         self.redirected = 0
         self.verifier = Verifier(SECRET)
         self.url = ""
-        self._runner: web.AppRunner | None = None
+        self._ssl_context = ssl_context
+        self._server = contextlib.AsyncExitStack()
 
     async def start(self) -> None:
         app = web.Application(client_max_size=10_000_000)
         app.router.add_post("/hook", self._hook)
         app.router.add_route("*", "/elsewhere", self._elsewhere)
-        self._runner = web.AppRunner(app, shutdown_timeout=0.1)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0)
-        await site.start()
-        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}/hook"
+        url = await self._server.enter_async_context(serving(app, self._ssl_context))
+        self.url = f"{url}/hook"
 
     async def stop(self) -> None:
-        assert self._runner is not None
-        await self._runner.cleanup()
+        await self._server.aclose()
 
     def taken(self) -> list[Post]:
         """Those that were answered with 200."""

@@ -12,6 +12,7 @@ from pathlib import Path
 from aiohttp import web
 
 from harness.installation import Installation
+from tests.web_server import serving
 
 API_KEY = "fuzz-the-monitoring-key"
 ECHO, UNKNOWN = "15550140001", "15550160001"
@@ -88,11 +89,6 @@ async def _webhook() -> AsyncIterator[Webhook]:
     webhook = Webhook()
     app = web.Application(client_max_size=2**26)
     app.router.add_post("/", webhook.take)
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        webhook.url = f"http://127.0.0.1:{runner.addresses[0][1]}/"
+    async with serving(app) as url:
+        webhook.url = f"{url}/"
         yield webhook
-    finally:
-        await runner.cleanup()

@@ -15,6 +15,7 @@ from aiohttp import web
 
 from harness.installation import Installation
 from harness.mariadb import MariaDB
+from tests.web_server import serving
 
 pytestmark = pytest.mark.whole_system
 
@@ -53,11 +54,8 @@ async def refusing() -> AsyncIterator[tuple[Refusing, int]]:
     sink = Refusing()
     app = web.Application()
     app.router.add_post("/", sink.take)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    yield sink, runner.addresses[0][1]
-    await runner.cleanup()
+    async with serving(app) as url:
+        yield sink, int(url.rpartition(":")[2])
 
 
 def found_in(content: bytes) -> set[str]:

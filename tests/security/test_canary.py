@@ -27,6 +27,7 @@ from harness.client import PASSWORD
 from harness.installation import Installation
 from harness.sink_process import SinkProcess
 from tests.security.figures import Figures
+from tests.web_server import serving
 
 READER, ECHO = "15550110000", "15550140000"
 MARK = "Kanari9"  # within every canary
@@ -89,11 +90,8 @@ async def receiver() -> AsyncIterator[tuple[Traces, str]]:
     traces = Traces()
     app = web.Application(client_max_size=50_000_000)
     app.router.add_post("/v1/traces", traces.take)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    yield traces, f"http://127.0.0.1:{runner.addresses[0][1]}"
-    await runner.cleanup()
+    async with serving(app) as url:
+        yield traces, url
 
 
 def operators_tools(installation: Installation) -> dict[str, str]:

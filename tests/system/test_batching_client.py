@@ -17,6 +17,7 @@ from aiohttp import web
 from harness import client, measure
 from harness.client import Business, Connection, Sent
 from harness.installation import Installation
+from tests.web_server import serving
 
 pytestmark = pytest.mark.whole_system
 
@@ -132,12 +133,9 @@ async def webhook() -> AsyncIterator[Webhook]:
     webhook = Webhook()
     app = web.Application()
     app.router.add_post("/", webhook.take)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    webhook.url = f"http://127.0.0.1:{runner.addresses[0][1]}/"
-    yield webhook
-    await runner.cleanup()
+    async with serving(app) as url:
+        webhook.url = f"{url}/"
+        yield webhook
 
 
 async def play(installation: Installation, webhook: Webhook, path: Path, messages: int) -> BatchingClient:

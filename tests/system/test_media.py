@@ -18,6 +18,7 @@ from tests.coreapp import webhook_schemas
 from tests.handset.test_terminal import ADA, at_the_terminal
 from tests.media_samples import SAMPLES
 from tests.system.webhook import Webhook
+from tests.web_server import serving
 from tidings.media import kinds
 
 pytestmark = pytest.mark.whole_system
@@ -49,11 +50,8 @@ async def shop() -> AsyncIterator[str]:
 
     app = web.Application()
     app.router.add_get("/a.jpg", serve)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    yield f"http://127.0.0.1:{runner.addresses[0][1]}/a.jpg"
-    await runner.cleanup()
+    async with serving(app) as url:
+        yield f"{url}/a.jpg"
 
 
 async def test_files_arrive_byte_for_byte_in_both_directions(

@@ -17,6 +17,7 @@ from harness.installation import Installation
 from tests.coreapp.media_scene import read
 from tests.handset.test_terminal import ADA, Session, at_the_terminal
 from tests.system.webhook import Webhook
+from tests.web_server import serving
 
 pytestmark = pytest.mark.whole_system
 
@@ -54,11 +55,8 @@ async def link() -> AsyncIterator[str]:
 
     app = web.Application()
     app.router.add_get("/cat.png", answer)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    yield f"http://127.0.0.1:{runner.addresses[0][1]}/cat.png"
-    await runner.cleanup()
+    async with serving(app) as url:
+        yield f"{url}/cat.png"
 
 
 async def saved(ada: Session, count: int) -> bytes:

@@ -14,6 +14,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from harness.installation import Installation
 from tests.system.webhook import Webhook
+from tests.web_server import serving
 
 pytestmark = pytest.mark.whole_system
 
@@ -59,12 +60,8 @@ async def receiver() -> AsyncIterator[Receiver]:
     made = Receiver()
     app = web.Application()
     app.router.add_post("/v1/traces", made.take)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    made.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    yield made
-    await runner.cleanup()
+    async with serving(app) as made.url:
+        yield made
 
 
 async def test_one_trace_has_the_request_the_job_the_network_and_the_webhook_and_no_plaintext(

@@ -10,6 +10,8 @@ from typing import Any
 
 from aiohttp import web
 
+from tests.web_server import serving
+
 SECONDS = 30.0
 
 
@@ -19,11 +21,8 @@ async def listening() -> AsyncIterator[tuple[Webhook, str]]:
     webhook = Webhook()
     app = web.Application()
     app.router.add_post("/", webhook.take)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    yield webhook, f"http://127.0.0.1:{runner.addresses[0][1]}/"
-    await runner.cleanup()
+    async with serving(app) as url:
+        yield webhook, f"{url}/"
 
 
 class Webhook:

@@ -155,18 +155,19 @@ async def test_without_a_key_metrics_take_a_token_where_others_reach_the_api(ser
     assert code(await api.http.get("/metrics")) == (401, 1005)
 
 
-async def linked(api: Served) -> None:
-    """Wait until the Coreapp can be asked."""
+async def linked(serve: Serve, coreapp: FakeCoreapp, clock: ManualClock) -> Served:
+    """A Webapp whose Coreapp can be asked."""
+    api = await serve(clock=clock)
+    await coreapp.until(lambda: coreapp.greetings > 0)
     await soon(lambda: all(peer.is_ready for peer in api.parts.links._peers.values()))
+    return api
 
 
 async def test_without_a_token_a_webapp_says_that_it_runs_and_whether_it_is_ready(
     serve: Serve, coreapp: FakeCoreapp
 ) -> None:
     clock = ManualClock()
-    api = await serve(clock=clock)
-    await coreapp.until(lambda: coreapp.greetings > 0)
-    await linked(api)
+    api = await linked(serve, coreapp, clock)
     assert (await api.http.get("/health/live")).json()["health"] == {"status": "live"}
 
     async def ready() -> tuple[int, dict[str, str]]:
@@ -211,9 +212,7 @@ async def test_readiness_is_found_out_once_a_second_however_often_strangers_ask(
     serve: Serve, coreapp: FakeCoreapp
 ) -> None:
     clock = ManualClock()
-    api = await serve(clock=clock)
-    await coreapp.until(lambda: coreapp.greetings > 0)
-    await linked(api)
+    api = await linked(serve, coreapp, clock)
     for _ in range(2):
         await asyncio.gather(*(api.http.get("/health/ready") for _ in range(20)))
     assert len(coreapp.asked(core.GetHealth)) == 1

@@ -19,6 +19,7 @@ from coreapp.media import links
 from tests.coreapp import media_scene as scene
 from tests.coreapp.conftest import Running, World
 from tests.coreapp.signals import Signals
+from tests.web_server import serving
 
 NUMBER = "15550110001"
 OTHER = "15550110002"
@@ -43,12 +44,8 @@ async def server() -> AsyncIterator[Server]:
     server = Server()
     app = web.Application()
     app.router.add_get("/{path:.*}", server.handle)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    server.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    yield server
-    await runner.cleanup()
+    async with serving(app) as server.url:
+        yield server
 
 
 class Waits(logging.Handler):

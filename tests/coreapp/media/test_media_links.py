@@ -16,6 +16,7 @@ from tests.authority import Authority
 from tests.coreapp import media_scene as scene
 from tests.coreapp.conftest import BUSINESS, Running, World
 from tests.coreapp.signals import Signals
+from tests.web_server import serving
 from tidings.e2ee.installation_secrets import SecretSealer, provider_label
 from tidings.runtime.clock import ManualClock, SystemClock
 from tidings.storage.business import media_providers
@@ -48,12 +49,8 @@ async def server() -> AsyncIterator[Server]:
     server = Server()
     app = web.Application()
     app.router.add_get("/{path:.*}", server.handle)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    server.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    yield server
-    await runner.cleanup()
+    async with serving(app) as server.url:
+        yield server
 
 
 @pytest.fixture(autouse=True)

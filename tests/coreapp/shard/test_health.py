@@ -11,6 +11,7 @@ from aiohttp import web
 from coreapp.shard.health import Databases, Needs
 from coreapp.shard.open_shards import OpenShards
 from tests.conftest import DatabaseFactory
+from tests.web_server import serving
 from tidings.client.http import NetworkApi
 
 
@@ -29,13 +30,8 @@ async def told() -> AsyncIterator[tuple[str, dict[str, str]]]:
 
     application = web.Application()
     application.router.add_get("/health", answer)
-    runner = web.AppRunner(application)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    host, port = runner.addresses[0][:2]
-    yield f"http://{host}:{port}", says
-    await runner.cleanup()
+    async with serving(application) as url:
+        yield url, says
 
 
 async def test_the_network_says_that_its_database_is_away(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from aiohttp import web
 
 from coreapp.webhook.poster import Poster
 from tests.authority import Authority
@@ -26,16 +25,7 @@ class SecureSink(Sink):
     """A webhook with a certificate of `AUTHORITY`."""
 
     def __init__(self, directory: Path) -> None:
-        super().__init__()
-        self._context = AUTHORITY.server_context(directory, "127.0.0.1")
-
-    async def start(self) -> None:
-        app = web.Application()
-        app.router.add_post("/hook", self._hook)
-        self._runner = web.AppRunner(app, shutdown_timeout=0.1)
-        await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", 0, ssl_context=self._context).start()
-        self.url = f"https://127.0.0.1:{self._runner.addresses[0][1]}/hook"
+        super().__init__(AUTHORITY.server_context(directory, "127.0.0.1"))
 
 
 async def trust(world: World, running: Running, authorities: bytes | None) -> None:
