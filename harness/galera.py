@@ -9,13 +9,12 @@ import re
 import shutil
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pymysql
 
-from harness import packages
+from harness import packages, polling
 from harness.mariadb import START_SECONDS, MariaDB, free_port
 
 # What loads the provider, and Debian's package of it: the path is the same one for every architecture of Debian.
@@ -116,11 +115,11 @@ class Node(MariaDB):
 
     def wait_until(self, name: str, value: str) -> None:
         """Until a status variable has this value. Raises `TimeoutError`."""
-        deadline = time.monotonic() + START_SECONDS
-        while self.status(name) != value:
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"{name} is {self.status(name)!r}, not {value!r}\n{self.last_words()}")
-            time.sleep(0.05)
+        polling.wait_until(
+            lambda: self.status(name) == value,
+            seconds=START_SECONDS,
+            failure=lambda: f"{name} is {self.status(name)!r}, not {value!r}\n{self.last_words()}",
+        )
 
     def last_words(self, size: int = 3000) -> str:
         """The end of its log."""

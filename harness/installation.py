@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import contextlib
 import secrets
@@ -15,7 +14,7 @@ from typing import Any, Self
 
 import msgspec
 
-from harness import ledger
+from harness import ledger, polling
 from harness.client import Business
 from harness.mariadb import MariaDB, free_port
 from harness.processes import Process
@@ -196,9 +195,7 @@ class Installation:
 
     async def until_owners(self, wanted: Mapping[str, int], *, seconds: float = 30.0) -> None:
         """Wait until Coreapps own so many shards. Raises `TimeoutError`."""
-        async with asyncio.timeout(seconds):
-            while self.owners() != wanted:  # noqa: ASYNC110 (the table has to be asked)
-                await asyncio.sleep(0.02)
+        await polling.until(lambda: self.owners() == wanted, seconds=seconds, pause=0.02)
 
     def read_value(self, family: str, question: str) -> Any:
         """The one value that this SQL finds in a family of tables, asked past every process; `None` for no row."""

@@ -11,13 +11,12 @@ import signal
 import socket
 import subprocess
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
 import pymysql
 
-from harness import packages, spawn
+from harness import packages, polling, spawn
 
 START_SECONDS = 60.0
 STOP_SECONDS = 30.0
@@ -95,17 +94,18 @@ class MariaDB:
                 stdout=log,
                 stderr=log,
             )
-        deadline = time.monotonic() + START_SECONDS
-        while True:
-            try:
-                self.connect().close()
-                return
-            except pymysql.err.MySQLError as error:
-                if self._process.poll() is not None or time.monotonic() > deadline:
-                    tail = self.log_path.read_text(errors="replace")[-2000:]
-                    self.kill9()
-                    raise RuntimeError(f"mariadbd did not start: {error}\n{tail}") from error
-            time.sleep(0.02)
+        try:
+            polling.wait_until_up(self._process, self._answers, self.log_path, seconds=START_SECONDS)
+        except RuntimeError:
+            self.kill9()
+            raise
+
+    def _answers(self) -> bool:
+        try:
+            self.connect().close()
+        except pymysql.err.MySQLError:
+            return False
+        return True
 
     def _environment(self) -> dict[str, str]:
         return dict(os.environ)

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 import yaml
 
-from harness import packages, spawn
+from harness import packages, polling, spawn
 from harness.mariadb import free_port
 
 ROOT = Path(__file__).parents[1]
@@ -95,10 +95,7 @@ class Prometheus:
         command += [f"--storage.tsdb.path={self._directory.name}", f"--web.listen-address=127.0.0.1:{self.port}"]
         with self._log.open("ab") as log:
             self._process = spawn.start(command, stdout=log, stderr=log)
-        async with asyncio.timeout(START_SECONDS):
-            while not await asyncio.to_thread(self._is_ready):
-                assert self._process.poll() is None, self._log.read_text()[-2000:]
-                await asyncio.sleep(0.1)
+        await asyncio.to_thread(polling.wait_until_up, self._process, self._is_ready, self._log, seconds=START_SECONDS)
         return self
 
     async def __aexit__(self, *error: object) -> None:

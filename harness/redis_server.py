@@ -9,13 +9,12 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import redis
 
-from harness import packages, spawn
+from harness import packages, polling, spawn
 from harness.mariadb import free_port
 
 START_SECONDS = 20.0
@@ -56,17 +55,19 @@ class RedisServer:
             self._process = spawn.start(
                 [*command, "--save", "", "--appendonly", "no", *self._options], stdout=log, stderr=log
             )
-        deadline = time.monotonic() + START_SECONDS
-        while True:
-            try:
-                with self.client() as client:
-                    client.ping()
-                return
-            except redis.RedisError as error:
-                if self._process.poll() is not None or time.monotonic() > deadline:
-                    self.kill9()
-                    raise RuntimeError(f"redis-server did not start:\n{log_path.read_text()[-2000:]}") from error
-            time.sleep(0.02)
+        try:
+            polling.wait_until_up(self._process, self._answers, log_path, seconds=START_SECONDS)
+        except RuntimeError:
+            self.kill9()
+            raise
+
+    def _answers(self) -> bool:
+        try:
+            with self.client() as client:
+                client.ping()
+        except redis.RedisError:
+            return False
+        return True
 
     def stop(self) -> None:
         """Stop in good order."""
@@ -114,7 +115,7 @@ class RedisCluster:
         return self.servers[0].url
 
     def start(self) -> None:
-        """Start, and wait until all slots are served. Raises `RuntimeError`."""
+        """Start, and wait until all slots are served. Raises `RuntimeError`, and `TimeoutError` for the slots."""
         share = -(-SLOTS // len(self.servers))
         for index, server in enumerate(self.servers):
             server.start()
@@ -124,11 +125,7 @@ class RedisCluster:
                 client.execute_command("CLUSTER SET-CONFIG-EPOCH", index + 1)
                 if index:
                     client.execute_command("CLUSTER MEET", "127.0.0.1", self.servers[0].port)
-        deadline = time.monotonic() + START_SECONDS
-        while not all(map(self._serves, self.servers)):
-            if time.monotonic() > deadline:
-                raise RuntimeError("the Redis Cluster did not come up")
-            time.sleep(0.05)
+        polling.wait_until(lambda: all(map(self._serves, self.servers)), seconds=START_SECONDS)
 
     def _serves(self, server: RedisServer) -> bool:
         with server.client() as client:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+from harness import polling
 from harness.mariadb import MariaDB
 
 # Seconds that the replica may take to have what the primary has committed.
@@ -59,11 +60,9 @@ class Pair:
         # A second of silence, as whoever watches over them would wait.
         time.sleep(1.0)
         _execute(self.replica, "STOP SLAVE IO_THREAD")
-        deadline = time.monotonic() + CATCH_UP
-        while not self._has_applied_all():
-            if time.monotonic() > deadline:
-                raise TimeoutError("the replica does not apply what it was sent")
-            time.sleep(0.05)
+        polling.wait_until(
+            self._has_applied_all, seconds=CATCH_UP, failure=lambda: "the replica does not apply what it was sent"
+        )
         self._promote()
 
     def remove(self) -> None:

@@ -11,7 +11,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -25,6 +24,7 @@ from cli import child_process, demonstration
 from cli.commands import up
 from cli.demonstration import Demonstration
 from cli.installation import Installation, Where, opened
+from harness import polling
 from harness.mariadb import MariaDB, free_port
 from tests.cli.terminal import open_terminal
 from tidings.runtime.env import SettingsError
@@ -314,13 +314,6 @@ def children_of(process: subprocess.Popen[Any]) -> dict[str, psutil.Process]:
     return found
 
 
-def wait_until(true: Callable[[], bool], seconds: float = 30.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 @contextlib.contextmanager
 def up_on(descriptor: int, data_dir: Path) -> Iterator[tuple[subprocess.Popen[bytes], dict[str, str]]]:
     """`tidings up` with this console, its logs where nothing can be written; ready. Killed at the end."""
@@ -335,7 +328,7 @@ def up_on(descriptor: int, data_dir: Path) -> Iterator[tuple[subprocess.Popen[by
         start_new_session=True,
     )
     try:
-        wait_until(lambda: "robots" in children_of(process), 60)
+        polling.wait_until(lambda: "robots" in children_of(process), seconds=60)
         yield process, environment
     finally:
         for child in psutil.Process(process.pid).children() if process.poll() is None else []:
@@ -351,7 +344,7 @@ def test_a_terminal_that_goes_and_logs_that_cannot_be_written_stop_no_restart_an
         os.close(ours)
         before = children_of(process)
         before["network"].kill()
-        wait_until(lambda: children_of(process).get("network", before["network"]) != before["network"])
+        polling.wait_until(lambda: children_of(process).get("network", before["network"]) != before["network"])
         # The Webapp logs a line for each request: more of them than a pipe holds.
         url = f"http://{environment['TIDINGS_API_ADDRESS']}/v1/{'x' * 1000}"
         for _ in range(150):

@@ -11,6 +11,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from harness import polling
 from harness.mariadb import MariaDB, free_port
 from harness.processes import Process
 from harness.redis_server import RedisCluster, RedisServer
@@ -38,11 +39,12 @@ class NetworkNode:
 
     async def becomes(self, **fields: object) -> None:
         """Wait until its health says so."""
-        async with asyncio.timeout(PATIENCE):
-            while True:
-                _, said = await self.health()
-                if all(said.get(name) == value for name, value in fields.items()):
-                    return
+
+        async def is_so() -> bool:
+            _, said = await self.health()
+            return all(said.get(name) == value for name, value in fields.items())
+
+        await polling.until(is_so, seconds=PATIENCE)
 
 
 StartNode = Callable[..., Awaitable[NetworkNode]]

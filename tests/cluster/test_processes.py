@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import aiohttp
 import psutil
 import pytest
 
+from harness import polling
 from harness.light_devices import Crowd, register
 from harness.redis_server import RedisCluster, RedisServer
 from tests.cluster.conftest import API_KEY, KEY, PATIENCE, NetworkNode, StartNode
@@ -22,28 +23,11 @@ READERS = [f"1555030{i:04}" for i in range(40)]
 RATE = 200
 
 
-@pytest.fixture
-async def crowds() -> AsyncIterator[list[Crowd]]:
-    made: list[Crowd] = []
-    yield made
-    for crowd in made:
-        await crowd.close()
-
-
-async def come(crowds: list[Crowd], *nodes: NetworkNode) -> Crowd:
-    """Senders and readers, all over the nodes."""
-    tokens = await register(nodes[0].http, KEY, SENDERS + READERS)
-    crowd = Crowd([node.tcp for node in nodes], tokens)
-    crowds.append(crowd)
-    await crowd.connect()
-    return crowd
-
-
 class Load:
     """Envelopes from all senders to all readers in turn, at a rate, until it is told to end."""
 
     def __init__(self, crowd: Crowd) -> None:
-        self._crowd = crowd
+        self.crowd = crowd
         self._stop = asyncio.Event()
         self._task = asyncio.create_task(self._run())
         self.sent: dict[str, str] = {}
@@ -54,7 +38,7 @@ class Load:
         while not self._stop.is_set():
             while count < (loop.time() - started) * RATE:
                 to = READERS[count % len(READERS)]
-                self._crowd.devices[SENDERS[count % len(SENDERS)]].send(to, f"m{count}")
+                self.crowd.devices[SENDERS[count % len(SENDERS)]].send(to, f"m{count}")
                 self.sent[f"m{count}"] = to
                 count += 1
             await asyncio.sleep(0.02)
@@ -62,45 +46,71 @@ class Load:
     async def reach(self, more: int) -> None:
         """Wait until so many more are sent."""
         target = len(self.sent) + more
-        await self._crowd.until(lambda: len(self.sent) >= target, PATIENCE)
+        await self.crowd.until(lambda: len(self.sent) >= target, PATIENCE)
+
+    def accepted(self) -> int:
+        """How many have been accepted."""
+        return sum(len(self.crowd.devices[number].accepted) for number in SENDERS)
+
+    async def all_attached(self) -> None:
+        """Wait until every device is, to one of the nodes."""
+        await self.crowd.until(lambda: self.crowd.attached == len(self.crowd.devices))
 
     async def end(self) -> int:
         """All is answered and has arrived; how many came more than once."""
         self._stop.set()
         await self._task
-        devices = self._crowd.devices
-        await self._crowd.until(lambda: not sum(devices[number].unanswered for number in SENDERS), 60.0)
-        await self._crowd.until(lambda: all(devices[to].received[id] for id, to in self.sent.items()), 60.0)
+        devices = self.crowd.devices
+        await self.crowd.until(lambda: not sum(devices[number].unanswered for number in SENDERS), 60.0)
+        await self.crowd.until(lambda: all(devices[to].received[id] for id, to in self.sent.items()), 60.0)
         assert not any(devices[number].refused for number in SENDERS)
         assert set().union(*[devices[number].accepted for number in SENDERS]) == set(self.sent)
         return sum(count - 1 for number in READERS for count in devices[number].received.values())
 
 
+StartLoad = Callable[..., Awaitable[Load]]
+
+
+@pytest.fixture
+async def start_load() -> AsyncIterator[StartLoad]:
+    """`await start_load(*nodes)` is the load of senders and readers who are all over these nodes."""
+    crowds: list[Crowd] = []
+
+    async def start(*nodes: NetworkNode) -> Load:
+        tokens = await register(nodes[0].http, KEY, SENDERS + READERS)
+        crowd = Crowd([node.tcp for node in nodes], tokens)
+        crowds.append(crowd)
+        await crowd.connect()
+        return Load(crowd)
+
+    yield start
+    for crowd in crowds:
+        await crowd.close()
+
+
 async def test_nodes_that_are_killed_lose_nothing(
-    redis: RedisServer, start_node: StartNode, crowds: list[Crowd]
+    redis: RedisServer, start_node: StartNode, start_load: StartLoad
 ) -> None:
     nodes = [await start_node(redis.url) for _ in range(2)]
-    crowd = await come(crowds, *nodes)
-    load = Load(crowd)
+    load = await start_load(*nodes)
     for victim in (nodes[1], nodes[0], nodes[1]):
         await load.reach(RATE)
         await victim.process.kill9()
-        await crowd.until(lambda: crowd.attached == len(crowd.devices))
+        await load.all_attached()
         await victim.process.start()
         await load.reach(RATE)
         # Those that are there go to it, too, when they come back.
         for number in READERS[::2]:
-            crowd.devices[number].close()
+            load.crowd.devices[number].close()
     repeated = await load.end()
     print(f"{len(load.sent)} envelopes, {repeated} of them came again")
 
 
 async def test_a_node_that_stands_still_is_taken_for_dead_and_goes_on_when_it_wakes(
-    redis: RedisServer, start_node: StartNode, crowds: list[Crowd]
+    redis: RedisServer, start_node: StartNode, start_load: StartLoad
 ) -> None:
     nodes = [await start_node(redis.url, TIDINGS_NETWORK_NODE_SILENCE_S="2") for _ in range(2)]
-    crowd = await come(crowds, *nodes)
-    load = Load(crowd)
+    load = await start_load(*nodes)
     await load.reach(RATE)
     nodes[1].process.pause()
     try:
@@ -114,11 +124,10 @@ async def test_a_node_that_stands_still_is_taken_for_dead_and_goes_on_when_it_wa
 
 
 async def test_redis_that_is_away_for_30_seconds_costs_nothing_but_time(
-    redis: RedisServer, start_node: StartNode, crowds: list[Crowd]
+    redis: RedisServer, start_node: StartNode, start_load: StartLoad
 ) -> None:
     nodes = [await start_node(redis.url) for _ in range(2)]
-    crowd = await come(crowds, *nodes)
-    load = Load(crowd)
+    load = await start_load(*nodes)
     await load.reach(RATE)
     for away, back in ((redis.kill9, redis.start), (redis.pause, redis.resume)):
         away()
@@ -127,11 +136,10 @@ async def test_redis_that_is_away_for_30_seconds_costs_nothing_but_time(
                 await node.becomes(redis="away")
                 assert (await node.health())[0] == 200
                 assert (await node.health("/health/ready"))[0] == 503
-            answered = sum(len(crowd.devices[number].accepted) for number in SENDERS)
+            before = load.accepted()
             await load.reach(15 * RATE)
             # Nobody waited for Redis.
-            now = sum(len(crowd.devices[number].accepted) for number in SENDERS)
-            assert now - answered > 10 * RATE
+            assert load.accepted() - before > 10 * RATE
         finally:
             back()
         for node in nodes:
@@ -142,29 +150,27 @@ async def test_redis_that_is_away_for_30_seconds_costs_nothing_but_time(
 
 
 async def test_nodes_that_are_restarted_one_after_the_other_let_their_devices_go(
-    redis: RedisServer, start_node: StartNode, crowds: list[Crowd]
+    redis: RedisServer, start_node: StartNode, start_load: StartLoad
 ) -> None:
     nodes = [await start_node(redis.url) for _ in range(2)]
-    crowd = await come(crowds, *nodes)
-    load = Load(crowd)
+    load = await start_load(*nodes)
     for node in nodes:
         await load.reach(RATE)
         await node.process.stop()
         await node.process.start()
-        await crowd.until(lambda: crowd.attached == len(crowd.devices))
+        await load.all_attached()
     await load.reach(RATE)
     # What was on its way to a device that was just asked to leave comes again.
     assert await load.end() < len(load.sent) / 50
-    closings = {reason for each in crowd.devices.values() for reason in each.closings}
+    closings = {reason for each in load.crowd.devices.values() for reason in each.closings}
     assert closings == {device.SHUTDOWN}
 
 
 async def test_nodes_meet_in_a_redis_cluster(
-    redis_cluster: RedisCluster, start_node: StartNode, crowds: list[Crowd]
+    redis_cluster: RedisCluster, start_node: StartNode, start_load: StartLoad
 ) -> None:
     nodes = [await start_node(redis_cluster.url) for _ in range(3)]
-    crowd = await come(crowds, *nodes)
-    load = Load(crowd)
+    load = await start_load(*nodes)
     await load.reach(2 * RATE)
     await nodes[2].process.kill9()
     await load.reach(RATE)
@@ -172,16 +178,15 @@ async def test_nodes_meet_in_a_redis_cluster(
     url, headers = nodes[0].http + "/v1/announcements", {"Authorization": f"Apikey {API_KEY}"}
     async with aiohttp.ClientSession() as http, http.post(url, json={"text": "To all"}, headers=headers) as answer:
         said = await answer.json()
-    assert said == {"devices": len(crowd.devices), "nodes": 2}
+    assert said == {"devices": len(load.crowd.devices), "nodes": 2}
 
 
 async def test_workers_share_the_addresses_and_one_that_dies_is_started_again(
-    redis: RedisServer, start_node: StartNode, crowds: list[Crowd]
+    redis: RedisServer, start_node: StartNode, start_load: StartLoad
 ) -> None:
     parent = await start_node(redis.url, TIDINGS_NETWORK_WORKERS="2")
     await parent.becomes(nodes=2)
-    crowd = await come(crowds, parent)
-    load = Load(crowd)
+    load = await start_load(parent)
     await load.reach(RATE)
     workers = psutil.Process(parent.process.pid).children()
     assert len(workers) == 2
@@ -189,9 +194,7 @@ async def test_workers_share_the_addresses_and_one_that_dies_is_started_again(
     assert {node["node"] for node in loads["nodes"].values()} == {"network-0-0", "network-0-1"}
     os.kill(workers[0].pid, signal.SIGKILL)
     await parent.becomes(nodes=2, redis="ok")
-    await crowd.until(lambda: crowd.attached == len(crowd.devices))
+    await load.all_attached()
     await load.reach(RATE)
     await load.end()
-    async with asyncio.timeout(PATIENCE):
-        while len(psutil.Process(parent.process.pid).children()) < 2:
-            await parent.health()
+    await polling.until(lambda: len(psutil.Process(parent.process.pid).children()) == 2, seconds=PATIENCE)

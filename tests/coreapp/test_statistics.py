@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 from collections.abc import Mapping
@@ -18,6 +17,7 @@ from tests.conftest import DatabaseFactory
 from tests.coreapp import media_scene as scene
 from tests.coreapp.conftest import World
 from tests.coreapp.media import test_media_inbound
+from tests.coreapp.signals import soon
 from tests.coreapp.test_journal import ACCOUNT, a_job, a_lease, a_message
 from tidings.storage.business import contacts, sessions, shards
 from tidings.wire import core
@@ -84,10 +84,8 @@ async def test_a_message_of_a_recipient_is_pending_until_it_is_on_disk(world: Wo
         kind, body = phone.write(TEXT, world.network.business_bundle())
         world.network.deliver(NUMBER, kind, id="m1", body=body)
         world.network.deliver(NUMBER, frames.READ, id="r1", refs=["unknown"])
-        async with asyncio.timeout(10):
-            # It stays 1 once it is handled, until the commit.
-            while counts.of("in_messages_pending_processing", shard="0") != 1:  # noqa: ASYNC110 (the gauge has to be asked)
-                await asyncio.sleep(0)
+        # It stays 1 once it is handled, until the commit.
+        await soon(lambda: counts.of("in_messages_pending_processing", shard="0") == 1)
     await world.network.signals.until(lambda: "m1" in world.network.acknowledged)
     assert counts.of("in_messages_pending_processing", shard="0") == 0
     assert counts.of("in_message_persisted_total", type="text") == 1

@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import time
 
+from harness import polling
 from tests.crash.scene import LEASE_SECONDS, Phase, Scene
 from tidings.runtime import crashpoints
 
@@ -203,9 +204,7 @@ class CrashInChange:
 
 async def _until_shards(scene: Scene, count: int) -> None:
     """Until there are so many, all with owners, and nothing is to be changed."""
-    async with asyncio.timeout(PATIENCE):
-        while (await asyncio.to_thread(scene.shards)) != (count, count, 0):  # noqa: ASYNC110 (only the database can say)
-            await asyncio.sleep(0.05)
+    await polling.until(lambda: scene.shards() == (count, count, 0), seconds=PATIENCE)
 
 
 async def _hold_up_the_robots(scene: Scene, ended: asyncio.Task[int]) -> None:
@@ -219,15 +218,11 @@ async def _hold_up_the_robots(scene: Scene, ended: asyncio.Task[int]) -> None:
 
 
 async def _until_owned_by(scene: Scene, node: str) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while await asyncio.to_thread(scene.owner) != node:  # noqa: ASYNC110 (only the database can say)
-            await asyncio.sleep(0.05)
+    await polling.until(lambda: scene.owner() == node, seconds=PATIENCE)
 
 
 async def _until_found(scene: Scene, family: str, count: str) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while not await asyncio.to_thread(scene.installation.read_value, family, count):  # noqa: ASYNC110 (as above)
-            await asyncio.sleep(0.05)
+    await polling.until(lambda: bool(scene.installation.read_value(family, count)), seconds=PATIENCE)
 
 
 def moments(scene: Scene, duration: float, count: int = KILLS) -> list[float]:

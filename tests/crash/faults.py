@@ -12,6 +12,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
+from harness import polling
 from harness.client import Business
 from harness.http_connection import NoAnswer
 from harness.mariadb import MariaDB
@@ -88,8 +89,11 @@ async def _until_told(scene: Scene, name: str, *, well: bool) -> float:
     """Seconds until the health of `webapp` or `network` says that all is well, or that something is not."""
     ask = {"webapp": _webapp_is_well, "network": _network_is_well}[name]
     started = time.monotonic()
-    while await ask(scene) is not well:  # noqa: ASYNC110 (health has to be asked)
-        await asyncio.sleep(0.2)
+
+    async def is_so() -> bool:
+        return await ask(scene) is well
+
+    await polling.until(is_so, seconds=600.0, pause=0.2)
     return time.monotonic() - started
 
 

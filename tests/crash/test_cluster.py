@@ -16,6 +16,7 @@ from typing import cast
 
 import pytest
 
+from harness import polling
 from harness.cluster import Cluster, Shape
 from harness.installation import keep_logs
 from harness.mariadb import MariaDB
@@ -91,9 +92,7 @@ class PauseAnOwner:
             phase.trouble()
             cluster.processes[owner].pause()
             try:
-                async with asyncio.timeout(30):
-                    while owner in await asyncio.to_thread(leases.owners, cluster):  # noqa: ASYNC110
-                        await asyncio.sleep(0.05)
+                await polling.until(lambda owner=owner: owner not in leases.owners(cluster))
                 await until(time.monotonic() + scene.rng.uniform(0, TAKE_OVER))
             finally:
                 cluster.processes[owner].resume()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import yaml
 
+from harness import polling
 from tests.deploy.podman import CommandFailed, Podman
 
 # Seconds from `up` to the last container that is ready.
@@ -91,12 +91,17 @@ class Project:
 
     def wait_healthy(self, services: Iterable[str], seconds: float = START_SECONDS) -> None:
         """Until each has said so once. Raises `TimeoutError`."""
-        waiting, end = list(services), time.monotonic() + seconds
-        while waiting := [service for service in waiting if not self.is_healthy(service)]:
-            if time.monotonic() > end:
-                said = {service: self.logs(service)[-1500:] for service in waiting}
-                raise TimeoutError(f"not healthy after {seconds:.0f} s: {json.dumps(said, indent=1)}")
-            time.sleep(0.5)
+        waiting = list(services)
+
+        def all_healthy() -> bool:
+            waiting[:] = [service for service in waiting if not self.is_healthy(service)]
+            return not waiting
+
+        def failure() -> str:
+            said = {service: self.logs(service)[-1500:] for service in waiting}
+            return f"not healthy after {seconds:.0f} s: {json.dumps(said, indent=1)}"
+
+        polling.wait_until(all_healthy, seconds=seconds, pause=0.5, failure=failure)
 
     def image_settings(self, service: str) -> Mapping[str, object]:
         """How its container was made."""

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from harness import polling
 from tests.deploy.business import PASSWORD, Business, Webhook
 from tests.deploy.podman import ROOT, CommandFailed, Podman
 from tests.deploy.project import Project, leftovers
@@ -110,12 +111,13 @@ def test_the_first_password_is_random_and_is_changed_at_the_first_login(scene: S
     status, answer = scene.business.login(first, PASSWORD)
     assert status == 200, answer
     # Another Webapp hears of it within a second, and may say until then that the password has to be changed.
-    refused = [scene.business.login(first)[0]]
-    end = time.monotonic() + 10
-    while refused[-1] != 401 and time.monotonic() < end:
-        time.sleep(0.5)
+    refused: list[int] = []
+
+    def is_of_no_use() -> bool:
         refused.append(scene.business.login(first)[0])
-    assert refused[-1] == 401
+        return refused[-1] == 401
+
+    polling.wait_until(is_of_no_use, seconds=10, pause=0.5)
     assert 200 not in refused
     assert scene.business.login(PASSWORD)[0] == 200
     scene.say("first password: random, and of no use after the first login")
@@ -123,9 +125,7 @@ def test_the_first_password_is_random_and_is_changed_at_the_first_login(scene: S
 
 def test_a_business_sends_its_first_messages_over_https(scene: Scene) -> None:
     business, webhook = scene.business, scene.webhook
-    end = time.monotonic() + 60
-    while "connected" not in json.dumps(business.call("GET", "/v1/health")[1]) and time.monotonic() < end:
-        time.sleep(0.5)
+    polling.wait_until(lambda: "connected" in json.dumps(business.call("GET", "/v1/health")[1]), seconds=60, pause=0.5)
     settings = {"webhooks": {"url": webhook.url}, "sent_status": True}
     assert business.call("PATCH", "/v1/settings/application", settings)[0] == 200
     status, answer = business.call(
@@ -169,16 +169,18 @@ def test_each_part_of_the_larger_installation_has_its_role(scene: Scene) -> None
 def test_prometheus_finds_every_process_and_is_let_in(scene: Scene) -> None:
     scene.project.add("prometheus")
     wanted = sorted(service.partition("-")[0] for service in scene.deployment.ours if service != "robots")
-    end, seen = time.monotonic() + 90, []
-    while time.monotonic() < end and sorted(job for job, health in seen if health == "up") != wanted:
-        time.sleep(1)
+    seen: list[tuple[str, str]] = []
+
+    def all_up() -> bool:
         try:
             with urllib.request.urlopen("http://127.0.0.1:9091/api/v1/targets", timeout=5) as answer:
                 targets = json.loads(answer.read())["data"]["activeTargets"]
-            seen = [(target["labels"]["job"], target["health"]) for target in targets]
+            seen[:] = [(target["labels"]["job"], target["health"]) for target in targets]
         except OSError as error:
-            seen = [("prometheus", repr(error))]
-    assert sorted(job for job, health in seen if health == "up") == wanted, seen
+            seen[:] = [("prometheus", repr(error))]
+        return sorted(job for job, health in seen if health == "up") == wanted
+
+    polling.wait_until(all_up, seconds=90, pause=1.0, failure=lambda: str(seen))
     scene.say(f"prometheus: scrapes {len(wanted)} processes")
 
 
@@ -210,9 +212,7 @@ def test_nothing_is_lost_while_a_container_of_each_role_is_restarted(scene: Scen
                 scene.project.wait_healthy([service], 90)
             scene.say(f"restarted {service}: ready after {time.monotonic() - begun:.1f} s")
             # The next one is restarted when messages pass again.
-            end = time.monotonic() + 60
-            while len(sent) < before + 20 and time.monotonic() < end:
-                time.sleep(0.1)
+            polling.wait_until(lambda target=before + 20: len(sent) >= target, seconds=60, failure=lambda: repr(failed))
     finally:
         stop.set()
         for thread in threads:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from harness import polling
 from harness.galera import Galera, Node
 from harness.installation import FAMILIES, Installation
 from harness.processes import Process
@@ -67,9 +68,11 @@ def spread(scene: Scene) -> Spread:
 
 async def taken_over(scene: Scene, before: str) -> None:
     """Until somebody else than `before` owns the shard. Raises `TimeoutError`."""
-    async with asyncio.timeout(PATIENCE):
-        while await asyncio.to_thread(spread(scene).owner) in (before, ""):  # noqa: ASYNC110 (nobody tells)
-            await asyncio.sleep(0.1)
+
+    async def is_another() -> bool:
+        return await asyncio.to_thread(spread(scene).owner) not in (before, "")
+
+    await polling.until(is_another, seconds=PATIENCE)
 
 
 class Trouble:

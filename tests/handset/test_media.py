@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import hashlib
 import json
@@ -30,6 +29,7 @@ from handset.devices.vault import Vault
 from handset.robots.behaviours import Behaviour, number_of
 from handset.settings import RobotsSettings
 from handset.terminal import files as shelf
+from harness import polling
 from tests.handset.business import Recorder, business
 from tests.handset.conftest import HANDSET_KEY, SECRETS, LiveNetwork, robots_running
 from tests.handset.scripted import BUSINESS
@@ -220,9 +220,7 @@ async def test_a_file_that_changes_while_it_is_read_is_not_sent(
 
     with pytest.raises(errors.BadFile, match="changed while it was read"):
         await transfer.upload(api, device, path, progress=grow)
-    async with asyncio.timeout(10):
-        while list((live_network.folder / "blobs").iterdir()):  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+    await polling.until(lambda: not any((live_network.folder / "blobs").iterdir()), pause=0.01)
 
 
 @pytest.mark.parametrize(
@@ -404,9 +402,7 @@ async def test_robots_open_what_they_get_and_send_files_back(
         await sender.until(lambda: len(sender.messages) == 1)
         assert (sender.messages[0].peer, sender.messages[0].type) == (echo, "image")
         assert json.loads(sender.messages[0].raw) == picture
-        async with asyncio.timeout(15):
-            while (checked("opened"), checked("FileLost")) != (before[0] + 2, before[1] + 1):  # noqa: ASYNC110
-                await asyncio.sleep(0.02)
+        await polling.until(lambda: (checked("opened"), checked("FileLost")) == (before[0] + 2, before[1] + 1))
     results = [(r.result, r.bytes) for r in caplog.records if r.getMessage() == "file.checked"]  # type: ignore[attr-defined]
     assert sorted(results) == [("FileLost", len(PNG)), ("opened", len(PNG)), ("opened", len(PNG))]
 

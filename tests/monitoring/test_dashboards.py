@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from harness import client, prometheus
+from harness import client, polling, prometheus
 from harness.client import Business
 from harness.installation import Installation
 from harness.mariadb import MariaDB
@@ -79,12 +79,15 @@ async def guess(stranger: Business, times: int) -> None:
 
 async def until_fired(server: Prometheus, names: set[str]) -> set[str]:
     """Wait until these alerts are pending or fire; which they are."""
-    async with asyncio.timeout(60):
-        while True:
-            found = {one["metric"]["alertname"] for one in await server.query("ALERTS")}
-            if names <= found:
-                return found
-            await asyncio.sleep(0.5)
+    found: set[str] = set()
+
+    async def all_fired() -> bool:
+        found.clear()
+        found.update(one["metric"]["alertname"] for one in await server.query("ALERTS"))
+        return names <= found
+
+    await polling.until(all_fired, seconds=60, pause=0.5)
+    return found
 
 
 async def play(installation: Installation, sink: SinkProcess, server: Prometheus) -> set[str]:

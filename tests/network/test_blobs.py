@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from harness import polling
 from network.blobs import routes, store, sweeper
 from network.blobs.store import BlobStore
 from network.blobs.sweeper import BlobSweeper
@@ -149,9 +150,7 @@ async def test_an_upload_that_breaks_off_leaves_nothing(network: Network, announ
 
 async def until(condition: Any) -> None:
     """Files come and go in threads of the network; there is no signal to wait for."""
-    async with asyncio.timeout(PATIENCE):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+    await polling.until(condition, seconds=PATIENCE, pause=0.01)
 
 
 async def test_only_devices_leave_and_fetch_blobs(network: Network) -> None:
@@ -191,9 +190,10 @@ async def test_a_full_directory_is_told_until_something_expires(network: Network
 
 
 async def until_taken(network: Network) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while (await upload(network, bytes(1000)))[0] != 201:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+    async def is_taken() -> bool:
+        return (await upload(network, bytes(1000)))[0] == 201
+
+    await polling.until(is_taken, seconds=PATIENCE, pause=0.01)
 
 
 async def test_the_log_says_of_each_upload_what_became_of_it(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from harness import polling
 from harness.client import Business
 from harness.installation import Installation
 from harness.sink_process import SinkProcess
@@ -26,10 +26,12 @@ async def read_by(business: Business, sink: SinkProcess, numbers: Sequence[str],
         body = {"to": number, "type": "text", "text": {"body": text}}
         ids.add((await business.must("POST", "/v1/messages", body))["messages"][0]["id"])
     read: set[str] = set()
-    async with asyncio.timeout(SECONDS):
-        while not ids <= read:
-            read |= {record.message_id for record in await sink.take() if record.status == "read"}
-            await asyncio.sleep(0.05)
+
+    async def all_read() -> bool:
+        read.update(record.message_id for record in await sink.take() if record.status == "read")
+        return ids <= read
+
+    await polling.until(all_read, seconds=SECONDS)
 
 
 def flip(installation: Installation, family: str, table: str, column: str, where: str) -> None:
@@ -59,9 +61,8 @@ async def test_what_is_damaged_is_named_and_everybody_else_is_served(tmp_path: P
         await business.must("POST", "/v1/messages", kept)
         await sink.answer_with(500)
         await business.must("POST", "/v1/messages", {**kept, "to": THIRD})
-        async with asyncio.timeout(SECONDS):
-            while not installation.read_value("business", "SELECT COUNT(*) FROM callbacks"):  # noqa: ASYNC110
-                await asyncio.sleep(0.05)
+        waiting = "SELECT COUNT(*) FROM callbacks"
+        await polling.until(lambda: bool(installation.read_value("business", waiting)), seconds=SECONDS)
         await installation.stop()
 
         flip(installation, "business", "sessions", "receiving", f"peer = '{FIRST}'")

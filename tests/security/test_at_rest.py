@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
+from harness import polling
 from harness.installation import Installation
 from harness.mariadb import MariaDB
 from tests.web_server import serving
@@ -105,9 +106,7 @@ async def test_nothing_that_is_secret_is_on_the_disk_while_callbacks_wait(
         await sink.until_posted(TEXT.encode())
         assert sink.authorized == len(sink.bodies)
         waiting = "SELECT COUNT(*) FROM callbacks WHERE attempt > 0"
-        async with asyncio.timeout(30):
-            while not await asyncio.to_thread(installation.read_value, "business", waiting):  # noqa: ASYNC110
-                await asyncio.sleep(0.02)
+        await polling.until(lambda: bool(installation.read_value("business", waiting)))
         found = {str(path.relative_to(tmp_path)): found_in(path.read_bytes()) for path in files(installation)}
         assert {name: words for name, words in found.items() if words} == {}
         assert any(name.endswith(".db-wal") for name in found)

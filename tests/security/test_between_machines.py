@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import ssl
 from collections.abc import AsyncIterator
@@ -13,6 +14,7 @@ import httpx
 import pytest
 
 from cli import main
+from harness import polling
 from harness.client import Business
 from harness.installation import Installation
 from harness.mariadb import MariaDB
@@ -41,19 +43,22 @@ Address = tuple[str, int]
 
 
 class Quiet:
-    """Keeps the answers, and says when the connection is gone."""
+    """Keeps the answers, and says when the connection is gone, or something of the two has been heard."""
 
     def __init__(self) -> None:
         self.answers: list[core.Answer] = []
         self.gone = asyncio.Event()
+        self.heard = asyncio.Event()
 
     def opened(self, connection: wire.Connection) -> None: ...
 
     def received(self, connection: wire.Connection, frame: core.Answer) -> None:
         self.answers.append(frame)
+        self.heard.set()
 
     def closed(self, connection: wire.Connection, reason: str) -> None:
         self.gone.set()
+        self.heard.set()
 
 
 class Secured:
@@ -149,8 +154,7 @@ async def greets(address: Address, context: ssl.SSLContext | None) -> bool:
         return False
     connection.send(core.Hello(1, LINK_KEY))
     async with asyncio.timeout(15):
-        while not peer.answers and not peer.gone.is_set():  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+        await peer.heard.wait()
     connection.abort("done")
     return bool(peer.answers)
 
@@ -233,8 +237,7 @@ async def begin_handshakes(secured: Secured, figures: Figures, form: Form) -> No
         if name == "coreapp":
             # As a Webapp does, which tries again every second.
             began = loop.time()
-            while not await greets(link, own):  # noqa: ASYNC110
-                await asyncio.sleep(0.1)
+            await polling.until(functools.partial(greets, link, own))
             figures.record("handshakes that never come", "until a Webapp is let in", loop.time() - began, 3.0, "s")
         await asyncio.sleep(form.pick(short=1.0, long=20.0))
         after, seconds = usage(pid), loop.time() - started

@@ -15,6 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from harness.mariadb import MariaDB
 from tests.conftest import DatabaseFactory
+from tests.coreapp.signals import soon
 from tidings.runtime.settings import DatabaseSettings
 from tidings.storage import outages, types
 from tidings.storage.business import messages
@@ -378,8 +379,7 @@ def test_a_connection_that_was_closed_within_a_transaction_is_an_outage_on_every
                 driver = (await connection.get_raw_connection()).driver_connection
                 assert driver is not None
                 driver._writer.transport.abort()
-                while not driver._reader.at_eof():  # noqa: ASYNC110 (what a server's end leads to has no signal)
-                    await asyncio.sleep(0)
+                await soon(driver._reader.at_eof)
             return int((await connection.execute(sa.text("SELECT 1"))).scalar_one())
 
         try:

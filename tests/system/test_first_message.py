@@ -12,7 +12,7 @@ from typing import Any
 import jwt
 import pytest
 
-from harness import ledger
+from harness import ledger, polling
 from harness.client import Business
 from harness.installation import FAMILIES, Installation
 from harness.sink import Record
@@ -48,10 +48,11 @@ class Webhook:
         self.records: list[Record] = []
 
     async def wait_for(self, wanted: Callable[[list[Record]], bool]) -> None:
-        async with asyncio.timeout(SECONDS):
-            while not wanted(self.records):
-                await asyncio.sleep(0.05)
-                self.records += await self.sink.take()
+        async def is_there() -> bool:
+            self.records += await self.sink.take()
+            return wanted(self.records)
+
+        await polling.until(is_there, seconds=SECONDS)
 
     def statuses(self, message_id: str) -> list[str]:
         return [record.status for record in self.records if record.message_id == message_id]

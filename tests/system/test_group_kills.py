@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from harness import polling
 from harness.client import Business, Unexpected
 from harness.installation import Installation
 from tests.coreapp import webhook_schemas
@@ -103,14 +104,16 @@ class Group:
 
     async def settled(self) -> None:
         """Everybody who was there has shown what was accepted."""
-        async with asyncio.timeout(SECONDS):
-            while any(  # noqa: ASYNC110
-                message not in set(self.shown(robot))
+
+        def all_shown() -> bool:
+            return all(
+                message in set(self.shown(robot))
                 for robot in self.members
                 for message, members in self.sent.items()
                 if robot in members
-            ):
-                await asyncio.sleep(0.2)
+            )
+
+        await polling.until(all_shown, seconds=SECONDS, pause=0.2)
 
 
 async def test_every_group_message_is_shown_once_and_in_order_whatever_dies(

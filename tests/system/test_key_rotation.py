@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 import pytest
 
+from harness import polling
 from harness.installation import Installation
 from tests.system.webhook import Webhook
 
@@ -73,11 +74,7 @@ async def test_new_keys_under_load_lose_nothing_though_the_command_and_the_corea
     texts.append("the last one")
     await business.must("POST", "/v1/messages", {"to": READER, "type": "text", "text": {"body": texts[-1]}})
     wanted = sorted(hashlib.sha256(text.encode()).hexdigest() for text in texts)
-    async with asyncio.timeout(60):
-        while sorted(shown.digest for shown in installation.list_shown()) != wanted:  # noqa: ASYNC110
-            await asyncio.sleep(0.1)
-    async with asyncio.timeout(60):
-        while len({s["id"] for b in sink.bodies for s in b.get("statuses", []) if s["status"] == "read"}) < len(texts):  # noqa: ASYNC110
-            await asyncio.sleep(0.1)
+    await polling.until(lambda: sorted(shown.digest for shown in installation.list_shown()) == wanted, seconds=60)
+    await sink.all_read(len(texts))
     settings = await business.must("GET", "/v1/settings/application")
     assert "token=kept" in str(settings)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from harness import polling
 from harness.client import Business
 from harness.installation import Installation
 from harness.mariadb import MariaDB
@@ -52,9 +53,7 @@ async def test_a_group_has_participants_of_every_shard(
     starting = asyncio.create_task(
         test_groups.test_a_group_is_made_joined_spoken_to_answered_and_left(installation, webhook, tmp_path)
     )
-    async with asyncio.timeout(30):
-        while installation.processes["webapp"].pid is None:  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
+    await polling.until(lambda: installation.processes["webapp"].pid is not None)
     await installation.until_owners({"coreapp": 2, "coreapp2": 2})
     await starting
 
@@ -160,9 +159,7 @@ async def test_shards_are_handed_over_and_taken_over_under_load_and_no_two_own_o
     assert took["taken over"] < 6
     ids = {answer.id for answer in stream.answers}
     assert len(ids) == len(stream.answers)
-    async with asyncio.timeout(60):
-        while not ids <= {shown.message_id for shown in installation.list_shown()}:  # noqa: ASYNC110
-            await asyncio.sleep(0.2)
+    await polling.until(lambda: ids <= {shown.message_id for shown in installation.list_shown()}, seconds=60)
     shown = collections.Counter(entry.message_id for entry in installation.list_shown() if entry.message_id in ids)
     assert set(shown.values()) == {1}, "nobody sees a message twice"
     assert late > 0, "it wrote when it woke up, and was refused"

@@ -46,6 +46,16 @@ class Webhook:
                 self._news.clear()
                 await self._news.wait()
 
+    async def all_read(self, count: int) -> None:
+        """So many messages have been read."""
+        read: set[str] = set()
+
+        def is_last(body: dict[str, Any]) -> bool:
+            read.update(status["id"] for status in body.get("statuses", ()) if status["status"] == "read")
+            return len(read) == count
+
+        await self.until(is_last)
+
     async def received(self, kind: str) -> dict[str, Any]:
         """The first inbound message of a type."""
         body = await self.until(lambda body: body.get("messages", [{}])[0].get("type") == kind)

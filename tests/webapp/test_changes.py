@@ -11,6 +11,7 @@ import pytest
 
 from coreapp.config import ConfigSource
 from coreapp.webhook_secrets import WebhookSecrets
+from harness import polling
 from tests.coreapp.sink import SECRET
 from tests.webapp.conftest import Serve, Served
 from tidings.changes.watch import Watch
@@ -35,10 +36,7 @@ async def running(*watches: Watch) -> AsyncIterator[None]:
 
 async def seconds_until(holds: Callable[[], Awaitable[bool]]) -> float:
     started = time.monotonic()
-    for _ in range(200):
-        if await holds():
-            break
-        await asyncio.sleep(0.02)
+    await polling.until(holds, pause=0.02)
     return time.monotonic() - started
 
 

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from tests.conftest import DatabaseFactory
 from tests.coreapp.conftest import BUSINESS, Killed, Running, World
 from tests.coreapp.real_network import RealNetwork, real_network
-from tests.coreapp.signals import TIMEOUT
+from tests.coreapp.signals import TIMEOUT, soon
 from tests.coreapp.test_with_the_network import NUMBER, LivePhone
 from tests.dying import dies_at
 from tidings.runtime import crashpoints
@@ -89,8 +89,7 @@ async def test_a_registration_by_a_code_that_dies_before_its_commit_needs_no_oth
     caplog.set_level("INFO")
     async with real_network(world, database_factory, tmp_path) as network:
         first = await start(world, network, owned=False, auto_register=False)
-        while not first.node.requests.waits_for_code:  # noqa: ASYNC110
-            await asyncio.sleep(0)
+        await soon(lambda: first.node.requests.waits_for_code)
         await first.client.ask(lambda n: core.RequestCode(n, BUSINESS))
         code = next(record.__dict__["code"] for record in caplog.records if record.message == "code.issued")
         await first.client.ask(lambda n: core.VerifyCode(n, BUSINESS, code))
@@ -105,8 +104,7 @@ async def test_a_wrong_code_leaves_nothing_behind(
 ) -> None:
     async with real_network(world, database_factory, tmp_path) as network:
         running = await start(world, network, owned=False, auto_register=False)
-        while not running.node.requests.waits_for_code:  # noqa: ASYNC110
-            await asyncio.sleep(0)
+        await soon(lambda: running.node.requests.waits_for_code)
         answer = await running.client.ask(lambda n: core.VerifyCode(n, BUSINESS, "000000"))
         assert answer.code == 1009
         async with world.database.reading() as connection:

@@ -14,10 +14,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from coreapp.journal import Change
 from coreapp.receiving import inbox, work_budget
 from coreapp.recovery import session_repair
+from harness import polling
 from tests.coreapp.conftest import BUSINESS, Killed, World
 from tests.coreapp.phones import KINDS, Phone
 from tests.coreapp.receiving.test_events import with_session
-from tests.coreapp.signals import TIMEOUT
 from tidings import e2ee
 from tidings.e2ee import chains, record
 from tidings.runtime.clock import ManualClock
@@ -151,9 +151,11 @@ def received(world: World) -> set[str]:
 
 async def idle(world: World) -> None:
     """Everything that follows from what was acknowledged has been sent and taken."""
-    async with asyncio.timeout(TIMEOUT):
-        while await world.database.query(jobs_left):  # noqa: ASYNC110 (only the database can say)
-            await asyncio.sleep(0)
+
+    async def is_idle() -> bool:
+        return not await world.database.query(jobs_left)
+
+    await polling.until(is_idle, pause=0.01)
 
 
 async def jobs_left(connection: AsyncConnection) -> int:

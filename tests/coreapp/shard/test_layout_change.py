@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from coreapp.shard.layout_change import LayoutChange, place
-from harness import metrics
+from harness import metrics, polling
 from tests.conftest import DatabaseFactory
 from tests.coreapp.conftest import BUSINESS, Running, World
 from tests.coreapp.real_network import real_network
@@ -177,9 +177,9 @@ async def test_messages_flow_through_every_change_and_each_is_shown_and_reported
             async with world.database.transaction() as connection:
                 await layouts.request(connection, count)
             await made(world, layout, count)
-            before = len(ids)
-            while len(ids) < before + 2 * len(numbers):  # noqa: ASYNC110 (messages go through this layout as well)
-                await asyncio.sleep(0.01)
+            # Messages go through this layout as well.
+            target = len(ids) + 2 * len(numbers)
+            await polling.until(lambda target=target: len(ids) >= target, pause=0.01)
         stop.set()
         await asyncio.gather(*loads)
         for phone, number in zip(phones, numbers, strict=True):
@@ -198,9 +198,10 @@ async def test_messages_flow_through_every_change_and_each_is_shown_and_reported
 
 
 async def ready(running: Running, numbers: list[str]) -> None:
-    async with asyncio.timeout(10):
-        while any(contact.status != "valid" for contact in await running.client.check(*numbers)):  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+    async def all_valid() -> bool:
+        return all(contact.status == "valid" for contact in await running.client.check(*numbers))
+
+    await polling.until(all_valid, pause=0.01)
 
 
 def events(world: World) -> dict[str, tuple[str, str]]:
@@ -210,11 +211,11 @@ def events(world: World) -> dict[str, tuple[str, str]]:
 
 async def made(world: World, layout: int, count: int) -> None:
     """Wait until there are so many shards, and all of them have owners."""
-    async with asyncio.timeout(30):
-        while True:
-            async with world.database.reading() as connection:
-                found = await layouts.find(connection)
-                owners = await shards.list_owners(connection)
-            if found == layouts.Layout(layout, count) and all(owner.address for owner in owners):
-                return
-            await asyncio.sleep(0.02)
+
+    async def is_made() -> bool:
+        async with world.database.reading() as connection:
+            found = await layouts.find(connection)
+            owners = await shards.list_owners(connection)
+        return found == layouts.Layout(layout, count) and all(owner.address for owner in owners)
+
+    await polling.until(is_made, pause=0.02)

@@ -8,6 +8,7 @@ import itertools
 import pytest
 
 from coreapp.shard.membership import Membership, list_live
+from harness import polling
 from tests.coreapp.conftest import World
 from tests.coreapp.signals import soon
 from tidings.runtime.env import SettingsError
@@ -81,9 +82,10 @@ async def test_a_process_that_was_forgotten_is_listed_again(world: World) -> Non
 
 
 async def soon_listed(world: World, *names: str) -> None:
-    async with asyncio.timeout(10):
-        while await listed(world) != list(names):  # noqa: ASYNC110 (the table has to be asked)
-            await asyncio.sleep(0.01)
+    async def is_listed() -> bool:
+        return await listed(world) == list(names)
+
+    await polling.until(is_listed, pause=0.01)
 
 
 def test_whoever_is_silent_or_has_lost_a_shard_is_given_none() -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 
 import sqlalchemy as sa
 
 from coreapp.callback_bodies import UNREADABLE, BodySealer
+from harness import polling
 from tests.coreapp.conftest import BUSINESS, World
 from tests.coreapp.webhook.test_delivery import NUMBERS, running_with
 from tidings import e2ee
@@ -88,9 +88,11 @@ async def test_a_body_that_was_put_into_another_row_is_a_dead_letter_and_holds_n
     await world.configure(webhooks={"url": world.sink.url})
     running = await world.start()
     await world.sink.signals.until(lambda: len(world.sink.taken()) == 2)
-    async with asyncio.timeout(10):
-        while list(await stored(world)) != [2]:  # noqa: ASYNC110
-            await asyncio.sleep(0)
+
+    async def two_are_gone() -> bool:
+        return list(await stored(world)) == [2]
+
+    await polling.until(two_are_gone, pause=0.01)
     assert {post.event_id for post in world.sink.taken()} == {"evt_1", "evt_3"}
     async with world.database.reading() as connection:
         [dead] = await callbacks.list_dead(connection)

@@ -12,6 +12,7 @@ from prometheus_client import REGISTRY
 
 from coreapp import signature
 from coreapp.webhook import retry
+from harness import polling
 from harness.webhook_body import Verifier
 from tests.coreapp.conftest import BUSINESS, Running, World
 from tests.coreapp.signals import soon
@@ -183,13 +184,11 @@ async def test_what_is_not_taken_for_a_day_is_a_dead_letter_and_can_be_replayed_
         clock.advance(24 * 3600)
         shard.webhook.queue.release_due()
 
-    async def dead() -> int:
+    async def is_dead() -> bool:
         async with world.database.reading() as connection:
-            return len(await callbacks.list_dead(connection))
+            return bool(await callbacks.list_dead(connection))
 
-    async with asyncio.timeout(10):
-        while not await dead():  # noqa: ASYNC110
-            await asyncio.sleep(0)
+    await polling.until(is_dead, pause=0.01)
     assert len(shard.webhook.queue) == 0
     world.sink.answer = lambda post: 200
     assert (await running.client.ask(lambda n: core.ReplayCallbacks(n, [], "ann@desk"))).count == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from coreapp.webhook import retry
+from harness import polling
 from tests.coreapp.conftest import World
 from tests.coreapp.signals import soon
 from tests.coreapp.webhook.test_delivery import NUMBERS, running_with
@@ -21,10 +22,12 @@ async def waiting(world: World, *statuses: str) -> list[CallbackView]:
 
 async def until(world: World, status: str, count: int) -> list[CallbackView]:
     """Waits until so many are on disk."""
-    async with asyncio.timeout(10):
-        while len(found := await waiting(world, status)) != count:  # noqa: ASYNC110
-            await asyncio.sleep(0)
-    return found
+
+    async def are_there() -> bool:
+        return len(await waiting(world, status)) == count
+
+    await polling.until(are_there, pause=0.01)
+    return await waiting(world, status)
 
 
 async def test_what_failed_is_posted_now_when_it_is_replayed_and_the_audit_says_who_wanted_it(world: World) -> None:
