@@ -56,7 +56,7 @@ test-shards: services  ## four shards on two Coreapps: groups across them, hand-
 test-installation: services  ## `tidings up` killed, interrupted and on other addresses; `tidings demo`; templates (3 minutes)
 	@exec $(BIN)/python -m pytest -n 2 $(UP)
 
-test-failover: services  ## the database moves to its replica or is away for half a minute, under load (5 minutes)
+test-failover: services  ## the database moves to its replica; half a minute without it, Redis, the network, under load (12 minutes)
 	@exec $(BIN)/python -m pytest -s -o faulthandler_timeout=600 tests/failover $(AWAY)
 
 test-cluster: services  ## several nodes of the network over Redis, as processes that die; its tests on two nodes (20 minutes)
