@@ -16,8 +16,8 @@ KILLS  := tests/system/test_group_kills.py tests/system/test_media_kills.py test
 
 # Several Coreapps with several shards, and what else takes long of several processes.
 SHARDS := tests/system/test_shards.py tests/system/test_traces.py tests/coreapp/shard/test_layout_change.py
-# `tidings up` and `tidings template` as their users run them: killed, interrupted, behind addresses and databases.
-UP     := tests/cli/test_installation.py tests/cli/test_template.py
+# `tidings up` and other commands as their users run them, against whole installations: killed, interrupted, restored.
+UP     := tests/cli/test_installation.py tests/cli/test_template.py tests/cli/test_webhook_secret.py tests/system/test_lost_sessions.py
 # The database as others leave it: with the test of its fail-over.
 AWAY   := tests/storage/test_failover.py
 
@@ -37,7 +37,7 @@ migrate: $(VENV)/.runtime  ## bring the tables of the database to this version
 	@exec $(BIN)/tidings migrate
 
 test: services  ## all tests but the long ones (under 15 minutes)
-	@exec $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=10 $(KILLS:%=--deselect=%) $(SHARDS:%=--ignore=%) $(AWAY:%=--ignore=%) $(UP:%=--ignore=%) --ignore=tests/cluster --ignore=tests/crash --ignore=tests/reliability --ignore=tests/galera --ignore=tests/failover --ignore=tests/monitoring --ignore=tests/templates --ignore=tests/interop -o faulthandler_timeout=300
+	@exec $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=10 $(KILLS:%=--deselect=%) $(SHARDS:%=--ignore=%) $(AWAY:%=--ignore=%) $(UP:%=--ignore=%) --ignore=tests/fuzz/test_schemathesis.py --ignore=tests/cluster --ignore=tests/crash --ignore=tests/reliability --ignore=tests/galera --ignore=tests/failover --ignore=tests/monitoring --ignore=tests/templates --ignore=tests/interop -o faulthandler_timeout=300
 
 check: $(VENV)/.templates build/deploy/.installed  ## style, types, imports, licences, known vulnerabilities
 	@.ci/check
@@ -83,7 +83,8 @@ interop: $(VENV)/.dev  ## converse with devices of official Signal releases (nee
 	@npm ci --silent --ignore-scripts --prefix tests/interop
 	@exec $(BIN)/python -m pytest -rs tests/interop
 
-fuzz: $(VENV)/.dev  ## try every operation of /openapi.json for ten minutes; the report lands in build/fuzz
+fuzz: $(VENV)/.dev  ## try every operation of /openapi.json, for a minute and for ten; the report lands in build/fuzz
+	@$(BIN)/python -m pytest tests/fuzz/test_schemathesis.py
 	@exec $(BIN)/python -m tests.fuzz
 
 bench-all: $(BENCHMARKS:%=bench-%)  ## measure everything, one after the other; results land in benchmarks/results

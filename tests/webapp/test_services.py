@@ -102,9 +102,9 @@ async def test_with_several_coreapps_health_and_support_are_told_of_each(
     await database.persist(lambda connection: layouts.create(connection, 4))
     await database.persist(lambda connection: layouts.request(connection, 8))
     nodes = (await api.http.get("/v1/health")).json()["health"]
-    assert [(name, node["shards"], node["moved"]) for name, node in nodes.items()] == [
-        (f"node{number}", 8, 0) for number in range(3)
-    ]
+    assert {name: (node["shards"], node["moved"]) for name, node in nodes.items()} == {
+        f"node{number}": (8, 0) for number in range(3)
+    }
     found = (await api.http.get(SUPPORT)).json()["support"]
     assert {name: (node["socket_conn"], node["shards"]) for name, node in found.items()} == {
         "node0": ("UP", [[0, 0]]),
