@@ -8,7 +8,7 @@ BIN    := $(VENV)/bin
 LOCK   := $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate --no-emit-index-url \
           --no-emit-find-links --python-version 3.11 $(if $(UPGRADE),--upgrade)
 
-LOCKED := requirements.lock requirements-dev.lock requirements-templates.lock requirements-deploy.lock
+LOCKED := requirements.lock requirements-dev.lock requirements-templates.lock requirements-deploy.lock requirements-bench.lock
 
 # Kills that take long: with the crash test, not in the suite of every change.
 KILLS  := tests/system/test_group_kills.py tests/system/test_media_kills.py tests/system/test_key_rotation.py \
@@ -39,9 +39,9 @@ migrate: $(VENV)/.runtime  ## bring the tables of the database to this version
 test: services  ## all tests but the long ones (under 15 minutes)
 	@exec $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=10 $(KILLS:%=--deselect=%) $(SHARDS:%=--ignore=%) $(AWAY:%=--ignore=%) $(UP:%=--ignore=%) --ignore=tests/fuzz/test_schemathesis.py --ignore=tests/cluster --ignore=tests/crash --ignore=tests/reliability --ignore=tests/galera --ignore=tests/failover --ignore=tests/monitoring --ignore=tests/templates --ignore=tests/interop -o faulthandler_timeout=300
 
-check: $(VENV)/.templates build/deploy/.installed  ## style, types, imports, licences, known vulnerabilities
+check: $(VENV)/.templates build/deploy/.installed build/bench/.installed  ## style, types, imports, licences, known vulnerabilities
 	@.ci/check
-	@$(BIN)/python .ci/supply_chain.py licences --environment build/deploy $(LOCKED)
+	@$(BIN)/python .ci/supply_chain.py licences --environment build/deploy --environment build/bench $(LOCKED)
 	@$(BIN)/python .ci/supply_chain.py audit $(LOCKED)
 
 test-crash: services  ## kill every process under load and reconcile the ledgers

@@ -35,8 +35,8 @@ RUNTIME = "requirements.lock"
 SPDX = get_spdx_licensing()
 # All of them let others use, change and sell what is built on the package; MPL-2.0 asks only for changes of itself.
 PERMITTED = {
-    "0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "BlueOak-1.0.0", "CC0-1.0", "HPND", "ISC", "MIT", "MIT-0",
-    "MIT-CMU", "MPL-2.0", "PSF-2.0", "Python-2.0", "Unlicense", "Zlib",
+    "0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "BlueOak-1.0.0", "CC0-1.0", "CNRI-Python", "HPND", "ISC",
+    "MIT", "MIT-0", "MIT-CMU", "MPL-2.0", "PSF-2.0", "Python-2.0", "Unlicense", "ZPL-2.1", "Zlib",
 }  # fmt: skip
 # What packages say in older forms of their metadata.
 SPDX_OF = {
@@ -47,7 +47,7 @@ SPDX_OF = {
     "Python Software Foundation License": "PSF-2.0",
 }
 # The same, of those that say it in another place.
-SAID = {"3-Clause BSD License": "BSD-3-Clause"}
+SAID = {"3-Clause BSD License": "BSD-3-Clause", "Apache": "Apache-2.0"}
 # Looked up by hand: of packages that are not installed everywhere.
 OTHERS = {"async-timeout": "Apache-2.0", "colorama": "BSD-3-Clause", "pywin32": "PSF-2.0"}
 # Programs that tests run as they are, apart from ours: nothing is built on them, and nobody is handed them.
@@ -182,15 +182,15 @@ def snapshot(database: Path, taken: str, locks: Sequence[Path], target: Path = S
 # --- licences ---
 
 
-def licence_of(name: str, environment: Path | None = None) -> str:
+def licence_of(name: str, environments: Sequence[Path] = ()) -> str:
     """An SPDX expression from the installed package's metadata; empty if it says nothing that we understand.
 
-    environment: where what is not installed here may be.
+    environments: where what is not installed here may be.
     """
     try:
         metadata = importlib.metadata.metadata(name)
     except importlib.metadata.PackageNotFoundError:
-        places = [str(path) for path in environment.glob("lib/python*/site-packages")] if environment else []
+        places = [str(path) for other in environments for path in other.glob("lib/python*/site-packages")]
         found = next(iter(importlib.metadata.distributions(name=name, path=places)), None)
         if found is None:
             return OTHERS.get(name, "")
@@ -215,14 +215,14 @@ def is_permitted(expression: str) -> bool:
     return bool(parsed.subs(values).simplify() == SPDX.TRUE)
 
 
-def licences(locks: Sequence[Path], environment: Path | None = None) -> int:
-    """Refuse packages whose licence is not known, or asks more of us than to be named. environment: as `licence_of`."""
+def licences(locks: Sequence[Path], environments: Sequence[Path] = ()) -> int:
+    """Refuse packages whose licence is unknown, or asks more of us than to be named. environments: as `licence_of`."""
     packages = every_package(locks)
     refused = []
     for package in packages:
         if package.name in RUN_APART:
             continue
-        expression = licence_of(package.name, environment)
+        expression = licence_of(package.name, environments)
         if not is_permitted(expression):
             refused.append(f"{package.name} {package.version}: {expression or 'no licence that is understood'}")
     for line in refused:
@@ -281,7 +281,9 @@ def main() -> int:
         command = commands.add_parser(name)
         command.add_argument("locks", nargs="+", type=Path)
         if name == "licences":
-            command.add_argument("--environment", type=Path, help="where what is not installed here may be")
+            command.add_argument(
+                "--environment", type=Path, action="append", default=[], help="where what is not installed here may be"
+            )
     keep = commands.add_parser("snapshot")
     keep.add_argument("database", type=Path, help="a checkout of the PyPA's advisory database")
     keep.add_argument("taken", help="its date, YYYY-MM-DD")

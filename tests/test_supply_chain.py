@@ -98,7 +98,7 @@ def test_what_is_installed_elsewhere_has_the_licence_that_it_says_there(supply_c
     metadata.parent.mkdir(parents=True)
     for licence, refused in (("MIT", 0), ("GPL-3.0-only", 1)):
         metadata.write_text(f"Metadata-Version: 2.4\nName: elsewhere\nVersion: 1.0\nLicense-Expression: {licence}\n\n")
-        assert supply_chain.licences([lock], tmp_path) == refused
+        assert supply_chain.licences([lock], [tmp_path]) == refused
     assert supply_chain.licences([lock]) == 1
 
 

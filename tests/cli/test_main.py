@@ -68,7 +68,7 @@ def test_every_listed_command_has_a_module_and_no_module_is_unlisted() -> None:
 @pytest.mark.parametrize("name", list(main.COMMANDS))
 def test_every_command_explains_itself(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     mask = os.umask(0o077)
-    with pytest.raises(SystemExit, match="^0$"):
+    with pytest.raises(SystemExit, match=r"^0$"):
         main.main([name, "--help"])
     os.umask(mask)
     assert main.COMMANDS[name] in " ".join(capsys.readouterr().out.split())
