@@ -28,6 +28,8 @@ WRONG_KEYS, WRONG_KEYS_BURST = 1.0, 30
 _ADDRESSES = 1_000
 # Tokens of the door for what takes some milliseconds to render or to send.
 DOCUMENT = 4.0
+# What a login costs beyond another request; whoever has the password gets it back.
+LOGIN = 3.0
 
 LIMITED_KEYS = Counter(
     "tidings_api_keys_limited_total", "API keys that were not compared, or wrong, after too many wrong ones"

@@ -53,7 +53,7 @@ class Rate:
 STRANGER = Rate(per_second=0.1, burst=10)
 # All strangers at one Webapp. A check is 28 to 45 ms of CPU, so this is 1 % of a core; the other 4 % are for the
 # requests themselves.
-STRANGERS = Rate(per_second=0.25, burst=5)
+STRANGERS = Rate(per_second=0.25, burst=3)
 # One user from one familiar address; and all familiar clients of one Webapp, whose checks come together when it starts.
 FAMILIAR = Rate(per_second=1, burst=20)
 ALL_FAMILIAR = Rate(per_second=10, burst=200)

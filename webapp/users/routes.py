@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Request, Response
 
 from tidings.storage.business.users import User
 from webapp import answers
-from webapp.authenticator import BASIC, Administrator, AnyCaller, address_of, authorization, prove
+from webapp.authenticator import BASIC, LOGIN, Administrator, AnyCaller, address_of, authorization, charge, prove
 from webapp.bodies import json_body
 from webapp.dependencies import part
 from webapp.errors import Unauthenticated
@@ -36,6 +36,7 @@ Service = Annotated[Users, part(Users)]
 
 async def checked_user(credentials: Credentials, users: Service, request: Request) -> User:
     """Whose password it is, before the body is read. Raises what `Users.check` raises."""
+    charge(request, LOGIN)
     user = await users.check(*credentials, address_of(request))
     prove(request)
     return user
