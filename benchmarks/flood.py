@@ -12,6 +12,7 @@ import gc
 import random
 import sys
 import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import msgspec
@@ -23,8 +24,8 @@ from harness.http_connection import Connection, NoAnswer
 
 # Connections that are made at the same time: fewer than of strangers there may be from one address.
 CONNECTING = 16
-# Seconds between two looks of a watcher at health, and between two of its messages.
-HEALTH, MESSAGE = 0.05, 0.1
+# Seconds between two looks of a watcher at health; looks for each of its messages.
+HEALTH, MESSAGE = 0.05, 2
 
 
 class Orders(msgspec.Struct):
@@ -122,29 +123,35 @@ class Flood:
             connection = await self._post(connection)
 
     async def _watch(self, connection: Connection) -> None:
-        """One client looks at health, on a connection of its own, and sends messages between."""
+        """Look at health and send messages in even steps, however long the ones before take, on as many connections as
+        that needs."""
         orders = self._orders
-        asking, request = await self._business.connect(), self._business.request("GET", "/v1/health", b"")
-        until = orders.start + orders.seconds
+        idle = [connection]
 
-        async def look() -> None:
-            while time.time() < until:
-                wall, began = time.time(), time.perf_counter()
-                try:
-                    status, _ = await asking.ask(request)
-                except NoAnswer:
-                    status = 0
-                took = time.perf_counter() - began
-                self.happened.looks.append(Look(status, wall, took))
-                await asyncio.sleep(max(0.0, HEALTH - took))
+        async def on_one(action: Callable[[Connection], Awaitable[Connection]]) -> None:
+            usable = idle.pop() if idle else await self._business.connect()
+            idle.append(await action(usable))
 
-        looking = asyncio.create_task(look())
-        while time.time() < until:
-            began = time.perf_counter()
-            connection = await self._post(connection)
-            await asyncio.sleep(max(0.0, MESSAGE - (time.perf_counter() - began)))
-        await looking
-        asking.close()
+        async with asyncio.TaskGroup() as group:
+            for step in range(round(orders.seconds / HEALTH)):
+                await asyncio.sleep(max(0.0, orders.start + step * HEALTH - time.time()))
+                group.create_task(on_one(self._look))
+                if step % MESSAGE == 0:
+                    group.create_task(on_one(self._post))
+        for connection in idle:
+            connection.close()
+
+    async def _look(self, connection: Connection) -> Connection:
+        """One look at health; the connection for the next."""
+        wall, began = time.time(), time.perf_counter()
+        try:
+            if not connection.usable:
+                connection = await self._business.connect()
+            status, _ = await connection.ask(self._business.request("GET", "/v1/health", b""))
+        except NoAnswer:
+            status = 0
+        self.happened.looks.append(Look(status, wall, time.perf_counter() - began))
+        return connection
 
     async def _post(self, connection: Connection) -> Connection:
         """Send the next message, on another connection if this one is broken; the connection for the one after."""

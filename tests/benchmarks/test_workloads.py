@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
+import time
 
 import pytest
 
 from benchmarks import drift, overload, seed000, seed001
-from benchmarks.flood import Look, Request
+from benchmarks.flood import Flood, Look, Orders, Request
 from benchmarks.overload import Window
 from benchmarks.rig.sampler import Point
 from tests.benchmarks.test_rig import a_run
@@ -68,3 +70,28 @@ def test_a_cell_ends_when_its_time_is_over() -> None:
     assert list(cell.work(0.0, ["1"])) == []
     message = next(cell.work(float("inf"), ["1", "2"]))
     assert (message.number, b"pass-100-50B-0ms-0" in message.body) == ("1", True)
+
+
+class SlowServer(asyncio.Protocol):
+    """Answers a request after 200 ms."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        answer = b'HTTP/1.1 200 OK\r\nContent-Length: 27\r\n\r\n{"messages":[{"id":"one"}]}'
+        asyncio.get_running_loop().call_later(0.2, self.transport.write, answer)
+
+
+async def test_a_watcher_looks_in_even_steps_however_long_answers_take() -> None:
+    listening = await asyncio.get_running_loop().create_server(SlowServer, "127.0.0.1", 0)
+    port = listening.sockets[0].getsockname()[1]
+    start = time.time() + 0.25
+    flood = Flood(Orders([port], "token", 1, 10.0, 0.3, start, ["1"], "watch", "", watch=True))
+    await flood.run()
+    listening.close()
+    assert len(flood.happened.looks) == 6
+    assert len(flood.happened.requests) == 3
+    assert all(look.took >= 0.199 for look in flood.happened.looks)
+    assert {request.id for request in flood.happened.requests} == {"one"}
