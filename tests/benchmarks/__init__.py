@@ -1,1 +1,1 @@
-"""Tests of tidings.runtime."""
+"""What benchmarks conclude, without running them."""

@@ -1,0 +1,65 @@
+"""What calibrations by load share: a bare server, and clients that ask it over and over."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from pathlib import Path
+
+from benchmarks.rig.run import Failed
+from harness import spawn
+from harness.mariadb import free_port
+
+ROOT = Path(__file__).parents[2]
+START_SECONDS = 20.0
+# Of load: what does not count, and what does.
+WARM_UP, SECONDS = 0.5, 2.0
+# Clients at the same time, as the benchmarks of messages have.
+CLIENTS = 64
+
+
+@contextlib.asynccontextmanager
+async def server(what: str) -> AsyncIterator[int]:
+    """One of `bare_servers`, as a process; its port. Raises `Failed`."""
+    port = free_port()
+    command = [sys.executable, "-m", "benchmarks.calibrations.bare_servers", what, str(port)]
+    process = spawn.start(command, cwd=ROOT)
+    try:
+        deadline = time.monotonic() + START_SECONDS
+        while not await _answers(port):
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise Failed(f"the bare server {what} did not start")
+            await asyncio.sleep(0.05)
+        yield port
+    finally:
+        process.kill()
+        process.wait()
+
+
+async def _answers(port: int) -> bool:
+    try:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+    except OSError:
+        return False
+    writer.close()
+    return True
+
+
+async def rate(clients: Sequence[Callable[[], Awaitable[None]]]) -> float:
+    """How often a second they are done, each by its client over and over. Raises what they raise."""
+    done = 0
+
+    async def loop(action: Callable[[], Awaitable[None]], until: float) -> None:
+        nonlocal done
+        while time.perf_counter() < until:
+            await action()
+            done += 1
+
+    for seconds in (WARM_UP, SECONDS):
+        done, started = 0, time.perf_counter()
+        await asyncio.gather(*(loop(action, started + seconds) for action in clients))
+        found = done / (time.perf_counter() - started)
+    return found

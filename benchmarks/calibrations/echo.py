@@ -1,0 +1,45 @@
+"""An echo over loopback: 64 connections get back the 4 KB that they sent, between two processes with uvloop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import cast
+
+from benchmarks.calibrations import bare
+from benchmarks.rig.calibration import RATE, Calibration, Ground
+
+SIZE = 4096
+
+
+class _Client(asyncio.Protocol):
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports are of no class of asyncio's.
+        self.transport = cast(asyncio.Transport, transport)
+        self._left = 0
+
+    def data_received(self, data: bytes) -> None:
+        self._left -= len(data)
+        if not self._left:
+            self._back.set_result(None)
+
+    async def ask(self, data: bytes) -> None:
+        self._left, self._back = len(data), asyncio.get_running_loop().create_future()
+        self.transport.write(data)
+        await self._back
+
+
+async def calibrate(_ground: Ground) -> Calibration:
+    """Raises `Failed`."""
+    loop, data = asyncio.get_running_loop(), bytes(SIZE)
+    async with bare.server("echo") as port:
+        made = [await loop.create_connection(_Client, "127.0.0.1", port) for _ in range(bare.CLIENTS)]
+        clients = [client for _, client in made]
+        found = await bare.rate([_ask(client, data) for client in clients])
+        for client in clients:
+            client.transport.close()
+    return Calibration(f"echo of {SIZE} B over loopback, {bare.CLIENTS} connections", found, RATE)
+
+
+def _ask(client: _Client, data: bytes) -> Callable[[], Awaitable[None]]:
+    return lambda: client.ask(data)

@@ -1,0 +1,30 @@
+"""A bare aiohttp client: it posts a status to the webhook of the benchmarks, as many at a time as the original does."""
+
+from __future__ import annotations
+
+import json
+
+import aiohttp
+
+from benchmarks.calibrations import bare
+from benchmarks.rig.calibration import RATE, Calibration, Ground
+from benchmarks.rig.run import Failed
+from harness.sink_process import SinkProcess
+
+# `max_concurrent_requests`.
+AT_ONCE = 24
+_BODY = json.dumps({"statuses": [{"id": "m1", "status": "sent", "recipient_id": "15550110001"}]}).encode()
+_HEADERS = {"Content-Type": "application/json"}
+
+
+async def calibrate(ground: Ground) -> Calibration:
+    """Raises `Failed`."""
+    async with SinkProcess(ground.directory, "") as sink, aiohttp.ClientSession() as http:
+
+        async def once() -> None:
+            async with http.post(sink.url, data=_BODY, headers=_HEADERS) as answer:
+                if answer.status != 200:
+                    raise Failed(f"the webhook answered {answer.status}")
+
+        found = await bare.rate([once] * AT_ONCE)
+    return Calibration(f"bare aiohttp POST to the webhook, {AT_ONCE} at a time", found, RATE)
