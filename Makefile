@@ -22,7 +22,7 @@ UP     := tests/cli/test_installation.py tests/cli/test_template.py tests/cli/te
 AWAY   := tests/storage/test_failover.py
 
 # What `make bench-all` measures, in this order.
-BENCHMARKS := system seed000 seed001 overload drift memory shards
+BENCHMARKS := system seed000 seed001 overload drift memory shards peers
 
 help:  ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -108,9 +108,10 @@ lock: $(VENV)/.dev  ## pin the dependencies of pyproject.toml (UPGRADE=1 takes n
 		--output-file requirements-dev.lock >/dev/null
 	@$(LOCK) --group pyproject.toml:deploy --output-file requirements-deploy.lock >/dev/null
 	@$(LOCK) --group pyproject.toml:bench --output-file requirements-bench.lock >/dev/null
+	@$(LOCK) --group pyproject.toml:peers --output-file requirements-peers.lock >/dev/null
 	@echo 'setuptools>=80' | $(LOCK) pyproject.toml - --extra dev --extra templates --constraint requirements-dev.lock \
 		--output-file requirements-templates.lock >/dev/null
-	@echo "wrote requirements.lock and those of dev, deploy, bench and templates"
+	@echo "wrote requirements.lock and those of dev, deploy, bench, peers and templates"
 
 clean:  ## remove the environment and every cache; the data directory stays
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .cache

@@ -1,0 +1,229 @@
+"""Delivery to connected clients: one sender, a crowd of devices with a connection each, driven by one program in Go.
+
+Our side is a real network process on MariaDB. Each message is acknowledged by its device, and the sender learns of it:
+of the network by `accepted`, of the others by a message that the device sends back, because what they acknowledge
+themselves is that the server has it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import json
+import secrets
+from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.peers import install, stores
+from benchmarks.peers.process import Program, Watched
+from benchmarks.rig.run import Failed, Run
+from benchmarks.rig.summary import Summary
+from harness import light_devices
+from harness.mariadb import MariaDB, free_port
+from harness.processes import Process
+
+DEVICES, SIZE, RATE = 1000, 4096, 1000
+# Messages under way when it goes as fast as it can.
+WINDOW = 1000
+SENDER = "15550000000"
+# The process that has the sender and all devices.
+CLIENTS = "clients"
+
+TABLE_MESSAGES, TABLE_SIZES, TABLE_CLIENTS = (1, 10, 100, 1000), (1536, 4096), (1, 100)
+# As in the published table; fewer where a sample has 100,000 messages.
+SAMPLES, SAMPLES_OF_MANY = 10, 2
+
+AT_MOST_ONCE = "none: kept nowhere, lost when the client is away"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Way:
+    """How messages get to devices. server: what is between, `tidings`, a program of ours in Go, or a store's name."""
+
+    name: str
+    title: str
+    protocol: str
+    server: str
+    acks: bool
+    durability: str
+
+
+WAYS = (
+    Way(
+        "tidings",
+        "Tidings' network, TCP",
+        "tidings",
+        "tidings",
+        True,
+        "accepted when the device has it or it is on disk; again after a reconnect",
+    ),
+    Way("nats", "NATS core", "nats", "nats", False, AT_MOST_ONCE),
+    Way("nats-acks", "NATS core, devices answer", "nats", "nats", True, AT_MOST_ONCE),
+    Way("centrifuge", "Centrifuge (Centrifugo's library), WebSocket", "centrifuge", "centrifuge", False, AT_MOST_ONCE),
+    Way("centrifuge-acks", "Centrifuge, devices answer", "centrifuge", "centrifuge", True, AT_MOST_ONCE),
+    Way("mosquitto", "MQTT, Mosquitto, QoS 1, devices answer", "mqtt", "mosquitto", True, "none: kept in memory"),
+    Way("mochi", "MQTT, mochi-mqtt (Go), QoS 1, devices answer", "mqtt", "mochi", True, "none: kept in memory"),
+    Way("grpc", "gRPC (Go), a hub of our own, devices answer", "grpc", "grpc", True, AT_MOST_ONCE),
+)
+# In the published test it is the server itself that sends.
+DIRECT = Way("grpc-direct", "gRPC (Go), the server sends", "grpc-direct", "", True, AT_MOST_ONCE)
+_TABLE_NAMES = ("tidings", "mosquitto", "mochi", "centrifuge-acks", "grpc")
+TABLE_WAYS = (*(way for way in WAYS if way.name in _TABLE_NAMES), DIRECT)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Server:
+    """address: where senders and devices connect; pids: what it consists of; words: for the driver, besides."""
+
+    address: str
+    pids: Mapping[str, int]
+    words: Sequence[str] = ()
+
+
+@contextlib.asynccontextmanager
+async def _serve(way: Way, devices: int, directory: Path) -> AsyncIterator[_Server]:
+    if way.server == "tidings":
+        async with _tidings(devices, directory) as server:
+            yield server
+    elif way.server in ("nats", "mosquitto"):
+        store = stores.Nats(keeps=False) if way.server == "nats" else stores.Mosquitto()
+        try:
+            store.start()
+            yield _Server(store.address, {"server": store.pid})
+        finally:
+            store.remove()
+    else:
+        address = f"127.0.0.1:{free_port()}"
+        if not way.server:
+            yield _Server(address, {})
+            return
+        command: list[str | Path] = [install.PEERS, way.server, "-address", address]
+        async with Program(way.server, command, directory) as program:
+            yield _Server(address, {"server": program.pid})
+
+
+@contextlib.asynccontextmanager
+async def _tidings(devices: int, directory: Path) -> AsyncIterator[_Server]:
+    """The network as a process, on MariaDB that commits to disk, with numbers for everybody."""
+    key, database, data = secrets.token_hex(16), MariaDB(flush_log=1), directory / "network"
+    data.mkdir()
+    environment = {
+        "TIDINGS_DATA_DIR": str(data),
+        "TIDINGS_EMBEDDED": "1",
+        "TIDINGS_REGISTRATION_KEY": key,
+        "TIDINGS_NETWORK_HTTP_ADDRESS": "127.0.0.1:0",
+        "TIDINGS_NETWORK_TCP_ADDRESS": "127.0.0.1:0",
+        # One sender sends everything.
+        "TIDINGS_NETWORK_PAIR_RATE": "0",
+        "TIDINGS_NETWORK_MAILBOX_SHARE_ENVELOPES": "1000000",
+        "TIDINGS_NETWORK_MAILBOX_SHARE_MB": "4096",
+    }
+    database.start()
+    network = Process("network", "network", environment | {"TIDINGS_NETWORK_DB_URL": database.url("net")}, directory)
+    try:
+        where = await network.start()
+        numbers = [SENDER, *(f"1555100{device:04}" for device in range(devices))]
+        tokens = await light_devices.register(f"http://{_address(where['http'])}", key, numbers)
+        path = directory / "tokens.json"
+        path.write_text(json.dumps(tokens))
+        assert network.pid is not None
+        assert database.pid is not None
+        pids = {"network": network.pid, "store": database.pid}
+        yield _Server(_address(where["tcp"]), pids, ("-tokens", str(path)))
+    finally:
+        await network.stop()
+        database.remove()
+
+
+def _address(said: str | Sequence[Any]) -> str:
+    return said if isinstance(said, str) else f"{said[0]}:{said[1]}"
+
+
+@contextlib.asynccontextmanager
+async def _driver(way: Way, server: _Server, devices: int, directory: Path) -> AsyncIterator[Program]:
+    command: list[str | Path] = [install.PEERS, "deliver", "-protocol", way.protocol, "-address", server.address]
+    command += ["-devices", str(devices), f"-acks={str(way.acks).lower()}", *server.words]
+    async with Program(f"clients-{way.name}", command, directory) as driver:
+        yield driver
+
+
+async def measure(way: Way, seconds: float, directory: Path) -> Run:
+    """4 KB to 1,000 clients: at 1,000 a second, then as fast as it goes. Raises `Failed` and `Ended`."""
+    async with (
+        _serve(way, DEVICES, directory) as server,
+        _driver(way, server, DEVICES, directory) as driver,
+    ):
+        pids = {**server.pids, CLIENTS: driver.pid}
+        reconcile(way, await driver.order(do="most", seconds=1.0, window=WINDOW, size=SIZE))
+        async with Watched(pids) as steadily:
+            steady = await driver.order(do="rate", seconds=seconds, rate=RATE, size=SIZE)
+        reconcile(way, steady)
+        async with Watched(pids) as watched:
+            most = await driver.order(do="most", seconds=seconds, window=WINDOW, size=SIZE)
+        reconcile(way, most)
+    latencies = {"at 1,000/s, to the device": Summary(**steady["device_ms"])}
+    if way.acks:
+        latencies["at 1,000/s, acknowledged"] = Summary(**steady["ack_ms"])
+    latencies["at the most, to the device"] = Summary(**most["device_ms"])
+    messages = steady["messages"]
+    # The figures of both stand in one row.
+    shares = max((steadily.samples.shares, watched.samples.shares), key=lambda one: one.others)
+    return Run(
+        name=f"delivery-{way.name}",
+        title=way.title,
+        count=most["messages"],
+        unit="messages",
+        seconds=most["seconds"],
+        rate=most["messages"] / most["seconds"],
+        latencies=latencies,
+        throughput=most["per_second"],
+        samples=dataclasses.replace(watched.samples, shares=shares),
+        parameters={"durability": way.durability, "acknowledged": way.acks},
+        details={"steady_cpu_us": {name: round(used / messages * 1e6) for name, used in steadily.samples.cpu.items()}},
+    )
+
+
+def reconcile(way: Way, found: Mapping[str, Any]) -> None:
+    """Raises `Failed`."""
+    messages = found["messages"]
+    if not messages or found["arrived"] != messages or found["faults"] or (way.acks and found["acked"] != messages):
+        raise Failed(f"{way.name}: {found}")
+
+
+async def measure_table(way: Way, directory: Path, samples: int) -> Run:
+    """The published table's cells, in `details`: mean ms until a client's messages are all acknowledged."""
+    cells: dict[str, float] = {}
+    for clients in TABLE_CLIENTS:
+        # What is watched, and so counted, is the last of them.
+        total, seconds = 0, 0.0
+        here = directory / f"{clients}"
+        here.mkdir()
+        async with (
+            _serve(way, clients, here) as server,
+            _driver(way, server, clients, here) as driver,
+        ):
+            await driver.order(do="table", size=TABLE_SIZES[0], messages=100, clients=clients, samples=2)
+            async with Watched({**server.pids, CLIENTS: driver.pid}) as watched:
+                for size, messages in itertools.product(TABLE_SIZES, TABLE_MESSAGES):
+                    count = min(samples, SAMPLES_OF_MANY) if messages * clients > 10_000 else samples
+                    found = await driver.order(do="table", size=size, messages=messages, clients=clients, samples=count)
+                    if found["faults"]:
+                        raise Failed(f"{way.name}: {found}")
+                    cells[f"{clients}/{size}/{messages}"] = found["mean_ms"]
+                    total += found["messages"]
+                    seconds += found["seconds"]
+    return Run(
+        name=f"table-{way.name}",
+        title=f"table: {way.title}",
+        count=total,
+        unit="messages",
+        seconds=seconds,
+        rate=total / seconds,
+        latencies={},
+        throughput=[],
+        samples=watched.samples,
+        parameters={"durability": way.durability},
+        details={"cells": cells},
+    )

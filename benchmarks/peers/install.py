@@ -1,0 +1,82 @@
+"""Installs what is measured beside Tidings into build/peers, apart from Tidings' own environment.
+
+    python -m benchmarks.peers.install
+
+Python packages by a lock with hashes (requirements-peers.lock), Go modules by go.mod and go.sum, servers from Debian.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from benchmarks.rig.run import Failed
+from harness import packages
+
+ROOT = Path(__file__).parents[2]
+BUILD = ROOT / "build" / "peers"
+PYTHON = BUILD / "bin" / "python"
+PEERS, NATS_SERVER = BUILD / "bin" / "peers", BUILD / "bin" / "nats-server"
+GO = Path(__file__).parent / "go"
+LOCK = ROOT / "requirements-peers.lock"
+
+# Programs, and the packages of Debian that bring them.
+STORES = {
+    "redis-server": "redis-server",
+    "mosquitto": "mosquitto",
+}
+# Debian keeps it off the PATH, by its version.
+POSTGRESQL = Path("/usr/lib/postgresql/15/bin")
+
+
+def _install_python() -> None:
+    mark, wanted = BUILD / ".python", hashlib.sha256(LOCK.read_bytes()).hexdigest()
+    if mark.exists() and mark.read_text() == wanted:
+        return
+    _run([ROOT / ".ci" / "make-venv", BUILD])
+    pip: list[str | Path] = [PYTHON, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
+    _run([*pip, "--require-hashes", "-r", LOCK])
+    mark.write_text(wanted)
+
+
+def _build_go() -> None:
+    if shutil.which("go") is None:
+        raise Failed("the peers in Go need Go 1.26 or newer on the PATH (Debian's golang is too old)")
+    # Modules are checked against go.sum; nothing is written there. What has not changed is not built again.
+    environment = {**os.environ, "GOFLAGS": "-mod=readonly"}
+    _run(["go", "build", "-o", PEERS, "."], cwd=GO, environment=environment)
+    _run(["go", "build", "-o", NATS_SERVER, "github.com/nats-io/nats-server/v2"], cwd=GO, environment=environment)
+
+
+def _run(command: list[str | Path], *, cwd: Path = ROOT, environment: dict[str, str] | None = None) -> None:
+    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True)
+    if done.returncode:
+        raise Failed(f"{' '.join(map(str, command))}:\n{done.stdout[-1000:]}{done.stderr[-3000:]}")
+
+
+def install() -> None:
+    """Everything that is not there yet. Raises `Failed` and `PackageMissing`."""
+    print("peers: servers from Debian ...", flush=True)
+    packages.require(STORES, STORES)
+    packages.require_file(POSTGRESQL / "postgres", "postgresql-15")
+    print("peers: Python packages ...", flush=True)
+    _install_python()
+    print("peers: Go programs (the first time, a few minutes) ...", flush=True)
+    _build_go()
+
+
+def main() -> int:
+    try:
+        install()
+    except (Failed, packages.PackageMissing) as missing:
+        print(missing, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

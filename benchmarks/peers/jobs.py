@@ -1,0 +1,174 @@
+"""Job queues: 64 clients enqueue jobs one by one, workers in the same process note that they came."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.peers import install, stores
+from benchmarks.peers.process import Program, Watched
+from benchmarks.rig.run import Failed, Run
+from benchmarks.rig.summary import Summary
+from harness.sink_process import SinkProcess
+
+CLIENTS = 64
+WARM_UP_SECONDS = 2.0
+# The secret that all sign posts with, `own.SIGNING_KEY`.
+SECRET = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
+
+
+# From when a client begins with a job: until it is on disk, and until a worker had it, or its post an answer.
+ENQUEUED, WORKED = "enqueued", "worked"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Queue:
+    """A job queue. command: of the process with its clients and workers, from the URLs of store and webhook.
+
+    note: what a reader has to know of how it is used here.
+    """
+
+    name: str
+    title: str
+    store: Callable[[], stores.Store]
+    command: Callable[[str, str], Sequence[str | Path]]
+    note: str
+
+
+def _python(program: str) -> Callable[[str, str], Sequence[str | Path]]:
+    return lambda url, _post: [install.PYTHON, "-m", f"benchmarks.peers.programs.{program}", url]
+
+
+def _go(program: str, *more: str) -> Callable[[str, str], Sequence[str | Path]]:
+    return lambda url, post: [install.PEERS, program, "-store", url, *(("-post", post) if post else ()), *more]
+
+
+def _own(what: str) -> Callable[[str, str], Sequence[str | Path]]:
+    return lambda url, post: [sys.executable, "-m", "benchmarks.peers.own", what, url, *((post,) if post else ())]
+
+
+_RIVER_NOTE = "fetches at most every 100 ms, as it comes; finished jobs stay as rows until they are cleaned up"
+_COOLDOWN = ("-cooldown", "2ms")
+_RIVER_FAST_NOTE = "fetches every 2 ms, as its own benchmark does"
+
+JOBS = (
+    Queue(
+        "tidings",
+        "Tidings' journal",
+        stores.DurableMariaDB,
+        _own("jobs"),
+        "jobs that arrive while a commit is in flight share the next one; one owner works from memory",
+    ),
+    Queue("river", "River (Go)", stores.PostgreSQL, _go("river"), _RIVER_NOTE),
+    Queue("river-2ms", "River (Go), 2 ms", stores.PostgreSQL, _go("river", *_COOLDOWN), _RIVER_FAST_NOTE),
+    Queue(
+        "jetstream",
+        "NATS JetStream (Go client)",
+        stores.Nats,
+        _go("jetstream"),
+        "a work queue; workers' acknowledgements are not waited for",
+    ),
+    Queue("saq", "saq (Python)", stores.DurableRedis, _python("saq_jobs"), "no result is kept"),
+    Queue(
+        "arq",
+        "arq (Python)",
+        stores.DurableRedis,
+        _python("arq_jobs"),
+        "looks for jobs every 5 ms instead of 500; no result is kept",
+    ),
+    Queue(
+        "pgqueuer",
+        "PgQueuer (Python)",
+        stores.PostgreSQL,
+        _python("pgqueuer_jobs"),
+        "a pool of 32 connections; batches of 100",
+    ),
+    Queue(
+        "procrastinate",
+        "Procrastinate (Python)",
+        stores.PostgreSQL,
+        _python("procrastinate_jobs"),
+        "finished jobs are deleted",
+    ),
+)
+
+# A post is a job here: River and JetStream with a worker that posts are what one would build oneself.
+_POSTS = "24"
+WEBHOOKS = (
+    Queue(
+        "tidings",
+        "Tidings' callback queue",
+        stores.DurableMariaDB,
+        _own("webhooks"),
+        "stored bodies are sealed (AES-GCM); 24 posts at a time",
+    ),
+    Queue(
+        "river-2ms",
+        "River (Go), 2 ms, with a worker that posts",
+        stores.PostgreSQL,
+        _go("river", "-workers", _POSTS, *_COOLDOWN),
+        f"{_RIVER_FAST_NOTE}: it takes 24 jobs in each; 24 posts at a time",
+    ),
+    Queue(
+        "jetstream",
+        "NATS JetStream with a worker that posts (Go)",
+        stores.Nats,
+        _go("jetstream", "-workers", _POSTS),
+        "24 posts at a time",
+    ),
+)
+
+
+async def measure(queue: Queue, seconds: float, directory: Path, *, posts: bool) -> Run:
+    """One run on a fresh store. Raises `Failed` and `Ended`."""
+    store = queue.store()
+    try:
+        await asyncio.to_thread(store.start)
+        if not posts:
+            return await _run(queue, store, seconds, directory, None)
+        async with SinkProcess(directory, SECRET) as sink:
+            return await _run(queue, store, seconds, directory, sink)
+    finally:
+        await asyncio.to_thread(store.remove)
+
+
+async def _run(queue: Queue, store: stores.Store, seconds: float, directory: Path, sink: SinkProcess | None) -> Run:
+    part = "jobs" if sink is None else "webhooks"
+    name = f"{part}-{queue.name}"
+    async with Program(name, queue.command(store.url, sink.url if sink else ""), directory) as program:
+        reconcile(name, await program.order(seconds=WARM_UP_SECONDS, clients=CLIENTS))
+        pids = {"store": store.pid, "clients+workers": program.pid}
+        if sink is not None:
+            await sink.take()
+            pids["webhook"] = sink.pid
+        async with Watched(pids) as watched:
+            found = await program.order(seconds=seconds, clients=CLIENTS)
+        reconcile(name, found)
+        if sink is not None:
+            counts = await sink.counts()
+            if counts.statuses != found["jobs"] or counts.bad_signatures or counts.unreadable:
+                raise Failed(f"{name}: of {found['jobs']} posts the webhook counted {counts}")
+    latencies = {ENQUEUED: Summary(**found["enqueue_ms"]), WORKED: Summary(**found["work_ms"])}
+    return Run(
+        name=name,
+        title=queue.title,
+        count=found["jobs"],
+        unit="jobs" if sink is None else "posts",
+        seconds=found["seconds"],
+        rate=found["jobs"] / found["seconds"],
+        latencies=latencies,
+        throughput=found["per_second"],
+        samples=watched.samples,
+        parameters={"durability": store.durability, "note": queue.note},
+        details={"repeated": found["repeated"]},
+    )
+
+
+def reconcile(name: str, found: Mapping[str, Any]) -> None:
+    """Raises `Failed`. A job that comes again is within the promise of "at least once": it is reported."""
+    if not found["jobs"] or found["worked"] != found["jobs"] or found["unknown"] or found["left"]:
+        raise Failed(f"{name}: {found}")

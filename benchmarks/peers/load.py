@@ -1,0 +1,133 @@
+"""Load on one job queue, from within the process that has it. Only the standard library: any environment can run it."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import math
+import os
+import sys
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+# Of the body of a job.
+JOB_BYTES = 200
+PATIENCE = 60.0  # seconds for what was enqueued to be worked
+
+Order = Mapping[str, Any]
+Enqueue = Callable[[int, str], Awaitable[object]]
+Left = Callable[[], Awaitable[int]]
+
+
+class Unfinished(Exception):
+    """Jobs were lost, or take too long; `str()` says how many."""
+
+
+def summarise(times: Sequence[float]) -> dict[str, float] | None:
+    """Of seconds, in milliseconds, percentiles by nearest rank; nothing for none."""
+    if not times:
+        return None
+    ordered = sorted(times)
+    found = {f"p{p}": ordered[max(0, math.ceil(len(ordered) * p / 100) - 1)] for p in (50, 90, 95, 99)}
+    found |= {"mean": sum(ordered) / len(ordered), "min": ordered[0], "max": ordered[-1]}
+    return {"count": len(ordered), **{name: round(value * 1000, 3) for name, value in found.items()}}
+
+
+def per_second(moments: Sequence[float]) -> list[int]:
+    """How many of these times since the beginning are in each second."""
+    counts = [0] * (int(max(moments, default=-1.0)) + 1)
+    for moment in moments:
+        counts[int(moment)] += 1
+    return counts
+
+
+@dataclasses.dataclass(slots=True)
+class JobRun:
+    """Clients that enqueue one job after the other, each durable before the next, and workers that note what they were
+    given."""
+
+    began: dict[int, float] = dataclasses.field(default_factory=dict)
+    waits: list[float] = dataclasses.field(default_factory=list)
+    done: list[float] = dataclasses.field(default_factory=list)
+    repeated: int = 0
+    unknown: int = 0
+    _next: int = 0
+
+    def work(self, number: int) -> None:
+        """A worker was given this job."""
+        now = time.perf_counter()
+        began = self.began.get(number)
+        if began is None:
+            self.unknown += 1
+        elif not began:
+            self.repeated += 1
+        else:
+            self.waits.append(now - began)
+            self.began[number] = 0.0
+            self.done.append(now)
+
+    async def drive(self, order: Order, enqueue: Enqueue, left: Left) -> dict[str, Any]:
+        """Enqueue for so many seconds, wait until all is worked and the store holds nothing of it.
+
+        Raises `Unfinished` and what `enqueue` and `left` raise.
+        """
+        body, took = "x" * JOB_BYTES, list[float]()
+        started = time.perf_counter()
+
+        async def client() -> None:
+            while time.perf_counter() < started + order["seconds"]:
+                self._next += 1
+                number, began = self._next, time.perf_counter()
+                self.began[number] = began
+                await enqueue(number, body)
+                took.append(time.perf_counter() - began)
+
+        await asyncio.gather(*(client() for _ in range(order["clients"])))
+        remaining = await self._drain(len(took), left)
+        figures = {
+            "jobs": len(took),
+            "worked": len(self.waits),
+            "repeated": self.repeated,
+            "unknown": self.unknown,
+            "left": remaining,
+            "seconds": max(self.done, default=started) - started,
+            "per_second": per_second([moment - started for moment in self.done]),
+            "enqueue_ms": summarise(took),
+            "work_ms": summarise(self.waits),
+        }
+        self.began, self.waits, self.done, self.repeated, self.unknown = {}, [], [], 0, 0
+        return figures
+
+    async def _drain(self, jobs: int, left: Left) -> int:
+        deadline = time.perf_counter() + PATIENCE
+        while len(self.waits) < jobs:
+            if time.perf_counter() > deadline:
+                raise Unfinished(f"of {jobs} jobs {len(self.waits)} were worked")
+            await asyncio.sleep(0.002)
+        # Polled: these stores do not tell.
+        for _ in range(int(PATIENCE / 0.01)):
+            if not (remaining := await left()):
+                break
+            await asyncio.sleep(0.01)
+        return remaining
+
+
+async def obey(carry_out: Callable[[Order], Awaitable[Mapping[str, Any]]]) -> None:
+    """Say that this process is ready, then carry out orders, a JSON object a line, until standard input ends."""
+    lines = asyncio.StreamReader()
+    loop = asyncio.get_running_loop()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), os.fdopen(0, "rb", closefd=False))
+    _say({"ready": True})
+    async for line in lines:
+        _say(await carry_out(json.loads(line)))
+
+
+def _say(what: Mapping[str, Any]) -> None:
+    print(json.dumps(what), flush=True)
+
+
+def store() -> str:
+    """The URL of the store, the first argument of a program."""
+    return sys.argv[1]

@@ -1,0 +1,228 @@
+"""The servers that others' queues and connections need: private, durable where they can be, gone at the end."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from benchmarks.peers import install
+from benchmarks.rig.run import Failed
+from harness import packages, spawn
+from harness.mariadb import MariaDB, free_port
+from harness.redis_server import RedisServer
+
+START_SECONDS = 20.0
+
+
+class Store(Protocol):
+    """A server, started and removed. durability: what of it is on disk when it says so."""
+
+    durability: str
+
+    @property
+    def url(self) -> str: ...
+
+    @property
+    def pid(self) -> int: ...
+
+    def start(self) -> None: ...
+
+    def remove(self) -> None: ...
+
+
+class Server:
+    """A program on a directory and a port of its own, that has started when it takes connections."""
+
+    def __init__(self, name: str, durability: str) -> None:
+        self.durability = durability
+        self.port = free_port()
+        self.directory = Path(tempfile.mkdtemp(prefix=f"tidings-{name}-"))
+        self._name = name
+        self._process: subprocess.Popen[bytes] | None = None
+        atexit.register(self.remove)
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def start_command(self, command: Sequence[str | Path]) -> None:
+        """Raises `Failed`."""
+        log_path = self.directory / "log"
+        with log_path.open("ab") as log:
+            self._process = spawn.start(command, stdout=log, stderr=log)
+        deadline = time.monotonic() + START_SECONDS
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", self.port)).close()
+                return
+            except OSError:
+                if self._process.poll() is not None or time.monotonic() > deadline:
+                    raise Failed(f"{self._name}: {log_path.read_text(errors='replace')[-2000:]}") from None
+            time.sleep(0.02)
+
+    def remove(self) -> None:
+        """Kill it and forget everything."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGTERM)
+            try:
+                self._process.wait(10)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+            self._process = None
+        shutil.rmtree(self.directory, ignore_errors=True)
+        atexit.unregister(self.remove)
+
+
+class PostgreSQL(Server):
+    """As it comes, so durable: `fsync` and `synchronous_commit` are on."""
+
+    def __init__(self) -> None:
+        super().__init__("postgres", "each commit is on disk (fsync, synchronous_commit)")
+
+    @property
+    def url(self) -> str:
+        return f"postgresql://bench@{self.address}/postgres"
+
+    def start(self) -> None:
+        # It refuses to be root's.
+        as_user: list[str] = []
+        if os.geteuid() == 0:
+            as_user = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups", "--pdeathsig=KILL"]
+            shutil.chown(self.directory, "postgres", "postgres")
+        data = self.directory / "data"
+        initdb = [
+            *as_user,
+            install.POSTGRESQL / "initdb",
+            "-D",
+            data,
+            "-A",
+            "trust",
+            "-U",
+            "bench",
+            "--no-locale",
+            "-E",
+            "UTF8",
+        ]
+        done = subprocess.run(initdb, capture_output=True, text=True, cwd="/")
+        if done.returncode:
+            raise Failed(done.stderr[-1000:])
+        settings = {
+            "port": self.port,
+            "listen_addresses": "127.0.0.1",
+            "unix_socket_directories": self.directory,
+            "shared_buffers": "128MB",
+            "max_connections": 200,
+            "fsync": "on",
+            "synchronous_commit": "on",
+        }
+        options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
+        self.start_command([*as_user, install.POSTGRESQL / "postgres", "-D", data, *options])
+        self._wait_ready()
+
+    def _wait_ready(self) -> None:
+        asks: list[str | Path] = [install.POSTGRESQL / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self.port)]
+        deadline = time.monotonic() + START_SECONDS
+        while subprocess.run(asks).returncode:
+            if time.monotonic() > deadline:
+                raise Failed("postgres does not get ready")
+            time.sleep(0.05)
+
+
+class DurableRedis(RedisServer):
+    """Redis that writes and syncs its log before it answers."""
+
+    durability = "each command is on disk before its answer (appendfsync always)"
+
+    def __init__(self) -> None:
+        super().__init__(options=("--appendonly", "yes", "--appendfsync", "always"))
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+
+class DurableMariaDB:
+    """As in Tidings' other benchmarks."""
+
+    durability = "each commit is on disk (innodb_flush_log_at_trx_commit=1)"
+
+    def __init__(self) -> None:
+        self._server = MariaDB(flush_log=1)
+
+    @property
+    def url(self) -> str:
+        return self._server.url("tidings_business")
+
+    @property
+    def pid(self) -> int:
+        assert self._server.pid is not None
+        return self._server.pid
+
+    def start(self) -> None:
+        self._server.start()
+
+    def remove(self) -> None:
+        self._server.remove()
+
+
+class Nats(Server):
+    """nats-server. keeps: with JetStream, which syncs every write before it acknowledges it."""
+
+    def __init__(self, *, keeps: bool = True) -> None:
+        said = "each message is on disk before its acknowledgement (sync_interval: always)" if keeps else "none"
+        super().__init__("nats-server", said)
+        self._keeps = keeps
+
+    @property
+    def url(self) -> str:
+        return f"nats://{self.address}"
+
+    def start(self) -> None:
+        lines = [f'listen: "{self.address}"']
+        if self._keeps:
+            lines.append(f'jetstream {{ store_dir: "{self.directory / "store"}", sync_interval: always }}')
+        settings = self.directory / "nats.conf"
+        settings.write_text("\n".join(lines) + "\n")
+        self.start_command([install.NATS_SERVER, "-c", settings])
+
+
+class Mosquitto(Server):
+    """The broker of the published comparison, with room for what is under way here."""
+
+    def __init__(self) -> None:
+        super().__init__("mosquitto", "none")
+
+    @property
+    def url(self) -> str:
+        return self.address
+
+    def start(self) -> None:
+        (program,) = packages.require(["mosquitto"], install.STORES)
+        settings = self.directory / "mosquitto.conf"
+        lines = [
+            f"listener {self.port} 127.0.0.1",
+            "allow_anonymous true",
+            "max_inflight_messages 0",
+            "max_queued_messages 0",
+            "set_tcp_nodelay true",
+            "log_type error",
+        ]
+        # The server drops root's rights and has to get there.
+        settings.write_text("\n".join(lines) + ("\nuser root\n" if os.geteuid() == 0 else "\n"))
+        self.start_command([program, "-c", settings])

@@ -1,0 +1,107 @@
+"""What is measured beside others: a loss is seen, and where others are ahead is said, with the reason."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+
+import pytest
+
+from benchmarks.peers import __main__ as peers
+from benchmarks.peers import delivery, jobs, load, readings, report
+from benchmarks.peers.load import JobRun, Unfinished
+from benchmarks.rig.run import Failed, Ratio, Run
+from benchmarks.rig.summary import summarise
+from tests.benchmarks.test_rig import SHARED, a_run, samples
+
+
+async def nothing_left() -> int:
+    return 0
+
+
+async def test_jobs_that_come_twice_or_from_nowhere_are_counted_apart_from_those_that_were_worked() -> None:
+    run = JobRun()
+
+    async def enqueue(number: int, _body: str) -> None:
+        run.work(number)
+        run.work(number)
+        await asyncio.sleep(0)
+        if number == 1:
+            run.work(1_000_000)
+
+    found = await run.drive({"seconds": 0.01, "clients": 2}, enqueue, nothing_left)
+    assert found["worked"] == found["jobs"] > 1
+    assert (found["repeated"], found["unknown"], found["left"]) == (found["jobs"], 1, 0)
+    assert sum(found["per_second"]) == found["jobs"]
+
+
+async def test_a_job_that_is_never_worked_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(load, "PATIENCE", 0.01)
+    run = JobRun()
+
+    async def enqueue(number: int, _body: str) -> None:
+        if number != 2:
+            run.work(number)
+        await asyncio.sleep(0)
+
+    with pytest.raises(Unfinished, match=r"of \d+ jobs"):
+        await run.drive({"seconds": 0.01, "clients": 2}, enqueue, nothing_left)
+
+
+@pytest.mark.parametrize("wrong", [{"jobs": 0}, {"worked": 9}, {"unknown": 1}, {"left": 1}])
+def test_a_run_of_jobs_whose_counts_do_not_agree_is_no_result(wrong: dict[str, int]) -> None:
+    good = {"jobs": 10, "worked": 10, "repeated": 1, "unknown": 0, "left": 0}
+    jobs.reconcile("jobs", good)
+    with pytest.raises(Failed):
+        jobs.reconcile("jobs", good | wrong)
+
+
+@pytest.mark.parametrize("wrong", [{"messages": 0}, {"arrived": 9}, {"acked": 9}, {"faults": 1}])
+def test_a_delivery_whose_counts_do_not_agree_is_no_result(wrong: dict[str, int]) -> None:
+    good = {"messages": 10, "arrived": 10, "acked": 10, "faults": 0}
+    delivery.reconcile(delivery.WAYS[0], good)
+    with pytest.raises(Failed):
+        delivery.reconcile(delivery.WAYS[0], good | wrong)
+
+
+def a_queue(name: str, rate: float, *, cpu: float = 0.5) -> Run:
+    """cpu: seconds for its 1,000 jobs."""
+    summary = summarise([0.010, 0.020])
+    return dataclasses.replace(
+        a_run(name, rate),
+        title=name.capitalize(),
+        unit="jobs",
+        latencies={jobs.ENQUEUED: summary, jobs.WORKED: summary},
+        samples=dataclasses.replace(samples(), cpu={"store": cpu}),
+        parameters={"durability": "on disk", "note": "as it is"},
+        details={"repeated": 0},
+    )
+
+
+def test_where_a_peer_is_ahead_it_is_said_and_why() -> None:
+    ours, river = a_queue("jobs-tidings", 1000), a_queue("jobs-river", 2000, cpu=0.9)
+    said = readings.of("jobs", [ours, river])
+    assert "**ahead of ours** in rate (2,000 to 1,000): " + readings.WHY["jobs-river"].rstrip(".") in said
+    assert "behind in CPU µs (900 to 500)" in said
+    shared = dataclasses.replace(river, samples=dataclasses.replace(river.samples, shares=SHARED))
+    assert "no judgement" in readings.of("jobs", [ours, shared])
+
+
+def test_ours_is_given_in_proportion_to_each() -> None:
+    runs = [a_queue("jobs-tidings", 1000), a_queue("jobs-river", 500)]
+    said = report.part("jobs", runs, [Ratio("jobs-river", "jobs-tidings", 0.5, [0.5])])
+    assert "| Jobs-river | **500** | 2.00 | **500** (store 500) |" in said
+    assert "| Jobs-tidings | **1,000** | – |" in said
+
+
+def test_every_part_has_ours_first_and_every_reason_is_of_a_run() -> None:
+    assert all(f"{part}-tidings" in peers.NAMES for part in report.HEADS)
+    assert readings.WHY.keys() <= set(peers.NAMES)
+    assert len(set(peers.NAMES)) == len(peers.NAMES)
+
+
+def test_the_published_table_is_whole() -> None:
+    run = dataclasses.replace(a_run("table-tidings", 1000), details={"cells": dict.fromkeys(report.PUBLISHED, 1.5)})
+    said = report.part("table", [run], ())
+    assert said.count("1.50") == 16
+    assert "| 1000 messages of 4 KB | 1.50 | 32,833.4 | 6,910.7 | 6,391 |" in said
