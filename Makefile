@@ -108,7 +108,7 @@ lock: $(VENV)/.dev  ## pin the dependencies of pyproject.toml (UPGRADE=1 takes n
 		--output-file requirements-dev.lock >/dev/null
 	@$(LOCK) --group pyproject.toml:deploy --output-file requirements-deploy.lock >/dev/null
 	@$(LOCK) --group pyproject.toml:bench --output-file requirements-bench.lock >/dev/null
-	@$(LOCK) --group pyproject.toml:peers --output-file requirements-peers.lock >/dev/null
+	@$(LOCK) --group pyproject.toml:peers --output-file benchmarks/peers/requirements.lock >/dev/null
 	@echo 'setuptools>=80' | $(LOCK) pyproject.toml - --extra dev --extra templates --constraint requirements-dev.lock \
 		--output-file requirements-templates.lock >/dev/null
 	@echo "wrote requirements.lock and those of dev, deploy, bench, peers and templates"

@@ -2,7 +2,7 @@
 
     python -m benchmarks.peers.install
 
-Python packages by a lock with hashes (requirements-peers.lock), Go modules by go.mod and go.sum, servers from Debian.
+Python packages by a lock with hashes (requirements.lock), Go modules by go.mod and go.sum, servers from Debian.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ BUILD = ROOT / "build" / "peers"
 PYTHON = BUILD / "bin" / "python"
 PEERS, NATS_SERVER = BUILD / "bin" / "peers", BUILD / "bin" / "nats-server"
 GO = Path(__file__).parent / "go"
-LOCK = ROOT / "requirements-peers.lock"
+LOCK = Path(__file__).with_name("requirements.lock")
 
 # Programs, and the packages of Debian that bring them.
 STORES = {
