@@ -26,6 +26,7 @@ from coreapp.webhook import bodies
 from tidings.client.errors import ClientError
 from tidings.runtime.batcher import Batcher, BatcherFull
 from tidings.runtime.lru import LRU
+from tidings.storage import outages
 from tidings.storage.business import contacts
 from tidings.storage.business.callbacks import Callback
 from tidings.wire import codes, core
@@ -102,7 +103,7 @@ class ContactCache:
         """
         registered = self._cached(wa_id)
         if registered is None:
-            registered = await self._reads.submit(wa_id)
+            (registered,) = await self._look_up([wa_id])
         if registered is None and not self._check_unknown:
             raise Refused(codes.NOT_FOUND, codes.UNKNOWN_CONTACT)
         if registered is None:
@@ -160,10 +161,18 @@ class ContactCache:
                 missing.append(wa_id)
             else:
                 known[wa_id] = registered
-        for wa_id, found in zip(missing, await asyncio.gather(*map(self._reads.put, missing)), strict=True):
+        for wa_id, found in zip(missing, await self._look_up(missing), strict=True):
             if found is not None:
                 known[wa_id] = found
         return known
+
+    async def _look_up(self, wa_ids: Sequence[str]) -> Sequence[bool | None]:
+        """What the database has of each. Raises its errors, after `PATIENCE` also while an earlier look still waits."""
+        try:
+            async with asyncio.timeout(PATIENCE):
+                return await asyncio.gather(*map(self._reads.put, wa_ids))
+        except TimeoutError as error:
+            raise outages.Unanswered(f"no answer within {PATIENCE:g} s") from error
 
     async def _read(self, wa_ids: Sequence[str]) -> Sequence[bool | None]:
         now = self._clock.now()

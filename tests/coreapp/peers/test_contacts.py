@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import re
+import types
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from coreapp.peers import contact_cache, phone_numbers
-from tests.coreapp.conftest import World
+from tests.coreapp.conftest import BUSINESS, World
 from tests.coreapp.signals import soon
 from tidings.runtime.clock import ManualClock
-from tidings.wire import core
+from tidings.wire import codes, core
 from tidings.wire import device as frames
 
 NUMBERS = [f"155501100{n:02}" for n in range(40)]
@@ -85,6 +86,35 @@ async def test_servers_that_stand_still_do_not_hold_up_who_asks_and_slow_ones_ar
             assert not slow.done()
         gate.set()
         assert [contact.status for contact in await slow] == ["valid"]
+
+
+async def test_whoever_asks_behind_another_waits_no_longer_for_a_database_that_is_away(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(contact_cache, "PATIENCE", 0.4)
+    running = await world.start()
+    await world.connected(running)
+    away = asyncio.Event()
+    reads = 0
+
+    async def hang(*args: object, **options: object) -> None:
+        nonlocal reads
+        reads += 1
+        await away.wait()
+
+    monkeypatch.setattr(running.shard.peers.contacts, "_database", types.SimpleNamespace(query=hang))
+    loop = asyncio.get_running_loop()
+
+    async def ask(number: str) -> object:
+        answer = await running.client.ask(lambda n: core.CheckContacts(n, BUSINESS, [number], True, False))
+        return getattr(answer, "code", answer)
+
+    first = asyncio.create_task(ask(NUMBERS[0]))
+    await soon(lambda: reads > 0)
+    asked = loop.time()
+    assert [await ask(NUMBERS[1]), await first] == [codes.NOT_READY] * 2
+    assert loop.time() - asked < 0.7
+    away.set()
 
 
 async def test_that_a_number_is_valid_holds_for_seven_days_also_over_a_restart(world: World) -> None:
