@@ -221,7 +221,7 @@ class Finding:
 
 
 HEAD = (
-    *("outage", "messages", "2xx", "503", "429", "in doubt", "contacts", "2xx", "503"),
+    *("outage", "messages", "201", "503", "429", "in doubt", "contacts", "200", "503"),
     *("longest answer s", "readiness turns s", "returns s", "nodes turn s", "return s", "recovery s"),
 )
 
@@ -255,7 +255,7 @@ def judge(outage: Outage, phase: Phase, scene: Scene) -> Finding:
     contacts = [answer for answer in watch.answers if answer.what == "contacts"]
     row = [
         outage.what,
-        *_counts(messages, (200, 503, 429, 500)),
+        *_counts(messages, (201, 503, 429, 500)),
         *_counts(contacts, (200, 503)),
         f"{slowest.took:.2f}",
         _longest(watch.webapps_turned(stopped)),
