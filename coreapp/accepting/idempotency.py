@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from coreapp.errors import KeyInUse
 from tidings.runtime.batcher import Batcher
 from tidings.runtime.clock import Clock
+from tidings.storage import outages
 from tidings.storage.business import idempotency
 from tidings.storage.business.idempotency import LIFETIME_MS, MESSAGES, UsedKey
 from tidings.storage.database import Database
@@ -39,7 +40,7 @@ class IdempotencyKeys:
             raise KeyInUse(in_progress=True)
         self._in_progress.add(key)
         try:
-            used = await self._reads.submit(key)
+            used = await outages.within(PATIENCE, self._reads.put(key))
             if used is None:
                 return await accept()
         finally:

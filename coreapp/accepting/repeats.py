@@ -80,7 +80,7 @@ class MessageRequests:
                 ended = self._in_progress[message_id] = self._in_progress[message_id] or asyncio.Event()
                 await ended.wait()
             try:
-                if await self._reads.submit(message_id):
+                if await outages.within(PATIENCE, self._reads.put(message_id)):
                     return True
             except Exception as error:
                 if outages.is_outage(error):

@@ -167,12 +167,8 @@ class ContactCache:
         return known
 
     async def _look_up(self, wa_ids: Sequence[str]) -> Sequence[bool | None]:
-        """What the database has of each. Raises its errors, after `PATIENCE` also while an earlier look still waits."""
-        try:
-            async with asyncio.timeout(PATIENCE):
-                return await asyncio.gather(*map(self._reads.put, wa_ids))
-        except TimeoutError as error:
-            raise outages.Unanswered(f"no answer within {PATIENCE:g} s") from error
+        """What the database has of each. Raises its errors."""
+        return await outages.within(PATIENCE, asyncio.gather(*map(self._reads.put, wa_ids)))
 
     async def _read(self, wa_ids: Sequence[str]) -> Sequence[bool | None]:
         now = self._clock.now()

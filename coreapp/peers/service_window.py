@@ -8,6 +8,7 @@ from coreapp.conversations import TEMPLATES
 from tidings.runtime.batcher import Batcher
 from tidings.runtime.clock import Clock
 from tidings.runtime.lru import LRU
+from tidings.storage import outages
 from tidings.storage.business import service_windows
 from tidings.storage.database import Database
 
@@ -37,7 +38,7 @@ class ServiceWindow:
         """Whether the recipient wrote within the last 24 hours."""
         heard = self._heard.get(peer)
         if heard is None:
-            heard = await self._reads.submit(peer)
+            heard = await outages.within(PATIENCE, self._reads.put(peer))
         return heard / 1000 > self._clock.now() - WINDOW
 
     def heard(self, heard_at: Mapping[str, int]) -> None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from collections.abc import Awaitable
+from typing import TypeVar
 
 import pymysql
 import sqlalchemy as sa
@@ -15,6 +17,23 @@ import sqlalchemy as sa
 
 class Unanswered(sa.exc.TimeoutError):
     """The database did not answer in the time that a transaction may take; whether a commit succeeded is unknown."""
+
+
+Value = TypeVar("Value")
+
+
+async def within(seconds: float, answer: Awaitable[Value]) -> Value:
+    """The answer to a question that may have to wait for others before it is asked: all that counts.
+
+    Raises its errors, and `Unanswered` after so long.
+    """
+    try:
+        async with asyncio.timeout(seconds) as limit:
+            return await answer
+    except TimeoutError as error:
+        if not limit.expired():
+            raise
+        raise Unanswered(f"no answer within {seconds:g} s") from error
 
 
 # The attribute of an error that says so.
