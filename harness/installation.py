@@ -244,6 +244,13 @@ class Installation:
         shutil.copytree(self.directory / "saved", self.data_dir)
 
 
+def remove_databases(server: MariaDB) -> None:
+    """Remove what an installation has on this server, if one is left there."""
+    with server.connect() as connection, connection.cursor() as cursor:
+        for family in FAMILIES:
+            cursor.execute(f"DROP DATABASE IF EXISTS tidings_{family}")
+
+
 def keep_logs(source: Path, target: Path) -> None:
     """Copy the logs, metrics and profiles that the processes of an installation have left in its directory."""
     target.mkdir(parents=True, exist_ok=True)

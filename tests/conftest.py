@@ -17,6 +17,7 @@ import pytest
 import sqlalchemy as sa
 
 from harness import packages
+from harness.installation import remove_databases
 from harness.mariadb import MariaDB
 from tests import statements
 from tidings.runtime.settings import DatabaseSettings
@@ -65,6 +66,14 @@ def mariadb() -> Iterator[MariaDB]:
     server.start()
     yield server
     server.remove()
+
+
+@pytest.fixture
+def installation_mariadb(mariadb: MariaDB) -> Iterator[MariaDB]:
+    """The same for a whole installation, whose databases have names of their own: none is there, none is left."""
+    remove_databases(mariadb)
+    yield mariadb
+    remove_databases(mariadb)
 
 
 @pytest.fixture(scope="session")

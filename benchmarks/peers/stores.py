@@ -9,14 +9,13 @@ import signal
 import socket
 import subprocess
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
 from benchmarks.peers import install
 from benchmarks.rig.run import Failed
-from harness import packages, spawn
+from harness import packages, polling, spawn
 from harness.mariadb import MariaDB, free_port
 from harness.redis_server import RedisServer
 
@@ -64,15 +63,17 @@ class Server:
         log_path = self.directory / "log"
         with log_path.open("ab") as log:
             self._process = spawn.start(command, stdout=log, stderr=log)
-        deadline = time.monotonic() + START_SECONDS
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", self.port)).close()
-                return
-            except OSError:
-                if self._process.poll() is not None or time.monotonic() > deadline:
-                    raise Failed(f"{self._name}: {log_path.read_text(errors='replace')[-2000:]}") from None
-            time.sleep(0.02)
+        try:
+            polling.wait_until_up(self._process, self._listens, log_path, seconds=START_SECONDS)
+        except RuntimeError as error:
+            raise Failed(f"{self._name}: {error}") from None
+
+    def _listens(self) -> bool:
+        try:
+            socket.create_connection(("127.0.0.1", self.port)).close()
+        except OSError:
+            return False
+        return True
 
     def remove(self) -> None:
         """Kill it and forget everything."""
@@ -105,7 +106,7 @@ class PostgreSQL(Server):
             as_user = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups", "--pdeathsig=KILL"]
             shutil.chown(self.directory, "postgres", "postgres")
         data = self.directory / "data"
-        initdb = [
+        initdb: list[str | Path] = [
             *as_user,
             install.POSTGRESQL / "initdb",
             "-D",
@@ -136,11 +137,10 @@ class PostgreSQL(Server):
 
     def _wait_ready(self) -> None:
         asks: list[str | Path] = [install.POSTGRESQL / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self.port)]
-        deadline = time.monotonic() + START_SECONDS
-        while subprocess.run(asks).returncode:
-            if time.monotonic() > deadline:
-                raise Failed("postgres does not get ready")
-            time.sleep(0.05)
+        try:
+            polling.wait_until(lambda: subprocess.run(asks).returncode == 0, seconds=START_SECONDS)
+        except TimeoutError:
+            raise Failed("postgres does not get ready") from None
 
 
 class DurableRedis(RedisServer):

@@ -83,7 +83,9 @@ def dump(server: MariaDB) -> bytes:
 
 @pytest.fixture(params=["sqlite", "mariadb"])
 def server(request: pytest.FixtureRequest) -> MariaDB | None:
-    found: MariaDB | None = request.getfixturevalue("mariadb") if request.param == "mariadb" else None
+    found: MariaDB | None = None
+    if request.param == "mariadb":
+        found = request.getfixturevalue("installation_mariadb")
     return found
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from harness import ledger, polling
 from harness.client import Business
-from harness.installation import FAMILIES, Installation
+from harness.installation import Installation
 from harness.sink import Record
 from harness.sink_process import SinkProcess
 
@@ -31,13 +31,9 @@ async def installation(
     database_engine: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> AsyncIterator[Installation]:
     """Not started; with five robots of each kind."""
-    mariadb = request.getfixturevalue("mariadb") if database_engine == "mariadb" else None
+    mariadb = request.getfixturevalue("installation_mariadb") if database_engine == "mariadb" else None
     async with Installation(tmp_path, mariadb, {"TIDINGS_ROBOTS_PER_KIND": "5"}) as prepared:
         yield prepared
-    if mariadb is not None:
-        with mariadb.connect() as connection, connection.cursor() as cursor:
-            for family in FAMILIES:
-                cursor.execute(f"DROP DATABASE IF EXISTS tidings_{family}")
 
 
 class Webhook:

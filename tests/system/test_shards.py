@@ -34,10 +34,10 @@ async def installation(tmp_path: Path) -> AsyncIterator[Installation]:
 
 
 @pytest.fixture
-async def on_mariadb(tmp_path: Path, mariadb: MariaDB) -> AsyncIterator[Installation]:
+async def on_mariadb(tmp_path: Path, installation_mariadb: MariaDB) -> AsyncIterator[Installation]:
     """The same with a server, which ends the transaction of a process that stands still in the middle of it."""
     environment = {"TIDINGS_ROBOTS_PER_KIND": "8", **PACE}
-    async with Installation(tmp_path, mariadb, environment, shards=4, coreapps=2) as prepared:
+    async with Installation(tmp_path, installation_mariadb, environment, shards=4, coreapps=2) as prepared:
         yield prepared
 
 
