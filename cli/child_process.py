@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 from cli import guard
 from cli.child_log import ChildLog
+from tidings.runtime import pipes
 
 START_SECONDS = 60.0
 STOP_SECONDS = 20.0
@@ -127,7 +128,7 @@ class ChildProcess:
         assert self._process is not None
         try:
             async with asyncio.timeout(START_SECONDS):
-                said = await _read(ready)
+                said = await pipes.read_to_the_end(ready)
         except TimeoutError:
             raise guard.Failure(f"{self._name} was not ready after {START_SECONDS:.0f} s{self._see()}") from None
         if said:
@@ -176,15 +177,3 @@ async def _collect(process: asyncio.subprocess.Process, log: ChildLog) -> None:
     assert process.stdout is not None
     while chunk := await process.stdout.read(65536):
         log.write(chunk)
-
-
-async def _read(pipe: int) -> bytes:
-    """What is said until the end of a pipe, which comes with the line, or with the end of the process."""
-    stream = asyncio.StreamReader()
-    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(stream), os.fdopen(pipe, "rb")
-    )
-    try:
-        return await stream.read()
-    finally:
-        transport.close()

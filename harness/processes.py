@@ -18,6 +18,7 @@ from typing import Any
 import psutil
 
 from harness import spawn
+from tidings.runtime import pipes
 
 START_SECONDS = 120.0
 STOP_SECONDS = 30.0
@@ -65,7 +66,8 @@ class Process:
         waiting = ThreadPoolExecutor(1)
         self._end = asyncio.get_running_loop().run_in_executor(waiting, self._process.wait)
         waiting.shutdown(wait=False)
-        said = await _read_all(read, START_SECONDS)
+        async with asyncio.timeout(START_SECONDS):
+            said = await pipes.read_to_the_end(read)
         if not said:
             await self._end
             raise Ended(f"{self.name} ended with status {self._process.returncode}: {self.last_words()}")
@@ -140,15 +142,3 @@ def _peak_rss(process: psutil.Process) -> int:
 def _inherited() -> dict[str, str]:
     """Our own environment without the settings of another installation."""
     return {name: value for name, value in os.environ.items() if not name.startswith(("TIDINGS_", "WA_", "WACORE_"))}
-
-
-async def _read_all(pipe: int, seconds: float) -> bytes:
-    """Everything until the other end is closed. Raises `TimeoutError`."""
-    stream = asyncio.StreamReader()
-    loop = asyncio.get_running_loop()
-    transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(stream), os.fdopen(pipe, "rb"))
-    try:
-        async with asyncio.timeout(seconds):
-            return await stream.read()
-    finally:
-        transport.close()
