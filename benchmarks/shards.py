@@ -1,9 +1,11 @@
 """CPU of a message with 1, 2 and 4 shards: `python -m benchmarks.shards [--quick] [--rounds 3]`.
 
-Each count has as many Coreapps as shards, one network node, one Webapp and MariaDB, its log flushed at every commit. 64
-clients for each shard send to 1,000 recipients whose sessions are there. Counts take turns, round by round, so that
-what else the machine does meets all of them. Every message is reconciled. The last table says what more shards would
-carry on enough cores: what one process can do in a second of CPU, by what a message costs it.
+Each count has as many Coreapps as shards, one network node, one Webapp and MariaDB, its log flushed at every commit;
+1,000 recipients whose sessions are there. First each shard gets the same rate, of which the machine has room for all:
+what a message costs is then the price of sharding. Then 64 clients for each shard send as fast as they get answers,
+which fills the cores with any number of shards. Counts take turns, round by round, so that what else the machine does
+meets all of them. Every message is reconciled. The last table says what more shards would carry on enough cores: what
+one process can do in a second of CPU, by what a message costs it.
 """
 
 from __future__ import annotations
@@ -15,11 +17,12 @@ import statistics
 from collections.abc import Mapping, Sequence
 
 from benchmarks import calibrations, system
-from benchmarks.rig import report, session, stage
+from benchmarks.rig import contents, messages, report, session, stage
 from benchmarks.rig.run import PRODUCT, Run
 from benchmarks.rig.sampler import role
 from benchmarks.rig.session import Benchmark, Session, Variant
 from benchmarks.workloads import WARM
+from harness import client
 from harness.cluster import Shape
 
 COUNTS = (1, 2, 4)
@@ -30,10 +33,14 @@ CARRIERS = (*PRODUCT, "mariadbd")
 # CPU that a process may use of its core before what waits for it grows long.
 USABLE = 0.7
 MESSAGES, QUICK = 6_000, 600
+# Messages a second for each shard, and for how many seconds.
+RATE, SECONDS, QUICK_SECONDS = 150.0, 15.0, 3.0
 HOW = """\
 Taken by `make bench-shards` (`python -m benchmarks.shards`): as many Coreapps as shards, one network node, one Webapp,
-64 clients for each shard, 1,000 recipients whose sessions are settled. Counts take turns, round by round. The cores are
-shared, so the rate here does not grow with the shards: what a message costs is what counts."""
+1,000 recipients whose sessions are settled. *Steady* runs send each shard the same rate, so that each Coreapp has the
+same work in all of them; in *full* runs 64 clients for each shard send as fast as they get answers. Counts take turns,
+round by round. The cores are shared, so the rate of the full runs does not grow with the shards, and the more
+processes take turns on a core, the more a message costs: what sharding itself costs is in the steady ones."""
 
 
 def by_role(cpu: Mapping[str, float]) -> dict[str, float]:
@@ -41,16 +48,18 @@ def by_role(cpu: Mapping[str, float]) -> dict[str, float]:
     return {wanted: sum(used for name, used in cpu.items() if role(name) == wanted) for wanted in ROLES}
 
 
-def costs(found: Mapping[int, Sequence[Run]]) -> list[str]:
+def costs(title: str, found: Mapping[int, Sequence[Run]]) -> list[str]:
     """A line for each count: medians of its rounds."""
     rows, base = [], 0.0
     for count, runs in found.items():
         roles = [by_role(one.cpu_us()) for one in runs]
         medians = {name: statistics.median(one[name] for one in roles) for name in ROLES}
+        product = statistics.median(sum(one[name] for name in PRODUCT) for one in roles)
         whole = statistics.median(sum(one.values()) for one in roles)
-        base = base or whole
-        rows.append([count, *(f"{medians[name]:.0f}" for name in ROLES), f"{whole:.0f}", f"{whole / base:.2f}"])
-    return report.table(["shards: CPU of a message, µs", *ROLES, "all", "to one shard"], rows)
+        base = base or product
+        used = [*(f"{medians[name]:.0f}" for name in ROLES), f"{whole:.0f}", f"{product:.0f}"]
+        rows.append([count, *used, f"{product / base:.2f}"])
+    return report.table([f"{title}: CPU of a message, µs", *ROLES, "all", "ours", "to one shard"], rows)
 
 
 def prediction(found: Mapping[int, Sequence[Run]]) -> list[str]:
@@ -67,44 +76,81 @@ def prediction(found: Mapping[int, Sequence[Run]]) -> list[str]:
     return report.table(["shards", "messages/s", "Webapps", "network nodes", "cores of the database"], rows)
 
 
-async def measure_one(current: Session, count: int, messages: int) -> Run:
+def shape_of(count: int) -> Shape:
+    return Shape(webapps=1, coreapps=count, networks=1, shards=count)
+
+
+async def measure_full(current: Session, count: int, amount: int) -> Run:
     """The figures of one run with so many shards. Raises as `system.measure_one`."""
     workload = dataclasses.replace(
         WARM,
-        name=f"shards{count}",
+        name=f"full{count}",
         title=f"{count} shards, {count * WARM.clients} clients",
         clients=count * WARM.clients,
     )
-    shape = Shape(webapps=1, coreapps=count, networks=1, shards=count)
-    async with stage.prepared(current, robots=workload.robots, shape=shape) as prepared:
-        return await system.measure_one(prepared, workload, messages)
+    async with stage.prepared(current, robots=workload.robots, shape=shape_of(count)) as prepared:
+        return await system.measure_one(prepared, workload, amount)
+
+
+async def measure_steady(current: Session, count: int, rate: float, seconds: float) -> Run:
+    """The same at a rate for each shard. Raises `Failed` and others."""
+    numbers = stage.recipients(WARM.robots, WARM.robots)
+    whole = round(rate * count * seconds)
+    work = [(numbers[i % WARM.robots], f"steady {i}: ".ljust(contents.TEXT, ".")) for i in range(whole)]
+    async with (
+        stage.prepared(current, robots=WARM.robots, shape=shape_of(count)) as prepared,
+        prepared.performance(f"steady{count}") as scene,
+    ):
+        await messages.warm_up(scene, numbers)
+        async with messages.measured(scene, whole) as found:
+            await client.open_loop(scene.business, work, rate * count, load=found.load)
+    return found.run(f"steady{count}", f"{count} shards, {rate:.0f}/s for each", parameters={"rate": rate * count})
 
 
 async def measure(current: Session) -> None:
-    """Every count in every round."""
+    """Every count in every round, first at the steady rate."""
     options = current.options
-    messages = QUICK if options.quick else options.messages
-    variants = [
-        Variant(f"shards{count}", f"{count} shards", functools.partial(measure_one, current, count, messages))
+    amount = QUICK if options.quick else options.messages
+    seconds = QUICK_SECONDS if options.quick else SECONDS
+    rounds = 1 if options.quick else options.rounds
+    steady = [
+        Variant(
+            f"steady{count}",
+            f"{count} shards, steady",
+            functools.partial(measure_steady, current, count, options.rate, seconds),
+        )
         for count in COUNTS
     ]
-    await current.alternate(*variants, rounds=1 if options.quick else options.rounds)
-    runs = current.report.runs
-    found = {count: [one for one in runs if one.name == f"shards{count}"] for count in COUNTS}
-    found = {count: ones for count, ones in found.items() if ones}
-    if found:
+    full = [
+        Variant(f"full{count}", f"{count} shards, full", functools.partial(measure_full, current, count, amount))
+        for count in COUNTS
+    ]
+    for variants in (steady, full):
+        wanted = [variant for variant in variants if current.is_wanted(variant.name)]
+        if wanted:
+            await current.alternate(*wanted, rounds=rounds)
+    current.report.notes += [
+        "\n".join(costs(title, found)) for title in ("steady", "full") if (found := runs_of(current, title))
+    ]
+    if found := runs_of(current, "full"):
         current.report.notes += [
-            "\n".join(costs(found)),
             "## What more shards would carry",
             f"Where each Coreapp has a core of its own, of which {USABLE:.0%} can be used before what waits "
-            "for it grows long. The dearest count measured above is taken for all. Shards share no row and no "
+            "for it grows long. The dearest count of the full runs is taken for all. Shards share no row and no "
             "connection, so that nothing but the database, which all of them write to, is in the way of more.",
             "\n".join(prediction(found)),
         ]
 
 
+def runs_of(current: Session, name: str) -> dict[int, list[Run]]:
+    """Those that were carried out, by the count of shards."""
+    found = {count: [one for one in current.report.runs if one.name == f"{name}{count}"] for count in COUNTS}
+    return {count: ones for count, ones in found.items() if ones}
+
+
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--messages", type=int, default=MESSAGES, help="a run (default %(default)s)")
+    parser.add_argument("--rate", type=float, default=RATE, help="a second, for each shard, steady (%(default)s)")
     parser.add_argument("--rounds", type=int, default=3)
 
 
@@ -113,6 +159,7 @@ BENCHMARK = Benchmark(
     title="CPU of a message by the number of shards",
     how=HOW,
     measure=measure,
+    names=[f"{name}{count}" for name in ("steady", "full") for count in COUNTS],
     calibrations=calibrations.COMMON,
     add_options=add_options,
 )
